@@ -1,0 +1,43 @@
+# Everything a developer runs. Each target does its own set-up; `make` alone lists the targets.
+PYTHON3 ?= python3
+PY := .venv/bin/python
+SECONDS ?=
+CORPUS_DIR ?=
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format unit conformance lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
+
+setup: ## make .venv from the pinned lock file (nothing to do when it matches)
+	@$(PYTHON3) tools/setup_venv.py
+
+demo: setup ## run the whole bundle on loopback; SECONDS=90 stops by itself
+	@$(PY) -m playground demo $(if $(SECONDS),--seconds $(SECONDS))
+
+test: lint unit conformance ## everything: lint, types, layers, tests, conformance
+
+lint: setup ## ruff, mypy --strict, import-linter
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	.venv/bin/lint-imports
+
+format: setup ## let ruff rewrite the code
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+unit: setup ## pytest, on all cores; PYTEST_ARGS="-k name" narrows it
+	$(PY) -m pytest --numprocesses=auto $(PYTEST_ARGS)
+
+conformance: setup ## the recorded cases; CORPUS_DIR=DIR runs others of the same kind
+	@$(PY) -m tests.conformance $(if $(CORPUS_DIR),--corpus-dir $(CORPUS_DIR))
+
+lock: ## renew the lock files from pyproject.toml (needs uv)
+	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -q -o requirements.lock
+	uv pip compile pyproject.toml --group dev -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -q -o requirements-dev.lock
+
+clean: ## remove everything that was made here
+	rm -rf .venv .playground .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""Development tools that run before anything is installed: standard library only."""

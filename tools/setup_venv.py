@@ -1,0 +1,104 @@
+"""Make `.venv` from the pinned lock file; do nothing when it already matches.
+
+This is what `make setup` runs, so it must work with nothing but Python's standard library. Debian ships Python
+without `ensurepip` unless `python3-venv` is installed; for that case pip itself is taken, without root, from Debian's
+`python3-pip-whl` package, unpacked under `.playground/`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+STAMP = VENV / ".lock-sha256"
+LOCK = ROOT / "requirements-dev.lock"
+MINIMUM = (3, 11)
+
+
+class SetupError(Exception):
+    """Set-up cannot go on; the message says what to install or change."""
+
+
+def fingerprint() -> str:
+    """What the environment was made from: this interpreter and the lock file's content."""
+    digest = hashlib.sha256(LOCK.read_bytes())
+    digest.update(f"{sys.version_info[:3]} {sys.base_prefix} {ROOT}".encode())
+    return digest.hexdigest()
+
+
+def run(*command: str | Path, env: dict[str, str] | None = None) -> None:
+    """Run a set-up step; its output is shown, its failure ends the set-up."""
+    try:
+        subprocess.run([str(part) for part in command], check=True, env=env)
+    except FileNotFoundError as error:
+        raise SetupError(f"{command[0]} is not installed; install it and run make again") from error
+    except subprocess.CalledProcessError as error:
+        raise SetupError(f"{Path(command[0]).name} failed with exit status {error.returncode}") from error
+
+
+def debian_pip() -> Path:
+    """The pip wheel of Debian's python3-pip-whl, unpacked under `.playground/` (nothing is installed)."""
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        raise SetupError("this Python has no ensurepip: install your system's venv package (python3-venv)")
+    sys.path.insert(0, str(ROOT))
+    from playground.debian import DebianError, unpack
+
+    try:
+        tree = unpack("python3-pip-whl", ROOT / ".playground")
+    except DebianError as error:
+        raise SetupError(f"{error}; or install python3-venv and run make again") from error
+    return next((tree / "usr/share/python-wheels").glob("pip-*.whl"))
+
+
+def make_venv() -> None:
+    """Create the empty environment and install exactly what the lock file lists."""
+    if VENV.exists():
+        shutil.rmtree(VENV)
+    if importlib.util.find_spec("ensurepip") is not None and importlib.util.find_spec("venv") is not None:
+        run(sys.executable, "-m", "venv", VENV)
+        pip: list[str | Path] = [PYTHON, "-m", "pip"]
+    else:
+        wheel = debian_pip()
+        run(sys.executable, "-m", "venv", "--without-pip", VENV)
+        pip = [PYTHON, wheel / "pip"]
+    quiet = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    run(
+        *pip,
+        "install",
+        "--quiet",
+        "--require-hashes",
+        "--only-binary=:all:",
+        "--requirement",
+        LOCK,
+        env=quiet,
+    )
+
+
+def main() -> int:
+    """Bring `.venv` up to date. Exit status 0, or 1 with one line that says what to do."""
+    if sys.version_info < MINIMUM:
+        print(f"milliscale needs Python {MINIMUM[0]}.{MINIMUM[1]} or newer, this is {sys.version.split()[0]}")
+        return 1
+    wanted = fingerprint()
+    if PYTHON.exists() and STAMP.exists() and STAMP.read_text() == wanted:
+        return 0
+    print("setting up .venv from requirements-dev.lock", flush=True)
+    try:
+        make_venv()
+    except SetupError as error:
+        print(f"setup: {error}", file=sys.stderr)
+        return 1
+    STAMP.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
