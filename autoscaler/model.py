@@ -1,0 +1,462 @@
+"""What the autoscaler knows about one HorizontalPodAutoscaler, as plain typed data.
+
+Everything that the loop reads from a cluster is turned into these types once, at the edge (`autoscaler.parse`), and
+everything that it decides is expressed in them. They hold no behaviour beyond small derived properties, so that the
+live loop, tests and replays build them alike.
+
+Conventions of the whole package:
+
+* Metric values, targets and requests are integers in thousandths ("milli": 1000 = 1 unit, 1 core or 1 byte), because
+  Kubernetes computes with `Quantity.MilliValue()`.
+* Times and durations are integers in milliseconds, times since the Unix epoch. Window edges are exact comparisons.
+* Names are those of the autoscaling/v2 API; absent optional fields are `None`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from kube.selectors import LabelSelector
+
+__all__ = [
+    "HPA",
+    "AnswerError",
+    "Behavior",
+    "Condition",
+    "Config",
+    "Container",
+    "ContainerUsage",
+    "CrossVersionObjectReference",
+    "CurrentMetric",
+    "ExternalAnswer",
+    "ExternalMetric",
+    "History",
+    "InvalidMetric",
+    "MetricAnswer",
+    "MetricIdentifier",
+    "MetricSelector",
+    "MetricSpec",
+    "MetricTarget",
+    "ObjectAnswer",
+    "ObjectMetric",
+    "Observation",
+    "Pod",
+    "PodSample",
+    "PodUsage",
+    "PodsAnswer",
+    "PodsMetric",
+    "ReadyCondition",
+    "Recommendation",
+    "ResourceAnswer",
+    "ResourceMetric",
+    "Scale",
+    "ScaleError",
+    "ScaleEvent",
+    "ScalingPolicy",
+    "ScalingRules",
+    "SelectorRequirement",
+    "Spec",
+    "Status",
+    "TargetError",
+]
+
+
+# --- the controller's own settings ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Settings that hold for every HPA; the defaults are kube-controller-manager's."""
+
+    tolerance: float = 0.1
+    """How far a ratio may be from 1 without effect, where the HPA sets no tolerance of its own."""
+    downscale_stabilization_ms: int = 300_000
+    cpu_initialization_period_ms: int = 300_000
+    initial_readiness_delay_ms: int = 30_000
+    scale_to_zero: bool = False
+    """The HPAScaleToZero feature (off by default in Kubernetes 1.36)."""
+
+
+# --- the HPA's spec ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CrossVersionObjectReference:
+    """A reference to an object in the HPA's namespace: the scale target, or an Object metric's described object."""
+
+    kind: str
+    name: str
+    api_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorRequirement:
+    """One `matchExpressions` entry as the user wrote it; nothing about it has been validated."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSelector:
+    """A `metric.selector` as the user wrote it.
+
+    The API server does not validate it, and the HPA's status and texts repeat it, so it is kept unparsed.
+    """
+
+    match_labels: tuple[tuple[str, str], ...] = ()
+    """(key, value) pairs, sorted by key."""
+    match_expressions: tuple[SelectorRequirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MetricIdentifier:
+    """A metric's name and optional selector."""
+
+    name: str
+    selector: MetricSelector | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricTarget:
+    """A metric's target. Validation lets `type` contradict the field that is set, so all are kept."""
+
+    type: str
+    value: int | None = None
+    """Milli-value."""
+    average_value: int | None = None
+    """Milli-value per pod."""
+    average_utilization: int | None = None
+    """Percent of the pods' requests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceMetric:
+    """A Resource metric, or with `container` a ContainerResource metric."""
+
+    name: str
+    target: MetricTarget
+    container: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsMetric:
+    """A Pods metric: one custom metric of each pod, averaged."""
+
+    metric: MetricIdentifier
+    target: MetricTarget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectMetric:
+    """An Object metric: one custom metric of one object."""
+
+    metric: MetricIdentifier
+    described_object: CrossVersionObjectReference
+    target: MetricTarget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalMetric:
+    """An External metric: the sum of all series that the selector selects."""
+
+    metric: MetricIdentifier
+    target: MetricTarget
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidMetric:
+    """A metric of a type that this release does not know; it fails alone at every step."""
+
+    type: str
+
+
+MetricSpec: TypeAlias = ResourceMetric | PodsMetric | ObjectMetric | ExternalMetric | InvalidMetric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingPolicy:
+    """How much may change within a period: `value` pods (type Pods) or percent (type Percent)."""
+
+    type: str
+    value: int
+    period_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingRules:
+    """`behavior.scaleUp` or `behavior.scaleDown`, after API defaulting."""
+
+    policies: tuple[ScalingPolicy, ...]
+    select_policy: str = "Max"
+    stabilization_window_ms: int | None = None
+    """None (scaleDown only): `Config.downscale_stabilization_ms`."""
+    tolerance: float | None = None
+    """None: `Config.tolerance`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behavior:
+    """`spec.behavior` after API defaulting, which fills in both directions."""
+
+    scale_up: ScalingRules
+    scale_down: ScalingRules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """`spec` of an autoscaling/v2 HPA."""
+
+    scale_target_ref: CrossVersionObjectReference
+    min_replicas: int
+    max_replicas: int
+    metrics: tuple[MetricSpec, ...]
+    behavior: Behavior | None = None
+
+
+# --- the HPA's status ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentMetric:
+    """One entry of `status.currentMetrics`: which metric (as in the spec; None = it failed) and its current value.
+
+    Each of the values is None where there is nothing sensible to show.
+    """
+
+    spec: ResourceMetric | PodsMetric | ObjectMetric | ExternalMetric | None = None
+    """The identifying part only: its target is of no meaning here."""
+    value: int | None = None
+    average_value: int | None = None
+    average_utilization: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One condition of the HPA's status."""
+
+    type: str
+    status: str
+    """ "True", "False" or "Unknown"."""
+    reason: str
+    message: str
+    last_transition_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """`status` of an autoscaling/v2 HPA."""
+
+    current_replicas: int = 0
+    desired_replicas: int = 0
+    last_scale_ms: int | None = None
+    current_metrics: tuple[CurrentMetric, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HPA:
+    """One HorizontalPodAutoscaler as last read from the API server."""
+
+    namespace: str
+    name: str
+    spec: Spec
+    status: Status = field(default_factory=Status)
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    api_version: str = "autoscaling/v2"
+
+    @property
+    def key(self) -> str:
+        """NAMESPACE/NAME."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def target(self) -> str:
+        """The scale target as the HPA's texts name it: KIND/NAMESPACE/NAME."""
+        ref = self.spec.scale_target_ref
+        return f"{ref.kind}/{self.namespace}/{ref.name}"
+
+
+# --- what was observed ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """The scale subresource of the target."""
+
+    spec_replicas: int
+    status_replicas: int
+    selector: str
+    """`status.selector`, text as served; may be empty or malformed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetError:
+    """The scale target's kind could not be mapped to a resource (`message`: why)."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleError:
+    """The scale subresource could not be read (`message`: the API server's)."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyCondition:
+    """A pod's Ready condition."""
+
+    status: str
+    last_transition_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """One container's requests: {resource: milli-value}; an absent resource has no request, 0 is a request."""
+
+    name: str
+    requests: Mapping[str, int]
+    init: bool = False
+    restartable: bool = False
+    """An init container with restartPolicy Always (a sidecar)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """What scaling needs to know about one pod."""
+
+    name: str
+    namespace: str
+    labels: Mapping[str, str]
+    phase: str
+    deleted: bool = False
+    """A deletionTimestamp is set."""
+    start_ms: int | None = None
+    ready: ReadyCondition | None = None
+    containers: tuple[Container, ...] = ()
+    """Containers first, then init containers, each in the pod's order."""
+    requests: Mapping[str, int] | None = None
+    """Pod-level requests (`spec.resources.requests`), if set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSample:
+    """One pod's value of one metric, averaged over `window_ms` before `timestamp_ms`."""
+
+    value: int
+    timestamp_ms: int
+    window_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerUsage:
+    """One container's usage: {resource: milli-value}."""
+
+    name: str
+    usage: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodUsage:
+    """One item of metrics.k8s.io's PodMetricsList."""
+
+    name: str
+    timestamp_ms: int
+    window_ms: int
+    containers: tuple[ContainerUsage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceAnswer:
+    """metrics.k8s.io's answer for a pod selector: answers every Resource and ContainerResource metric of the HPA."""
+
+    pods: tuple[PodUsage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodsAnswer:
+    """custom.metrics.k8s.io's answer for a Pods metric: {pod name: sample}."""
+
+    pods: Mapping[str, PodSample]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectAnswer:
+    """custom.metrics.k8s.io's answer for an Object metric."""
+
+    value: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalAnswer:
+    """external.metrics.k8s.io's answer: the items' values in the order of the answer."""
+
+    values: tuple[int, ...]
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerError:
+    """The metrics API did not answer (`message`: the API server's or the transport's, without our own prefix)."""
+
+    message: str
+
+
+MetricAnswer: TypeAlias = ResourceAnswer | PodsAnswer | ObjectAnswer | ExternalAnswer | AnswerError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """Everything that one decision is based on. `autoscaler.decide.needs` says which optional parts are needed."""
+
+    hpa: HPA
+    scale: Scale | ScaleError | TargetError | None
+    """None if it was not read because `scaleTargetRef.apiVersion` is malformed."""
+    pods: tuple[Pod, ...] = ()
+    """The pods in the HPA's namespace that match the scale's selector, in listing order."""
+    answers: tuple[MetricAnswer | None, ...] = ()
+    """One per `spec.metrics` entry, in order; None where `needs` asks for no answer. Empty if none is needed."""
+    other_selectors: Mapping[str, LabelSelector] = field(default_factory=dict)
+    """Other HPAs of this namespace: {NAMESPACE/NAME: its scale's selector}. May leave out those that match no pod."""
+    config: Config = field(default_factory=Config)
+
+
+# --- what is remembered between steps ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """A replica count that was proposed at a time."""
+
+    replicas: int
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleEvent:
+    """A change that was made: `change` pods (positive, whatever the direction) at a time."""
+
+    change: int
+    time_ms: int
+    outdated: bool = False
+    """It was found older than the longest policy period: its slot may be used again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The controller's memory of one HPA.
+
+    Order matters: slots are used again in place, as in Kubernetes, and nothing is pruned.
+    """
+
+    recommendations: tuple[Recommendation, ...] = ()
+    scale_up_events: tuple[ScaleEvent, ...] = ()
+    scale_down_events: tuple[ScaleEvent, ...] = ()
