@@ -14,11 +14,13 @@ Conventions of the whole package:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from kube.selectors import LabelSelector
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kube.selectors import LabelSelector
 
 __all__ = [
     "HPA",
@@ -43,6 +45,7 @@ __all__ = [
     "ObjectMetric",
     "Observation",
     "Pod",
+    "PodListError",
     "PodSample",
     "PodUsage",
     "PodsAnswer",
@@ -346,6 +349,13 @@ class Pod:
     """Pod-level requests (`spec.resources.requests`), if set."""
 
 
+@dataclass(frozen=True, slots=True)
+class PodListError:
+    """The pods could not be listed (`message`: why)."""
+
+    message: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSample:
     """One pod's value of one metric, averaged over `window_ms` before `timestamp_ms`."""
@@ -420,7 +430,7 @@ class Observation:
     hpa: HPA
     scale: Scale | ScaleError | TargetError | None
     """None if it was not read because `scaleTargetRef.apiVersion` is malformed."""
-    pods: tuple[Pod, ...] = ()
+    pods: tuple[Pod, ...] | PodListError = ()
     """The pods in the HPA's namespace that match the scale's selector, in listing order."""
     answers: tuple[MetricAnswer | None, ...] = ()
     """One per `spec.metrics` entry, in order; None where `needs` asks for no answer. Empty if none is needed."""
