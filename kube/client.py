@@ -1,0 +1,287 @@
+"""The API client: plain JSON over kubernetes-asyncio's configuration and connection pool.
+
+kubernetes-asyncio knows kubeconfigs, exec plugins, proxies and in-cluster credentials; its generated models are not
+used, because decoding into them costs many times what the JSON costs. So this speaks in paths and dicts, and turns every
+failure into one of two errors:
+
+    StatusError       the server answered, with 400 or more (kube.status)
+    KubeError
+      KubeConfigError   there is no usable configuration; the message says what to give
+      KubeUnreachable   no answer: refused, reset, timed out, not TLS, not JSON
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+from kubernetes_asyncio import config as kubernetes_config
+from kubernetes_asyncio.client import ApiClient, Configuration
+from yaml import YAMLError
+
+from kube.status import StatusError
+
+__all__ = ["KubeClient", "KubeConfigError", "KubeError", "KubeUnreachable", "Query"]
+
+Query = Mapping[str, str | int | bool]
+
+_CONNECT_SECONDS = 10.0
+# Kubeconfig credentials that can change under us (tokenFile, exec plugins) are read again after this time. Service
+# account tokens are, too, by kubernetes-asyncio itself.
+_CREDENTIAL_SECONDS = 60.0
+# A watch that is silent for this long beyond what the server was asked for is dead, not quiet.
+_WATCH_GRACE_SECONDS = 30.0
+
+
+class KubeError(Exception):
+    """No usable answer from the API server."""
+
+
+class KubeConfigError(KubeError):
+    """There is no usable configuration; the message says what to give."""
+
+
+class KubeUnreachable(KubeError):
+    """The API server did not answer, or what answered is none."""
+
+
+class KubeClient:
+    """A connection pool to one API server. Use as an async context manager, or close it."""
+
+    def __init__(self, api: ApiClient, *, timeout: float) -> None:
+        self._api = api
+        self._timeout = timeout
+
+    @classmethod
+    async def connect(
+        cls,
+        kubeconfig: Path | None = None,
+        *,
+        context: str | None = None,
+        user_agent: str = "milliscale",
+        timeout: float = 30.0,
+    ) -> KubeClient:
+        """Read the configuration and make the pool; nothing is sent yet.
+
+        Args:
+            kubeconfig: the file, or None for the service account of the pod that this runs in.
+            context: the kubeconfig's context, or None for its current one.
+            user_agent: how this client calls itself.
+            timeout: seconds that a request may take, unless it says otherwise; watches are not bound by it.
+
+        Raises:
+            KubeConfigError: there is no configuration, or it cannot be used.
+        """
+        configuration = Configuration()
+        try:
+            if kubeconfig is None:
+                await asyncio.to_thread(_load_service_account, configuration)
+            else:
+                await _load_kubeconfig(configuration, kubeconfig, context)
+            # 0 is aiohttp's word for no limit: a watch holds its connection, and requests must not wait for one.
+            configuration.connection_pool_maxsize = 0
+            api = ApiClient(configuration)
+        except (kubernetes_config.ConfigException, OSError, ssl.SSLError, YAMLError, ValueError) as error:
+            raise KubeConfigError(_explain(kubeconfig, error)) from error
+        api.user_agent = user_agent
+        return cls(api, timeout=timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._api.close()
+
+    async def get(
+        self, path: str, query: Query | None = None, *, accept: str = "application/json", timeout: float | None = None
+    ) -> dict[str, Any]:
+        """GET an object or a list. `path` is percent-encoded; `timeout` is in seconds."""
+        return await self._call("GET", path, query, accept=accept, timeout=timeout)
+
+    async def post(
+        self, path: str, body: Mapping[str, Any], query: Query | None = None, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Create an object."""
+        return await self._call("POST", path, query, body=body, timeout=timeout)
+
+    async def put(
+        self, path: str, body: Mapping[str, Any], query: Query | None = None, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Replace an object; a conflict is a StatusError with code 409."""
+        return await self._call("PUT", path, query, body=body, timeout=timeout)
+
+    async def patch(
+        self,
+        path: str,
+        body: Mapping[str, Any] | list[dict[str, Any]],
+        query: Query | None = None,
+        *,
+        content_type: str = "application/merge-patch+json",
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Change an object."""
+        return await self._call("PATCH", path, query, body=body, content_type=content_type, timeout=timeout)
+
+    async def delete(self, path: str, query: Query | None = None, *, timeout: float | None = None) -> dict[str, Any]:
+        """Delete an object."""
+        return await self._call("DELETE", path, query, timeout=timeout)
+
+    async def watch(
+        self,
+        path: str,
+        query: Query | None = None,
+        *,
+        seconds: float = 300.0,
+        accept: str = "application/json",
+        on_open: Callable[[], None] | None = None,
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """The events of a collection, as `{"type": ..., "object": {...}}`, until the server ends the watch.
+
+        Args:
+            path: the collection's path.
+            query: what to watch: resourceVersion, labelSelector, allowWatchBookmarks and so on.
+            seconds: how long the server is asked to go on.
+            accept: the media type to ask for.
+            on_open: called once when the server has accepted the watch, which may be long before its first event.
+
+        An ERROR event is raised as the StatusError that it carries (410 when the version is too old).
+        """
+        asked: dict[str, str | int | bool] = {**(query or {}), "watch": True, "timeoutSeconds": int(seconds)}
+        timeout = aiohttp.ClientTimeout(
+            total=None,
+            connect=_CONNECT_SECONDS,
+            sock_connect=_CONNECT_SECONDS,
+            sock_read=seconds + _WATCH_GRACE_SECONDS,
+        )
+        with _no_answer():
+            async with await self._send("GET", path, asked, accept=accept, timeout=timeout) as response:
+                if response.status >= 400:
+                    raise StatusError.from_body(response.status, await response.read())
+                if on_open is not None:
+                    on_open()
+                async for line in response.content:
+                    event = _decode(line)
+                    if event.get("type") == "ERROR":
+                        status = event.get("object")
+                        code = status.get("code") if isinstance(status, dict) else None
+                        raise StatusError.from_body(code if isinstance(code, int) else 500, msgspec.json.encode(status))
+                    yield event
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        *,
+        body: Mapping[str, Any] | list[dict[str, Any]] | None = None,
+        accept: str = "application/json",
+        content_type: str = "application/json",
+        timeout: float | None,
+    ) -> dict[str, Any]:
+        seconds = self._timeout if timeout is None else timeout
+        limit = aiohttp.ClientTimeout(total=seconds, connect=min(seconds, _CONNECT_SECONDS))
+        with _no_answer():
+            sent = await self._send(
+                method, path, query, body=body, accept=accept, content_type=content_type, timeout=limit
+            )
+            async with sent as response:
+                content = await response.read()
+                if response.status >= 400:
+                    raise StatusError.from_body(response.status, content)
+                return _decode(content)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        *,
+        accept: str,
+        timeout: aiohttp.ClientTimeout,
+        body: Mapping[str, Any] | list[dict[str, Any]] | None = None,
+        content_type: str = "application/json",
+    ) -> aiohttp.ClientResponse:
+        headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": self._api.user_agent}
+        await self._api.update_params_for_auth(headers, [], ["BearerToken"])
+        response: aiohttp.ClientResponse = await self._api.rest_client.request(
+            method,
+            f"{self._api.configuration.host}{path}",
+            query_params={name: _query_text(value) for name, value in (query or {}).items()},
+            headers=headers,
+            body=body,
+            _preload_content=False,
+            _request_timeout=timeout,
+        )
+        return response
+
+
+@contextlib.contextmanager
+def _no_answer() -> Iterator[None]:
+    """Every way in which there was no usable answer, as the one error for it."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise KubeUnreachable("the API server did not answer in time") from error
+    except (aiohttp.ClientError, OSError, ssl.SSLError, kubernetes_config.ConfigException) as error:
+        raise KubeUnreachable(f"the API server cannot be reached: {str(error) or type(error).__name__}") from error
+    except ValueError as error:  # aiohttp's word for a line that is too long
+        raise KubeUnreachable(f"the API server's answer cannot be read: {error}") from error
+
+
+def _decode(content: bytes) -> dict[str, Any]:
+    try:
+        decoded = msgspec.json.decode(content)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise KubeUnreachable(f"the API server's answer is not JSON: {error}") from error
+    if not isinstance(decoded, dict):
+        raise KubeUnreachable("the API server's answer is not a JSON object")
+    return decoded
+
+
+def _query_text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _load_service_account(configuration: Configuration) -> None:
+    kubernetes_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+
+
+async def _load_kubeconfig(configuration: Configuration, path: Path, context: str | None) -> None:
+    async def load() -> None:
+        await kubernetes_config.load_kube_config(
+            config_file=str(path), context=context, client_configuration=configuration, persist_config=False
+        )
+
+    if not await asyncio.to_thread(path.is_file):
+        raise kubernetes_config.ConfigException("there is no such file")
+    await load()
+    read_at = time.monotonic()
+
+    async def refresh(_: Configuration) -> None:
+        nonlocal read_at
+        if time.monotonic() - read_at >= _CREDENTIAL_SECONDS:
+            read_at = time.monotonic()
+            await load()
+
+    configuration.refresh_api_key_hook = refresh
+
+
+def _explain(kubeconfig: Path | None, error: BaseException) -> str:
+    if kubeconfig is not None:
+        return f"kubeconfig {os.fspath(kubeconfig)}: {error}"
+    return f"not running in a pod with a service account ({error}); give --kubeconfig"

@@ -1,0 +1,192 @@
+"""REST mapping: which resource a name or a kind means, learnt from the API server's own discovery.
+
+Discovery is read once and kept; when something unknown is asked for it is read again, at most once in a while, so that
+a new CustomResourceDefinition is found without a restart and a misspelt name does not become a load. A group whose
+aggregated server is down is missing from the answer and hides nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kube.client import KubeClient
+from kube.status import StatusError
+
+__all__ = ["GroupResource", "NoMatchError", "ResourceInfo", "RestMapper"]
+
+_log = logging.getLogger(__name__)
+
+# What these list are metrics, not resources.
+_METRIC_GROUPS = frozenset({"custom.metrics.k8s.io", "external.metrics.k8s.io"})
+
+
+class NoMatchError(LookupError):
+    """The API server serves no such resource or kind."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupResource:
+    """A resource and its group, without a version; the core group is ""."""
+
+    group: str
+    resource: str
+
+    def __str__(self) -> str:
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceInfo:
+    """What discovery says of one resource in one version."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    singular: str
+    namespaced: bool
+
+    @property
+    def group_resource(self) -> GroupResource:
+        """The resource without its version."""
+        return GroupResource(self.group, self.plural)
+
+    @property
+    def api_version(self) -> str:
+        """As objects spell it: "apps/v1", and "v1" for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The URL path of a collection, an object or its subresource; the parts must be percent-encoded already."""
+        parts = ["/apis", self.group] if self.group else ["/api"]
+        parts.append(self.version)
+        if namespace and self.namespaced:
+            parts += ["namespaces", namespace]
+        return "/".join([*parts, self.plural, *filter(None, (name, subresource))])
+
+
+class RestMapper:
+    """Answers from the last discovery, and reads it again when asked for something unknown."""
+
+    def __init__(
+        self, client: KubeClient, *, refresh_seconds: float = 10.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """At most one discovery in `refresh_seconds`; `clock` counts in seconds."""
+        self._client = client
+        self._refresh_seconds = refresh_seconds
+        self._clock = clock
+        self._read_at: float | None = None
+        self._reading = asyncio.Lock()
+        self._by_name: dict[GroupResource, ResourceInfo] = {}
+        self._by_kind: dict[tuple[str, str], tuple[ResourceInfo, ...]] = {}
+
+    async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
+        """The resource with this plural or singular name, in its group's preferred version.
+
+        With the core group ("") a name that only another group has is found there, as kubectl finds "deployments";
+        where several groups have it, the first in discovery's order.
+
+        Raises:
+            NoMatchError: there is none.
+            KubeUnreachable, StatusError: discovery could not be read.
+        """
+        wanted = GroupResource(group, resource.lower())
+        found = self._by_name.get(wanted)
+        if found is None and await self._refresh():
+            found = self._by_name.get(wanted)
+        if found is None and not group:
+            found = next((info for key, info in self._by_name.items() if key.resource == wanted.resource), None)
+        if found is None:
+            raise NoMatchError(f'no matches for resource "{wanted}"')
+        return found
+
+    async def mappings_for_kind(self, group: str, kind: str) -> tuple[ResourceInfo, ...]:
+        """Every version of a kind's resource, the preferred one first.
+
+        Raises:
+            NoMatchError: there is none.
+            KubeUnreachable, StatusError: discovery could not be read.
+        """
+        found = self._by_kind.get((group, kind))
+        if found is None and await self._refresh():
+            found = self._by_kind.get((group, kind))
+        if found is None:
+            raise NoMatchError(f'no matches for kind "{kind}" in group "{group}"')
+        return found
+
+    async def _refresh(self) -> bool:
+        """Read discovery, unless that was done a moment ago. Whether the answer may be new."""
+        before = self._read_at
+        async with self._reading:
+            if self._read_at != before:
+                return True  # another task has just done it
+            if before is not None and self._clock() - before < self._refresh_seconds:
+                return False
+            self._index(await self._discover())
+            self._read_at = self._clock()
+            return True
+
+    async def _discover(self) -> list[ResourceInfo]:
+        groups = (await self._client.get("/apis")).get("groups")
+        paths = [("", "v1", "/api/v1")]
+        for group in _objects(groups):
+            name = str(group.get("name", ""))
+            if name not in _METRIC_GROUPS:
+                paths += [(name, version, f"/apis/{name}/{version}") for version in _versions(group)]
+        answers = await asyncio.gather(*(self._resources(path) for _, _, path in paths))
+        return [
+            info
+            for (group_name, version, _), entries in zip(paths, answers, strict=True)
+            for info in _infos(group_name, version, entries)
+        ]
+
+    async def _resources(self, path: str) -> list[dict[str, Any]]:
+        try:
+            return list(_objects((await self._client.get(path)).get("resources")))
+        except StatusError as error:  # an aggregated server that is down
+            _log.debug("discovery of %s: %s", path, error)
+            return []
+
+    def _index(self, infos: Iterable[ResourceInfo]) -> None:
+        by_name: dict[GroupResource, ResourceInfo] = {}
+        by_kind: dict[tuple[str, str], tuple[ResourceInfo, ...]] = {}
+        for info in infos:
+            by_name.setdefault(info.group_resource, info)
+            by_name.setdefault(GroupResource(info.group, info.singular), info)
+            key = (info.group, info.kind)
+            by_kind[key] = (*by_kind.get(key, ()), info)
+        self._by_name, self._by_kind = by_name, by_kind
+
+
+def _objects(value: object) -> Iterable[dict[str, Any]]:
+    return (entry for entry in value if isinstance(entry, dict)) if isinstance(value, list) else ()
+
+
+def _versions(group: dict[str, Any]) -> list[str]:
+    """The group's versions, its preferred one first, the others in the server's order."""
+    preferred = group.get("preferredVersion")
+    first = preferred.get("version") if isinstance(preferred, dict) else None
+    versions = [str(entry.get("version", "")) for entry in _objects(group.get("versions"))]
+    return sorted(versions, key=lambda version: version != first)
+
+
+def _infos(group: str, version: str, entries: Iterable[dict[str, Any]]) -> Iterable[ResourceInfo]:
+    for entry in entries:
+        name, kind = entry.get("name"), entry.get("kind")
+        # "pods/log" is a subresource
+        if not isinstance(name, str) or not isinstance(kind, str) or "/" in name:
+            continue
+        singular = entry.get("singularName")
+        yield ResourceInfo(
+            group=group,
+            version=version,
+            kind=kind,
+            plural=name,
+            singular=singular if isinstance(singular, str) and singular else kind.lower(),
+            namespaced=bool(entry.get("namespaced")),
+        )

@@ -1,0 +1,212 @@
+"""A list-watch store: a collection of the API server's, kept up to date in memory.
+
+This is what client-go calls a reflector with its store. It lists once, then watches from the list's version; when a
+watch ends it goes on from the last version seen (bookmarks keep that version young), and when that has become too old
+(410) it lists again and works out what changed meanwhile. What it keeps of an object is what `select` returns: a small
+typed view, not the object's JSON, so that ten thousand pods cost little.
+
+While the API server is away the store keeps what it has and tries again, with jittered backoff, saying so once when the
+contact is lost and once when it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random as _random
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+from kube.backoff import Backoff
+from kube.client import KubeClient, KubeError, Query
+from kube.status import StatusError
+
+__all__ = ["Key", "Store"]
+
+_log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+"""(namespace, name); the namespace of a cluster-scoped object is ""."""
+
+T = TypeVar("T")
+
+_GONE = 410
+# Watches end after five to ten minutes, at random, as client-go's do, so that they do not all end together.
+_WATCH_SECONDS = 300.0
+
+
+class Store(Generic[T]):
+    """One collection, by namespace and name.
+
+    Reading is synchronous and never waits: everything happens on one event loop, and what is read is what the last
+    event left.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        path: str,
+        select: Callable[[Mapping[str, Any]], T | None],
+        *,
+        label_selector: str = "",
+        accept: str = "application/json",
+        on_change: Callable[[Key, T | None, T | None], None] | None = None,
+        backoff: Backoff | None = None,
+        random: Callable[[], float] = _random.random,
+    ) -> None:
+        """Nothing is read before `run`.
+
+        Args:
+            client: the connection.
+            path: the collection's path, all namespaces or one: "/api/v1/pods".
+            select: the view to keep of an object's JSON, or None to leave the object out. It must accept any JSON.
+            label_selector: keep only these objects.
+            accept: the media type to ask for, such as PartialObjectMetadataList for metadata alone.
+            on_change: called with (key, old, new) after each change of a view; old is None for a new object and new is
+                None for one that is gone. It must not raise and must not wait.
+            backoff: the delays between tries.
+            random: numbers in [0, 1), for the spread of the watches' ends.
+        """
+        self._client = client
+        self._path = path
+        self._select = select
+        self._query: dict[str, str | int | bool] = {"labelSelector": label_selector} if label_selector else {}
+        self._accept = accept
+        self._on_change = on_change
+        self._backoff = backoff or Backoff(0.8, 30.0, jitter=1.0)
+        self._random = random
+        self._items: dict[str, dict[str, T]] = {}
+        self._version = ""
+        self._must_list = True
+        self._away = False
+        self._synced = asyncio.Event()
+
+    @property
+    def synced(self) -> bool:
+        """Whether the first list has arrived."""
+        return self._synced.is_set()
+
+    @property
+    def away(self) -> bool:
+        """Whether contact to the API server is lost at the moment."""
+        return self._away
+
+    async def wait_synced(self) -> None:
+        """Return when the first list has arrived."""
+        await self._synced.wait()
+
+    def get(self, namespace: str, name: str) -> T | None:
+        """One object's view, or None."""
+        return self._items.get(namespace, {}).get(name)
+
+    def list(self, namespace: str | None = None) -> list[T]:
+        """The views of a namespace's objects, or of all, in the order in which they first came."""
+        if namespace is not None:
+            return [*self._items.get(namespace, {}).values()]
+        return [item for items in self._items.values() for item in items.values()]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._items.values()))
+
+    async def run(self) -> None:
+        """List and watch, until cancelled."""
+        while True:
+            try:
+                if self._must_list:
+                    await self._list()
+                useful = await self._watch()
+            except (StatusError, KubeError) as error:
+                if not self._away:
+                    _log.warning("%s: %s; trying again", self._path, error)
+                self._away = True
+                useful = False
+            # A server that fails, or ends every watch at once, is not asked in a tight loop.
+            if not useful:
+                await asyncio.sleep(self._backoff.next())
+
+    async def _list(self) -> None:
+        # Version 0 lets the server answer from its cache; after a 410 that cache may itself be behind, so ask etcd.
+        query: Query = {**self._query, "resourceVersion": "0"} if not self.synced else self._query
+        answer = await self._client.get(self._path, query, accept=self._accept)
+        metadata = answer.get("metadata")
+        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+        entries = answer.get("items") or []
+        if not isinstance(version, str) or not isinstance(entries, list):
+            raise StatusError(500, "InternalError", "the answer to a list request is no list")
+        seen: set[Key] = set()
+        for entry in entries:
+            if (key := _key(entry)) is not None:
+                seen.add(key)
+                self._set(key, self._select(entry))
+        for key in [(space, name) for space, items in self._items.items() for name in items]:
+            if key not in seen:
+                self._set(key, None)
+        self._version = version
+        self._must_list = False
+        self._backoff.reset()
+        self._back()
+        self._synced.set()
+
+    async def _watch(self) -> bool:
+        """One watch, to its end. Whether it brought anything."""
+        query = {**self._query, "resourceVersion": self._version, "allowWatchBookmarks": True}
+        seconds = _WATCH_SECONDS * (1 + self._random())
+        useful = False
+        events = self._client.watch(self._path, query, seconds=seconds, accept=self._accept, on_open=self._back)
+        try:
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    self._apply(event)
+                    if not useful:
+                        self._backoff.reset()
+                        useful = True
+        except StatusError as error:
+            if error.code != _GONE:
+                raise
+            self._must_list = True
+        return useful
+
+    def _apply(self, event: Mapping[str, Any]) -> None:
+        kind, entry = event.get("type"), event.get("object")
+        metadata = entry.get("metadata") if isinstance(entry, dict) else None
+        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+        if isinstance(version, str):
+            self._version = version
+        key = _key(entry)
+        if key is None:
+            return
+        if kind == "DELETED":
+            self._set(key, None)
+        elif kind in ("ADDED", "MODIFIED"):
+            self._set(key, self._select(entry))  # type: ignore[arg-type]  # a key was found, so it is a mapping
+
+    def _set(self, key: Key, new: T | None) -> None:
+        namespace, name = key
+        items = self._items.get(namespace, {})
+        old = items.get(name)
+        if old == new:
+            return
+        if new is None:
+            del items[name]
+            if not items:
+                del self._items[namespace]
+        else:
+            self._items.setdefault(namespace, items)[name] = new
+        if self._on_change is not None:
+            self._on_change(key, old, new)
+
+    def _back(self) -> None:
+        if self._away:
+            self._away = False
+            _log.info("%s: the API server is back", self._path)
+
+
+def _key(entry: object) -> Key | None:
+    """An object's key; None for what has none (a bookmark, or no object at all)."""
+    metadata = entry.get("metadata") if isinstance(entry, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
+        return None
+    namespace = metadata.get("namespace")
+    return (namespace if isinstance(namespace, str) else "", name)
