@@ -7,55 +7,78 @@ before anything is installed.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["DebianError", "unpack"]
 
+_COMMAND_TIMEOUT = 600.0
+"""Seconds that a download may take; a slow line should not end the set-up, a dead one should."""
+
 
 class DebianError(Exception):
-    """A package could not be brought; the message says why and what to install instead."""
+    """A package could not be brought; the message says why."""
 
 
 def unpack(package: str, folder: Path) -> Path:
     """Download `package` and unpack it under `folder/debian/<package>`; done once, then reused.
 
+    Blocks for as long as the download takes; any number of processes may ask at the same time, one does the work.
     Returns the root of the unpacked tree. Raises DebianError where apt or dpkg is missing or fails.
     """
-    tree = folder / "debian" / package
+    home = folder.resolve() / "debian"
+    tree = home / package
     if tree.exists():
         return tree
     for tool in ("apt-get", "dpkg"):
         if shutil.which(tool) is None:
-            raise DebianError(f"no {tool} here to bring {package}")
-    (folder / "debian").mkdir(parents=True, exist_ok=True)
+            raise DebianError(f"there is no {tool} here to bring Debian's package {package}")
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with _locked(home / ".lock"):
+            if not tree.exists():  # another process may have been first
+                _download_and_unpack(package, home, tree)
+    except OSError as error:
+        raise DebianError(f"cannot unpack Debian's package {package}: {error}") from error
+    return tree
+
+
+def _download_and_unpack(package: str, home: Path, tree: Path) -> None:
     # Unpacked beside its final name and renamed at the end: an interrupted run leaves nothing half done behind.
-    with tempfile.TemporaryDirectory(dir=folder / "debian", prefix=f".{package}-") as scratch:
-        options = _private_apt(folder / "debian")
+    with tempfile.TemporaryDirectory(dir=home, prefix=f".{package}-") as scratch:
+        options = _private_apt(home / "apt")
         try:
             _run(["apt-get", *options, "download", package], cwd=scratch)
-        except DebianError:
+        except DebianError:  # no package lists yet, or lists that name a version that is gone
             _run(["apt-get", *options, "update"], cwd=scratch)
             _run(["apt-get", *options, "download", package], cwd=scratch)
         archive = next(Path(scratch).glob("*.deb"))
         _run(["dpkg", "-x", str(archive), "tree"], cwd=scratch)
-        try:
-            (Path(scratch) / "tree").rename(tree)
-        except OSError:
-            if not tree.exists():  # otherwise another process was first, with the same content
-                raise
-    return tree
+        (Path(scratch) / "tree").rename(tree)
 
 
-def _private_apt(folder: Path) -> list[str]:
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _private_apt(home: Path) -> list[str]:
     for name in ("lists/partial", "archives/partial"):
-        (folder / "apt" / name).mkdir(parents=True, exist_ok=True)
+        (home / name).mkdir(parents=True, exist_ok=True)
     settings = {
-        "Dir::State::Lists": folder / "apt" / "lists",
-        "Dir::Cache": folder / "apt",
+        "Dir::State::Lists": home / "lists",
+        "Dir::Cache": home,
         "Debug::NoLocking": "1",
         "APT::Sandbox::User": "",
         "Acquire::Languages": "none",
@@ -64,15 +87,19 @@ def _private_apt(folder: Path) -> list[str]:
 
 
 def _run(command: list[str], *, cwd: str) -> None:
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={**os.environ, "LC_ALL": "C"},
-    )
+    what = " ".join([command[0], *command[-2:]])
+    try:
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_TIMEOUT,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DebianError(f"{what}: no end after {_COMMAND_TIMEOUT:.0f} s") from error
     if done.returncode != 0:
         reason = (done.stderr or done.stdout).strip().splitlines()
-        raise DebianError(f"{' '.join(command[:1] + command[-2:])}: {reason[-1] if reason else 'failed'}")
+        raise DebianError(f"{what}: {reason[-1] if reason else 'failed'}")

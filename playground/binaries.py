@@ -1,0 +1,59 @@
+"""Where the programs are that the playground needs and Python cannot bring: Prometheus, promtool and kubectl.
+
+Those on PATH are used as they are. Where one is missing, Debian's package is unpacked under `.playground/` (see
+`playground.debian`), so a fresh machine needs no root and gets no daemon; elsewhere the error says what to install.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Final, Literal
+
+from playground.debian import DebianError, unpack
+
+__all__ = ["HOME", "MissingBinaryError", "Program", "find", "find_async"]
+
+Program = Literal["prometheus", "promtool", "kubectl"]
+
+HOME: Final = Path(__file__).resolve().parent.parent / ".playground"
+"""The folder that holds everything the playground makes or brings; `make clean` removes it."""
+
+_PACKAGES: Final[dict[Program, str]] = {
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
+    "kubectl": "kubernetes-client",
+}
+
+_ADVICE: Final[dict[Program, str]] = {
+    "prometheus": "install Prometheus (https://prometheus.io/download/) so that `prometheus` is on PATH",
+    "promtool": "install Prometheus (https://prometheus.io/download/) so that `promtool` is on PATH",
+    "kubectl": "install kubectl (https://kubernetes.io/docs/tasks/tools/) so that it is on PATH",
+}
+
+
+class MissingBinaryError(Exception):
+    """A program is neither on PATH nor to be had from Debian; the message says what to install."""
+
+
+def find(program: Program, *, home: Path = HOME) -> Path:
+    """The program's path: from PATH, otherwise from Debian's package unpacked under `home`.
+
+    Blocks while a package is downloaded, which happens once. Raises MissingBinaryError.
+    """
+    on_path = shutil.which(program)
+    if on_path is not None:
+        return Path(on_path)
+    try:
+        path = unpack(_PACKAGES[program], home) / "usr/bin" / program
+    except DebianError as error:
+        raise MissingBinaryError(f"{program} is not on PATH and {error}; {_ADVICE[program]}") from error
+    if not path.exists():
+        raise MissingBinaryError(f"Debian's package {_PACKAGES[program]} has no {program}; {_ADVICE[program]}")
+    return path
+
+
+async def find_async(program: Program, *, home: Path = HOME) -> Path:
+    """As `find`, with the download in a thread."""
+    return await asyncio.to_thread(find, program, home=home)

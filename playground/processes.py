@@ -1,0 +1,114 @@
+"""Child processes that never outlive us: each in its own process group, its output in a log file.
+
+The playground starts other programs (Prometheus, the adapter, the autoscaler, a real API server). A Ctrl-C in the
+terminal must reach the playground alone, which then ends the others in order; hence the process groups. Whatever
+happens to the playground itself, also SIGKILL, nothing may be left running; hence the parent-death signal on Linux.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["ChildProcess"]
+
+_GRACE: Final = 5.0
+"""Seconds between SIGTERM and SIGKILL."""
+
+_PR_SET_PDEATHSIG: Final = 1
+_LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+class ChildProcess:
+    """A running program; as a context manager it is stopped at the end.
+
+    `name` is what messages call it, `log` the file that takes its standard output and error.
+    """
+
+    def __init__(self, name: str, log: Path, process: asyncio.subprocess.Process) -> None:
+        self.name = name
+        self.log = log
+        self._process = process
+
+    @classmethod
+    async def start(
+        cls, name: str, command: Sequence[str | Path], *, log: Path, environment: Mapping[str, str] | None = None
+    ) -> ChildProcess:
+        """Start `command`; its output is appended to `log`. Raises OSError where it cannot be run."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                *(str(part) for part in command),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        return cls(name, log, process)
+
+    @property
+    def pid(self) -> int:
+        """The process's id, which is its process group's as well."""
+        return self._process.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """None while it runs; negative where a signal ended it."""
+        return self._process.returncode
+
+    async def wait(self) -> int:
+        """Wait for the end of the process; returns its exit status."""
+        return await self._process.wait()
+
+    async def stop(self, *, grace: float = _GRACE) -> int:
+        """SIGTERM to the process group, SIGKILL after `grace` seconds; returns the exit status.
+
+        Cancelled while waiting, it kills at once and still waits for the end.
+        """
+        try:
+            if self.exit_status is None:
+                self._signal(signal.SIGTERM)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(grace):
+                        await self._process.wait()
+        finally:
+            self._signal(signal.SIGKILL)  # also what the process itself may have started and left behind
+            await self._process.wait()
+        return await self._process.wait()
+
+    def last_lines(self, count: int = 10) -> list[str]:
+        """The end of the log, for telling why the process ended."""
+        with self.log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 16_384))
+            return file.read().decode(errors="replace").splitlines()[-count:]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+
+def _die_with_parent() -> None:
+    """Between fork and exec: have the kernel kill the child when the thread that started it is gone."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
