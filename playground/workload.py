@@ -1,0 +1,130 @@
+"""The demo's pods as far as Prometheus can tell: a port on loopback for each, which answers /metrics.
+
+The cluster of the playground has pods, but nothing runs in them. Here every pod gets an HTTP listener of its own,
+whose counters advance by its share of the load (see `playground.load`) while it is ready. Beside them listens one
+exporter that belongs to no pod and tells how long the queues are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from playground.load import Load
+
+__all__ = ["Workload", "WorkloadPod"]
+
+_HOST: Final = "127.0.0.1"
+_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_SHUTDOWN: Final = 1.0
+"""Seconds that a scrape in progress gets when its pod goes away."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadPod:
+    """A pod that exists, the application it runs, and whether it gets its share of the load."""
+
+    name: str
+    application: str
+    ready: bool
+
+
+class Workload:
+    """Listeners for the pods, while the context is open; the load begins when it is opened.
+
+    `clock` gives seconds and is read at every scrape.
+    """
+
+    def __init__(self, load: Load, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.load = load
+        self._clock = clock
+        self._began = 0.0
+        self._endpoints: dict[str, _Endpoint] = {}
+        self._exporter = _Endpoint(self._render_queues)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the load began."""
+        return self._clock() - self._began
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """`host:port` of every pod, by its name."""
+        return {name: endpoint.address for name, endpoint in self._endpoints.items()}
+
+    @property
+    def exporter_address(self) -> str:
+        """`host:port` of the exporter that tells the depth of the queues."""
+        return self._exporter.address
+
+    async def set_pods(self, pods: Collection[WorkloadPod]) -> None:
+        """These pods exist from now on: listeners are opened for new ones and closed for those that are gone."""
+        known = {pod.name: pod for pod in pods if pod.application in self.load.traffic}
+        for name in self._endpoints.keys() - known.keys():
+            await self._endpoints.pop(name).close()
+            self.load.forget(name)
+        for name in known.keys() - self._endpoints.keys():
+            endpoint = _Endpoint(partial(self._render_pod, known[name]))
+            await endpoint.open()
+            self._endpoints[name] = endpoint
+        ready = defaultdict(list)
+        for pod in pods:
+            if pod.ready:
+                ready[pod.application].append(pod.name)
+        self.load.set_ready(self.elapsed, ready)
+
+    async def __aenter__(self) -> Self:
+        await self._exporter.open()
+        self._began = self._clock()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for endpoint in [self._exporter, *self._endpoints.values()]:
+            await endpoint.close()
+        self._endpoints.clear()
+
+    def _render_pod(self, pod: WorkloadPod) -> str:
+        self.load.advance(self.elapsed)
+        counters = self.load.counters(pod.application, pod.name)
+        return "".join(f"# TYPE {name} counter\n{name} {value:.3f}\n" for name, value in counters.items())
+
+    def _render_queues(self) -> str:
+        self.load.advance(self.elapsed)
+        depths = [f'queue_depth{{queue="{name}"}} {self.load.depth(name):.0f}\n' for name in self.load.backlogs]
+        return "".join(["# TYPE queue_depth gauge\n", *depths])
+
+
+class _Endpoint:
+    """One listener on a free port of loopback that answers GET /metrics with what `render` returns."""
+
+    def __init__(self, render: Callable[[], str]) -> None:
+        async def metrics(_: web.Request) -> web.Response:
+            return web.Response(body=render().encode(), headers={"Content-Type": _CONTENT_TYPE})
+
+        application = web.Application()
+        application.router.add_get("/metrics", metrics)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN)
+
+    @property
+    def address(self) -> str:
+        host, port = self._runner.addresses[0][:2]
+        return f"{host}:{port}"
+
+    async def open(self) -> None:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, _HOST, 0).start()
+
+    async def close(self) -> None:
+        await self._runner.cleanup()

@@ -1,0 +1,95 @@
+"""The demo's load: exact integrals, shared among ready pods, queues that workers drain."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from playground.load import Backlog, Load, Traffic, Wave
+
+WAVE = Wave(low=10, high=50, period=60, offset=5)
+STEADY = Wave(low=100, high=100, period=60)
+
+
+def load(wave: Wave = STEADY) -> Load:
+    return Load(
+        traffic={
+            "router": Traffic(wave=wave, counters={"packets_total": 1}),
+            "shop": Traffic(wave=wave, counters={"requests_total": 1, "packets_total": 8}),
+        },
+        backlogs={"orders": Backlog(wave=wave, workers="worker", drain=40)},
+    )
+
+
+@pytest.mark.parametrize(("time", "rate"), [(5, 10), (20, 30), (35, 50), (65, 10), (95, 50)])
+def test_a_wave_is_lowest_at_its_offset_and_highest_half_a_period_later(time: float, rate: float) -> None:
+    assert WAVE.rate(time) == pytest.approx(rate)
+
+
+@given(start=st.floats(0, 1e5), length=st.floats(0, 300))
+def test_the_amount_is_the_integral_of_the_rate(start: float, length: float) -> None:
+    steps = 1000
+    width = length / steps
+    middle_sum = sum(WAVE.rate(start + (step + 0.5) * width) for step in range(steps)) * width
+    assert WAVE.amount(start, start + length) == pytest.approx(middle_sum, rel=1e-4, abs=1e-6)
+
+
+@given(times=st.lists(st.floats(0, 1000), min_size=1).map(sorted))
+def test_however_often_it_is_advanced_the_counters_come_out_the_same(times: list[float]) -> None:
+    at_once, in_steps = load(WAVE), load(WAVE)
+    for one in (at_once, in_steps):
+        one.set_ready(0, {"router": ["a"]})
+    for time in times:
+        in_steps.advance(time)
+    at_once.advance(times[-1])
+    expected = at_once.counters("router", "a")["packets_total"]
+    assert in_steps.counters("router", "a")["packets_total"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_more_pods_mean_less_for_each() -> None:
+    one = load()
+    one.set_ready(0, {"router": ["a"]})
+    one.set_ready(10, {"router": ["a", "b"]})
+    one.advance(20)
+    assert one.counters("router", "a") == {"packets_total": pytest.approx(1500)}
+    assert one.counters("router", "b") == {"packets_total": pytest.approx(500)}
+
+
+def test_one_unit_of_traffic_may_advance_several_counters() -> None:
+    one = load()
+    one.set_ready(0, {"shop": ["a"]})
+    one.advance(1)
+    assert one.counters("shop", "a") == {"requests_total": pytest.approx(100), "packets_total": pytest.approx(800)}
+
+
+def test_a_pod_that_is_not_ready_keeps_its_counters_until_it_is_gone() -> None:
+    one = load()
+    one.set_ready(0, {"router": ["a"]})
+    one.set_ready(1, {"router": ["b"]})
+    one.advance(2)
+    assert one.counters("router", "a") == {"packets_total": pytest.approx(100)}
+    one.forget("a")
+    assert one.counters("router", "a") == {"packets_total": 0}
+    assert one.counters("router", "b") == {"packets_total": pytest.approx(100)}
+
+
+def test_a_queue_grows_while_there_are_too_few_workers_and_is_drained_by_more() -> None:
+    one = load()
+    one.set_ready(0, {"worker": ["a"]})
+    one.advance(10)
+    assert one.depth("orders") == pytest.approx((100 - 40) * 10)
+    one.set_ready(10, {"worker": ["a", "b", "c", "d"]})
+    one.advance(12)
+    assert one.depth("orders") == pytest.approx(600 - (160 - 100) * 2)
+    one.advance(1000)
+    assert one.depth("orders") == 0
+
+
+def test_time_that_goes_back_changes_nothing() -> None:
+    one = load()
+    one.set_ready(0, {"router": ["a"]})
+    one.advance(10)
+    one.advance(5)
+    one.advance(10)
+    assert math.isclose(one.counters("router", "a")["packets_total"], 1000)
