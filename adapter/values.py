@@ -1,0 +1,73 @@
+"""What the metrics APIs answer with, before it is encoded: typed, immutable, in integer milli-values.
+
+A sample of Prometheus is a double; a Quantity in these APIs is made from thousandths. `milli` is the double times 1000,
+truncated, as prometheus-adapter computes it: 0.9999 is 999m. HPAs compare with that number, so it is kept to the digit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kube.selectors import LabelSelector
+
+__all__ = ["ExternalMetricValue", "MetricValue", "ObjectReference", "to_milli"]
+
+_INT64_LIMIT = 2.0**63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectReference:
+    """The object that a metric is about. `namespace` is "" for one at the root of the cluster."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricValue:
+    """One item of a MetricValueList.
+
+    Attributes:
+        described_object: whose value it is.
+        metric: the metric's name in the API.
+        selector: the metric label selector that was asked with; None when it was empty.
+        timestamp: when the value was sampled, in seconds since the epoch.
+        window_seconds: the time over which it was gathered, or None where that is not known.
+        milli: the value, in thousandths.
+    """
+
+    described_object: ObjectReference
+    metric: str
+    selector: LabelSelector | None
+    timestamp: float
+    window_seconds: int | None
+    milli: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalMetricValue:
+    """One item of an ExternalMetricValueList.
+
+    `labels` is None for a scalar, which has none; the other attributes are those of MetricValue.
+    """
+
+    metric: str
+    labels: Mapping[str, str] | None
+    timestamp: float
+    window_seconds: int | None
+    milli: int
+
+
+def to_milli(value: float) -> int | None:
+    """A sample's value in thousandths, truncated towards zero; NaN is 0.
+
+    None for what has no such number: an infinity, and whatever does not fit into 64 bits.
+    """
+    if math.isnan(value):
+        return 0
+    scaled = value * 1000.0
+    return int(scaled) if -_INT64_LIMIT <= scaled < _INT64_LIMIT else None
