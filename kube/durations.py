@@ -1,0 +1,115 @@
+"""Durations in Go's syntax: `30s`, `1m30s`, `1.5h`.
+
+Our flags have the names of prometheus-adapter's and kube-controller-manager's flags, so they take the same values. In
+the program a duration is a float of seconds; the text is read in integer nanoseconds, so nothing is lost on the way in.
+"""
+
+import re
+from typing import Any
+
+import click
+
+__all__ = ["DURATION", "POSITIVE_DURATION", "DurationError", "format_duration", "parse_duration"]
+
+_MAX_TEXT = 64
+_MAX_NANOSECONDS = 2**63 - 1
+_NANOSECONDS = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,  # U+00B5, micro sign
+    "μs": 10**3,  # U+03BC, Greek letter mu: Go takes both
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+_PART = re.compile(r"([0-9]+)?(?:\.([0-9]*))?([^0-9.]*)")
+
+
+class DurationError(ValueError):
+    """A text is not a duration; the message says what one looks like."""
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds that a duration such as `1h15m30.5s` stands for, as Go's time.ParseDuration reads it.
+
+    Raises:
+        DurationError: it is not one, or longer than Go can hold (292 years).
+    """
+    unsigned = text[1:] if text[:1] in ("+", "-") else text
+    if unsigned == "0":
+        return 0.0
+    if not unsigned or len(text) > _MAX_TEXT:
+        raise _not_a_duration(text)
+    nanoseconds = 0
+    position = 0
+    while position < len(unsigned):
+        part = _PART.match(unsigned, position)
+        if part is None or not (part[1] or part[2]):
+            raise _not_a_duration(text)
+        whole, fraction, unit = part[1] or "", part[2] or "", part[3]
+        if not unit:
+            raise DurationError(f'missing unit in duration "{text}": write for example {unsigned}s')
+        if unit not in _NANOSECONDS:
+            raise DurationError(f'unknown unit "{unit}" in duration "{text}": units are ns, us, ms, s, m and h')
+        nanoseconds += int(whole + fraction) * _NANOSECONDS[unit] // 10 ** len(fraction)
+        position = part.end()
+    if nanoseconds > _MAX_NANOSECONDS:
+        raise DurationError(f'duration "{text}" is too long')
+    return (-nanoseconds if text[0] == "-" else nanoseconds) / 10**9
+
+
+def format_duration(seconds: float) -> str:
+    """Return seconds in Go's notation, to the nanosecond: 90 is `1m30s`, 0.25 is `250ms`."""
+    nanoseconds = round(seconds * 10**9)
+    sign = "-" if nanoseconds < 0 else ""
+    nanoseconds = abs(nanoseconds)
+    if nanoseconds == 0:
+        return "0s"
+    if nanoseconds < 10**9:
+        unit = "ns" if nanoseconds < 10**3 else "µs" if nanoseconds < 10**6 else "ms"
+        return sign + _decimal(nanoseconds, _NANOSECONDS[unit]) + unit
+    minutes, rest = divmod(nanoseconds, 60 * 10**9)
+    text = _decimal(rest, 10**9) + "s"
+    if minutes:
+        hours, minutes = divmod(minutes, 60)
+        text = (f"{hours}h" if hours else "") + f"{minutes}m" + text
+    return sign + text
+
+
+def _decimal(number: int, divisor: int) -> str:
+    whole, rest = divmod(number, divisor)
+    fraction = f"{rest:0{len(str(divisor)) - 1}}".rstrip("0") if rest else ""
+    return f"{whole}.{fraction}" if fraction else str(whole)
+
+
+def _not_a_duration(text: str) -> DurationError:
+    shown = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
+    return DurationError(f'invalid duration "{shown}": write a number and a unit, such as 30s, 1m30s or 500ms')
+
+
+class _DurationType(click.ParamType[float]):
+    """A flag's duration; gives float seconds."""
+
+    name = "duration"
+
+    def __init__(self, *, zero_allowed: bool) -> None:
+        self._zero_allowed = zero_allowed
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read the flag's text; a default may be given in seconds."""
+        if isinstance(value, str):
+            try:
+                seconds = parse_duration(value)
+            except DurationError as error:
+                self.fail(str(error), param, ctx)
+        else:
+            seconds = float(value)
+        if seconds < 0 or (seconds == 0 and not self._zero_allowed):
+            least = "must not be negative" if self._zero_allowed else "must be longer than 0s"
+            self.fail(f"{value} {least}", param, ctx)
+        return seconds
+
+
+DURATION = _DurationType(zero_allowed=True)
+POSITIVE_DURATION = _DurationType(zero_allowed=False)

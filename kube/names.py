@@ -1,0 +1,102 @@
+"""Which names and labels Kubernetes allows, and what it says of the others.
+
+Every function returns the complaints about a text, an empty list when there are none. They are details: `kube.fields`
+puts the path before them.
+"""
+
+import re
+
+__all__ = [
+    "label_value_errors",
+    "path_segment_errors",
+    "qualified_name_errors",
+    "rfc1123_label_errors",
+    "rfc1123_subdomain_errors",
+]
+
+_QUALIFIED_NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_LABEL_VALUE = f"({_QUALIFIED_NAME})?"
+_RFC1123_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_RFC1123_SUBDOMAIN = rf"{_RFC1123_LABEL}(\.{_RFC1123_LABEL})*"
+
+_QUALIFIED_NAME_RULE = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+    f" (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_QUALIFIED_NAME}')"
+)
+_LABEL_VALUE_RULE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and"
+    " end with an alphanumeric character"
+    f" (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '{_LABEL_VALUE}')"
+)
+_RFC1123_LABEL_RULE = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with"
+    f" an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_RFC1123_LABEL}')"
+)
+_RFC1123_SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and"
+    f" end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_RFC1123_SUBDOMAIN}')"
+)
+_EXAMPLE = "(e.g. 'example.com/MyName')"
+_MAX_LABEL = 63
+_MAX_SUBDOMAIN = 253
+
+
+def qualified_name_errors(name: str) -> list[str]:
+    """Check a label key: an optional DNS prefix and `/`, and a name."""
+    parts = name.split("/")
+    if len(parts) > 2:
+        return [f"a valid label key {_QUALIFIED_NAME_RULE} with an optional DNS subdomain prefix and '/' {_EXAMPLE}"]
+    errors = []
+    if len(parts) == 2:
+        if not parts[0]:
+            errors.append("prefix part must be non-empty")
+        else:
+            errors += [f"prefix part {error}" for error in rfc1123_subdomain_errors(parts[0])]
+    if not parts[-1]:
+        errors.append("name part must be non-empty")
+    elif _bytes(parts[-1]) > _MAX_LABEL:
+        errors.append(f"name part must be no more than {_MAX_LABEL} bytes")
+    if not re.fullmatch(_QUALIFIED_NAME, parts[-1]):
+        errors.append(f"name part {_QUALIFIED_NAME_RULE}")
+    return errors
+
+
+def label_value_errors(value: str) -> list[str]:
+    """Check a label's value; it may be empty."""
+    errors = []
+    if _bytes(value) > _MAX_LABEL:
+        errors.append(f"must be no more than {_MAX_LABEL} bytes")
+    if not re.fullmatch(_LABEL_VALUE, value):
+        errors.append(_LABEL_VALUE_RULE)
+    return errors
+
+
+def rfc1123_label_errors(name: str) -> list[str]:
+    """Check a name without dots, such as a namespace's."""
+    errors = []
+    if _bytes(name) > _MAX_LABEL:
+        errors.append(f"must be no more than {_MAX_LABEL} bytes")
+    if not re.fullmatch(_RFC1123_LABEL, name):
+        errors.append(_RFC1123_LABEL_RULE)
+    return errors
+
+
+def rfc1123_subdomain_errors(name: str) -> list[str]:
+    """Check a name that may have dots, such as that of most objects."""
+    errors = []
+    if _bytes(name) > _MAX_SUBDOMAIN:
+        errors.append(f"must be no more than {_MAX_SUBDOMAIN} characters")
+    if not re.fullmatch(_RFC1123_SUBDOMAIN, name):
+        errors.append(_RFC1123_SUBDOMAIN_RULE)
+    return errors
+
+
+def path_segment_errors(name: str) -> list[str]:
+    """Check that a name can stand in a URL path, which is all that metric names and kinds have to fulfil."""
+    if name in (".", ".."):
+        return [f"may not be '{name}'"]
+    return [f"may not contain '{character}'" for character in "/%" if character in name]
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))

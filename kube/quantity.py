@@ -1,0 +1,247 @@
+"""Kubernetes quantities: `100m`, `1.5Gi`, `2e3`.
+
+Metric values, HPA targets, resource requests and tolerances are all quantities on the wire. Inside milliscale they are
+integers of thousandths ("milli-values"), because that is what the HPA of Kubernetes 1.36 computes with. This module is
+the only place where the one becomes the other.
+
+A quantity is never finer than a nano: parsing rounds away from zero to 1e-9, as Kubernetes does ("if you want some, you
+get some"). So the exact value is one integer of nanos, and everything but `as_float` is integer arithmetic on it. What
+the API server does with spellings is kept too, since `kubectl` and the HPA status show it: most short spellings survive
+a round trip as they are, the others are rewritten in canonical form.
+
+Two things differ from Kubernetes on purpose. Integers outside of 64 bits are clamped where Kubernetes wraps around
+silently, and exponents beyond +-2048 and texts beyond 1024 characters are refused, where Kubernetes may compute for
+minutes.
+"""
+
+import enum
+import math
+import re
+from dataclasses import dataclass
+
+__all__ = ["Format", "Quantity", "QuantityError"]
+
+_MAX_TEXT = 1024
+_MAX_EXPONENT = 2048
+_MAX_INT64 = 2**63 - 1
+_NANO = -9
+# The shortcut of Kubernetes' parser: with at most this many digits the number is kept as it was scaled by its writer.
+_SHORT_DECIMAL_DIGITS = 18
+_SHORT_BINARY_DIGITS = 14
+
+_WRONG_FORMAT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_WRONG_NUMBER = "unable to parse numeric part of quantity"
+_WRONG_SUFFIX = "unable to parse quantity's suffix"
+
+# More lenient than the expression in the message: the digits may be missing altogether ("E" and "." are zero).
+# Nothing is given back once matched, as in Kubernetes' scanner; so no text makes it slow.
+_SPLIT = re.compile(r"([+-]?+)0*+([0-9]*+)(?:\.([0-9]*+))?+([eEinumkKMGTP]*+[+-]?+[0-9]*+)")
+_EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
+
+
+class QuantityError(ValueError):
+    """A text is not a quantity; the message is the API server's."""
+
+
+class Format(enum.Enum):
+    """How a quantity is written when its own spelling does not survive."""
+
+    DECIMAL_SI = "DecimalSI"  # 12M
+    BINARY_SI = "BinarySI"  # 12Mi
+    DECIMAL_EXPONENT = "DecimalExponent"  # 12e6
+
+
+_DECIMAL_SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_DECIMAL_SUFFIX_OF = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIXES.items()}
+_BINARY_SUFFIXES = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_BINARY_SUFFIX_OF = {exponent: suffix for suffix, exponent in _BINARY_SUFFIXES.items()} | {0: ""}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantity:
+    """An exact decimal number with the format it is written in.
+
+    Two quantities are equal when their values are: `1000m == 1`.
+
+    Attributes:
+        mantissa: the number is `mantissa * 10**exponent`, in the scale in which Kubernetes would hold it (this decides
+            the last bit of `as_float`).
+        exponent: power of ten, never below -9.
+        format: the family of suffixes for the canonical form.
+        spelling: the text it was parsed from, where Kubernetes keeps that; empty otherwise.
+        long: the text had too many digits or was too fine for a 64-bit mantissa, so Kubernetes holds a big decimal,
+            and rounds it in another way.
+    """
+
+    mantissa: int
+    exponent: int
+    format: Format = Format.DECIMAL_SI
+    spelling: str = ""
+    long: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> "Quantity":
+        """Read a quantity as the API server of Kubernetes 1.36 does.
+
+        Raises:
+            QuantityError: with the API server's message.
+        """
+        if not text:
+            raise QuantityError(_WRONG_FORMAT)
+        if len(text) > _MAX_TEXT:
+            raise QuantityError(f"quantities must not be longer than {_MAX_TEXT} characters")
+        parts = _SPLIT.fullmatch(text)
+        if parts is None:
+            raise QuantityError(_WRONG_FORMAT)
+        sign, whole, fraction, suffix = parts[1], parts[2] or "0", parts[3] or "", parts[4]
+        exponent, format_ = _interpret_suffix(suffix)
+        magnitude = int(whole + fraction)
+        signed = -magnitude if sign == "-" else magnitude
+
+        if format_ is Format.BINARY_SI:
+            digits_left = _SHORT_BINARY_DIGITS - len(whole) - exponent * 3 // 10
+            if digits_left >= 0 and not fraction:
+                survives = magnitude % 8 != 0
+                return cls(signed << exponent, 0, format_, text if survives else "")
+        elif len(whole) + len(fraction) <= _SHORT_DECIMAL_DIGITS and exponent - len(fraction) >= _NANO:
+            scale = exponent - len(fraction)
+            digits = whole + fraction
+            survives = scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
+            return cls(signed, scale, format_, text if survives else "")
+
+        if not any(character.isdigit() for character in text[: len(text) - len(suffix)]):
+            raise QuantityError(_WRONG_NUMBER)
+        return _parsed_long(signed, fraction_digits=len(fraction), exponent=exponent, format_=format_)
+
+    @classmethod
+    def from_milli(cls, milli: int, format: Format = Format.DECIMAL_SI) -> "Quantity":  # noqa: A002 - the field's name
+        """Make a quantity of `milli` thousandths."""
+        return cls(milli, -3, format)
+
+    @property
+    def sign(self) -> int:
+        """-1, 0 or 1."""
+        return (self.mantissa > 0) - (self.mantissa < 0)
+
+    def milli_value(self) -> int:
+        """Return the value in thousandths, rounded away from zero and clamped to 64 bits."""
+        return self._rounded(10**6)
+
+    def value(self) -> int:
+        """Return the value in units, rounded away from zero and clamped to 64 bits."""
+        return self._rounded(10**9)
+
+    def as_float(self) -> float:
+        """Return the double that Kubernetes uses where it needs one (HPA tolerances).
+
+        It is the mantissa times a power of ten, in doubles, and so not always the nearest double: 0.018 gives
+        0.018000000000000002. Too large a quantity gives infinity.
+        """
+        if self.mantissa == 0:
+            return 0.0
+        try:
+            base = float(self.mantissa)
+        except OverflowError:
+            return math.copysign(math.inf, self.mantissa)
+        return base * _power_of_ten(self.exponent)
+
+    def _nanos(self) -> int:
+        scale: int = 10 ** (self.exponent - _NANO)
+        return self.mantissa * scale
+
+    def _rounded(self, divisor: int) -> int:
+        nanos = self._nanos()
+        if self.long and nanos < 0:
+            # Kubernetes adds one to what truncation leaves of a big decimal, below zero too: -8.3181Gi is
+            # -8931491866213 thousandths. HPA decisions depend on it, so we do the same.
+            whole, rest = divmod(-nanos, divisor)
+            return _clamp_int64(-whole + (rest != 0))
+        return _clamp_int64(_divide_away_from_zero(nanos, divisor))
+
+    def _canonical(self) -> str:
+        nanos = self._nanos()
+        if nanos == 0:
+            return "0"
+        format_ = self.format
+        if format_ is Format.BINARY_SI:
+            units, rest = divmod(nanos, 10**9)
+            if rest == 0 and abs(units) >= 1024:
+                return _canonical_binary(units)
+            # Binary suffixes are for whole numbers: nothing is lost in decimal ones.
+            format_ = Format.DECIMAL_SI
+
+        digits = str(nanos)
+        zeros = len(digits) - len(digits.rstrip("0"))
+        zeros -= zeros % 3
+        digits, exponent = digits[: len(digits) - zeros], zeros + _NANO
+        if format_ is Format.DECIMAL_SI:
+            # Kubernetes 1.36 has no suffix above E and then writes none, which loses the exponent ("1000E" is "1").
+            return digits + _DECIMAL_SUFFIX_OF.get(exponent, "")
+        return f"{digits}e{exponent}" if exponent else digits
+
+    def __str__(self) -> str:
+        return self.spelling or self._canonical()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Quantity):
+            return NotImplemented
+        return self._nanos() == other._nanos()
+
+    def __hash__(self) -> int:
+        return hash(self._nanos())
+
+
+def _interpret_suffix(suffix: str) -> tuple[int, Format]:
+    """Return the exponent (of ten, or of two for BINARY_SI) that a suffix stands for."""
+    if suffix in _DECIMAL_SUFFIXES:
+        return _DECIMAL_SUFFIXES[suffix], Format.DECIMAL_SI
+    if suffix in _BINARY_SUFFIXES:
+        return _BINARY_SUFFIXES[suffix], Format.BINARY_SI
+    written = _EXPONENT.fullmatch(suffix)
+    if written is None:
+        raise QuantityError(_WRONG_SUFFIX)
+    exponent = int(written[1])
+    if abs(exponent) > _MAX_EXPONENT:
+        raise QuantityError(_WRONG_SUFFIX)
+    return exponent, Format.DECIMAL_EXPONENT
+
+
+def _parsed_long(signed: int, *, fraction_digits: int, exponent: int, format_: Format) -> Quantity:
+    """Make a quantity of a number that is too long or too fine for the shortcut: an integer of nanos."""
+    if format_ is Format.BINARY_SI:
+        signed <<= exponent
+        exponent = 0
+    shift = exponent - fraction_digits - _NANO
+    nanos = signed * 10**shift if shift >= 0 else _divide_away_from_zero(signed, 10**-shift)
+    if format_ is Format.BINARY_SI:
+        most = _MAX_INT64 * 10**9
+        nanos = max(-most, min(most, nanos))
+        if 0 < abs(nanos) < 10**9:
+            format_ = Format.DECIMAL_SI
+    return Quantity(nanos, _NANO, format_, long=True)
+
+
+def _canonical_binary(units: int) -> str:
+    exponent = 0
+    while units % 1024 == 0:
+        units //= 1024
+        exponent += 10
+    return f"{units}{_BINARY_SUFFIX_OF[exponent]}"
+
+
+def _divide_away_from_zero(number: int, divisor: int) -> int:
+    quotient = -(-abs(number) // divisor)
+    return -quotient if number < 0 else quotient
+
+
+def _clamp_int64(number: int) -> int:
+    return max(-_MAX_INT64 - 1, min(_MAX_INT64, number))
+
+
+def _power_of_ten(exponent: int) -> float:
+    """Return 10**exponent as Go's math.Pow10 does: the product (or quotient) of two exact table entries."""
+    if exponent > 308:
+        return math.inf
+    high, low = divmod(abs(exponent), 32)
+    coarse, fine = float(f"1e{high * 32}"), float(f"1e{low}")
+    return coarse * fine if exponent >= 0 else 1 / coarse / fine

@@ -1,0 +1,305 @@
+"""Label selectors: `app=web,tier in (front,back),!legacy`.
+
+Parsing, matching, canonical form and error texts are those of Kubernetes 1.36, since the errors reach users in HPA
+conditions. A selector comes as text (query parameters, the scale subresource) or as a metav1.LabelSelector (an HPA's
+metrics, workloads); both become the same requirements.
+"""
+
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kube import fields, names
+
+__all__ = ["LabelSelector", "Operator", "Requirement", "SelectorError"]
+
+_TOKEN = re.compile(r"[ \t\r\n]*(?:(!=|==|[=!(),<>])|([^ \t\r\n=!(),<>]+)|\Z)")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")
+
+
+class SelectorError(ValueError):
+    """A text or object is not a label selector; the message is Kubernetes'."""
+
+
+class Operator(enum.Enum):
+    """How a label's value relates to a requirement's values."""
+
+    EQUALS = "="
+    DOUBLE_EQUALS = "=="
+    NOT_EQUALS = "!="
+    IN = "in"
+    NOT_IN = "notin"
+    EXISTS = "exists"
+    DOES_NOT_EXIST = "!"
+    GREATER_THAN = "gt"
+    LESS_THAN = "lt"
+
+
+_BINARY_OPERATORS = {
+    "=": Operator.EQUALS,
+    "==": Operator.DOUBLE_EQUALS,
+    "!=": Operator.NOT_EQUALS,
+    "in": Operator.IN,
+    "notin": Operator.NOT_IN,
+    ">": Operator.GREATER_THAN,
+    "<": Operator.LESS_THAN,
+}
+_SIGNS = {operator: sign for sign, operator in _BINARY_OPERATORS.items()}
+_OBJECT_OPERATORS = {
+    "In": Operator.IN,
+    "NotIn": Operator.NOT_IN,
+    "Exists": Operator.EXISTS,
+    "DoesNotExist": Operator.DOES_NOT_EXIST,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on one label; `values` are sorted and distinct."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether the labels fulfil it. An absent label fulfils `!=`, `notin` and `!`."""
+        value = labels.get(self.key)
+        match self.operator:
+            case Operator.EXISTS:
+                return value is not None
+            case Operator.DOES_NOT_EXIST:
+                return value is None
+            case Operator.NOT_EQUALS | Operator.NOT_IN:
+                return value is None or value not in self.values
+            case Operator.GREATER_THAN | Operator.LESS_THAN:
+                return value is not None and self._compares(value)
+            case _:
+                return value is not None and value in self.values
+
+    def _compares(self, value: str) -> bool:
+        actual, bound = _parse_int64(value), _parse_int64(self.values[0])
+        if actual is None or bound is None:
+            return False
+        return actual > bound if self.operator is Operator.GREATER_THAN else actual < bound
+
+    def __str__(self) -> str:
+        match self.operator:
+            case Operator.EXISTS:
+                return self.key
+            case Operator.DOES_NOT_EXIST:
+                return f"!{self.key}"
+            case Operator.IN | Operator.NOT_IN:
+                return f"{self.key} {self.operator.value} ({','.join(self.values)})"
+            case _:
+                return f"{self.key}{_SIGNS[self.operator]}{self.values[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """A conjunction of requirements, sorted by key. Without any it selects everything.
+
+    Attributes:
+        requirements: all of them must be fulfilled.
+        nothing: it selects nothing at all, whatever the requirements (an absent metav1.LabelSelector does).
+    """
+
+    requirements: tuple[Requirement, ...] = ()
+    nothing: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> "LabelSelector":
+        """Read a selector's text, as Kubernetes' labels.Parse does.
+
+        Raises:
+            SelectorError: with Kubernetes' message.
+        """
+        return cls(_sorted(_Parser(text).parse()))
+
+    @classmethod
+    def from_object(cls, selector: Mapping[str, Any] | None) -> "LabelSelector":
+        """Read a metav1.LabelSelector. None selects nothing, `{}` everything.
+
+        Raises:
+            SelectorError: with Kubernetes' message.
+        """
+        if selector is None:
+            return cls(nothing=True)
+        if not isinstance(selector, Mapping):
+            raise SelectorError("a label selector must be an object with matchLabels and matchExpressions")
+        requirements = [
+            _checked(key, Operator.EQUALS, [value]) for key, value in sorted(_match_labels(selector).items())
+        ]
+        for key, name, values in _match_expressions(selector):
+            operator = _OBJECT_OPERATORS.get(name)
+            if operator is None:
+                raise SelectorError(f"{fields.quote(name)} is not a valid label selector operator")
+            requirements.append(_checked(key, operator, values))
+        return cls(_sorted(requirements))
+
+    @property
+    def empty(self) -> bool:
+        """It selects everything."""
+        return not self.requirements and not self.nothing
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether an object with these labels is selected."""
+        return not self.nothing and all(requirement.matches(labels) for requirement in self.requirements)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.requirements))
+
+
+class _Parser:
+    """Recursive descent over the tokens; `""` is the end of the text.
+
+    `in` and `notin` are operators only where an operator must stand, so they can be keys and values.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._tokens = [match[1] or match[2] or "" for match in _TOKEN.finditer(text)]
+        self._position = 0
+
+    def parse(self) -> list[Requirement]:
+        requirements: list[Requirement] = []
+        if not self._next_is("!") and not self._next_is_word() and self._peek():
+            raise SelectorError(f"found '{self._peek()}', expected: !, identifier, or 'end of string'")
+        while self._peek():
+            try:
+                requirements.append(self._requirement())
+            except SelectorError as error:
+                raise SelectorError(f"unable to parse requirement: {error}") from None
+            end = self._take()
+            if not end:
+                break
+            if end != ",":
+                raise SelectorError(f"found '{end}', expected: ',' or 'end of string'")
+            if not self._next_is("!") and not self._next_is_word():
+                raise SelectorError(f"found '{self._peek()}', expected: identifier after ','")
+        return requirements
+
+    def _requirement(self) -> Requirement:
+        absent = self._next_is("!")
+        if absent:
+            self._take()
+        key = self._take()
+        if not _is_word(key):
+            raise SelectorError(f"found '{key}', expected: identifier")
+        _check_key(key, path="<nil>")
+        if absent:
+            return Requirement(key, Operator.DOES_NOT_EXIST)
+        if self._peek() in ("", ","):
+            return Requirement(key, Operator.EXISTS)
+        sign = self._take()
+        operator = _BINARY_OPERATORS.get(sign)
+        if operator is None:
+            raise SelectorError(f"found '{sign}', expected: in, notin, =, ==, !=, gt, lt")
+        values = self._values() if operator in (Operator.IN, Operator.NOT_IN) else [self._exact_value()]
+        return _checked(key, operator, values)
+
+    def _exact_value(self) -> str:
+        if self._peek() in ("", ","):
+            return ""
+        value = self._take()
+        if not _is_word(value):
+            raise SelectorError(f"found '{value}', expected: identifier")
+        return value
+
+    def _values(self) -> list[str]:
+        start = self._take()
+        if start != "(":
+            raise SelectorError(f"found '{start}' expected: '('")
+        if not self._next_is_word() and self._peek() not in (",", ")"):
+            raise SelectorError(f"found '{self._peek()}', expected: ',', ')' or identifier")
+        # A missing value, as in "()" or "(a,)", is the empty string.
+        values = [self._listed_value()]
+        while self._next_is(","):
+            self._take()
+            values.append(self._listed_value())
+        end = self._peek()
+        if end != ")":
+            expected = "',' or ')'" if _is_word(self._tokens[self._position - 1]) else "',', or identifier"
+            raise SelectorError(f"found '{end}', expected: {expected}")
+        self._take()
+        return values
+
+    def _listed_value(self) -> str:
+        return self._take() if self._next_is_word() else ""
+
+    def _peek(self) -> str:
+        return self._tokens[self._position]
+
+    def _take(self) -> str:
+        token = self._tokens[self._position]
+        self._position += 1
+        return token
+
+    def _next_is(self, sign: str) -> bool:
+        return self._peek() == sign
+
+    def _next_is_word(self) -> bool:
+        return _is_word(self._peek())
+
+
+def _is_word(token: str) -> bool:
+    return bool(token) and token[0] not in "=!(),<>"
+
+
+def _checked(key: str, operator: Operator, values: list[str]) -> Requirement:
+    """Make a requirement of parts that may be wrong; all complaints are in one error."""
+    errors = [fields.invalid("key", key, "; ".join(found))] if (found := names.qualified_name_errors(key)) else []
+    if operator in (Operator.IN, Operator.NOT_IN) and not values:
+        errors.append(fields.invalid("values", None, "for 'in', 'notin' operators, values set can't be empty"))
+    if operator in (Operator.EXISTS, Operator.DOES_NOT_EXIST) and values:
+        errors.append(fields.invalid("values", values, "values set must be empty for exists and does not exist"))
+    distinct = sorted(set(values))
+    if operator in (Operator.GREATER_THAN, Operator.LESS_THAN) and _parse_int64(distinct[0]) is None:
+        errors.append(
+            fields.invalid("values[0]", distinct[0], "for 'Gt', 'Lt' operators, the value must be an integer")
+        )
+    for index, value in enumerate(distinct):
+        if found := names.label_value_errors(value):
+            errors.append(fields.invalid(f"values[{index}][{key}]", value, "; ".join(found)))
+    if errors:
+        raise SelectorError(fields.aggregate(errors))
+    return Requirement(key, operator, tuple(distinct))
+
+
+def _check_key(key: str, *, path: str) -> None:
+    if errors := names.qualified_name_errors(key):
+        raise SelectorError(fields.invalid(path, key, "; ".join(errors)))
+
+
+def _sorted(requirements: list[Requirement]) -> tuple[Requirement, ...]:
+    return tuple(sorted(requirements, key=lambda requirement: requirement.key))
+
+
+def _parse_int64(text: str) -> int | None:
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+def _match_labels(selector: Mapping[str, Any]) -> Mapping[str, str]:
+    labels = selector.get("matchLabels") or {}
+    if not isinstance(labels, Mapping) or not all(isinstance(value, str) for value in labels.values()):
+        raise SelectorError("matchLabels must be a map of strings")
+    return labels
+
+
+def _match_expressions(selector: Mapping[str, Any]) -> list[tuple[str, str, list[str]]]:
+    """Return key, operator and values of each expression, with the types checked."""
+    expressions = selector.get("matchExpressions") or []
+    parts = []
+    for expression in expressions if isinstance(expressions, list) else [expressions]:
+        if not isinstance(expression, Mapping):
+            raise SelectorError("matchExpressions must be a list of objects")
+        key, operator = expression.get("key") or "", expression.get("operator") or ""
+        values = expression.get("values") or []
+        well_typed = isinstance(key, str) and isinstance(operator, str) and isinstance(values, list)
+        if not well_typed or not all(isinstance(value, str) for value in values):
+            raise SelectorError("a matchExpression must have a string key, a string operator and a list of strings")
+        parts.append((key, operator, list(values)))
+    return parts
