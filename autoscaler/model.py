@@ -39,6 +39,7 @@ __all__ = [
     "MetricAnswer",
     "MetricIdentifier",
     "MetricSelector",
+    "MetricSource",
     "MetricSpec",
     "MetricTarget",
     "ObjectAnswer",
@@ -136,38 +137,34 @@ class MetricTarget:
     """Percent of the pods' requests."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ResourceMetric:
     """A Resource metric, or with `container` a ContainerResource metric."""
 
     name: str
-    target: MetricTarget
     container: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PodsMetric:
     """A Pods metric: one custom metric of each pod, averaged."""
 
     metric: MetricIdentifier
-    target: MetricTarget
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ObjectMetric:
     """An Object metric: one custom metric of one object."""
 
     metric: MetricIdentifier
     described_object: CrossVersionObjectReference
-    target: MetricTarget
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ExternalMetric:
     """An External metric: the sum of all series that the selector selects."""
 
     metric: MetricIdentifier
-    target: MetricTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +174,15 @@ class InvalidMetric:
     type: str
 
 
-MetricSpec: TypeAlias = ResourceMetric | PodsMetric | ObjectMetric | ExternalMetric | InvalidMetric
+MetricSource: TypeAlias = ResourceMetric | PodsMetric | ObjectMetric | ExternalMetric | InvalidMetric
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """One entry of `spec.metrics`: what to measure, and what it should be."""
+
+    source: MetricSource
+    target: MetricTarget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,13 +230,12 @@ class Spec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentMetric:
-    """One entry of `status.currentMetrics`: which metric (as in the spec; None = it failed) and its current value.
+    """One entry of `status.currentMetrics`: which metric (None: it could not be read) and its current value.
 
     Each of the values is None where there is nothing sensible to show.
     """
 
-    spec: ResourceMetric | PodsMetric | ObjectMetric | ExternalMetric | None = None
-    """The identifying part only: its target is of no meaning here."""
+    source: MetricSource | None = None
     value: int | None = None
     average_value: int | None = None
     average_utilization: int | None = None
@@ -347,6 +351,8 @@ class Pod:
     """Containers first, then init containers, each in the pod's order."""
     requests: Mapping[str, int] | None = None
     """Pod-level requests (`spec.resources.requests`), if set."""
+    overhead: Mapping[str, int] | None = None
+    """`spec.overhead`, if set."""
 
 
 @dataclass(frozen=True, slots=True)

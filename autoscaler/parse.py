@@ -1,0 +1,382 @@
+"""Kubernetes JSON into the autoscaler's model: HPAs, scales and pods, as the API server serves them.
+
+This is the edge where dicts end. The shapes are declared as msgspec structs, so a wrong type is an error that names the
+field; what Kubernetes ignores is ignored. Defaults are those of the API server, for objects that never passed one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from autoscaler import wire
+from autoscaler.model import (
+    HPA,
+    Behavior,
+    Condition,
+    Container,
+    CrossVersionObjectReference,
+    CurrentMetric,
+    ExternalMetric,
+    InvalidMetric,
+    MetricIdentifier,
+    MetricSelector,
+    MetricSource,
+    MetricSpec,
+    MetricTarget,
+    ObjectMetric,
+    Pod,
+    PodsMetric,
+    ReadyCondition,
+    ResourceMetric,
+    Scale,
+    ScalingPolicy,
+    ScalingRules,
+    SelectorRequirement,
+    Spec,
+    Status,
+)
+from kube.quantity import Quantity, QuantityError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "ParseError",
+    "metric_selector",
+    "milli_value",
+    "parse_behavior",
+    "parse_hpa",
+    "parse_pod",
+    "parse_scale",
+    "parse_status",
+    "time_ms",
+]
+
+_T = TypeVar("_T")
+
+_DEFAULT_METRICS = (MetricSpec(ResourceMetric("cpu"), MetricTarget(type="Utilization", average_utilization=80)),)
+_DEFAULT_SCALE_UP_POLICIES = (
+    ScalingPolicy(type="Pods", value=4, period_ms=15_000),
+    ScalingPolicy(type="Percent", value=100, period_ms=15_000),
+)
+_DEFAULT_SCALE_DOWN_POLICIES = (ScalingPolicy(type="Percent", value=100, period_ms=15_000),)
+
+
+class ParseError(ValueError):
+    """A Kubernetes object is not of the shape that its API promises; the text names the object and the field."""
+
+
+def parse_hpa(raw: Mapping[str, Any]) -> HPA:
+    """One HorizontalPodAutoscaler of autoscaling/v2.
+
+    Raises:
+        ParseError: a field has the wrong type or an impossible value.
+    """
+    hpa = _convert(raw, wire.HPA, _what("HorizontalPodAutoscaler", raw))
+    meta = hpa.metadata
+    what = f"HorizontalPodAutoscaler {meta.namespace}/{meta.name}"
+    return HPA(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        generation=meta.generation,
+        api_version=hpa.api_version,
+        spec=_spec(hpa.spec, what),
+        status=_status(hpa.status or wire.Status(), what),
+    )
+
+
+def parse_status(raw: Mapping[str, Any]) -> Status:
+    """The `status` of an autoscaling/v2 HPA.
+
+    Raises:
+        ParseError: a field has the wrong type or an impossible value.
+    """
+    return _status(_convert(raw, wire.Status, "status"), "status")
+
+
+def parse_behavior(raw: Mapping[str, Any]) -> Behavior:
+    """`spec.behavior`, with the API server's defaults for each field that is not set.
+
+    Raises:
+        ParseError: a field has the wrong type or an impossible value.
+    """
+    return _behavior(_convert(raw, wire.Behavior, "behavior"), "behavior")
+
+
+def parse_scale(raw: Mapping[str, Any]) -> Scale:
+    """The scale subresource (autoscaling/v1 Scale).
+
+    Raises:
+        ParseError: a field has the wrong type.
+    """
+    scale = _convert(raw, wire.Scale, _what("Scale", raw))
+    status = scale.status or wire.ScaleStatus()
+    return Scale(
+        spec_replicas=scale.spec.replicas if scale.spec else 0,
+        status_replicas=status.replicas,
+        selector=status.selector,
+    )
+
+
+def parse_pod(raw: Mapping[str, Any]) -> Pod:
+    """One pod.
+
+    Raises:
+        ParseError: a field has the wrong type or is not a quantity or time.
+    """
+    what = _what("Pod", raw)
+    pod = _convert(raw, wire.Pod, what)
+    status = pod.status or wire.PodStatus()
+    ready = next((each for each in status.conditions or () if each.type == "Ready"), None)
+    pod_level = pod.spec.resources
+    return Pod(
+        name=pod.metadata.name,
+        namespace=pod.metadata.namespace,
+        labels=pod.metadata.labels or {},
+        phase=status.phase,
+        deleted=pod.metadata.deletion_timestamp is not None,
+        start_ms=_optional_time_ms(status.start_time, f"{what}: status.startTime"),
+        ready=None
+        if ready is None
+        else ReadyCondition(
+            status=ready.status,
+            last_transition_ms=_optional_time_ms(ready.last_transition_time, f"{what}: status.conditions") or 0,
+        ),
+        containers=(
+            *(_container(each, what, init=False) for each in pod.spec.containers or ()),
+            *(_container(each, what, init=True) for each in pod.spec.init_containers or ()),
+        ),
+        requests=_requests(pod_level.requests, what) if pod_level and pod_level.requests else None,
+        overhead=_requests(pod.spec.overhead, what) if pod.spec.overhead else None,
+    )
+
+
+def metric_selector(raw: Mapping[str, Any] | None, what: str) -> MetricSelector | None:
+    """A metric's label selector, unvalidated as the API server leaves it; `what` names it in errors.
+
+    Raises:
+        ParseError: a field has the wrong type.
+    """
+    return None if raw is None else _selector(_convert(raw, wire.LabelSelector, what))
+
+
+def milli_value(text: str, what: str) -> int:
+    """The quantity `text` in thousandths, rounded away from zero; `what` names it in errors.
+
+    Raises:
+        ParseError: it is not a quantity.
+    """
+    return _quantity(text, what).milli_value()
+
+
+def time_ms(text: str, what: str) -> int:
+    """The RFC 3339 time `text` in milliseconds since the Unix epoch; `what` names it in errors.
+
+    Raises:
+        ParseError: it is not a time, or has no offset.
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise ParseError(f"{what}: {text!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z")
+    return int(time.timestamp()) * 1000 + time.microsecond // 1000
+
+
+# --- HPA -----------------------------------------------------------------------------------------------------------
+
+
+def _spec(spec: wire.Spec, what: str) -> Spec:
+    return Spec(
+        scale_target_ref=_reference(spec.scale_target_ref),
+        min_replicas=1 if spec.min_replicas is None else spec.min_replicas,
+        max_replicas=spec.max_replicas,
+        metrics=tuple(
+            _metric_spec(metric, f"{what}: spec.metrics[{index}]") for index, metric in enumerate(spec.metrics or ())
+        )
+        or _DEFAULT_METRICS,
+        behavior=None if spec.behavior is None else _behavior(spec.behavior, f"{what}: spec.behavior"),
+    )
+
+
+def _metric_spec(metric: wire.Metric, what: str) -> MetricSpec:
+    source, field = _source(metric, what)
+    if field is None:
+        return MetricSpec(source, MetricTarget(type=""))
+    target = field.target or wire.MetricTarget()
+    return MetricSpec(
+        source,
+        MetricTarget(
+            type=target.type,
+            value=_optional_milli(target.value, f"{what}: target.value"),
+            average_value=_optional_milli(target.average_value, f"{what}: target.averageValue"),
+            average_utilization=target.average_utilization,
+        ),
+    )
+
+
+def _source(metric: wire.Metric, what: str) -> tuple[MetricSource, wire.MetricFields | None]:
+    """The metric's identity, and the fields that its type points to (None: an unknown type)."""
+    fields = {
+        "Resource": metric.resource,
+        "ContainerResource": metric.container_resource,
+        "Pods": metric.pods,
+        "Object": metric.object,
+        "External": metric.external,
+    }
+    if metric.type not in fields:
+        return InvalidMetric(metric.type), None
+    field = fields[metric.type]
+    if field is None:
+        raise ParseError(f"{what}: type is {metric.type}, but the field of that metric type is not set")
+    if metric.type == "Resource":
+        return ResourceMetric(field.name), field
+    if metric.type == "ContainerResource":
+        return ResourceMetric(field.name, field.container), field
+    if field.metric is None:
+        raise ParseError(f"{what}: a metric of type {metric.type} must have the field metric")
+    identifier = MetricIdentifier(
+        field.metric.name, None if field.metric.selector is None else _selector(field.metric.selector)
+    )
+    if metric.type == "Pods":
+        return PodsMetric(identifier), field
+    if metric.type == "External":
+        return ExternalMetric(identifier), field
+    if field.described_object is None:
+        raise ParseError(f"{what}: a metric of type Object must have the field describedObject")
+    return ObjectMetric(identifier, _reference(field.described_object)), field
+
+
+def _selector(selector: wire.LabelSelector) -> MetricSelector:
+    return MetricSelector(
+        match_labels=tuple(sorted((selector.match_labels or {}).items())),
+        match_expressions=tuple(
+            SelectorRequirement(each.key, each.operator, tuple(each.values or ()))
+            for each in selector.match_expressions or ()
+        ),
+    )
+
+
+def _reference(reference: wire.Reference) -> CrossVersionObjectReference:
+    return CrossVersionObjectReference(reference.kind, reference.name, reference.api_version)
+
+
+def _behavior(behavior: wire.Behavior, what: str) -> Behavior:
+    up = _rules(behavior.scale_up or wire.ScalingRules(), _DEFAULT_SCALE_UP_POLICIES, f"{what}.scaleUp")
+    down = _rules(behavior.scale_down or wire.ScalingRules(), _DEFAULT_SCALE_DOWN_POLICIES, f"{what}.scaleDown")
+    if up.stabilization_window_ms is None:
+        up = replace(up, stabilization_window_ms=0)
+    return Behavior(scale_up=up, scale_down=down)
+
+
+def _rules(rules: wire.ScalingRules, default_policies: tuple[ScalingPolicy, ...], what: str) -> ScalingRules:
+    window = rules.stabilization_window_seconds
+    select_policy = rules.select_policy or "Max"
+    if select_policy not in {"Max", "Min", "Disabled"}:
+        raise ParseError(f"{what}.selectPolicy: {select_policy!r} is not one of Max, Min, Disabled")
+    for policy in rules.policies or ():
+        if policy.type not in {"Pods", "Percent"}:
+            raise ParseError(f"{what}.policies: type {policy.type!r} is not one of Pods, Percent")
+    return ScalingRules(
+        policies=default_policies
+        if rules.policies is None
+        else tuple(
+            ScalingPolicy(type=each.type, value=each.value, period_ms=each.period_seconds * 1000)
+            for each in rules.policies
+        ),
+        select_policy=select_policy,
+        stabilization_window_ms=None if window is None else window * 1000,
+        tolerance=None if rules.tolerance is None else _quantity(rules.tolerance, f"{what}.tolerance").as_float(),
+    )
+
+
+def _status(status: wire.Status, what: str) -> Status:
+    return Status(
+        current_replicas=status.current_replicas,
+        desired_replicas=status.desired_replicas,
+        last_scale_ms=_optional_time_ms(status.last_scale_time, f"{what}: status.lastScaleTime"),
+        current_metrics=tuple(_current_metric(each, what) for each in status.current_metrics or ()),
+        conditions=tuple(
+            Condition(
+                type=each.type,
+                status=each.status,
+                reason=each.reason,
+                message=each.message,
+                last_transition_ms=_optional_time_ms(each.last_transition_time, f"{what}: status.conditions") or 0,
+            )
+            for each in status.conditions or ()
+        ),
+    )
+
+
+def _current_metric(metric: wire.Metric, what: str) -> CurrentMetric:
+    source, field = _source(metric, f"{what}: status.currentMetrics")
+    if field is None:
+        return CurrentMetric()
+    current = field.current or wire.MetricTarget()
+    return CurrentMetric(
+        source=source,
+        value=_optional_milli(current.value, f"{what}: status.currentMetrics: value"),
+        average_value=_optional_milli(current.average_value, f"{what}: status.currentMetrics: averageValue"),
+        average_utilization=current.average_utilization,
+    )
+
+
+# --- pods ----------------------------------------------------------------------------------------------------------
+
+
+def _container(container: wire.Container, what: str, *, init: bool) -> Container:
+    requests = container.resources.requests if container.resources else None
+    return Container(
+        name=container.name,
+        requests=_requests(requests or {}, what),
+        init=init,
+        restartable=init and container.restart_policy == "Always",
+    )
+
+
+def _requests(requests: Mapping[str, str | int | float], what: str) -> dict[str, int]:
+    return {
+        resource: _quantity(text, f"{what}: request for {resource}").milli_value()
+        for resource, text in requests.items()
+    }
+
+
+# --- shared --------------------------------------------------------------------------------------------------------
+
+
+def _convert(raw: Mapping[str, Any], shape: type[_T], what: str) -> _T:
+    try:
+        return msgspec.convert(raw, shape)
+    except msgspec.ValidationError as error:
+        raise ParseError(f"{what}: {error}") from None
+
+
+def _what(kind: str, raw: Mapping[str, Any]) -> str:
+    """The object's name for errors, from data that may be anything."""
+    metadata = raw.get("metadata") if isinstance(raw, dict) else None
+    if not isinstance(metadata, dict):
+        return kind
+    return f"{kind} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
+
+
+def _quantity(text: str | float, what: str) -> Quantity:
+    try:
+        return Quantity.parse(str(text))
+    except QuantityError as error:
+        raise ParseError(f"{what}: {text!r}: {error}") from None
+
+
+def _optional_milli(text: str | float | None, what: str) -> int | None:
+    return None if text is None else _quantity(text, what).milli_value()
+
+
+def _optional_time_ms(text: str | None, what: str) -> int | None:
+    return None if text is None else time_ms(text, what)

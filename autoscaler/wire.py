@@ -1,0 +1,228 @@
+"""The shapes of the Kubernetes JSON that the autoscaler reads: only the fields that it uses.
+
+Field names are those of the APIs (autoscaling/v2, autoscaling/v1 Scale, v1 Pod) in snake case. Go takes `null` for
+"not set", so whatever the API server may leave out may be None too.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = [
+    "HPA",
+    "Behavior",
+    "Container",
+    "LabelSelector",
+    "Metric",
+    "MetricFields",
+    "MetricTarget",
+    "Pod",
+    "PodStatus",
+    "Reference",
+    "Scale",
+    "ScaleStatus",
+    "ScalingRules",
+    "Spec",
+    "Status",
+]
+
+Quantity = str | int | float
+
+
+class _Wire(msgspec.Struct, rename="camel", kw_only=True):
+    pass
+
+
+class Metadata(_Wire):
+    """ObjectMeta."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] | None = None
+    deletion_timestamp: str | None = None
+
+
+class Reference(_Wire):
+    """CrossVersionObjectReference."""
+
+    kind: str
+    name: str
+    api_version: str = ""
+
+
+class SelectorRequirement(_Wire):
+    """metav1.LabelSelectorRequirement."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class LabelSelector(_Wire):
+    """metav1.LabelSelector."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[SelectorRequirement] | None = None
+
+
+class MetricIdentifier(_Wire):
+    """MetricIdentifier."""
+
+    name: str
+    selector: LabelSelector | None = None
+
+
+class MetricTarget(_Wire):
+    """MetricTarget of the spec, MetricValueStatus of the status."""
+
+    type: str = ""
+    value: Quantity | None = None
+    average_value: Quantity | None = None
+    average_utilization: int | None = None
+
+
+class MetricFields(_Wire):
+    """The union of the five metric sources' fields, in spec (`target`) and status (`current`)."""
+
+    name: str = ""
+    container: str = ""
+    metric: MetricIdentifier | None = None
+    described_object: Reference | None = None
+    target: MetricTarget | None = None
+    current: MetricTarget | None = None
+
+
+class Metric(_Wire):
+    """MetricSpec and MetricStatus: `type` says which of the fields counts."""
+
+    type: str = ""
+    resource: MetricFields | None = None
+    container_resource: MetricFields | None = None
+    pods: MetricFields | None = None
+    object: MetricFields | None = None
+    external: MetricFields | None = None
+
+
+class ScalingPolicy(_Wire):
+    """HPAScalingPolicy."""
+
+    type: str
+    value: int
+    period_seconds: int
+
+
+class ScalingRules(_Wire):
+    """HPAScalingRules."""
+
+    stabilization_window_seconds: int | None = None
+    select_policy: str | None = None
+    policies: list[ScalingPolicy] | None = None
+    tolerance: Quantity | None = None
+
+
+class Behavior(_Wire):
+    """HorizontalPodAutoscalerBehavior."""
+
+    scale_up: ScalingRules | None = None
+    scale_down: ScalingRules | None = None
+
+
+class Spec(_Wire):
+    """HorizontalPodAutoscalerSpec."""
+
+    scale_target_ref: Reference
+    max_replicas: int
+    min_replicas: int | None = None
+    metrics: list[Metric] | None = None
+    behavior: Behavior | None = None
+
+
+class Condition(_Wire):
+    """A condition of an HPA or a pod."""
+
+    type: str
+    status: str
+    last_transition_time: str | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class Status(_Wire):
+    """HorizontalPodAutoscalerStatus."""
+
+    current_replicas: int = 0
+    desired_replicas: int = 0
+    last_scale_time: str | None = None
+    current_metrics: list[Metric] | None = None
+    conditions: list[Condition] | None = None
+
+
+class HPA(_Wire):
+    """HorizontalPodAutoscaler."""
+
+    metadata: Metadata
+    spec: Spec
+    status: Status | None = None
+    api_version: str = "autoscaling/v2"
+
+
+class ScaleSpec(_Wire):
+    """ScaleSpec: replicas are left out when 0."""
+
+    replicas: int = 0
+
+
+class ScaleStatus(_Wire):
+    """ScaleStatus."""
+
+    replicas: int = 0
+    selector: str = ""
+
+
+class Scale(_Wire):
+    """autoscaling/v1 Scale."""
+
+    spec: ScaleSpec | None = None
+    status: ScaleStatus | None = None
+
+
+class Resources(_Wire):
+    """ResourceRequirements."""
+
+    requests: dict[str, Quantity] | None = None
+
+
+class Container(_Wire):
+    """Container, of any kind."""
+
+    name: str
+    resources: Resources | None = None
+    restart_policy: str | None = None
+
+
+class PodSpec(_Wire):
+    """PodSpec."""
+
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    resources: Resources | None = None
+    overhead: dict[str, Quantity] | None = None
+
+
+class PodStatus(_Wire):
+    """PodStatus."""
+
+    phase: str = ""
+    start_time: str | None = None
+    conditions: list[Condition] | None = None
+
+
+class Pod(_Wire):
+    """Pod."""
+
+    metadata: Metadata
+    spec: PodSpec
+    status: PodStatus | None = None
