@@ -12,7 +12,7 @@ is the one that Kubernetes 1.36 shows.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from autoscaler.model import Pod, PodListError, PodSample
@@ -384,7 +384,13 @@ def external_value(
     Raises:
         ReplicaError: no values, or pods are to be counted and there are none.
     """
-    usage = _sum_int64(_external_values(values, metric))
+    usage = 0
+    for value in _external_values(values, metric):
+        usage += value
+        if usage > _MAX_INT64:  # Kubernetes stops adding here
+            usage = _MAX_INT64
+            break
+        usage = _int64(usage)
     return _total(usage, pods, target_usage, current_replicas, tolerance)
 
 
@@ -406,7 +412,9 @@ def external_average(
         usage = _int64(usage + value)
         if usage < 0:  # Kubernetes takes any negative sum for an overflow, in this form of the target only
             usage = _MAX_INT64
-    return _per_replica(usage, target_usage, status_replicas, tolerance)
+            break
+    proposal = _per_replica(usage, target_usage, status_replicas, tolerance)
+    return replace(proposal, usage=usage) if float(usage) >= _MAX_INT64 else proposal
 
 
 def _object_usage(value: int | Unavailable, metric: str) -> int:
@@ -441,13 +449,19 @@ def _per_replica(usage: int, target_usage: int, status_replicas: int, tolerance:
     replicas = status_replicas
     if not within:
         replicas = _ceil_int32(_ratio(usage, target_usage), otherwise=status_replicas)
-    average = _ratio(usage, status_replicas)
     return Proposal(
         replicas=replicas,
-        usage=math.ceil(average) if abs(average) < _MAX_INT64 else None,
+        usage=_average_of_replicas(usage, status_replicas),
         ratio=ratio,
         within_tolerance=within,
     )
+
+
+def _average_of_replicas(usage: int, status_replicas: int) -> int | None:
+    """`usage` per replica, rounded up; None without replicas."""
+    if status_replicas == 0:
+        return None
+    return min(math.ceil(float(usage) / float(status_replicas)), _MAX_INT64)
 
 
 def _is_ready(pod: Pod) -> bool:

@@ -1,0 +1,170 @@
+"""Judges the replica arithmetic against replica_calculator.jsonl: one computation for one metric a case."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from autoscaler import describe, replicas
+from autoscaler.model import (
+    CrossVersionObjectReference,
+    MetricIdentifier,
+    Pod,
+    PodListError,
+    PodSample,
+)
+from autoscaler.parse import metric_selector
+from autoscaler.replicas import Pods, PodTiming, Proposal, ReplicaError, Tolerance, Unavailable
+from kube.selectors import LabelSelector, SelectorError
+from tests.conformance.observed import milliseconds, parse_pod
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def judge(case: dict[str, Any]) -> str | None:
+    """What is wrong with our answer to `case`; None if nothing is.
+
+    The timestamp is not compared: nothing is decided by it.
+    """
+    expected: dict[str, Any] = case["output"]
+    try:
+        actual = _outcome(_compute(case))
+    except (ReplicaError, SelectorError) as error:
+        actual = {"error": str(error)}
+    wanted = {key: value for key, value in expected.items() if key != "timestamp"}
+    if case.get("platformDependent"):
+        for key in [key for key, value in wanted.items() if value in (-(2**31), -(2**63))]:
+            del wanted[key], actual[key]
+    return None if actual == wanted else f"expected {wanted}, got {actual}"
+
+
+def _outcome(proposal: Proposal) -> dict[str, Any]:
+    outcome: dict[str, Any] = {"replicas": proposal.replicas, "usage": proposal.usage}
+    if proposal.utilization is not None:
+        outcome["utilization"] = proposal.utilization
+    return outcome
+
+
+def _compute(case: dict[str, Any]) -> Proposal:
+    given = case["input"]
+    tolerance = Tolerance(scale_down=given["tolerances"]["scaleDown"], scale_up=given["tolerances"]["scaleUp"])
+    timing = PodTiming(
+        now_ms=0,
+        cpu_initialization_period_ms=milliseconds(given["cpuInitializationPeriodSeconds"]),
+        initial_readiness_delay_ms=milliseconds(given["delayOfInitialReadinessStatusSeconds"]),
+    )
+    pods = _pods(case)
+    match case["method"]:
+        case "resource_utilization":
+            return replicas.resource_utilization(
+                _samples(case),
+                pods,
+                resource=given["resource"],
+                container=given.get("container"),
+                target_utilization=given["targetUtilization"],
+                current_replicas=given["currentReplicas"],
+                tolerance=tolerance,
+                timing=timing,
+            )
+        case "resource_raw":
+            return replicas.resource_average(
+                _samples(case),
+                pods,
+                resource=given["resource"],
+                target_usage=given["targetUsage"],
+                current_replicas=given["currentReplicas"],
+                tolerance=tolerance,
+                timing=timing,
+            )
+        case "pods_metric":
+            return replicas.pods_average(
+                _samples(case),
+                pods,
+                metric_name=given["metricName"],
+                target_usage=given["targetUsage"],
+                current_replicas=given["currentReplicas"],
+                tolerance=tolerance,
+                timing=timing,
+            )
+        case "object_value" | "object_average":
+            return _compute_object(case, pods, tolerance)
+        case "external_value" | "external_average":
+            return _compute_external(case, pods, tolerance)
+        case other:
+            raise ValueError(f"unknown method {other}")
+
+
+def _compute_object(case: dict[str, Any], pods: Pods, tolerance: Tolerance) -> Proposal:
+    given = case["input"]
+    described = given["describedObject"]
+    name = describe.object_metric(
+        MetricIdentifier(given["metricName"]),
+        CrossVersionObjectReference(described["kind"], described["name"], described["apiVersion"]),
+        given["namespace"],
+    )
+    value: int | Unavailable = _unavailable(case) or case["metrics"]["value"]
+    if case["method"] == "object_average":
+        return replicas.object_average(
+            value,
+            metric=name,
+            target_usage=given["targetUsage"],
+            status_replicas=given["statusReplicas"],
+            tolerance=tolerance,
+        )
+    return replicas.object_value(
+        value,
+        pods,
+        metric=name,
+        target_usage=given["targetUsage"],
+        current_replicas=given["currentReplicas"],
+        tolerance=tolerance,
+    )
+
+
+def _compute_external(case: dict[str, Any], pods: Pods, tolerance: Tolerance) -> Proposal:
+    given = case["input"]
+    LabelSelector.from_object(given.get("metricSelector"))
+    metric = MetricIdentifier(given["metricName"], metric_selector(given.get("metricSelector"), "metric.selector"))
+    name = describe.external_metric(metric, given["namespace"])
+    values: Sequence[int] | Unavailable = _unavailable(case) or case["metrics"].get("values") or []
+    if case["method"] == "external_average":
+        return replicas.external_average(
+            values,
+            metric=name,
+            target_usage=given["targetUsage"],
+            status_replicas=given["statusReplicas"],
+            tolerance=tolerance,
+        )
+    return replicas.external_value(
+        values,
+        pods,
+        metric=name,
+        target_usage=given["targetUsage"],
+        current_replicas=given["currentReplicas"],
+        tolerance=tolerance,
+    )
+
+
+def _unavailable(case: dict[str, Any]) -> Unavailable | None:
+    error = case["metrics"].get("error")
+    return None if error is None else Unavailable(error)
+
+
+def _samples(case: dict[str, Any]) -> Mapping[str, PodSample] | Unavailable:
+    samples: dict[str, PodSample] = {
+        name: PodSample(
+            value=sample["value"],
+            timestamp_ms=milliseconds(sample["timestamp"]),
+            window_ms=milliseconds(sample["windowSeconds"]),
+        )
+        for name, sample in case["metrics"].get("pods", {}).items()
+    }
+    return _unavailable(case) or samples
+
+
+def _pods(case: dict[str, Any]) -> Sequence[Pod] | PodListError:
+    if "podListError" in case:
+        return PodListError(case["podListError"])
+    selector = LabelSelector.parse(case["input"]["podSelector"])
+    pods = [parse_pod(pod, pod) for pod in case["pods"]]
+    return [pod for pod in pods if selector.matches(pod.labels)]
