@@ -120,10 +120,10 @@ def test_other_texts_are_refused_in_the_words_of_the_api_server(text: str, compl
     ],
 )
 def test_hostile_texts_are_refused_at_once(text: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(QuantityError):
         Quantity.parse(text)
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
 
 
 def test_the_largest_texts_allowed_are_computed() -> None:

@@ -1,0 +1,133 @@
+"""Reading files of recorded cases and running each through its judge."""
+
+import gzip
+import importlib
+import importlib.util
+import json
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "RECORDED",
+    "Failure",
+    "Judge",
+    "NoJudgeError",
+    "Outcome",
+    "Skip",
+    "corpus_names",
+    "find_file",
+    "load_judge",
+    "run_file",
+]
+
+RECORDED = Path(__file__).parent.parent / "data"
+
+_SUFFIXES = (".jsonl", ".jsonl.gz")
+_FLAGS = ("platformDependent", "milliValueWrong", "valueWrong")
+
+Judge = Callable[[dict[str, Any]], str | None]
+
+
+class Skip(Exception):
+    """Raised by a judge where the recorded result means nothing."""
+
+
+class NoJudgeError(LookupError):
+    """There is no module that judges this file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A case that our code does not fulfil."""
+
+    line: int
+    case: str
+    difference: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the cases of one file.
+
+    `flagged` of the passed and failed ones were compared without the numbers that the recording flags.
+    """
+
+    passed: int = 0
+    skipped: int = 0
+    flagged: int = 0
+    failures: list[Failure] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        text = f"{self.passed} passed, {len(self.failures)} failed"
+        if self.skipped:
+            text += f", {self.skipped} skipped"
+        if self.flagged:
+            text += f" ({self.flagged} compared but for numbers flagged in the recording)"
+        return text
+
+
+def corpus_names(directory: Path) -> list[str]:
+    """Return the names (without suffixes) of the files recorded here and of those in the directory, sorted."""
+    return sorted(
+        {
+            path.name.removesuffix(".gz").removesuffix(".jsonl")
+            for place in (RECORDED, directory)
+            for path in place.iterdir()
+            if path.name.endswith(_SUFFIXES)
+        }
+    )
+
+
+def find_file(directory: Path, name: str) -> Path | None:
+    """Return the file of cases called `name`, plain or gzipped, if it is there."""
+    return next((path for suffix in _SUFFIXES if (path := directory / f"{name}{suffix}").is_file()), None)
+
+
+def load_judge(name: str) -> Judge:
+    """Return the function that judges cases of the file `name`.
+
+    Raises:
+        NoJudgeError: there is no such module.
+    """
+    module = f"tests.conformance.{name}"
+    if not name.isidentifier() or importlib.util.find_spec(module) is None:
+        raise NoJudgeError(f"no tests/conformance/{name}.py")
+    judge: Judge | None = getattr(importlib.import_module(module), "judge", None)
+    if judge is None:
+        raise NoJudgeError(f"tests/conformance/{name}.py has no judge()")
+    return judge
+
+
+def run_file(path: Path, judge: Judge) -> Outcome:
+    """Judge every case of a file. What a judge raises is a failure of that case alone."""
+    outcome = Outcome()
+    for line, text in _lines(path):
+        try:
+            case = json.loads(text)
+            found = judge(case)
+        except Skip:
+            outcome.skipped += 1
+            continue
+        except Exception:  # noqa: BLE001 - our code may fail in any way; the other cases are still of interest
+            found = traceback.format_exc(limit=-3)
+            case = {}
+        outcome.flagged += _is_flagged(case)
+        if found is None:
+            outcome.passed += 1
+        else:
+            outcome.failures.append(Failure(line, text, found))
+    return outcome
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        for number, text in enumerate(file, start=1):
+            if text.strip():
+                yield number, text.strip()
+
+
+def _is_flagged(case: dict[str, Any]) -> bool:
+    return any(part.get(flag) for part in (case, *case.get("steps", ())) for flag in _FLAGS)
