@@ -1,0 +1,91 @@
+"""Judges stabilisation, rate limits and their memory against normalize.jsonl."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autoscaler.conditions import Conditions
+from autoscaler.model import Behavior, History, Recommendation, ScaleEvent
+from autoscaler.normalize import normalize, remember_scale
+from autoscaler.parse import parse_behavior
+from tests.conformance.observed import milliseconds
+
+
+def judge(case: dict[str, Any]) -> str | None:
+    """What is wrong with our answer to `case`; None if nothing is."""
+    expected: dict[str, Any] = dict(case["output"])
+    actual = _store(case) if case["kind"] == "store_scale_event" else _normalize(case)
+    if case.get("platformDependent"):
+        for key in [key for key, value in expected.items() if value in (-(2**31), -(2**63))]:
+            del expected[key], actual[key]
+    return None if actual == expected else f"expected {expected}, got {actual}"
+
+
+def _normalize(case: dict[str, Any]) -> dict[str, Any]:
+    given = case["input"]
+    normalized = normalize(
+        proposed_replicas=given["desiredReplicas"],
+        current_replicas=given["currentReplicas"],
+        min_replicas=given["minReplicas"],
+        max_replicas=given["maxReplicas"],
+        behavior=_behavior(given),
+        downscale_stabilization_ms=milliseconds(given["downscaleStabilisationWindowSeconds"]),
+        history=History(
+            recommendations=tuple(
+                Recommendation(each["value"], -milliseconds(each["ageSeconds"])) for each in given["recommendations"]
+            ),
+            scale_up_events=_events(given["scaleUpEvents"]),
+            scale_down_events=_events(given["scaleDownEvents"]),
+        ),
+        now_ms=0,
+    )
+    conditions = Conditions((), now_ms=0)
+    conditions.set_normalized(normalized)
+    answer = {
+        "desiredReplicas": normalized.desired_replicas,
+        "stabilizedReplicas": normalized.stabilized_replicas,
+        "conditions": [
+            {"type": each.type, "status": each.status, "reason": each.reason, "message": each.message}
+            for each in conditions.all
+        ],
+        "recommendations": [
+            {"value": each.replicas, "ageSeconds": -each.time_ms / 1000} for each in normalized.recommendations
+        ],
+    }
+    if case["kind"] == "normalize_behaviors":
+        answer["scaleUpLimit"] = normalized.scale_up_limit
+        answer["scaleDownLimit"] = normalized.scale_down_limit
+    return answer
+
+
+def _store(case: dict[str, Any]) -> dict[str, Any]:
+    given = case["input"]
+    history = remember_scale(
+        History(scale_up_events=_events(given["scaleUpEvents"]), scale_down_events=_events(given["scaleDownEvents"])),
+        behavior=_behavior(given),
+        previous_replicas=given["previousReplicas"],
+        new_replicas=given["newReplicas"],
+        now_ms=0,
+    )
+    return {
+        "scaleUpEvents": _shown(history.scale_up_events),
+        "scaleDownEvents": _shown(history.scale_down_events),
+    }
+
+
+def _behavior(given: dict[str, Any]) -> Behavior | None:
+    """The behavior as a user wrote it, so that our defaults are judged too."""
+    if given["behavior"] is None:
+        return None
+    behavior = parse_behavior(given["behavior"])
+    if behavior != parse_behavior(given["behaviorDefaulted"]):
+        raise AssertionError(f"defaults: {behavior}")
+    return behavior
+
+
+def _events(events: list[dict[str, Any]]) -> tuple[ScaleEvent, ...]:
+    return tuple(ScaleEvent(each["change"], -milliseconds(each["ageSeconds"]), each["outdated"]) for each in events)
+
+
+def _shown(events: tuple[ScaleEvent, ...]) -> list[dict[str, Any]]:
+    return [{"change": each.change, "ageSeconds": -each.time_ms / 1000, "outdated": each.outdated} for each in events]
