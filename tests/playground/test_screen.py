@@ -1,0 +1,94 @@
+"""The demo's screen shows load, metric against target, replicas, problems and events; without a terminal, in lines."""
+
+import io
+from dataclasses import replace
+
+from rich.console import Console, RenderableType
+
+from playground.scoreboard import Tally
+from playground.screen import HpaPicture, Picture, draw, event_line, plain_lines, summary
+from playground.views import Event, Hpa
+
+HPA = Hpa(
+    name="router",
+    target="router",
+    metric="packets_per_second",
+    goal="100",
+    value="87500m",
+    minimum=1,
+    maximum=8,
+    problem="",
+)
+EVENT = Event(about="horizontalpodautoscaler/router", reason="SuccessfulRescale", message="New size: 3")
+PICTURE = Picture(
+    elapsed=34.4,
+    limit=90,
+    hpas=[
+        HpaPicture(
+            hpa=HPA,
+            load=412.3,
+            unit="packets/s",
+            history=[0, 200, 400],
+            replicas=5,
+            ready=3,
+            tally=Tally(lowest=1, highest=5, ups=2, downs=1),
+        )
+    ],
+    events=[EVENT],
+    hint="kubectl get --raw '/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/packets_per_second'",
+)
+
+
+def printed(what: RenderableType, *, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width, legacy_windows=False)
+    console.print(what)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_live_screen_shows_load_metric_replicas_and_events() -> None:
+    screen = printed(draw(PICTURE))
+    for part in ["34 s", "ends after 90 s", "412 packets/s", "▁▅█", "87500m / 100", "■■■■■··· 5", "2 / 1"]:
+        assert part in screen
+    assert "horizontalpodautoscaler/router: SuccessfulRescale: New size: 3" in screen
+
+
+def test_a_narrow_terminal_loses_nothing_of_the_command_to_copy() -> None:
+    assert PICTURE.hint in printed(draw(PICTURE), width=60).replace("\n", "")
+
+
+def test_an_hpa_in_trouble_says_so() -> None:
+    hpa = replace(HPA, value="", problem="FailedGetPodsMetric: unable to get metric packets_per_second")
+    picture = replace(PICTURE, hpas=[replace(PICTURE.hpas[0], hpa=hpa)])
+    assert "- / 100" in printed(draw(picture))
+    assert "router: FailedGetPodsMetric: unable to get metric packets_per_second" in printed(draw(picture))
+    assert "FailedGetPodsMetric" in plain_lines(picture)[0]
+
+
+def test_without_an_end_it_says_how_to_end_it() -> None:
+    assert "Ctrl-C ends it" in printed(draw(replace(PICTURE, limit=None)))
+
+
+def test_only_the_last_events_are_shown() -> None:
+    events = [replace(EVENT, message=f"New size: {number}") for number in range(100, 120)]
+    screen = printed(draw(replace(PICTURE, events=events)))
+    assert "New size: 119" in screen
+    assert "New size: 105" not in screen
+
+
+def test_text_from_the_cluster_is_not_taken_for_markup() -> None:
+    event = replace(EVENT, message="[bold]not[/bold] [link")
+    assert "[bold]not[/bold] [link" in printed(draw(replace(PICTURE, events=[event])))
+
+
+def test_without_a_terminal_every_hpa_is_one_line() -> None:
+    assert plain_lines(PICTURE) == [
+        "  34 s  router   load  412 packets/s   packets_per_second 87500m / 100  replicas 5 (3 ready)"
+    ]
+    assert event_line(EVENT) == "horizontalpodautoscaler/router: SuccessfulRescale: New size: 3"
+
+
+def test_the_summary_tells_how_often_each_was_scaled() -> None:
+    text = printed(summary([(HPA, Tally(lowest=1, highest=7, ups=3, downs=2), "142500m")]))
+    for part in ["router", "packets_per_second", "142500m", "3 times", "2 times", "1 to 7"]:
+        assert part in text
