@@ -1,0 +1,127 @@
+"""The work queue: due times, one worker a key, closing."""
+
+import asyncio
+
+import pytest
+
+from autoscaler.queue import WorkQueue
+
+A, B, C = ("default", "a"), ("default", "b"), ("other", "a")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def queue(clock: Clock) -> WorkQueue:
+    return WorkQueue(clock=clock)
+
+
+def test_an_added_key_is_due_at_once(queue: WorkQueue) -> None:
+    queue.add(A)
+    assert queue.take() == A
+    assert queue.take() is None
+
+
+def test_a_delayed_key_is_due_when_its_time_has_come(queue: WorkQueue, clock: Clock) -> None:
+    queue.add_after(A, 15)
+    clock.now += 14.99
+    assert queue.take() is None
+    clock.now += 0.01
+    assert queue.take() == A
+
+
+def test_keys_come_in_the_order_of_their_due_times(queue: WorkQueue, clock: Clock) -> None:
+    queue.add_after(A, 3)
+    queue.add_after(B, 1)
+    queue.add_after(C, 2)
+    clock.now += 3
+    assert [queue.take(), queue.take(), queue.take()] == [B, C, A]
+
+
+def test_only_the_earliest_of_several_times_counts(queue: WorkQueue, clock: Clock) -> None:
+    queue.add_after(A, 15)
+    queue.add_after(A, 20)
+    queue.add(A)
+    assert queue.take() == A
+    queue.done(A)
+    clock.now += 60
+    assert queue.take() is None
+
+
+def test_a_key_in_work_is_not_handed_out_again_before_it_is_done(queue: WorkQueue) -> None:
+    queue.add(A)
+    assert queue.take() == A
+    queue.add(A)
+    assert queue.take() is None
+    queue.done(A)
+    assert queue.take() == A
+    queue.done(A)
+    assert queue.take() is None
+
+
+def test_a_key_delayed_while_in_work_keeps_its_due_time(queue: WorkQueue, clock: Clock) -> None:
+    queue.add(A)
+    queue.take()
+    queue.add_after(A, 15)
+    queue.done(A)
+    assert queue.take() is None
+    clock.now += 15
+    assert queue.take() == A
+
+
+def test_a_key_in_work_does_not_hold_up_others(queue: WorkQueue) -> None:
+    queue.add(A)
+    queue.take()
+    queue.add(A)
+    queue.add(B)
+    assert queue.take() == B
+
+
+def test_the_length_is_the_number_of_scheduled_keys(queue: WorkQueue) -> None:
+    queue.add(A)
+    queue.add(A)
+    queue.add_after(B, 15)
+    assert len(queue) == 2
+    queue.take()
+    assert len(queue) == 1
+
+
+async def test_get_waits_for_a_key(queue: WorkQueue) -> None:
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add(A)
+    assert await waiting == A
+
+
+async def test_get_wakes_up_when_a_delay_has_passed() -> None:
+    queue = WorkQueue()
+    queue.add_after(A, 0.01)
+    assert await asyncio.wait_for(queue.get(), 5) == A
+
+
+async def test_several_waiters_share_the_keys(queue: WorkQueue) -> None:
+    waiting = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await asyncio.sleep(0)
+    for key in (A, B, C):
+        queue.add(key)
+    assert set(await asyncio.gather(*waiting)) == {A, B, C}
+
+
+async def test_closing_ends_every_wait_and_hands_out_nothing_more(queue: WorkQueue) -> None:
+    waiting = [asyncio.create_task(queue.get()) for _ in range(2)]
+    await asyncio.sleep(0)
+    queue.close()
+    queue.add(A)
+    assert [await task for task in waiting] == [None, None]
+    assert await queue.get() is None
