@@ -1,0 +1,92 @@
+"""Client-side rate limits, so that many HPAs cannot become a load on the API server.
+
+`--kube-api-qps` and `--kube-api-burst` mean what they mean to kube-controller-manager, whose HPA controller talks
+through several clients (scales, objects, each metrics API) with a token bucket each. So the requests for one metrics API
+never use up those that scaling needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kube.client import KubeClient, Query
+
+__all__ = ["ThrottledClient", "TokenBucket"]
+
+
+class TokenBucket:
+    """Up to `burst` tokens at once, refilled at `qps` a second.
+
+    Args:
+        qps: tokens a second; zero or less means no limit, as in client-go.
+        burst: how many tokens the bucket holds.
+        clock: the current time in seconds.
+    """
+
+    def __init__(self, *, qps: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._qps = qps
+        self._burst = burst
+        self._clock = clock
+        self._tokens = float(burst)
+        self._filled_at = clock()
+
+    def reserve(self) -> float:
+        """Take one token, on credit if there is none; the seconds to wait before using it."""
+        if self._qps <= 0:
+            return 0.0
+        self._refill()
+        self._tokens -= 1
+        return max(0.0, -self._tokens / self._qps)
+
+    def try_take(self) -> bool:
+        """Take one token if there is one."""
+        if self._qps <= 0:
+            return True
+        self._refill()
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def _refill(self) -> None:
+        now = self._clock()
+        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._qps)
+        self._filled_at = now
+
+
+class ThrottledClient:
+    """The verbs of a KubeClient, each waiting for a token of this client's own bucket first."""
+
+    def __init__(self, client: KubeClient, bucket: TokenBucket) -> None:
+        self._client = client
+        self._bucket = bucket
+
+    async def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
+        """As KubeClient.get."""
+        await self._wait()
+        return await self._client.get(path, query)
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """As KubeClient.post."""
+        await self._wait()
+        return await self._client.post(path, body)
+
+    async def put(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """As KubeClient.put."""
+        await self._wait()
+        return await self._client.put(path, body)
+
+    async def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """As KubeClient.patch, a JSON merge patch."""
+        await self._wait()
+        return await self._client.patch(path, body)
+
+    async def _wait(self) -> None:
+        seconds = self._bucket.reserve()
+        if seconds:
+            await asyncio.sleep(seconds)

@@ -1,0 +1,54 @@
+"""Client-side rate limits."""
+
+import pytest
+
+from autoscaler.throttle import ThrottledClient, TokenBucket
+from kube.client import KubeClient
+from tests.autoscaler.scripted_api import ScriptedApi
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_a_burst_is_free_and_then_the_rate_holds(clock: Clock) -> None:
+    bucket = TokenBucket(qps=4, burst=3, clock=clock)
+    assert [bucket.reserve() for _ in range(5)] == [0, 0, 0, 0.25, 0.5]
+
+
+def test_the_bucket_fills_up_to_its_burst_and_no_further(clock: Clock) -> None:
+    bucket = TokenBucket(qps=4, burst=2, clock=clock)
+    assert [bucket.try_take() for _ in range(3)] == [True, True, False]
+    clock.now += 0.25
+    assert [bucket.try_take() for _ in range(2)] == [True, False]
+    clock.now += 3600
+    assert [bucket.try_take() for _ in range(3)] == [True, True, False]
+
+
+@pytest.mark.parametrize("qps", [0, -1])
+def test_without_a_rate_there_is_no_limit(qps: float, clock: Clock) -> None:
+    bucket = TokenBucket(qps=qps, burst=1, clock=clock)
+    assert {bucket.reserve() for _ in range(100)} == {0}
+    assert all(bucket.try_take() for _ in range(100))
+
+
+async def test_every_verb_of_a_client_waits_for_its_token(api: ScriptedApi, kube: KubeClient, clock: Clock) -> None:
+    bucket = TokenBucket(qps=1000, burst=4, clock=clock)
+    client = ThrottledClient(kube, bucket)
+    for verb in ("GET", "POST", "PUT", "PATCH"):
+        api.on(verb, "/thing", {"verb": verb})
+    assert await client.get("/thing", {"q": "1"}) == {"verb": "GET"}
+    assert await client.post("/thing", {}) == {"verb": "POST"}
+    assert await client.put("/thing", {}) == {"verb": "PUT"}
+    assert await client.patch("/thing", {}) == {"verb": "PATCH"}
+    assert not bucket.try_take()
+    assert await client.get("/thing") == {"verb": "GET"}
+    assert bucket.reserve() == 0.002
