@@ -1,0 +1,272 @@
+"""Metric values: which requests are sent, what becomes of the answers, good and bad."""
+
+from typing import Any
+
+import pytest
+
+from autoscaler.metrics_client import MetricsClient
+from autoscaler.model import (
+    AnswerError,
+    ContainerUsage,
+    CrossVersionObjectReference,
+    ExternalAnswer,
+    ObjectAnswer,
+    PodSample,
+    PodsAnswer,
+    PodUsage,
+    ResourceAnswer,
+)
+from autoscaler.throttle import ThrottledClient
+from kube.client import KubeClient
+from kube.mapping import RestMapper
+from kube.selectors import LabelSelector
+from tests.autoscaler.scripted_api import Asked, ScriptedApi
+
+GROUP = "/apis/custom.metrics.k8s.io"
+PODS = f"{GROUP}/v1beta2/namespaces/default/pods/*/packets"
+RESOURCE = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"
+EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queue_depth"
+WEB = LabelSelector.parse("app=web")
+NOTHING = LabelSelector.from_object(None)
+TIME, TIME_MS = "2026-01-02T03:04:05Z", 1_767_323_045_000
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def metrics(api: ScriptedApi, client: ThrottledClient, kube: KubeClient, clock: Clock) -> MetricsClient:
+    api.on("GET", GROUP, group("v1beta2", "v1beta1"))
+    return MetricsClient(
+        resource=client, custom=client, external=client, mapper=RestMapper(kube), version_seconds=15, clock=clock
+    )
+
+
+def group(*versions: str, preferred: str | None = None) -> dict[str, Any]:
+    return {
+        "kind": "APIGroup",
+        "versions": [{"version": version} for version in versions],
+        "preferredVersion": {"version": preferred or versions[0]},
+    }
+
+
+def listed(*items: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "List", "items": list(items)}
+
+
+def value_of(name: str, value: Any, **more: Any) -> dict[str, Any]:
+    return {"describedObject": {"name": name}, "timestamp": TIME, "value": value, **more}
+
+
+# --- pods metrics --------------------------------------------------------------------------------------------------
+
+
+async def test_a_pods_metric_is_a_sample_for_each_pod(api: ScriptedApi, metrics: MetricsClient) -> None:
+    api.on("GET", PODS, listed(value_of("web-0", "1500m", windowSeconds=30), value_of("web-1", "2")))
+    answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
+    assert answer == PodsAnswer(
+        {
+            "web-0": PodSample(value=1500, timestamp_ms=TIME_MS, window_ms=30_000),
+            "web-1": PodSample(value=2000, timestamp_ms=TIME_MS, window_ms=60_000),
+        }
+    )
+
+
+async def test_both_selectors_go_along(api: ScriptedApi, metrics: MetricsClient) -> None:
+    api.on("GET", PODS, listed())
+    selector = LabelSelector.parse("verb in (GET,POST)")
+    await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=selector)
+    assert api.asked[-1] == Asked(
+        "GET", PODS, {"labelSelector": "app=web", "metricLabelSelector": "verb in (GET,POST)"}
+    )
+
+
+async def test_no_pod_with_a_value_is_an_empty_answer(api: ScriptedApi, metrics: MetricsClient) -> None:
+    api.on("GET", PODS, {"kind": "MetricValueList", "items": None})
+    assert await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING) == PodsAnswer({})
+
+
+async def test_v1beta1_is_used_where_only_that_is_known(api: ScriptedApi, metrics: MetricsClient) -> None:
+    api.on("GET", GROUP, group("v1beta9", "v1beta1"))
+    api.on("GET", PODS.replace("v1beta2", "v1beta1"), listed(value_of("web-0", 3, window=5)))
+    answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
+    assert answer == PodsAnswer({"web-0": PodSample(value=3000, timestamp_ms=TIME_MS, window_ms=5_000)})
+
+
+async def test_the_preferred_version_is_asked_for_again_after_a_while(
+    api: ScriptedApi, metrics: MetricsClient, clock: Clock
+) -> None:
+    api.on("GET", PODS, listed())
+    for now in (0.0, 14.9, 15.0):
+        clock.now = now
+        await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
+    assert len(api.named("GET", GROUP)) == 2
+    api.on("GET", GROUP, group("v1beta2", "v1beta1", preferred="v1beta1"))
+    clock.now = 30.0
+    await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
+    assert api.asked[-1].path == PODS.replace("v1beta2", "v1beta1")
+
+
+async def test_without_a_custom_metrics_api_the_error_says_so(api: ScriptedApi, metrics: MetricsClient) -> None:
+    api.fail("GET", GROUP, 404, "the server could not find the requested resource")
+    answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
+    assert answer == AnswerError("no custom metrics API (custom.metrics.k8s.io) registered")
+    api.on("GET", GROUP, group("v1"))
+    answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
+    assert answer == AnswerError("no known available metric versions found")
+
+
+async def test_the_servers_own_words_are_the_error(api: ScriptedApi, metrics: MetricsClient) -> None:
+    api.fail("GET", PODS, 503, "prometheus cannot be reached")
+    answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
+    assert answer == AnswerError("prometheus cannot be reached")
+
+
+# --- object metrics ------------------------------------------------------------------------------------------------
+
+INGRESS = CrossVersionObjectReference("Ingress", "front", "networking.k8s.io/v1")
+SERVICE = CrossVersionObjectReference("Service", "front", "v1")
+
+
+@pytest.fixture
+def discovery(api: ScriptedApi) -> None:
+    api.on(
+        "GET",
+        "/apis",
+        {"groups": [{"name": "networking.k8s.io", "versions": [{"version": "v1"}]}]},
+    )
+    api.on("GET", "/api/v1", {"resources": [{"name": "services", "kind": "Service", "namespaced": True}]})
+    api.on(
+        "GET",
+        "/apis/networking.k8s.io/v1",
+        {"resources": [{"name": "ingresses", "kind": "Ingress", "namespaced": True}]},
+    )
+
+
+@pytest.mark.usefixtures("discovery")
+@pytest.mark.parametrize(
+    ("described", "path"),
+    [
+        (INGRESS, "ingresses.networking.k8s.io/front/hits"),
+        (SERVICE, "services/front/hits"),
+        (CrossVersionObjectReference("Namespace", "elsewhere", "v1"), "metrics/hits"),
+    ],
+    ids=["in a group", "in the core group", "the namespace itself"],
+)
+async def test_an_object_metric_is_asked_for_by_resource(
+    described: CrossVersionObjectReference, path: str, api: ScriptedApi, metrics: MetricsClient
+) -> None:
+    path = f"{GROUP}/v1beta2/namespaces/default/{path}"
+    api.on("GET", path, listed(value_of("front", "10500m")))
+    answer = await metrics.object_metric("default", "hits", described=described, metric_selector=NOTHING)
+    assert answer == ObjectAnswer(value=10_500, timestamp_ms=TIME_MS)
+    assert api.asked[-1] == Asked("GET", path, {})
+
+
+@pytest.mark.usefixtures("discovery")
+async def test_an_unknown_kind_is_an_error(metrics: MetricsClient) -> None:
+    gizmo = CrossVersionObjectReference("Gizmo", "g", "example.com/v1")
+    answer = await metrics.object_metric("default", "hits", described=gizmo, metric_selector=NOTHING)
+    assert answer == AnswerError(
+        'unable to map kind Gizmo.example.com to resource: no matches for kind "Gizmo" in group "example.com"'
+    )
+
+
+@pytest.mark.usefixtures("discovery")
+@pytest.mark.parametrize("number", [0, 2])
+async def test_an_object_has_exactly_one_value(number: int, api: ScriptedApi, metrics: MetricsClient) -> None:
+    api.on("GET", f"{GROUP}/v1beta2/namespaces/default/services/front/hits", listed(*[value_of("front", "1")] * number))
+    answer = await metrics.object_metric("default", "hits", described=SERVICE, metric_selector=NOTHING)
+    assert answer == AnswerError(
+        f"the custom metrics API server returned {number} results when we asked for exactly one"
+    )
+
+
+# --- external and resource metrics ---------------------------------------------------------------------------------
+
+
+async def test_an_external_metric_is_all_its_values(api: ScriptedApi, metrics: MetricsClient) -> None:
+    api.on("GET", EXTERNAL, listed({"value": "20", "timestamp": TIME}, {"value": "-500m", "timestamp": TIME}))
+    answer = await metrics.external_metric("default", "queue_depth", metric_selector=LabelSelector.parse("q=a"))
+    assert answer == ExternalAnswer(values=(20_000, -500), timestamp_ms=TIME_MS)
+    assert api.asked[-1] == Asked("GET", EXTERNAL, {"labelSelector": "q=a"})
+
+
+async def test_resource_usage_comes_by_container(api: ScriptedApi, metrics: MetricsClient) -> None:
+    containers = [{"name": "app", "usage": {"cpu": "250m", "memory": "1Ki"}}, {"name": "idle"}]
+    pod = {"metadata": {"name": "web-0"}, "timestamp": TIME, "window": "15.5s", "containers": containers}
+    api.on("GET", RESOURCE, listed(pod))
+    assert await metrics.resource_usage("default", WEB) == ResourceAnswer(
+        (
+            PodUsage(
+                name="web-0",
+                timestamp_ms=TIME_MS,
+                window_ms=15_500,
+                containers=(
+                    ContainerUsage(name="app", usage={"cpu": 250, "memory": 1_024_000}),
+                    ContainerUsage(name="idle", usage={}),
+                ),
+            ),
+        )
+    )
+    assert api.asked[-1] == Asked("GET", RESOURCE, {"labelSelector": "app=web"})
+
+
+# --- hostile answers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "part"),
+    [
+        (b"<html>", "not JSON"),
+        (b"[]", "not a JSON object"),
+        (b"[" * 100_000, "not JSON"),
+        ({"items": "many"}, "$.items"),
+        (listed({"timestamp": TIME, "value": "1"}), "describedObject"),
+        (listed({"describedObject": {"name": "web-0"}, "timestamp": TIME}), "value"),
+        (listed(value_of("web-0", "one")), "value"),
+        (listed(value_of("web-0", "1e99999999999")), "value"),
+        (listed(value_of("web-0", None)), "value"),
+        (listed(value_of("web-0", "1", windowSeconds="long")), "windowSeconds"),
+        (listed({**value_of("web-0", "1"), "timestamp": "yesterday"}), "timestamp"),
+        ({"items": [None]}, "$.items[0]"),
+    ],
+    ids=str,
+)
+async def test_a_bad_answer_is_an_error_of_that_metric(
+    answer: Any, part: str, api: ScriptedApi, metrics: MetricsClient
+) -> None:
+    api.on("GET", PODS, answer)
+    result = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
+    assert isinstance(result, AnswerError)
+    assert part in result.message
+
+
+async def test_one_bad_value_spoils_the_whole_answer(api: ScriptedApi, metrics: MetricsClient) -> None:
+    api.on("GET", EXTERNAL, listed({"value": "20"}, {"value": "lots"}))
+    assert isinstance(await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING), AnswerError)
+    api.on("GET", RESOURCE, listed({"metadata": {"name": "web-0"}, "window": "soon"}))
+    assert isinstance(await metrics.resource_usage("default", WEB), AnswerError)
+
+
+async def test_a_missing_timestamp_is_the_zero_time(api: ScriptedApi, metrics: MetricsClient) -> None:
+    api.on("GET", EXTERNAL, listed({"value": "20", "timestamp": None}))
+    answer = await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING)
+    assert answer == ExternalAnswer(values=(20_000,), timestamp_ms=0)
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "a%2fb", ""])
+async def test_a_name_cannot_lead_out_of_its_path(name: str, api: ScriptedApi, metrics: MetricsClient) -> None:
+    answer = await metrics.external_metric("default", name, metric_selector=NOTHING)
+    assert isinstance(answer, AnswerError)
+    assert "invalid resource name" in answer.message
+    assert api.asked == []
