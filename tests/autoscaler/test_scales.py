@@ -1,0 +1,127 @@
+"""Scales: finding the target's resource, reading, writing, conflicts."""
+
+from typing import Any
+
+import pytest
+
+from autoscaler.model import CrossVersionObjectReference, Scale, ScaleError, TargetError
+from autoscaler.scales import ScaleClient, ScaleWriteError, TargetScale
+from autoscaler.throttle import ThrottledClient
+from kube.client import KubeClient
+from kube.mapping import RestMapper
+from tests.autoscaler.scripted_api import ScriptedApi, status_body
+
+WEB = CrossVersionObjectReference("Deployment", "web", "apps/v1")
+PATH = "/apis/apps/v1/namespaces/default/deployments/web/scale"
+
+
+def scale(*, replicas: int | None = 3, version: str = "7", **more: Any) -> dict[str, Any]:
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {"name": "web", "namespace": "default", "resourceVersion": version},
+        "spec": {} if replicas is None else {"replicas": replicas},
+        "status": {"replicas": 2, "selector": "app=web"},
+        **more,
+    }
+
+
+@pytest.fixture
+def scales(api: ScriptedApi, client: ThrottledClient, kube: KubeClient) -> ScaleClient:
+    api.on(
+        "GET",
+        "/apis",
+        {
+            "groups": [
+                {
+                    "name": "apps",
+                    "preferredVersion": {"version": "v1"},
+                    "versions": [{"version": "v1"}, {"version": "v1beta1"}],
+                }
+            ]
+        },
+    )
+    for version in ("v1", "v1beta1"):
+        resources = [{"name": "deployments", "kind": "Deployment", "namespaced": True}]
+        api.on("GET", f"/apis/apps/{version}", {"resources": resources})
+    return ScaleClient(client, RestMapper(kube))
+
+
+async def read(scales: ScaleClient) -> TargetScale:
+    target = await scales.read("default", WEB)
+    assert isinstance(target, TargetScale)
+    return target
+
+
+async def test_a_scale_is_read_from_the_preferred_version(api: ScriptedApi, scales: ScaleClient) -> None:
+    api.on("GET", PATH, scale())
+    assert (await read(scales)).scale == Scale(spec_replicas=3, status_replicas=2, selector="app=web")
+
+
+async def test_only_the_group_of_the_reference_counts(api: ScriptedApi, scales: ScaleClient) -> None:
+    api.on("GET", PATH, scale())
+    outdated = CrossVersionObjectReference("Deployment", "web", "apps/v1beta7")
+    assert isinstance(await scales.read("default", outdated), TargetScale)
+
+
+async def test_absent_fields_of_a_scale_are_zero(api: ScriptedApi, scales: ScaleClient) -> None:
+    api.on("GET", PATH, scale(replicas=None, status={}))
+    assert (await read(scales)).scale == Scale(spec_replicas=0, status_replicas=0, selector="")
+
+
+async def test_another_version_is_tried_where_the_first_has_no_scale(api: ScriptedApi, scales: ScaleClient) -> None:
+    older = PATH.replace("v1", "v1beta1")
+    api.on("GET", older, scale())
+    assert (await read(scales)).path == older
+
+
+async def test_a_target_that_does_not_exist_is_a_scale_error(api: ScriptedApi, scales: ScaleClient) -> None:
+    api.fail("GET", PATH, 404, 'deployments.apps "web" not found')
+    assert await scales.read("default", WEB) == ScaleError('deployments.apps "web" not found')
+
+
+async def test_a_kind_that_does_not_exist_is_a_target_error(scales: ScaleClient) -> None:
+    gizmo = CrossVersionObjectReference("Gizmo", "web", "apps/v1")
+    assert await scales.read("default", gizmo) == TargetError('no matches for kind "Gizmo" in group "apps"')
+
+
+@pytest.mark.parametrize("answer", [scale(spec={"replicas": "three"}), scale(spec=[]), b"<html>", b"[]"], ids=str)
+async def test_a_scale_that_is_none_is_a_scale_error(answer: Any, api: ScriptedApi, scales: ScaleClient) -> None:
+    api.on("GET", PATH, answer)
+    assert isinstance(await scales.read("default", WEB), ScaleError)
+
+
+async def test_a_write_puts_the_scale_back_with_only_the_replicas_changed(
+    api: ScriptedApi, scales: ScaleClient
+) -> None:
+    api.on("GET", PATH, scale(annotations="kept"))
+    api.on("PUT", PATH, scale())
+    await scales.write(await read(scales), 5)
+    assert [asked.body for asked in api.named("PUT")] == [scale(replicas=5, annotations="kept")]
+
+
+async def test_after_a_conflict_the_number_is_written_on_top_of_the_new_scale(
+    api: ScriptedApi, scales: ScaleClient
+) -> None:
+    api.on("GET", PATH, scale(version="7"))
+    api.then("GET", PATH, scale(version="8"))
+    api.on("PUT", PATH, status_body(409, "the object has been modified"), status=409)
+    api.then("PUT", PATH, scale(version="9"))
+    await scales.write(await read(scales), 5)
+    assert [asked.body["metadata"]["resourceVersion"] for asked in api.named("PUT")] == ["7", "8"]
+
+
+async def test_a_lasting_conflict_is_given_up_after_five_tries(api: ScriptedApi, scales: ScaleClient) -> None:
+    api.on("GET", PATH, scale())
+    api.fail("PUT", PATH, 409, "the object has been modified")
+    with pytest.raises(ScaleWriteError, match="the object has been modified"):
+        await scales.write(await read(scales), 5)
+    assert len(api.named("PUT")) == 5
+
+
+async def test_any_other_refusal_is_not_tried_again(api: ScriptedApi, scales: ScaleClient) -> None:
+    api.on("GET", PATH, scale())
+    api.fail("PUT", PATH, 403, "admission webhook denied the request")
+    with pytest.raises(ScaleWriteError, match="admission webhook denied the request"):
+        await scales.write(await read(scales), 5)
+    assert len(api.named("PUT")) == 1
