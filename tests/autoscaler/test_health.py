@@ -1,0 +1,65 @@
+"""The health and metrics endpoint, over real HTTP."""
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+
+from autoscaler.health import application, serving
+from autoscaler.telemetry import Telemetry
+
+
+class Hpas:
+    problem: str | None = "not listed yet"
+
+    def __call__(self) -> str | None:
+        return self.problem
+
+
+@pytest.fixture
+def hpas() -> Hpas:
+    return Hpas()
+
+
+@pytest.fixture
+async def http(hpas: Hpas) -> AsyncIterator[aiohttp.ClientSession]:
+    app = application(Telemetry(), live={}, ready={"hpas": hpas})
+    async with (
+        serving(app, host="127.0.0.1", port=0) as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
+    ):
+        yield session
+
+
+async def get(http: aiohttp.ClientSession, path: str) -> tuple[int, str]:
+    async with http.get(path) as response:
+        return response.status, await response.text()
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/livez"])
+async def test_the_process_is_alive_before_it_is_ready(path: str, http: aiohttp.ClientSession) -> None:
+    assert await get(http, path) == (200, "ok")
+
+
+async def test_readyz_says_why_it_is_not_ready(http: aiohttp.ClientSession) -> None:
+    assert await get(http, "/readyz") == (500, "[+]ping ok\n[-]hpas failed: not listed yet\nreadyz check failed\n")
+
+
+async def test_readyz_when_ready(http: aiohttp.ClientSession, hpas: Hpas) -> None:
+    hpas.problem = None
+    assert await get(http, "/readyz") == (200, "ok")
+    assert await get(http, "/readyz?verbose") == (200, "[+]ping ok\n[+]hpas ok\nreadyz check passed\n")
+
+
+async def test_metrics_are_in_prometheus_text_format(http: aiohttp.ClientSession) -> None:
+    async with http.get("/metrics") as response:
+        assert response.content_type == "text/plain"
+        assert "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers 0.0" in await response.text()
+
+
+async def test_an_address_in_use_is_an_os_error(http: aiohttp.ClientSession) -> None:
+    app = application(Telemetry(), live={}, ready={})
+    async with serving(app, host="127.0.0.1", port=0) as port:
+        with pytest.raises(OSError, match="address already in use"):
+            async with serving(application(Telemetry(), live={}, ready={}), host="127.0.0.1", port=port):
+                pass

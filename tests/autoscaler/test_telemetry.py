@@ -1,0 +1,39 @@
+"""The autoscaler's own metrics."""
+
+from autoscaler.telemetry import Action, ErrorKind, Telemetry
+
+PREFIX = "horizontal_pod_autoscaler_controller"
+
+
+def lines(telemetry: Telemetry) -> list[str]:
+    return telemetry.render().decode().splitlines()
+
+
+def test_the_names_and_labels_are_those_of_kube_controller_manager() -> None:
+    telemetry = Telemetry()
+    telemetry.reconciled(Action.SCALE_UP, ErrorKind.NONE, seconds=0.003)
+    telemetry.computed("Pods", Action.NONE, ErrorKind.INTERNAL, seconds=20)
+    telemetry.autoscalers(4)
+    telemetry.desired_replicas("default", "web", 3)
+    shown = lines(telemetry)
+    assert f'{PREFIX}_reconciliations_total{{action="scale_up",error="none"}} 1.0' in shown
+    assert f'{PREFIX}_reconciliation_duration_seconds_bucket{{action="scale_up",error="none",le="0.004"}} 1.0' in shown
+    assert f'{PREFIX}_metric_computation_total{{action="none",error="internal",metric_type="Pods"}} 1.0' in shown
+    seconds = f"{PREFIX}_metric_computation_duration_seconds"
+    assert f'{seconds}_bucket{{action="none",error="internal",le="16.384",metric_type="Pods"}} 0.0' in shown
+    assert f"{PREFIX}_num_horizontal_pod_autoscalers 4.0" in shown
+    assert f'{PREFIX}_desired_replicas{{hpa_name="web",namespace="default"}} 3.0' in shown
+
+
+def test_the_series_of_a_forgotten_autoscaler_end() -> None:
+    telemetry = Telemetry()
+    telemetry.desired_replicas("default", "web", 3)
+    telemetry.forget("default", "web")
+    telemetry.forget("default", "never-known")
+    assert not any(line.startswith(f"{PREFIX}_desired_replicas{{") for line in lines(telemetry))
+
+
+def test_the_action_is_the_way_from_current_to_desired() -> None:
+    assert Action.of(current=2, desired=3) is Action.SCALE_UP
+    assert Action.of(current=3, desired=2) is Action.SCALE_DOWN
+    assert Action.of(current=3, desired=3) is Action.NONE
