@@ -11,7 +11,7 @@ from typing import Final
 
 from playground.load import Backlog, Load, Traffic, Wave
 
-__all__ = ["NAMESPACE", "OBJECTS", "PERIOD", "RULES", "UNITS", "demo_load", "wave_of"]
+__all__ = ["NAMESPACE", "OBJECTS", "PERIOD", "RULES", "demo_load", "wave_of"]
 
 NAMESPACE: Final = "default"
 PERIOD: Final = 50.0
@@ -22,9 +22,6 @@ OBJECTS: Final = _DATA / "objects.yaml"
 """The Deployments, the Service and the HPAs."""
 RULES: Final = _DATA / "rules.yaml"
 """The adapter's rules."""
-
-UNITS: Final = {"router": "packets/s", "shop": "requests/s", "worker": "items/s"}
-"""What each application's load is counted in."""
 
 _QUEUE: Final = "orders"
 _PACKETS_PER_REQUEST: Final = 8.0

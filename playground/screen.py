@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.panel import Panel
+from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
+
+from kube.quantity import Quantity, QuantityError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +35,6 @@ class HpaPicture:
 
     hpa: Hpa
     load: float
-    unit: str
     history: Sequence[float]
     replicas: int
     ready: int
@@ -49,42 +49,39 @@ class Picture:
     limit: float | None
     hpas: Sequence[HpaPicture]
     events: Sequence[Event]
-    hint: str
-    """A command that a second terminal can run."""
 
 
 def draw(picture: Picture) -> RenderableType:
-    """The live screen."""
+    """The live screen; 80 columns are enough for it."""
     until = "Ctrl-C ends it" if picture.limit is None else f"ends after {picture.limit:.0f} s"
-    table = Table(box=box.SIMPLE_HEAD, expand=True)
-    for heading in ("HPA", "load", "", "metric", "now / target", "replicas", "up / down"):
-        table.add_column(heading, justify="left" if heading in _TEXT_COLUMNS else "right", no_wrap=True)
+    table = _table("HPA", "load", "", "metric", "now / target", "replicas", "up/down")
     for one in picture.hpas:
         table.add_row(
             Text(one.hpa.name, "bold"),
-            f"{one.load:.0f} {one.unit}",
+            f"{one.load:.0f}/s",
             Text(_spark(one.history), "cyan"),
             one.hpa.metric,
-            f"{one.hpa.value or '-'} / {one.hpa.goal}",
+            f"{_decimal(one.hpa.value)} / {_decimal(one.hpa.goal)}",
             _replicas(one),
-            f"{one.tally.ups} / {one.tally.downs}",
+            f"{one.tally.ups}/{one.tally.downs}",
         )
     problems = [Text(f"{one.hpa.name}: {one.hpa.problem}", "red") for one in picture.hpas if one.hpa.problem]
     events = [Text(event_line(event), no_wrap=True, overflow="ellipsis") for event in picture.events[-_EVENTS_SHOWN:]]
     return Group(
-        Panel(Group(table, *problems), title=f"milliscale · {picture.elapsed:.0f} s · {until}", title_align="left"),
-        Panel(Group(*(events or [Text("none yet", "dim")])), title="last events", title_align="left"),
-        Text("In another terminal:", "dim"),
-        Text(picture.hint, overflow="fold"),
+        Rule(f"milliscale · {picture.elapsed:.0f} s · {until}", align="left"),
+        table,
+        *problems,
+        Rule("last events", align="left", style="dim"),
+        *(events or [Text("none yet", "dim")]),
     )
 
 
 def plain_lines(picture: Picture) -> list[str]:
-    """The same in lines, without the events and the hint."""
+    """The same in lines, without the events."""
     return [
-        f"{picture.elapsed:4.0f} s  {one.hpa.name:8} load {one.load:4.0f} {one.unit:10}  "
-        f"{one.hpa.metric} {one.hpa.value or '-'} / {one.hpa.goal}  replicas {one.replicas} ({one.ready} ready)"
-        + (f"  {one.hpa.problem}" if one.hpa.problem else "")
+        f"{picture.elapsed:4.0f} s  {one.hpa.name:8} load {one.load:.0f}/s, "
+        f"{one.hpa.metric} {_decimal(one.hpa.value)} of {_decimal(one.hpa.goal)}, {one.replicas} replicas, {one.ready} ready"
+        + (f"; {one.hpa.problem}" if one.hpa.problem else "")
         for one in picture.hpas
     ]
 
@@ -96,20 +93,33 @@ def event_line(event: Event) -> str:
 
 def summary(hpas: Sequence[tuple[Hpa, Tally, str]]) -> RenderableType:
     """What happened, at the end: per HPA the tally, and the largest value that its metric had."""
-    table = Table(box=box.SIMPLE_HEAD, title="What the autoscaler did", title_justify="left")
-    for heading in ("HPA", "metric", "target", "largest", "scaled up", "scaled down", "replicas held"):
-        table.add_column(heading, justify="left" if heading in _TEXT_COLUMNS else "right", no_wrap=True)
+    table = _table("HPA", "metric", "target", "largest", "scaled up", "scaled down", "pods")
     for hpa, tally, largest in hpas:
         table.add_row(
             Text(hpa.name, "bold" if tally.swung else "bold red"),
             hpa.metric,
-            hpa.goal,
-            largest or "-",
-            f"{tally.ups} times",
-            f"{tally.downs} times",
+            _decimal(hpa.goal),
+            _decimal(largest),
+            f"{tally.ups} x",
+            f"{tally.downs} x",
             f"{tally.lowest} to {tally.highest}",
         )
     return table
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, expand=True, padding=(0, 1, 0, 0))
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in _TEXT_COLUMNS else "right", no_wrap=True)
+    return table
+
+
+def _decimal(quantity: str) -> str:
+    """A quantity as people write numbers: 87.5 for 87500m."""
+    try:
+        return f"{Quantity.parse(quantity).as_float():.4g}"
+    except QuantityError:
+        return quantity or "-"
 
 
 def _spark(history: Sequence[float]) -> str:
