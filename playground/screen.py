@@ -80,8 +80,8 @@ def plain_lines(picture: Picture) -> list[str]:
     """The same in lines, without the events."""
     return [
         f"{picture.elapsed:4.0f} s  {one.hpa.name:8} load {one.load:.0f}/s, "
-        f"{one.hpa.metric} {_decimal(one.hpa.value)} of {_decimal(one.hpa.goal)}, {one.replicas} replicas, {one.ready} ready"
-        + (f"; {one.hpa.problem}" if one.hpa.problem else "")
+        f"{one.hpa.metric} {_decimal(one.hpa.value)} of {_decimal(one.hpa.goal)}, "
+        f"{one.replicas} replicas, {one.ready} ready" + (f"; {one.hpa.problem}" if one.hpa.problem else "")
         for one in picture.hpas
     ]
 
