@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from autoscaler.model import CrossVersionObjectReference, MetricIdentifier, MetricSelector
 
-__all__ = ["external_metric", "object_metric", "selector_text"]
+__all__ = ["external_metric", "object_metric", "selector_object", "selector_text"]
 
 
 def object_metric(metric: MetricIdentifier, described: CrossVersionObjectReference, namespace: str) -> str:
@@ -36,3 +38,16 @@ def selector_text(selector: MetricSelector | None) -> str:
         f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
         f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
     )
+
+
+def selector_object(selector: MetricSelector) -> dict[str, Any]:
+    """`selector` as metav1.LabelSelector JSON, without what is empty."""
+    body: dict[str, Any] = {}
+    if selector.match_labels:
+        body["matchLabels"] = dict(selector.match_labels)
+    if selector.match_expressions:
+        body["matchExpressions"] = [
+            {"key": each.key, "operator": each.operator} | ({"values": list(each.values)} if each.values else {})
+            for each in selector.match_expressions
+        ]
+    return body

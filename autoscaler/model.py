@@ -431,15 +431,18 @@ MetricAnswer: TypeAlias = ResourceAnswer | PodsAnswer | ObjectAnswer | ExternalA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """Everything that one decision is based on. `autoscaler.decide.needs` says which optional parts are needed."""
+    """Everything that one decision is based on.
+
+    It is gathered in steps, since the later parts are often not needed: `autoscaler.decide.missing` says what to read
+    next. None means "not read".
+    """
 
     hpa: HPA
-    scale: Scale | ScaleError | TargetError | None
-    """None if it was not read because `scaleTargetRef.apiVersion` is malformed."""
-    pods: tuple[Pod, ...] | PodListError = ()
+    scale: Scale | ScaleError | TargetError | None = None
+    pods: tuple[Pod, ...] | PodListError | None = None
     """The pods in the HPA's namespace that match the scale's selector, in listing order."""
-    answers: tuple[MetricAnswer | None, ...] = ()
-    """One per `spec.metrics` entry, in order; None where `needs` asks for no answer. Empty if none is needed."""
+    answers: tuple[MetricAnswer | None, ...] | None = None
+    """One per `spec.metrics` entry, in order; an entry is None where no answer is wanted."""
     other_selectors: Mapping[str, LabelSelector] = field(default_factory=dict)
     """Other HPAs of this namespace: {NAMESPACE/NAME: its scale's selector}. May leave out those that match no pod."""
     config: Config = field(default_factory=Config)
