@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +16,7 @@ import aiohttp
 import yaml
 
 from playground.binaries import find_async
+from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PrometheusError", "PrometheusServer", "Series", "Target", "openmetrics"]
 
-_HOST: Final = "127.0.0.1"
 _START_ATTEMPTS: Final = 5
 _START_TIMEOUT: Final = 60.0
 _POLL: Final = 0.05
@@ -88,7 +87,7 @@ class PrometheusServer:
     def url(self) -> str:
         """Such as `http://127.0.0.1:39090`; known from the first start on."""
         assert self._port is not None, "not started"
-        return f"http://{_HOST}:{self._port}"
+        return f"http://{LOOPBACK}:{self._port}"
 
     @property
     def process(self) -> ChildProcess:
@@ -116,7 +115,7 @@ class PrometheusServer:
         """Start it and wait until it answers queries."""
         attempts = 1 if self._port is not None else _START_ATTEMPTS  # a known address is kept
         for attempt in range(1, attempts + 1):
-            port = self._port if self._port is not None else _free_port()
+            port = self._port if self._port is not None else free_port()
             self._process = await self._launch(port)
             if await self._wait_ready(self._process, port):
                 self._port = port
@@ -171,7 +170,7 @@ class PrometheusServer:
             f"--config.file={self._configuration_file}",
             f"--storage.tsdb.path={self._data}",
             "--storage.tsdb.retention.time=10y",  # samples loaded by a test may be old
-            f"--web.listen-address={_HOST}:{port}",
+            f"--web.listen-address={LOOPBACK}:{port}",
         ]
         return await ChildProcess.start("prometheus", command, log=self._folder / "prometheus.log")
 
@@ -180,7 +179,7 @@ class PrometheusServer:
         try:
             async with (
                 asyncio.timeout(_START_TIMEOUT),
-                aiohttp.ClientSession(f"http://{_HOST}:{port}", timeout=aiohttp.ClientTimeout(total=5)) as session,
+                aiohttp.ClientSession(f"http://{LOOPBACK}:{port}", timeout=aiohttp.ClientTimeout(total=5)) as session,
             ):
                 while process.exit_status is None:
                     if await self._is_ours(session):
@@ -216,9 +215,3 @@ class PrometheusServer:
     @property
     def _data(self) -> Path:
         return self._folder / "data"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        return int(probe.getsockname()[1])

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
+from playground.ports import LOOPBACK
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from types import TracebackType
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Workload", "WorkloadPod"]
 
-_HOST: Final = "127.0.0.1"
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _SHUTDOWN: Final = 1.0
 """Seconds that a scrape in progress gets when its pod goes away."""
@@ -124,7 +125,7 @@ class _Endpoint:
 
     async def open(self) -> None:
         await self._runner.setup()
-        await web.TCPSite(self._runner, _HOST, 0).start()
+        await web.TCPSite(self._runner, LOOPBACK, 0).start()
 
     async def close(self) -> None:
         await self._runner.cleanup()

@@ -1,0 +1,73 @@
+"""What kubelet and service discovery do in a cluster: pods that exist run, and Prometheus knows where to scrape them.
+
+It follows the cluster's pods and Services and keeps two things in step with them: the workload's listeners, one for
+each pod, and Prometheus's targets, with the labels that a scrape configuration for Kubernetes gives them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from kube.store import Store
+from playground.prometheus import PrometheusServer, Target
+from playground.views import Pod, Service
+from playground.workload import Workload, WorkloadPod
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kube.client import KubeClient
+
+__all__ = ["PodDiscovery", "targets"]
+
+_APPLICATION_LABEL: Final = "app"
+
+
+class PodDiscovery:
+    """Follows the pods of a namespace while `run` runs."""
+
+    def __init__(self, client: KubeClient, *, namespace: str, workload: Workload, prometheus: PrometheusServer) -> None:
+        self._namespace = namespace
+        self._workload = workload
+        self._prometheus = prometheus
+        self._changed = asyncio.Event()
+        path = f"/api/v1/namespaces/{namespace}"
+        self._pods = Store(client, f"{path}/pods", Pod.select, on_change=lambda *_: self._changed.set())
+        self._services = Store(client, f"{path}/services", Service.select, on_change=lambda *_: self._changed.set())
+
+    async def run(self) -> None:
+        """Follow, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._pods.run())
+            tasks.create_task(self._services.run())
+            await self._pods.wait_synced()
+            await self._services.wait_synced()
+            while True:
+                self._changed.clear()
+                await self._apply()
+                await self._changed.wait()
+
+    async def _apply(self) -> None:
+        pods, services = self._pods.list(self._namespace), self._services.list(self._namespace)
+        await self._workload.set_pods(
+            [WorkloadPod(pod.name, pod.labels.get(_APPLICATION_LABEL, ""), pod.ready) for pod in pods]
+        )
+        exporter = Target(address=self._workload.exporter_address, labels={"namespace": self._namespace})
+        found = targets(pods, services, namespace=self._namespace, addresses=self._workload.addresses)
+        await self._prometheus.set_targets([exporter, *found])
+
+
+def targets(
+    pods: Sequence[Pod], services: Sequence[Service], *, namespace: str, addresses: Mapping[str, str]
+) -> list[Target]:
+    """Where to scrape the pods that have an address, with the labels that their series get."""
+    found = []
+    for pod in pods:
+        if pod.name in addresses:
+            labels = {"namespace": namespace, "pod": pod.name}
+            service = next((service.name for service in services if service.serves(pod)), None)
+            if service is not None:
+                labels["service"] = service
+            found.append(Target(address=addresses[pod.name], labels=labels))
+    return found

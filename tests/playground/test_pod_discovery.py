@@ -1,0 +1,24 @@
+"""Prometheus's targets are the pods that listen, labelled as a cluster's scrape configuration labels them."""
+
+from playground.pod_discovery import targets
+from playground.prometheus import Target
+from playground.views import Pod, Service
+
+SHOP = Service(name="shop", selector={"app": "shop"})
+HEADLESS = Service(name="manual", selector={})
+
+
+def test_a_pod_has_its_namespace_its_name_and_its_service_as_labels() -> None:
+    pods = [
+        Pod(name="shop-0", ready=True, labels={"app": "shop", "version": "2"}),
+        Pod(name="router-0", ready=False, labels={"app": "router"}),
+    ]
+    addresses = {"shop-0": "127.0.0.1:1", "router-0": "127.0.0.1:2"}
+    assert targets(pods, [HEADLESS, SHOP], namespace="default", addresses=addresses) == [
+        Target(address="127.0.0.1:1", labels={"namespace": "default", "pod": "shop-0", "service": "shop"}),
+        Target(address="127.0.0.1:2", labels={"namespace": "default", "pod": "router-0"}),
+    ]
+
+
+def test_a_pod_that_does_not_listen_is_no_target() -> None:
+    assert targets([Pod(name="a", ready=True)], [SHOP], namespace="default", addresses={}) == []
