@@ -6,7 +6,7 @@ a condition or an event.
 
 import msgspec
 
-__all__ = ["aggregate", "forbidden", "invalid", "not_supported", "quote", "required"]
+__all__ = ["aggregate", "forbidden", "invalid", "not_supported", "quote", "required", "too_long"]
 
 _ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 
@@ -29,6 +29,11 @@ def forbidden(path: str, detail: str) -> str:
 def not_supported(path: str, value: str, supported: tuple[str, ...]) -> str:
     """Say that a value is none of those that are known."""
     return f"{path}: Unsupported value: {quote(value)}: supported values: {', '.join(map(quote, sorted(supported)))}"
+
+
+def too_long(path: str, maximum: int) -> str:
+    """Say that a value has more than `maximum` bytes."""
+    return f"{path}: Too long: may not be more than {maximum} bytes"
 
 
 def aggregate(errors: list[str]) -> str:

@@ -51,7 +51,7 @@ def qualified_name_errors(name: str) -> list[str]:
         if not parts[0]:
             errors.append("prefix part must be non-empty")
         else:
-            errors += [f"prefix part {error}" for error in rfc1123_subdomain_errors(parts[0])]
+            errors += [f"prefix part {error}" for error in _subdomain_errors(parts[0], unit="bytes")]
     if not parts[-1]:
         errors.append("name part must be non-empty")
     elif _bytes(parts[-1]) > _MAX_LABEL:
@@ -75,20 +75,16 @@ def rfc1123_label_errors(name: str) -> list[str]:
     """Check a name without dots, such as a namespace's."""
     errors = []
     if _bytes(name) > _MAX_LABEL:
-        errors.append(f"must be no more than {_MAX_LABEL} bytes")
+        errors.append(f"must be no more than {_MAX_LABEL} characters")
     if not re.fullmatch(_RFC1123_LABEL, name):
-        errors.append(_RFC1123_LABEL_RULE)
+        only_dots = re.fullmatch(_RFC1123_SUBDOMAIN, name)
+        errors.append("must not contain dots" if only_dots else _RFC1123_LABEL_RULE)
     return errors
 
 
 def rfc1123_subdomain_errors(name: str) -> list[str]:
     """Check a name that may have dots, such as that of most objects."""
-    errors = []
-    if _bytes(name) > _MAX_SUBDOMAIN:
-        errors.append(f"must be no more than {_MAX_SUBDOMAIN} characters")
-    if not re.fullmatch(_RFC1123_SUBDOMAIN, name):
-        errors.append(_RFC1123_SUBDOMAIN_RULE)
-    return errors
+    return _subdomain_errors(name, unit="characters")
 
 
 def path_segment_errors(name: str) -> list[str]:
@@ -96,6 +92,16 @@ def path_segment_errors(name: str) -> list[str]:
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{character}'" for character in "/%" if character in name]
+
+
+def _subdomain_errors(name: str, *, unit: str) -> list[str]:
+    """Check a subdomain; Kubernetes counts bytes and calls them so only in label keys."""
+    errors = []
+    if _bytes(name) > _MAX_SUBDOMAIN:
+        errors.append(f"must be no more than {_MAX_SUBDOMAIN} {unit}")
+    if not re.fullmatch(_RFC1123_SUBDOMAIN, name):
+        errors.append(_RFC1123_SUBDOMAIN_RULE)
+    return errors
 
 
 def _bytes(text: str) -> int:
