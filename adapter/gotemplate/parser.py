@@ -117,8 +117,9 @@ class _Action:
             raise self.error(f"unexpected {token.text}")
 
     def error(self, why: str) -> TemplateError:
-        source = self.source if len(self.source) <= _SHOWN else f"{self.source[:_SHOWN]}..."
-        return TemplateError(f"{source}: {why}")
+        source = " ".join(self.source.split())
+        shown = source if len(source) <= _SHOWN else f"{source[:_SHOWN]}..."
+        return TemplateError(f"{shown}: {why}")
 
 
 def _cut(source: str) -> Iterator[str | _Action]:

@@ -1,0 +1,119 @@
+"""YAML as a configuration file may use it: strict about mistakes, and small whatever a hostile author wrote.
+
+A duplicate key, a second document, an unknown tag, an anchor that grows beyond all bounds when it is expanded, or one
+that contains itself: each is one clear error with its line. Scalars stay the text that was written, so that
+`as: yes` or `matches: 404` mean what they say, whatever YAML would make of them; whoever knows the wanted type
+converts. A key whose value is null is as good as absent, as it is for Go's decoders.
+"""
+
+from __future__ import annotations
+
+import yaml
+
+__all__ = ["StrictYamlError", "Tree", "boolean", "parse"]
+
+Tree = str | list["Tree"] | dict[str, "Tree"]
+
+_MAX_BYTES = 1024 * 1024  # the most that fits into a ConfigMap
+_MAX_NODES = 50_000
+_MAX_DEPTH = 30
+
+_TAG = "tag:yaml.org,2002:"
+_PLAIN_TAGS = frozenset({"str", "int", "float", "bool", "timestamp", "value"})
+_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+class StrictYamlError(ValueError):
+    """The text cannot be used; the message says where and why."""
+
+
+def parse(text: str) -> Tree | None:
+    """The one document in a text, as dicts, lists and strings; None when there is nothing in it.
+
+    Raises:
+        StrictYamlError: it is no YAML, or not of the strict kind.
+    """
+    if len(text.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
+        raise StrictYamlError(f"longer than {_MAX_BYTES} bytes")
+    try:
+        # The pure Python loader: libyaml's overflows the C stack when something is nested very deep.
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        what = ", ".join(filter(None, (error.context, error.problem))) or "this is not YAML"
+        raise StrictYamlError(where + what) from error
+    except yaml.YAMLError as error:
+        raise StrictYamlError(f"this is not YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise StrictYamlError("nested too deep") from error
+    return None if root is None or _is_null(root) else _Reader().read(root, depth=0)
+
+
+def boolean(text: str) -> bool:
+    """What YAML takes a plain word for.
+
+    Raises:
+        ValueError: it is not a boolean.
+    """
+    value = _BOOLEANS.get(text.lower())
+    if value is None:
+        raise ValueError(f"expected true or false, got {text!r}")
+    return value
+
+
+class _Reader:
+    """Turns nodes into plain values, counting what aliases expand to."""
+
+    def __init__(self) -> None:
+        self._nodes = 0
+
+    def read(self, node: yaml.Node, *, depth: int) -> Tree:
+        self._nodes += 1
+        if self._nodes > _MAX_NODES:
+            raise _error(node, f"more than {_MAX_NODES} values, aliases expanded")
+        if depth > _MAX_DEPTH:
+            raise _error(node, f"nested more than {_MAX_DEPTH} deep, or an alias that contains itself")
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
+            return self._mapping(node, depth=depth)
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+            return ["" if _is_null(entry) else self.read(entry, depth=depth + 1) for entry in node.value]
+        if isinstance(node, yaml.ScalarNode) and node.tag.removeprefix(_TAG) in _PLAIN_TAGS:
+            return str(node.value)
+        raise _error(node, f"the tag {node.tag} has no place here")
+
+    def _mapping(self, node: yaml.MappingNode, *, depth: int) -> dict[str, Tree]:
+        merged: dict[str, Tree] = {}
+        own: dict[str, Tree] = {}
+        seen: set[str] = set()
+        for key, value in node.value:
+            if key.tag == f"{_TAG}merge":
+                merged = {**self._merge(value, depth=depth), **merged}
+                continue
+            if not isinstance(key, yaml.ScalarNode):
+                raise _error(key, "a key must be a plain word")
+            if key.value in seen:
+                raise _error(key, f'duplicate key "{key.value}"')
+            seen.add(key.value)
+            if not _is_null(value):
+                own[key.value] = self.read(value, depth=depth + 1)
+        return {**merged, **own}
+
+    def _merge(self, value: yaml.Node, *, depth: int) -> dict[str, Tree]:
+        """`<<: *other`, or a list of them, where the earlier wins."""
+        sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
+        merged: dict[str, Tree] = {}
+        for source in sources:
+            if not isinstance(source, yaml.MappingNode):
+                raise _error(source, "<<: takes a mapping or a list of mappings")
+            read = self.read(source, depth=depth + 1)
+            merged = {**(read if isinstance(read, dict) else {}), **merged}
+        return merged
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == f"{_TAG}null"
+
+
+def _error(node: yaml.Node, why: str) -> StrictYamlError:
+    return StrictYamlError(f"line {node.start_mark.line + 1}, column {node.start_mark.column + 1}: {why}")
