@@ -1,7 +1,7 @@
 """Certificates: a small authority for tests and the playground, and the self-signed one a server makes for itself.
 
-P-256 keys throughout: quick to make, accepted by every TLS client that Kubernetes has. Certificates begin an hour in the
-past, because clocks differ between machines.
+P-256 keys throughout: quick to make, accepted by every TLS client that Kubernetes has. Certificates begin an hour in
+the past, because clocks differ between machines.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The API client: plain JSON over kubernetes-asyncio's configuration and connection pool.
 
 kubernetes-asyncio knows kubeconfigs, exec plugins, proxies and in-cluster credentials; its generated models are not
-used, because decoding into them costs many times what the JSON costs. So this speaks in paths and dicts, and turns every
-failure into one of two errors:
+used, because decoding into them costs many times what the JSON costs. So this speaks in paths and dicts, and turns
+every failure into one of two errors:
 
     StatusError       the server answered, with 400 or more (kube.status)
     KubeError
@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from pathlib import Path
@@ -40,6 +39,17 @@ _CONNECT_SECONDS = 10.0
 _CREDENTIAL_SECONDS = 60.0
 # A watch that is silent for this long beyond what the server was asked for is dead, not quiet.
 _WATCH_GRACE_SECONDS = 30.0
+
+# The last three are how kubernetes-asyncio trips over a file that is YAML but no kubeconfig.
+_BAD_CONFIGURATION = (
+    kubernetes_config.ConfigException,
+    OSError,
+    ValueError,
+    YAMLError,
+    AttributeError,
+    LookupError,
+    TypeError,
+)
 
 
 class KubeError(Exception):
@@ -90,7 +100,7 @@ class KubeClient:
             # 0 is aiohttp's word for no limit: a watch holds its connection, and requests must not wait for one.
             configuration.connection_pool_maxsize = 0
             api = ApiClient(configuration)
-        except (kubernetes_config.ConfigException, OSError, ssl.SSLError, YAMLError, ValueError) as error:
+        except _BAD_CONFIGURATION as error:
             raise KubeConfigError(_explain(kubeconfig, error)) from error
         api.user_agent = user_agent
         return cls(api, timeout=timeout)
@@ -237,7 +247,7 @@ def _no_answer() -> Iterator[None]:
         yield
     except TimeoutError as error:
         raise KubeUnreachable("the API server did not answer in time") from error
-    except (aiohttp.ClientError, OSError, ssl.SSLError, kubernetes_config.ConfigException) as error:
+    except (aiohttp.ClientError, OSError, kubernetes_config.ConfigException) as error:
         raise KubeUnreachable(f"the API server cannot be reached: {str(error) or type(error).__name__}") from error
     except ValueError as error:  # aiohttp's word for a line that is too long
         raise KubeUnreachable(f"the API server's answer cannot be read: {error}") from error

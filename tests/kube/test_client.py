@@ -1,0 +1,148 @@
+"""The API client turns what a server does, good or bad, into an answer, a StatusError or a KubeError."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from kube import client as client_module
+from kube.client import KubeClient, KubeConfigError, KubeUnreachable
+from kube.status import StatusError
+from tests.kube.scripted import answer, connected, raw, scripted_server
+
+
+async def test_get_returns_the_object_and_asks_as_itself(tmp_path: Path) -> None:
+    async with scripted_server() as server, connected(server, tmp_path, user_agent="milliscale-test") as client:
+        server.answers["/api/v1/pods"] = answer({"kind": "PodList", "items": []})
+        assert await client.get("/api/v1/pods", {"limit": 5, "labelSelector": "app in (a,b)", "watch": False}) == {
+            "kind": "PodList",
+            "items": [],
+        }
+        assert server.asked == ["GET /api/v1/pods?limit=5&labelSelector=app+in+(a,b)&watch=false"]
+        assert server.headers[0]["User-Agent"] == "milliscale-test"
+        assert server.headers[0]["Accept"] == "application/json"
+
+
+async def test_a_patch_is_a_merge_patch_unless_said_otherwise(tmp_path: Path) -> None:
+    received: list[tuple[str, str]] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        received.append((request.headers["Content-Type"], await request.text()))
+        return web.json_response({})
+
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers["/x"] = handler
+        await client.patch("/x", {"a": None})
+        await client.patch("/x", [{"op": "remove", "path": "/a"}], content_type="application/json-patch+json")
+    assert received == [
+        ("application/merge-patch+json", '{"a": null}'),
+        ("application/json-patch+json", '[{"op": "remove", "path": "/a"}]'),
+    ]
+
+
+async def test_a_status_is_raised_whole(tmp_path: Path) -> None:
+    body = {
+        "kind": "Status",
+        "code": 409,
+        "reason": "Conflict",
+        "message": "the object has been modified",
+        "details": {"name": "web", "retryAfterSeconds": 3},
+    }
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers["/x"] = answer(body, status=409)
+        with pytest.raises(StatusError) as raised:
+            await client.put("/x", {})
+    assert (raised.value.code, raised.value.reason, raised.value.message, raised.value.retry_after) == (
+        409,
+        "Conflict",
+        "the object has been modified",
+        3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("handler", "message"),
+    [
+        (raw(b"<html>"), "not JSON"),
+        (raw(b"[1]"), "not a JSON object"),
+        (raw(b'{"a": ' + b"[" * 100_000), "not JSON"),
+        (raw(b'"\xff"'), "not JSON"),
+    ],
+    ids=["html", "a list", "too deep", "not UTF-8"],
+)
+async def test_an_answer_that_is_none(handler: object, message: str, tmp_path: Path) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers["/x"] = handler  # type: ignore[assignment]
+        with pytest.raises(KubeUnreachable, match=message):
+            await client.get("/x")
+
+
+async def test_a_proxys_error_page_is_a_status_of_its_code(tmp_path: Path) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers["/x"] = raw(b"<h1>Bad gateway</h1>", status=503)
+        with pytest.raises(StatusError, match="Bad gateway") as raised:
+            await client.get("/x")
+    assert (raised.value.code, raised.value.reason) == (503, "ServiceUnavailable")
+
+
+async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        async with scripted_server() as server:
+            server.url = f"http://127.0.0.1:{free.getsockname()[1]}"
+            async with connected(server, tmp_path) as client:
+                with pytest.raises(KubeUnreachable, match="cannot be reached"):
+                    await client.get("/x")
+
+
+async def test_a_server_that_does_not_answer_in_time(tmp_path: Path) -> None:
+    async def never(_: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers["/x"] = never
+        with pytest.raises(KubeUnreachable, match="in time"):
+            await client.get("/x", timeout=0.05)
+
+
+async def test_a_kubeconfigs_token_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    async with scripted_server() as server:
+        server.answers["/x"] = answer({})
+        async with await KubeClient.connect(server.kubeconfig(tmp_path, tokenFile=str(token))) as client:
+            await client.get("/x")
+            token.write_text("second")
+            await client.get("/x")
+            monkeypatch.setattr(client_module, "_CREDENTIAL_SECONDS", 0.0)
+            await client.get("/x")
+        assert [headers["Authorization"] for headers in server.headers] == [
+            "Bearer first",
+            "Bearer first",
+            "Bearer second",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "no such file"), ("{}", "current-context"), ("a: [", "kubeconfig"), ("- 1", "kubeconfig")],
+    ids=["missing", "empty", "not YAML", "a list"],
+)
+async def test_a_kubeconfig_that_cannot_be_used_is_named(content: str | None, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(KubeConfigError, match=message) as raised:
+        await KubeClient.connect(path)
+    assert str(path) in str(raised.value)
+
+
+async def test_outside_a_pod_a_kubeconfig_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(KubeConfigError, match="give --kubeconfig"):
+        await KubeClient.connect(None)

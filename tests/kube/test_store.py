@@ -1,0 +1,190 @@
+"""A store follows its collection through everything that a watch can do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.backoff import Backoff
+from kube.store import Key, Store
+from tests.kube.scripted import Collection, ScriptedServer, Watch, connected, scripted_server, thing
+
+PATH = "/api/v1/things"
+
+
+def colour(entry: Mapping[str, Any]) -> str | None:
+    """The view of these tests; a thing without a colour is left out."""
+    return entry.get("colour")
+
+
+class Followed:
+    """A running store, its collection, and the changes that it told of."""
+
+    def __init__(self, server: ScriptedServer, collection: Collection) -> None:
+        self.server = server
+        self.collection = collection
+        self.changes: asyncio.Queue[tuple[Key, str | None, str | None]] = asyncio.Queue()
+        self.store: Store[str]
+
+    def on_change(self, key: Key, old: str | None, new: str | None) -> None:
+        self.changes.put_nowait((key, old, new))
+
+    async def change(self) -> tuple[str, str | None, str | None]:
+        (_, name), old, new = await asyncio.wait_for(self.changes.get(), 5)
+        return name, old, new
+
+    def away(self) -> bool:
+        return self.store.away
+
+    async def watch(self) -> Watch:
+        return await asyncio.wait_for(self.collection.watches.get(), 5)
+
+
+@contextlib.asynccontextmanager
+async def follow(folder: Path, *items: dict[str, Any]) -> AsyncIterator[Followed]:
+    async with scripted_server() as server, connected(server, folder) as client:
+        collection = Collection()
+        collection.items = list(items)
+        server.answers[PATH] = collection.handle
+        followed = Followed(server, collection)
+        followed.store = Store(client, PATH, colour, on_change=followed.on_change, backoff=Backoff(0.001, 0.01))
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(followed.store.run())
+            await asyncio.wait_for(followed.store.wait_synced(), 5)
+            try:
+                yield followed
+            finally:
+                running.cancel()
+
+
+async def test_lists_then_watches_from_the_lists_version(tmp_path: Path) -> None:
+    async with follow(tmp_path, thing("a", "1", colour="red"), thing("b", "1", namespace="other", colour="blue")) as f:
+        assert f.store.list() == ["red", "blue"]
+        assert f.store.list("other") == ["blue"]
+        assert f.store.get("default", "a") == "red"
+        assert f.store.get("other", "a") is None
+        assert len(f.store) == 2
+        assert (await f.watch()).from_version == "1"
+        assert "allowWatchBookmarks=true" in f.server.asked[1]
+
+
+async def test_events_add_change_and_delete(tmp_path: Path) -> None:
+    async with follow(tmp_path, thing("a", "1", colour="red")) as f:
+        assert await f.change() == ("a", None, "red")
+        watch = await f.watch()
+        watch.send("ADDED", thing("b", "2", colour="blue"))
+        assert await f.change() == ("b", None, "blue")
+        watch.send("MODIFIED", thing("a", "3", colour="green"))
+        assert await f.change() == ("a", "red", "green")
+        watch.send("DELETED", thing("b", "4", colour="blue"))
+        assert await f.change() == ("b", "blue", None)
+        assert f.store.list() == ["green"]
+
+
+async def test_a_change_outside_the_view_tells_nobody(tmp_path: Path) -> None:
+    async with follow(tmp_path, thing("a", "1", colour="red")) as f:
+        await f.change()
+        watch = await f.watch()
+        watch.send("MODIFIED", thing("a", "2", colour="red", size=7))
+        watch.send("MODIFIED", thing("a", "3", colour="green"))
+        assert await f.change() == ("a", "red", "green")
+
+
+async def test_an_object_that_the_view_leaves_out_is_gone(tmp_path: Path) -> None:
+    async with follow(tmp_path, thing("a", "1", colour="red"), thing("plain", "1")) as f:
+        await f.change()
+        (await f.watch()).send("MODIFIED", thing("a", "2"))
+        assert await f.change() == ("a", "red", None)
+        assert len(f.store) == 0
+
+
+async def test_a_watch_that_ends_is_resumed_without_a_new_list(tmp_path: Path) -> None:
+    async with follow(tmp_path, thing("a", "1", colour="red")) as f:
+        watch = await f.watch()
+        watch.send("MODIFIED", thing("a", "5", colour="green"))
+        watch.end()
+        assert (await f.watch()).from_version == "5"
+        assert f.collection.lists == 1
+
+
+async def test_a_bookmark_moves_the_version_on(tmp_path: Path) -> None:
+    async with follow(tmp_path, thing("a", "1", colour="red")) as f:
+        watch = await f.watch()
+        watch.send("BOOKMARK", {"metadata": {"resourceVersion": "99"}})
+        watch.end()
+        assert (await f.watch()).from_version == "99"
+        assert f.store.list() == ["red"]
+
+
+@pytest.mark.parametrize("how", ["refused", "in the stream"])
+async def test_a_version_too_old_is_listed_again_and_the_difference_told(how: str, tmp_path: Path) -> None:
+    async with follow(tmp_path, thing("a", "1", colour="red"), thing("b", "1", colour="blue")) as f:
+        assert [await f.change(), await f.change()] == [("a", None, "red"), ("b", None, "blue")]
+        watch = await f.watch()
+        f.collection.items = [thing("a", "7", colour="green"), thing("c", "7", colour="white")]
+        f.collection.version = "7"
+        if how == "refused":
+            watch.refuse(410)
+        else:
+            watch.send("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
+            watch.end()
+        assert [await f.change() for _ in range(3)] == [
+            ("a", "red", "green"),
+            ("c", None, "white"),
+            ("b", "blue", None),
+        ]
+        assert (await f.watch()).from_version == "7"
+        assert f.collection.lists == 2
+        # The second list must not come from a cache that may be as old as what just expired.
+        assert [asked for asked in f.server.asked if "watch" not in asked] == [
+            f"GET {PATH}?resourceVersion=0",
+            f"GET {PATH}",
+        ]
+
+
+async def test_an_outage_is_told_once_and_nothing_is_forgotten(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "kube.store")
+    async with follow(tmp_path, thing("a", "1", colour="red")) as f:
+        for _ in range(3):
+            (await f.watch()).refuse(503)
+        watch = await f.watch()
+        assert f.away()
+        assert f.store.list() == ["red"]
+        watch.send("MODIFIED", thing("a", "2", colour="green"))
+        assert [await f.change(), await f.change()] == [("a", None, "red"), ("a", "red", "green")]
+        assert not f.away()
+        assert f.collection.lists == 1
+    assert [record.levelname for record in caplog.records if record.name == "kube.store"] == ["WARNING", "INFO"]
+
+
+async def test_contact_is_back_when_the_watch_opens_not_at_its_first_event(tmp_path: Path) -> None:
+    async with follow(tmp_path, thing("a", "1", colour="red")) as f:
+        (await f.watch()).refuse(503)
+        watch = await f.watch()
+        assert f.away()
+        watch.open()
+        watch.send("BOOKMARK", {"metadata": {"resourceVersion": "2"}})
+        watch.end()
+        await f.watch()
+        assert not f.away()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [{}, {"type": "ADDED"}, {"type": "ADDED", "object": 7}, {"type": "WHAT", "object": thing("a", "2", colour="x")}],
+)
+async def test_an_event_that_makes_no_sense_is_passed_over(event: dict[str, Any], tmp_path: Path) -> None:
+    async with follow(tmp_path, thing("a", "1", colour="red")) as f:
+        await f.change()
+        watch = await f.watch()
+        watch.events.put_nowait(event)
+        watch.send("MODIFIED", thing("a", "3", colour="green"))
+        assert await f.change() == ("a", "red", "green")
