@@ -282,17 +282,17 @@ def _by_metrics(
     hpa, current = observation.hpa, scale.spec_replicas
     unusable = _selector_problem(observation, scale)
     if unusable is not None:
-        reason, message, error = unusable
-        conditions.set(SCALING_ACTIVE, False, reason, message)
-        event = Event("Warning", "SelectorRequired" if not scale.selector else reason, error)
-        return _failed_metrics(observation, scale, (), (event,), error, conditions, history, now_ms)
+        condition_reason, message, problem = unusable
+        conditions.set(SCALING_ACTIVE, False, condition_reason, message)
+        event = Event("Warning", condition_reason if scale.selector else "SelectorRequired", problem)
+        return _failed_metrics(observation, scale, (), (event,), problem, conditions, history, now_ms)
 
     evaluations = _evaluate(observation, scale, now_ms)
     failures = [each.failure for each in evaluations if each.failure is not None]
     events = tuple(Event("Warning", failure.reason, failure.message) for failure in failures)
     winner = _winner(evaluations)
     proposed = winner.proposal.replicas if winner and winner.proposal else 0
-    error = None
+    error: str | None = None
     if failures or not evaluations:
         first = failures[0].error if failures else "<nil>"
         error = f"invalid metrics ({len(failures)} invalid out of {len(evaluations)}), first error is: {first}"

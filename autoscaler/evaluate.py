@@ -150,7 +150,7 @@ def _propose(spec: MetricSpec, answer: MetricAnswer | None, given: Circumstances
 def _propose_resource(
     spec: MetricSpec, source: ResourceMetric, answer: ResourceAnswer | AnswerError, given: Circumstances
 ) -> Proposal:
-    samples = readings.resource_samples(answer, source, given.namespace)
+    samples = readings.resource_samples(answer, source)
     if spec.target.average_value is not None:
         return replicas.resource_average(
             samples,

@@ -20,7 +20,7 @@ __all__ = ["external_values", "object_value", "pods_samples", "resource_samples"
 
 
 def resource_samples(
-    answer: ResourceAnswer | AnswerError, metric: ResourceMetric, namespace: str
+    answer: ResourceAnswer | AnswerError, metric: ResourceMetric
 ) -> Mapping[str, PodSample] | Unavailable:
     """Each pod's usage of the resource, or that of one container: {pod name: sample}."""
     if isinstance(answer, AnswerError):
@@ -29,15 +29,7 @@ def resource_samples(
         return _empty("resource")
     samples: dict[str, PodSample] = {}
     for pod in answer.pods:
-        if metric.container is None:
-            value = _pod_value(pod, metric.name)
-        else:
-            usage = next((each.usage for each in pod.containers if each.name == metric.container), None)
-            if usage is None:
-                return Unavailable(
-                    f"container {metric.container} not present in metrics for pod {namespace}/{pod.name}"
-                )
-            value = usage.get(metric.name)
+        value = _pod_value(pod, metric)
         if value is not None:
             samples[pod.name] = PodSample(value=value, timestamp_ms=pod.timestamp_ms, window_ms=pod.window_ms)
     return samples
@@ -62,11 +54,11 @@ def external_values(answer: ExternalAnswer | AnswerError) -> tuple[int, ...] | U
     return answer.values or _empty("external")
 
 
-def _pod_value(pod: PodUsage, resource: str) -> int | None:
-    """The sum over the pod's containers; None if one of them has no value."""
-    values = [container.usage.get(resource) for container in pod.containers]
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
+def _pod_value(pod: PodUsage, metric: ResourceMetric) -> int | None:
+    """The container's value, or the sum over all containers; None if a value that counts is not there."""
+    containers = [each for each in pod.containers if metric.container in (None, each.name)]
+    values = [each.usage[metric.name] for each in containers if metric.name in each.usage]
+    return sum(values) if values and len(values) == len(containers) else None
 
 
 def _failed(api: str, error: AnswerError) -> Unavailable:

@@ -1,0 +1,238 @@
+"""Judges whole reconciliations against reconcile_traces.jsonl: one HPA followed over many steps.
+
+The recorded inputs of a step play the cluster. Only what `missing` asks for is shown to `decide`, so the judge also
+finds out whether it asks for enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from autoscaler.decide import AnswersWanted, PodsWanted, ScaleWanted, conclude, decide, missing
+from autoscaler.model import (
+    HPA,
+    AnswerError,
+    Config,
+    ContainerUsage,
+    ExternalAnswer,
+    ExternalMetric,
+    History,
+    ObjectAnswer,
+    ObjectMetric,
+    Observation,
+    Pod,
+    PodSample,
+    PodsAnswer,
+    PodsMetric,
+    PodUsage,
+    ResourceAnswer,
+    ResourceMetric,
+    Scale,
+    ScaleError,
+    TargetError,
+)
+from autoscaler.parse import parse_hpa, time_ms
+from autoscaler.present import status_json
+from kube.selectors import LabelSelector
+from tests.conformance.observed import milliseconds, parse_pod
+
+if TYPE_CHECKING:
+    from autoscaler.model import MetricAnswer, MetricSource
+
+_GARBAGE = "-9223372036854775808m"
+"""What Kubernetes shows for an average over no replicas; we show nothing."""
+
+
+def judge(case: dict[str, Any]) -> str | None:
+    """What is wrong with our answer to the first step that we answer wrongly; None if none is."""
+    cluster = _Cluster(case)
+    for index, step in enumerate(case["steps"]):
+        expected = _expected(step)
+        actual = cluster.step(step)
+        if actual != expected:
+            return f"step {index} (t={step['t']}): expected {expected}, got {actual}"
+    return None
+
+
+class _Cluster:
+    """The recorded world of one trace, and our memory of it."""
+
+    def __init__(self, trace: dict[str, Any]) -> None:
+        self._start_ms = time_ms(trace["start"], "start")
+        self._template = trace["podTemplate"]
+        config = trace["config"]
+        self._config = Config(
+            tolerance=config["tolerance"],
+            downscale_stabilization_ms=milliseconds(config["downscaleStabilisationWindowSeconds"]),
+            cpu_initialization_period_ms=milliseconds(config["cpuInitializationPeriodSeconds"]),
+            initial_readiness_delay_ms=milliseconds(config["delayOfInitialReadinessStatusSeconds"]),
+            scale_to_zero=config["scaleToZeroEnabled"],
+        )
+        other = config.get("otherHPASelector")
+        self._others = {} if other is None else {"default/web-other": LabelSelector.parse(other)}
+        self._hpa: HPA = parse_hpa(trace["hpa"])
+        self._pods: list[dict[str, Any]] = []
+        self._conditions: list[dict[str, Any]] | None = None
+        self._history = History()
+
+    def step(self, step: dict[str, Any]) -> dict[str, Any]:
+        """One reconciliation, in the form of the recorded output."""
+        spec = self._hpa.spec
+        spec = replace(
+            spec,
+            min_replicas=step.get("setMinReplicas", spec.min_replicas),
+            max_replicas=step.get("setMaxReplicas", spec.max_replicas),
+        )
+        self._hpa = replace(self._hpa, spec=spec)
+        if step["pods"] is not None:
+            self._pods = step["pods"]
+
+        observation = Observation(hpa=self._hpa, config=self._config)
+        while (wanted := missing(observation)) is not None:
+            observation = self._observe(observation, wanted, step)
+        now_ms = self._time(step["t"])
+        decision = decide(observation, self._history, now_ms)
+        outcome = conclude(decision, scale_error=step.get("scaleUpdateError"))
+        if outcome.status is not None and "statusUpdateError" in step:
+            outcome = outcome.status_not_stored(self._hpa, step["statusUpdateError"])
+        self._history = outcome.history
+        status = None
+        if outcome.status is not None:
+            stored = status_json(outcome.status)
+            self._hpa = parse_hpa({**_identity(self._hpa), "status": stored})
+            self._hpa = replace(self._hpa, spec=spec)
+            status = self._recorded_status(stored)
+        return {
+            "scaleUpdate": decision.scale_to,
+            "error": outcome.error,
+            "status": status,
+            "events": [[each.type, each.reason, each.message] for each in (*outcome.events, *outcome.late_events)],
+        }
+
+    def _observe(
+        self, observation: Observation, wanted: ScaleWanted | PodsWanted | AnswersWanted, step: dict[str, Any]
+    ) -> Observation:
+        match wanted:
+            case ScaleWanted():
+                return replace(observation, scale=self._scale(step))
+            case PodsWanted(selector):
+                pods = [self._pod(pod) for pod in self._pods]
+                selected = tuple(pod for pod in pods if selector.matches(pod.labels))
+                return replace(observation, pods=selected, other_selectors=self._others)
+            case AnswersWanted(flags):
+                metrics = observation.hpa.spec.metrics
+                answers = [
+                    self._answer(spec.source, step["metrics"]) if flag else None
+                    for spec, flag in zip(metrics, flags, strict=True)
+                ]
+                return replace(observation, answers=tuple(answers))
+
+    def _scale(self, step: dict[str, Any]) -> Scale | ScaleError | TargetError:
+        target = self._hpa.spec.scale_target_ref
+        if target.kind != "Deployment":
+            group = target.api_version.rpartition("/")[0]
+            return TargetError(f'no matches for kind "{target.kind}" in group "{group}"')
+        scale = step["scale"]
+        if "error" in scale:
+            return ScaleError(scale["error"])
+        return Scale(
+            spec_replicas=scale["specReplicas"], status_replicas=scale["statusReplicas"], selector=scale["selector"]
+        )
+
+    def _answer(self, source: MetricSource, metrics: dict[str, Any]) -> MetricAnswer:
+        match source:
+            case ResourceMetric():
+                return self._resource_answer(metrics["resource"])
+            case PodsMetric(metric):
+                return self._pods_answer(metrics["pods"][metric.name])
+            case ObjectMetric(metric):
+                answer = metrics["object"][metric.name]
+                if "error" in answer:
+                    return AnswerError(answer["error"])
+                return ObjectAnswer(value=answer["value"], timestamp_ms=self._time(answer["timestamp"]))
+            case ExternalMetric(metric):
+                answer = metrics["external"][metric.name]
+                if "error" in answer:
+                    return AnswerError(answer["error"])
+                values = tuple(answer.get("values") or ())
+                return ExternalAnswer(values=values, timestamp_ms=0)
+            case _:
+                raise ValueError(f"no answers to {source}")
+
+    def _resource_answer(self, answer: dict[str, Any]) -> ResourceAnswer | AnswerError:
+        if "error" in answer:
+            return AnswerError(answer["error"])
+        return ResourceAnswer(
+            tuple(
+                PodUsage(
+                    name=name,
+                    timestamp_ms=self._time(answer["timestamp"]),
+                    window_ms=milliseconds(answer["windowSeconds"]),
+                    containers=tuple(ContainerUsage(name=each, usage=usage) for each, usage in containers.items()),
+                )
+                for name, containers in (answer.get("containers") or {}).items()
+            )
+        )
+
+    def _pods_answer(self, answer: dict[str, Any]) -> PodsAnswer | AnswerError:
+        if "error" in answer:
+            return AnswerError(answer["error"])
+        return PodsAnswer(
+            {
+                name: PodSample(
+                    value=value,
+                    timestamp_ms=self._time(answer["timestamp"]),
+                    window_ms=milliseconds(answer["windowSeconds"]),
+                )
+                for name, value in (answer.get("pods") or {}).items()
+            }
+        )
+
+    def _pod(self, pod: dict[str, Any]) -> Pod:
+        parsed = parse_pod(pod, self._template)
+        return replace(
+            parsed,
+            start_ms=None if parsed.start_ms is None else parsed.start_ms + self._start_ms,
+            ready=None
+            if parsed.ready is None
+            else replace(parsed.ready, last_transition_ms=parsed.ready.last_transition_ms + self._start_ms),
+        )
+
+    def _time(self, seconds: float) -> int:
+        return self._start_ms + milliseconds(seconds)
+
+    def _recorded_status(self, stored: dict[str, Any]) -> dict[str, Any]:
+        unchanged = stored["conditions"] == self._conditions
+        self._conditions = stored["conditions"]
+        return {
+            "currentReplicas": stored["currentReplicas"],
+            "desiredReplicas": stored["desiredReplicas"],
+            "lastScaleTime": stored.get("lastScaleTime"),
+            "currentMetrics": stored.get("currentMetrics", []),
+            "conditions": None if unchanged else stored["conditions"],
+        }
+
+
+def _identity(hpa: HPA) -> dict[str, Any]:
+    """An HPA's JSON without what the status' parser does not look at."""
+    return {
+        "metadata": {"namespace": hpa.namespace, "name": hpa.name},
+        "spec": {"scaleTargetRef": {"kind": "", "name": ""}, "maxReplicas": 1},
+    }
+
+
+def _expected(step: dict[str, Any]) -> dict[str, Any]:
+    output: dict[str, Any] = dict(step["output"])
+    if step.get("platformDependent") and output["status"] is not None:
+        output["status"] = {
+            **output["status"],
+            "currentMetrics": [_without_garbage(each) for each in output["status"]["currentMetrics"]],
+        }
+    return output
+
+
+def _without_garbage(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_garbage(each) for key, each in value.items() if each != _GARBAGE}
