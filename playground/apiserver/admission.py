@@ -1,0 +1,175 @@
+"""What happens to an object of some kind before it is stored: defaults filled in, status set up, errors found.
+
+Only the defaults that somebody here reads (a Deployment's replicas, a Service's port protocol, a pod's phase) and the
+mistakes that users make; the generic part, names and versions, is in `registry`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from kube.selectors import LabelSelector, SelectorError
+from playground.apiserver.errors import FieldError, field_errors
+from playground.apiserver.objects import Object, child, name_of
+from playground.apiserver.resource_types import ResourceType
+
+__all__ = ["admit"]
+
+_REPLICAS_MESSAGE: Final = "must be greater than or equal to 0"
+
+
+def admit(kind: ResourceType, obj: Object, old: Object | None) -> None:
+    """Default and check an object that is about to be stored, in place; `old` is what it replaces, None if it is new.
+
+    Raises:
+        StatusError: 422, with every field that is wrong.
+    """
+    if old is None and kind.kind in _INITIAL_STATUS:
+        obj["status"] = dict(_INITIAL_STATUS[kind.kind])
+    default = _DEFAULTS.get(kind.kind)
+    if default is not None:
+        default(obj)
+    check = _CHECKS.get(kind.kind)
+    errors = check(obj) if check is not None else []
+    if old is not None:
+        errors += [error for path in _IMMUTABLE.get(kind.kind, ()) for error in _unchanged(obj, old, path)]
+    if errors:
+        raise field_errors(kind.group, kind.kind, name_of(obj), errors)
+
+
+def _unchanged(obj: Object, old: Object, path: tuple[str, ...]) -> list[FieldError]:
+    value = child(obj, *path[:-1]).get(path[-1])
+    if value == child(old, *path[:-1]).get(path[-1]):
+        return []
+    return [_invalid_value(".".join(path), value, "field is immutable")]
+
+
+def _spec(obj: Object) -> Object:
+    spec: Object = obj.setdefault("spec", {})
+    return spec
+
+
+def _default_workload(obj: Object) -> None:
+    _spec(obj).setdefault("replicas", 1)
+    _default_pod_spec(child(obj, "spec", "template", "spec"))
+
+
+def _default_pod_spec(spec: Object) -> None:
+    if not spec:
+        return
+    spec.setdefault("restartPolicy", "Always")
+    spec.setdefault("terminationGracePeriodSeconds", 30)
+    for container in spec.get("containers") or []:
+        for port in container.get("ports") or []:
+            port.setdefault("protocol", "TCP")
+
+
+def _default_pod(obj: Object) -> None:
+    _default_pod_spec(_spec(obj))
+
+
+def _default_service(obj: Object) -> None:
+    spec = _spec(obj)
+    spec.setdefault("type", "ClusterIP")
+    spec.setdefault("sessionAffinity", "None")
+    for port in spec.get("ports") or []:
+        port.setdefault("protocol", "TCP")
+        port.setdefault("targetPort", port.get("port"))
+
+
+def _default_namespace(obj: Object) -> None:
+    obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name_of(obj)
+
+
+def _check_workload(obj: Object) -> list[FieldError]:
+    spec = _spec(obj)
+    errors = []
+    replicas = spec["replicas"]
+    if not isinstance(replicas, int) or replicas < 0:
+        errors.append(_invalid_value("spec.replicas", replicas, _REPLICAS_MESSAGE))
+    labels = child(spec, "template", "metadata", "labels")
+    selector = spec.get("selector")
+    if not selector:
+        errors.append(_required("spec.selector"))
+    else:
+        try:
+            matches = LabelSelector.from_object(selector).matches(labels)
+        except SelectorError as error:
+            errors.append(_invalid_value("spec.selector", selector, str(error)))
+        else:
+            if not matches:
+                message = "`selector` does not match template `labels`"
+                errors.append(_invalid_value("spec.template.metadata.labels", labels, message))
+    if not child(spec, "template", "spec").get("containers"):
+        errors.append(_required("spec.template.spec.containers"))
+    return errors
+
+
+def _check_pod(obj: Object) -> list[FieldError]:
+    return [] if _spec(obj).get("containers") else [_required("spec.containers")]
+
+
+def _default_api_service(obj: Object) -> None:
+    service = _spec(obj).get("service")
+    if isinstance(service, dict):
+        service.setdefault("port", 443)
+
+
+def _check_api_service(obj: Object) -> list[FieldError]:
+    spec = _spec(obj)
+    errors = []
+    expected = f"{spec.get('version') or ''}.{spec.get('group') or ''}"
+    if name_of(obj) != expected:
+        message = f'must be `spec.version+"."+spec.group`: "{expected}"'
+        errors.append(_invalid_value("metadata.name", name_of(obj), message))
+    for field, limit in (("groupPriorityMinimum", 20000), ("versionPriority", 1000)):
+        priority = spec.get(field) or 0
+        if not 0 < priority <= limit:
+            errors.append(_invalid_value(f"spec.{field}", priority, f"must be positive and less than {limit}"))
+    if spec.get("insecureSkipTLSVerify") and spec.get("caBundle"):
+        errors.append(_invalid_value("spec.insecureSkipTLSVerify", True, "may not be true if caBundle is present"))
+    return errors
+
+
+def _check_binding(obj: Object) -> list[FieldError]:
+    return [] if child(obj, "roleRef").get("name") else [_required("roleRef.name")]
+
+
+def _required(field: str) -> FieldError:
+    return FieldError("FieldValueRequired", field, "Required value")
+
+
+def _invalid_value(field: str, value: Any, message: str) -> FieldError:
+    shown = msgspec.json.encode(value).decode()
+    return FieldError("FieldValueInvalid", field, f"Invalid value: {shown}: {message}")
+
+
+_INITIAL_STATUS: Final[dict[str, Object]] = {"Namespace": {"phase": "Active"}, "Pod": {"phase": "Pending"}}
+_DEFAULTS: Final[dict[str, Callable[[Object], None]]] = {
+    "APIService": _default_api_service,
+    "Deployment": _default_workload,
+    "Namespace": _default_namespace,
+    "Pod": _default_pod,
+    "ReplicaSet": _default_workload,
+    "Service": _default_service,
+    "StatefulSet": _default_workload,
+}
+_CHECKS: Final[dict[str, Callable[[Object], list[FieldError]]]] = {
+    "APIService": _check_api_service,
+    "ClusterRoleBinding": _check_binding,
+    "Deployment": _check_workload,
+    "Pod": _check_pod,
+    "ReplicaSet": _check_workload,
+    "RoleBinding": _check_binding,
+    "StatefulSet": _check_workload,
+}
+_IMMUTABLE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
+    "ClusterRoleBinding": (("roleRef",),),
+    "Deployment": (("spec", "selector"),),
+    "ReplicaSet": (("spec", "selector"),),
+    "RoleBinding": (("roleRef",),),
+    "StatefulSet": (("spec", "selector"),),
+}

@@ -1,0 +1,327 @@
+"""The aggregation layer: requests for an APIService's group version go to the server that it names.
+
+As kube-aggregator does it: the caller's identity travels in X-Remote-* headers, made believable by a front-proxy
+client certificate; the callee is verified against caBundle under the name SERVICE.NAMESPACE.svc; and a loop asks each
+aggregated server for its discovery document, because only those that answered are asked anything else.
+
+There is no cluster network here, so the Service that an APIService names must be of type ExternalName, such as
+`localhost`; its port is the APIService's. A real kube-apiserver takes the same objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import datetime
+import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from kube.mapping import GroupResource
+from kube.status import StatusError
+from playground.apiserver.discovery import API_SERVICES
+from playground.apiserver.identity import MASTERS, User
+from playground.apiserver.objects import Object, child, name_of, text_time
+from playground.apiserver.pki import KeyPairFiles
+from playground.apiserver.registry import ObjectRegistry
+from playground.apiserver.resource_types import ResourceType, find_resource_type
+from playground.apiserver.storage import Storage
+
+__all__ = ["AggregatedService", "Aggregator"]
+
+_log = logging.getLogger(__name__)
+
+_SERVICES: Final = GroupResource("", "services")
+_CHECKER: Final = User("system:kube-aggregator", (MASTERS,))
+_CHECK_TIMEOUT: Final = aiohttp.ClientTimeout(total=5.0)
+_REQUEST_TIMEOUT: Final = aiohttp.ClientTimeout(total=60.0, connect=10.0)
+_WATCH_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, connect=10.0)
+_CHUNK: Final = 64 * 1024
+# Not the callee's business: about the connection to us, or a word on identity that only we may have.
+_DROPPED_HEADERS: Final = (
+    "authorization",
+    "connection",
+    "content-length",
+    "host",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+)
+_DROPPED_ANSWER_HEADERS: Final = (*_DROPPED_HEADERS, "date", "server")
+
+
+@dataclass(frozen=True, slots=True)
+class AggregatedService:
+    """What an APIService says of its server."""
+
+    name: str
+    group: str
+    version: str
+    service_namespace: str
+    service_name: str
+    port: int
+    ca_bundle: str
+    insecure: bool
+    available: bool
+
+    @property
+    def path(self) -> str:
+        """Where its API begins."""
+        return f"/apis/{self.group}/{self.version}"
+
+    @property
+    def server_name(self) -> str:
+        """The name that its certificate must have."""
+        return f"{self.service_name}.{self.service_namespace}.svc"
+
+
+class _UnavailableError(Exception):
+    """Why an aggregated server cannot be asked: a condition's reason and message."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Aggregator:
+    """Forwards requests, and keeps the Available conditions of APIServices up to date."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        registry: ObjectRegistry,
+        *,
+        check_seconds: float,
+        now: Callable[[], datetime.datetime],
+    ) -> None:
+        self._storage = storage
+        self._registry = registry
+        self._check_seconds = check_seconds
+        self._now = now
+        self._changed = asyncio.Event()
+        self._front_proxy: KeyPairFiles | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._contexts: dict[tuple[str, bool], ssl.SSLContext] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, front_proxy: KeyPairFiles) -> None:
+        """Begin to check; `front_proxy` is the client certificate to show to aggregated servers."""
+        self._front_proxy = front_proxy
+        self._session = aiohttp.ClientSession(auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar())
+        self._task = asyncio.create_task(self._run(), name="aggregator")
+
+    async def stop(self) -> None:
+        """End the checks and close every connection."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        if self._session is not None:
+            await self._session.close()
+
+    def service_for(self, path: str) -> AggregatedService | None:
+        """The server that a path belongs to, or None where it is served here."""
+        match path.strip("/").split("/"):
+            case ["apis", group, version, *_]:
+                found = self._storage.get(API_SERVICES, "", f"{version}.{group}")
+                return _read(found) if found is not None else None
+        return None
+
+    async def forward(self, service: AggregatedService, request: web.Request, user: User) -> web.StreamResponse:
+        """Send a request on in the caller's name, and its answer back as it comes."""
+        if not service.available:
+            return _unavailable("service unavailable")
+        headers = CIMultiDict(
+            (key, value)
+            for key, value in request.headers.items()
+            if key.lower() not in _DROPPED_HEADERS and not key.lower().startswith("x-remote-")
+        )
+        headers.extend(_identity_headers(user))
+        watches = request.query.get("watch") in ("true", "1")
+        try:
+            answer = await self._open().request(
+                request.method,
+                self._url(service, request.rel_url.raw_path_qs),
+                headers=headers,
+                data=request.content if request.can_read_body else None,
+                timeout=_WATCH_TIMEOUT if watches else _REQUEST_TIMEOUT,
+                ssl=self._context(service),
+                server_hostname=service.server_name,
+                allow_redirects=False,
+            )
+        except _UnavailableError:
+            return _unavailable("service unavailable")
+        except (aiohttp.ClientError, OSError) as error:
+            return _unavailable(f"error trying to reach service: {error or type(error).__name__}")
+        async with answer:
+            return await _relay(answer, request)
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for resource in (API_SERVICES, _SERVICES):
+                group.create_task(self._follow(resource))
+            while True:
+                self._changed.clear()
+                await self._check_all()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._check_seconds):
+                        await self._changed.wait()
+
+    async def _follow(self, resource: GroupResource) -> None:
+        """Have a check made at once where a specification changes."""
+        with contextlib.closing(self._storage.subscribe(resource, self._storage.revision)) as changes:
+            while True:
+                change = await changes.next()
+                if change.previous is None or change.previous.get("spec") != change.object.get("spec"):
+                    self._changed.set()
+
+    async def _check_all(self) -> None:
+        services = [_read(obj) for obj in self._storage.objects(API_SERVICES)]
+        await asyncio.gather(*(self._check(service) for service in services if service is not None))
+
+    async def _check(self, service: AggregatedService) -> None:
+        try:
+            await self._ask_discovery(service)
+        except _UnavailableError as error:
+            self._set_available(service, "False", error.reason, str(error))
+        else:
+            self._set_available(service, "True", "Passed", "all checks passed")
+
+    async def _ask_discovery(self, service: AggregatedService) -> None:
+        url = self._url(service, service.path)
+        headers = CIMultiDict(_identity_headers(_CHECKER))
+        try:
+            async with self._open().get(
+                url,
+                headers=headers,
+                timeout=_CHECK_TIMEOUT,
+                ssl=self._context(service),
+                server_hostname=service.server_name,
+            ) as answer:
+                status = answer.status
+        except TimeoutError as error:
+            raise _UnavailableError(
+                "FailedDiscoveryCheck",
+                f'failing or missing response from {url}: Get "{url}": context deadline exceeded',
+            ) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise _UnavailableError(
+                "FailedDiscoveryCheck", f'failing or missing response from {url}: Get "{url}": {error}'
+            ) from error
+        if not 200 <= status < 300:
+            raise _UnavailableError(
+                "FailedDiscoveryCheck", f"failing or missing response from {url}: bad status from {url}: {status}"
+            )
+
+    def _url(self, service: AggregatedService, path: str) -> URL:
+        namespace, name = service.service_namespace, service.service_name
+        found = self._storage.get(_SERVICES, namespace, name)
+        if found is None:
+            raise _UnavailableError("ServiceNotFound", f'service/{name} in "{namespace}" is not present')
+        host = child(found, "spec").get("externalName")
+        if child(found, "spec").get("type") != "ExternalName" or not host:
+            raise _UnavailableError(
+                "ServiceAccessError",
+                f'service/{name} in "{namespace}" cannot be reached: there is no cluster network here, '
+                "only Services of type ExternalName work",
+            )
+        return URL(f"https://{host}:{service.port}{path}", encoded=True)
+
+    def _context(self, service: AggregatedService) -> ssl.SSLContext:
+        key = (service.ca_bundle, service.insecure)
+        if key not in self._contexts:
+            assert self._front_proxy is not None, "the aggregator has not been started"
+            try:
+                bundle = base64.b64decode(service.ca_bundle).decode() or None
+                context = ssl.create_default_context(cadata=bundle)
+            except (binascii.Error, UnicodeDecodeError, ssl.SSLError) as error:
+                raise _UnavailableError("FailedDiscoveryCheck", f"spec.caBundle cannot be read: {error}") from error
+            if service.insecure:
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+            context.load_cert_chain(self._front_proxy.certificate, self._front_proxy.key)
+            self._contexts[key] = context
+        return self._contexts[key]
+
+    def _set_available(self, service: AggregatedService, status: str, reason: str, message: str) -> None:
+        kind = _api_service_type()
+        with contextlib.suppress(StatusError):  # deleted in the meantime
+            obj = self._registry.get(kind, "", service.name)
+            conditions = child(obj, "status").get("conditions") or []
+            before: Object = next((condition for condition in conditions if condition.get("type") == "Available"), {})
+            if before.get("status") != status:
+                _log.info("APIService %s: Available=%s (%s): %s", service.name, status, reason, message)
+            since = before.get("lastTransitionTime") if before.get("status") == status else None
+            condition = {
+                "type": "Available",
+                "status": status,
+                "lastTransitionTime": since or text_time(self._now()),
+                "reason": reason,
+                "message": message,
+            }
+            changed = {**obj, "metadata": {**obj["metadata"]}, "status": {"conditions": [condition]}}
+            self._registry.update(kind, "", service.name, changed, subresource="status")
+
+    def _open(self) -> aiohttp.ClientSession:
+        assert self._session is not None, "the aggregator has not been started"
+        return self._session
+
+
+def _api_service_type() -> ResourceType:
+    kind = find_resource_type(API_SERVICES.group, "v1", API_SERVICES.resource)
+    assert kind is not None
+    return kind
+
+
+def _read(obj: Object) -> AggregatedService | None:
+    """The server that an APIService names; None where it is for a group that is served here."""
+    spec, service = child(obj, "spec"), child(obj, "spec", "service")
+    if not service:
+        return None
+    conditions = child(obj, "status").get("conditions") or []
+    return AggregatedService(
+        name=name_of(obj),
+        group=str(spec.get("group") or ""),
+        version=str(spec.get("version") or ""),
+        service_namespace=str(service.get("namespace") or ""),
+        service_name=str(service.get("name") or ""),
+        port=int(service.get("port") or 443),
+        ca_bundle=str(spec.get("caBundle") or ""),
+        insecure=bool(spec.get("insecureSkipTLSVerify")),
+        available=any(
+            condition.get("type") == "Available" and condition.get("status") == "True" for condition in conditions
+        ),
+    )
+
+
+def _identity_headers(user: User) -> list[tuple[str, str]]:
+    headers = [("X-Remote-User", user.name)]
+    headers += [("X-Remote-Group", group) for group in user.groups]
+    headers += [(f"X-Remote-Extra-{key}", value) for key, values in user.extra.items() for value in values]
+    return headers
+
+
+def _unavailable(message: str) -> web.Response:
+    """503 as kube-aggregator gives it: plain text, no Status."""
+    return web.Response(status=503, text=f"{message}\n")
+
+
+async def _relay(answer: aiohttp.ClientResponse, request: web.Request) -> web.StreamResponse:
+    headers = [(key, value) for key, value in answer.headers.items() if key.lower() not in _DROPPED_ANSWER_HEADERS]
+    response = web.StreamResponse(status=answer.status, headers=CIMultiDict(headers))
+    await response.prepare(request)
+    async for chunk in answer.content.iter_chunked(_CHUNK):
+        await response.write(chunk)
+    await response.write_eof()
+    return response

@@ -1,0 +1,49 @@
+"""What is there before anybody uses the cluster.
+
+Namespaces, default RBAC objects, the local APIServices, and the ConfigMap from which aggregated API servers learn whose
+word on identities to trust.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import yaml
+
+from playground.apiserver.discovery import local_api_services
+from playground.apiserver.objects import Object
+
+__all__ = ["FRONT_PROXY_NAME", "bootstrap_objects"]
+
+FRONT_PROXY_NAME: Final = "front-proxy-client"
+"""The common name of the certificate with which the aggregation layer calls aggregated servers."""
+
+_OBJECTS: Final = Path(__file__).with_name("bootstrap.yaml")
+
+
+def bootstrap_objects(*, client_ca: bytes, requestheader_ca: bytes) -> list[Object]:
+    """The objects, in the order in which they can be created; the authorities are PEM."""
+    with _OBJECTS.open("rb") as file:
+        objects: list[Object] = list(yaml.safe_load_all(file))
+    return [*objects, _authentication_config(client_ca, requestheader_ca), *local_api_services()]
+
+
+def _authentication_config(client_ca: bytes, requestheader_ca: bytes) -> Object:
+    def text(*names: str) -> str:
+        return msgspec.json.encode(list(names)).decode()
+
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
+        "data": {
+            "client-ca-file": client_ca.decode(),
+            "requestheader-allowed-names": text(FRONT_PROXY_NAME),
+            "requestheader-client-ca-file": requestheader_ca.decode(),
+            "requestheader-extra-headers-prefix": text("X-Remote-Extra-"),
+            "requestheader-group-headers": text("X-Remote-Group"),
+            "requestheader-username-headers": text("X-Remote-User"),
+        },
+    }

@@ -1,0 +1,255 @@
+"""The life of an object: created, updated, deleted, by the rules that hold for every kind.
+
+What k8s.io/apiserver's generic registry does: names and uids, optimistic concurrency, the wall between spec and status,
+generations, graceful deletion of pods that are on a node, finalizers, and no write at all where nothing changes.
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+import re
+import uuid
+from collections.abc import Callable
+from typing import Final
+
+from kube.mapping import GroupResource
+from kube.status import StatusError, bad_request, forbidden
+from playground.apiserver.admission import admit
+from playground.apiserver.errors import FieldError, already_exists, field_errors, modified, no_such_object
+from playground.apiserver.objects import Object, child, copy_of, name_of, namespace_of, text_time, uid_of
+from playground.apiserver.resource_types import ResourceType
+from playground.apiserver.storage import Storage
+
+__all__ = ["ObjectRegistry"]
+
+_NAMESPACES: Final = GroupResource("", "namespaces")
+_SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_SUBDOMAIN_MESSAGE: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_DEFAULT_GRACE_SECONDS: Final = 30
+# Set by the server alone; whatever an update says of them is overwritten.
+_SYSTEM_METADATA: Final = (
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generateName",
+    "namespace",
+)
+
+
+class ObjectRegistry:
+    """Creates, updates and deletes the objects in a storage."""
+
+    def __init__(self, storage: Storage, *, now: Callable[[], datetime.datetime]) -> None:
+        self._storage = storage
+        self._now = now
+
+    def get(self, kind: ResourceType, namespace: str, name: str) -> Object:
+        """One object. Raises StatusError 404 where there is none."""
+        found = self._storage.get(kind.group_resource, namespace if kind.namespaced else "", name)
+        if found is None:
+            raise no_such_object(kind.group_resource, name)
+        return found
+
+    def create(self, kind: ResourceType, namespace: str, obj: Object, *, dry_run: bool = False) -> Object:
+        """Store a new object; `obj` is taken over.
+
+        Raises:
+            StatusError: 400, 403, 404, 409, 422.
+        """
+        self._check_type(kind, obj)
+        metadata = obj.setdefault("metadata", {})
+        self._check_namespace(kind, namespace, metadata)
+        if metadata.get("resourceVersion"):
+            raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
+        if not metadata.get("name") and metadata.get("generateName"):
+            suffix = "".join(random.choices(_SUFFIX_LETTERS, k=5))
+            metadata["name"] = f"{metadata['generateName'][:58]}{suffix}"
+        self._check_name(kind, metadata)
+        if self._storage.get(kind.group_resource, namespace_of(obj), name_of(obj)) is not None:
+            raise already_exists(kind.group_resource, name_of(obj))
+        for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink", "managedFields"):
+            metadata.pop(field, None)
+        metadata["uid"] = str(uuid.uuid4())
+        metadata["creationTimestamp"] = text_time(self._now())
+        if kind.generation:
+            metadata["generation"] = 1
+        if kind.has_status:
+            obj["status"] = {}
+        admit(kind, obj, None)
+        return obj if dry_run else self._storage.put(kind.group_resource, obj)
+
+    def update(
+        self,
+        kind: ResourceType,
+        namespace: str,
+        name: str,
+        obj: Object,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Object:
+        """Replace an object, or only its status; `obj` is taken over.
+
+        Raises:
+            StatusError: 400, 404, 409, 422.
+        """
+        self._check_type(kind, obj)
+        metadata = obj.setdefault("metadata", {})
+        self._check_namespace(kind, namespace, metadata)
+        if metadata.setdefault("name", name) != name:
+            raise bad_request(
+                f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+            )
+        old = self.get(kind, namespace, name)
+        self._check_version(kind, metadata, old)
+        obj = self._status_of(old, obj) if subresource == "status" else self._all_but_status_of(kind, old, obj)
+        for field in (*_SYSTEM_METADATA, "resourceVersion"):
+            obj["metadata"].pop(field, None)
+            if field in old["metadata"]:
+                obj["metadata"][field] = old["metadata"][field]
+        obj["metadata"].pop("managedFields", None)
+        if subresource != "status":
+            admit(kind, obj, old)
+            if kind.generation and obj.get("spec") != old.get("spec"):
+                obj["metadata"]["generation"] += 1
+        if obj == old or dry_run:
+            return obj
+        if obj["metadata"].get("deletionTimestamp") and not self._lingers(obj):
+            return self._storage.remove(kind.group_resource, namespace_of(obj), name) or obj
+        return self._storage.put(kind.group_resource, obj)
+
+    def delete(
+        self, kind: ResourceType, namespace: str, name: str, options: Object, *, dry_run: bool = False
+    ) -> tuple[Object, bool]:
+        """Delete an object, or mark it as to be deleted.
+
+        Args:
+            kind: the resource.
+            namespace: the object's namespace.
+            name: the object's name.
+            options: metav1.DeleteOptions.
+            dry_run: only say what would happen.
+
+        Returns:
+            Its last state, and whether it is gone.
+
+        Raises:
+            StatusError: 404; 409, a precondition does not hold.
+        """
+        old = self.get(kind, namespace, name)
+        self._check_preconditions(kind, old, child(options, "preconditions"))
+        if dry_run:
+            return old, True
+        grace = self._grace_seconds(kind, old, options)
+        if grace or old["metadata"].get("finalizers"):
+            if old["metadata"].get("deletionTimestamp"):
+                return old, False
+            marked = copy_of(old)
+            deadline = self._now() + datetime.timedelta(seconds=grace)
+            marked["metadata"]["deletionTimestamp"] = text_time(deadline)
+            marked["metadata"]["deletionGracePeriodSeconds"] = grace
+            if kind.generation:
+                marked["metadata"]["generation"] = marked["metadata"].get("generation", 0) + 1
+            return self._storage.put(kind.group_resource, marked), False
+        if kind.group_resource == _NAMESPACES:
+            self._empty_namespace(name)
+        return self._storage.remove(kind.group_resource, namespace_of(old), name) or old, True
+
+    def _empty_namespace(self, namespace: str) -> None:
+        """What the namespace controller does in a cluster, at once."""
+        for resource, obj in self._storage.namespaced_in(namespace):
+            self._storage.remove(resource, namespace, name_of(obj))
+
+    def _check_type(self, kind: ResourceType, obj: Object) -> None:
+        given, version = obj.setdefault("kind", kind.kind), obj.setdefault("apiVersion", kind.api_version)
+        if version != kind.api_version:
+            raise bad_request(
+                f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
+            )
+        if given != kind.kind:
+            raise bad_request(f'{given} in version "{kind.version}" cannot be handled as a {kind.kind}')
+
+    def _check_namespace(self, kind: ResourceType, namespace: str, metadata: Object) -> None:
+        if not kind.namespaced:
+            metadata.pop("namespace", None)
+            return
+        if metadata.setdefault("namespace", namespace) != namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        found = self._storage.get(_NAMESPACES, "", namespace)
+        if found is None:
+            raise no_such_object(_NAMESPACES, namespace)
+        if found["metadata"].get("deletionTimestamp"):
+            raise forbidden(
+                f"unable to create new content in namespace {namespace} because it is being terminated",
+                details={"causes": [{"reason": "NamespaceTerminating", "message": "namespace is being terminated"}]},
+            )
+
+    def _check_name(self, kind: ResourceType, metadata: Object) -> None:
+        name = metadata.get("name") or ""
+        if not name:
+            error = FieldError(
+                "FieldValueRequired", "metadata.name", "Required value: name or generateName is required"
+            )
+            raise field_errors(kind.group, kind.kind, "", [error])
+        # RBAC names may be anything that fits in a path; an APIService of the core group ends in a dot.
+        free = kind.group in ("rbac.authorization.k8s.io", "apiregistration.k8s.io")
+        if re.fullmatch(r"[^/%]{1,253}" if free else _SUBDOMAIN, name) is None or len(name) > 253:
+            message = f'Invalid value: "{name}": {_SUBDOMAIN_MESSAGE}'
+            raise field_errors(kind.group, kind.kind, name, [FieldError("FieldValueInvalid", "metadata.name", message)])
+
+    def _check_version(self, kind: ResourceType, metadata: Object, old: Object) -> None:
+        resource, name = kind.group_resource, name_of(old)
+        if metadata.get("uid") and metadata["uid"] != uid_of(old):
+            why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {uid_of(old)}"
+            raise modified(resource, name, why)
+        version = metadata.get("resourceVersion")
+        if version and version != old["metadata"]["resourceVersion"]:
+            raise modified(resource, name)
+        if not version and not kind.unconditional_update:
+            error = FieldError(
+                "FieldValueInvalid", "metadata.resourceVersion", "Invalid value: 0: must be specified for an update"
+            )
+            raise field_errors(kind.group, resource.resource, name, [error])
+
+    def _check_preconditions(self, kind: ResourceType, old: Object, preconditions: Object) -> None:
+        for field, title in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+            wanted, found = preconditions.get(field), old["metadata"].get(field)
+            if wanted and wanted != found:
+                why = f"Precondition failed: {title} in precondition: {wanted}, {title} in object meta: {found}"
+                raise modified(kind.group_resource, name_of(old), why)
+
+    def _status_of(self, old: Object, new: Object) -> Object:
+        """`old` with the status of `new`, and its labels and annotations, as most kinds let through."""
+        metadata = {**old["metadata"]}
+        for field in ("labels", "annotations", "finalizers"):
+            metadata.pop(field, None)
+            if new["metadata"].get(field):
+                metadata[field] = new["metadata"][field]
+        return {**old, "metadata": metadata, "status": new.get("status") or {}}
+
+    def _all_but_status_of(self, kind: ResourceType, old: Object, new: Object) -> Object:
+        if kind.has_status:
+            new["status"] = old.get("status", {})
+        return new
+
+    def _grace_seconds(self, kind: ResourceType, old: Object, options: Object) -> int:
+        """How long a deletion waits: only pods that run on some node are stopped gracefully, by that node's kubelet."""
+        spec = child(old, "spec")
+        if kind.kind != "Pod" or not spec.get("nodeName"):
+            return 0
+        if child(old, "status").get("phase") in ("Succeeded", "Failed"):
+            return 0
+        grace = options.get("gracePeriodSeconds")
+        return int(spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS) if grace is None else grace)
+
+    def _lingers(self, obj: Object) -> bool:
+        """Whether something still holds an object that is being deleted."""
+        return bool(obj["metadata"].get("finalizers")) or bool(obj["metadata"].get("deletionGracePeriodSeconds"))

@@ -1,0 +1,98 @@
+"""What a request asks for, in the terms that authorization and routing use.
+
+The same reading of method and path as k8s.io/apiserver's RequestInfo: it holds for paths of aggregated APIs as well, so
+that `list` on external metrics and `get` on custom ones are authorized under the names that RBAC rules use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+__all__ = ["RequestInfo"]
+
+_VERBS: Final = {
+    "POST": "create",
+    "GET": "get",
+    "HEAD": "get",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
+_NAMESPACE_SUBRESOURCES: Final = ("status", "finalize")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestInfo:
+    """One request.
+
+    Attributes:
+        verb: the API verb for a resource, else the HTTP method in lower case.
+        path: the decoded path.
+        is_resource: whether it names a resource; the following attributes are empty otherwise.
+        name: of the object; also where a fieldSelector asks for exactly one.
+    """
+
+    verb: str
+    path: str
+    is_resource: bool = False
+    group: str = ""
+    version: str = ""
+    namespace: str = ""
+    resource: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    @classmethod
+    def parse(cls, method: str, raw_path: str, query: Mapping[str, str]) -> RequestInfo:
+        """Read a method, a percent-encoded path and the query parameters."""
+        path = unquote(raw_path)
+        parts = [unquote(part) for part in raw_path.strip("/").split("/")]
+        if parts[0] == "api" and len(parts) >= 3:
+            group, version, rest = "", parts[1], parts[2:]
+        elif parts[0] == "apis" and len(parts) >= 4:
+            group, version, rest = parts[1], parts[2], parts[3:]
+        else:
+            return cls(method.lower(), path)
+        namespace = ""
+        if rest[0] == "namespaces" and len(rest) > 1:
+            namespace = rest[1]
+            if len(rest) > 2 and rest[2] not in _NAMESPACE_SUBRESOURCES:
+                rest = rest[2:]
+        name = rest[1] if len(rest) > 1 else ""
+        subresource = rest[2] if len(rest) > 2 else ""
+        verb = _VERBS.get(method, method.lower())
+        selected = name or _one_name(query.get("fieldSelector", ""))
+        if not name:
+            verb = _collection_verb(verb, query)
+        elif verb == "get" and _is_true(query.get("watch")):
+            verb = "watch"
+        if verb not in ("list", "watch", "deletecollection"):
+            selected = name
+        return cls(verb, path, True, group, version, namespace, rest[0], selected, subresource)
+
+    @property
+    def counted_as(self) -> str:
+        """The resource with its subresource, as RBAC rules name it: "deployments/scale"."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+def _collection_verb(verb: str, query: Mapping[str, str]) -> str:
+    if verb == "get":
+        return "watch" if _is_true(query.get("watch")) else "list"
+    return "deletecollection" if verb == "delete" else verb
+
+
+def _is_true(value: str | None) -> bool:
+    return value is not None and value.lower() not in ("false", "0")
+
+
+def _one_name(field_selector: str) -> str:
+    """The name where a field selector asks for exactly one object."""
+    for term in field_selector.split(","):
+        key, _, value = term.partition("=")
+        if key == "metadata.name":
+            return value.removeprefix("=")
+    return ""

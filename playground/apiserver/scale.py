@@ -1,0 +1,47 @@
+"""The scale subresource: a workload's replica count in the one form (autoscaling/v1 Scale) that autoscalers use."""
+
+from __future__ import annotations
+
+from kube.selectors import LabelSelector
+from playground.apiserver.errors import FieldError, field_errors
+from playground.apiserver.objects import Object, child, copy_of, name_of
+
+__all__ = ["apply_scale", "scale_of"]
+
+_SCALE_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def scale_of(obj: Object) -> Object:
+    """The Scale of a workload. Like the real one it leaves out spec.replicas where that is 0."""
+    replicas = child(obj, "spec").get("replicas", 1)
+    status: Object = {"replicas": child(obj, "status").get("replicas", 0)}
+    selector = str(LabelSelector.from_object(child(obj, "spec").get("selector")))
+    if selector:
+        status["selector"] = selector
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {key: obj["metadata"][key] for key in _SCALE_METADATA if key in obj["metadata"]},
+        "spec": {"replicas": replicas} if replicas else {},
+        "status": status,
+    }
+
+
+def apply_scale(obj: Object, scale: Object) -> Object:
+    """A copy of the workload with the replica count, and the resourceVersion where it has one, of a Scale.
+
+    Raises:
+        StatusError: 422, the count is negative or none.
+    """
+    replicas = child(scale, "spec").get("replicas", 0)
+    if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
+        message = f"Invalid value: {replicas}: must be greater than or equal to 0"
+        error = FieldError("FieldValueInvalid", "spec.replicas", message)
+        raise field_errors("autoscaling", "Scale", name_of(obj), [error])
+    scaled = copy_of(obj)
+    scaled["spec"]["replicas"] = replicas
+    scaled["metadata"].pop("resourceVersion", None)
+    for field in ("resourceVersion", "uid"):
+        if child(scale, "metadata").get(field):
+            scaled["metadata"][field] = scale["metadata"][field]
+    return scaled

@@ -1,0 +1,254 @@
+"""The playground's API server: one listener on loopback, and the way of a request through it.
+
+    TLS -> who asks (identity) -> may they (rbac) -> aggregated? (aggregation) -> discovery, reviews, stored resources
+
+It is no mock: clients cannot tell it from a small kube-apiserver by what they usually do, and where it does less (no
+protobuf, no server-side apply, no schemas) it says so in the way that clients expect and fall back from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from aiohttp import web
+
+from kube.mapping import GroupResource
+from kube.status import StatusError, not_found, unauthorized
+from playground.apiserver.aggregation import Aggregator
+from playground.apiserver.audit import RequestCounts
+from playground.apiserver.bootstrap import bootstrap_objects
+from playground.apiserver.discovery import Discovery
+from playground.apiserver.encoding import negotiate
+from playground.apiserver.errors import no_such_object
+from playground.apiserver.identity import ANONYMOUS, MASTERS, TokenIssuer, User, from_certificate
+from playground.apiserver.objects import Object, namespace_of
+from playground.apiserver.openapi import OPENAPI_V2, OPENAPI_V2_PROTOBUF, OPENAPI_V2_PROTOBUF_TYPES, OPENAPI_V3
+from playground.apiserver.pki import Pki
+from playground.apiserver.rbac import Access, RbacAuthorizer
+from playground.apiserver.registry import ObjectRegistry
+from playground.apiserver.requests import RequestInfo
+from playground.apiserver.resource_types import RESOURCE_TYPES
+from playground.apiserver.rest import Call, ResourceHandler, json_response
+from playground.apiserver.reviews import Reviews
+from playground.apiserver.storage import Storage
+
+__all__ = ["PlaygroundApiServer"]
+
+_SERVICE_ACCOUNTS: Final = GroupResource("", "serviceaccounts")
+_MAX_BODY: Final = 3 * 1024 * 1024
+_VERSION: Final[Object] = {
+    "major": "1",
+    "minor": "36",
+    "gitVersion": "v1.36.0+playground",
+    "gitCommit": "",
+    "gitTreeState": "",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "",
+    "platform": "linux/amd64",
+}
+_HEALTH_PATHS: Final = ("/healthz", "/livez", "/readyz")
+
+
+def _utc_now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+class PlaygroundApiServer:
+    """A Kubernetes API server in this process, with its data in memory; an async context manager.
+
+    Attributes:
+        storage: the objects, for tests that look or compact.
+        requests: how often what was asked.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        bookmark_seconds: float = 60.0,
+        availability_seconds: float = 5.0,
+        now: Callable[[], datetime.datetime] = _utc_now,
+    ) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            folder: for certificates and kubeconfigs; made where it is missing.
+            host: the address to listen on.
+            port: the port, or 0 for a free one.
+            bookmark_seconds: between two bookmarks of a watch.
+            availability_seconds: between two checks of an aggregated API.
+            now: the wall clock, for timestamps, ages and the expiry of tokens.
+        """
+        self._folder = folder
+        self._host = host
+        self._port = port
+        self._now = now
+        self._pki: Pki | None = None
+        self._runner: web.AppRunner | None = None
+        self.storage = Storage()
+        self.requests = RequestCounts()
+        self._registry = ObjectRegistry(self.storage, now=now)
+        self._tokens = TokenIssuer(self.storage, now=now)
+        self._authorizer = RbacAuthorizer(self.storage)
+        self._discovery = Discovery(self.storage)
+        self._resources = ResourceHandler(
+            self.storage,
+            self._registry,
+            Reviews(self.storage, self._authorizer, self._tokens, now=now),
+            bookmark_seconds=bookmark_seconds,
+            now=now,
+        )
+        self._aggregator = Aggregator(self.storage, self._registry, check_seconds=availability_seconds, now=now)
+
+    async def __aenter__(self) -> Self:
+        self._pki = await asyncio.to_thread(Pki.create, self._folder)
+        for obj in bootstrap_objects(
+            client_ca=self._pki.client_ca.cert_pem, requestheader_ca=self._pki.requestheader_ca.cert_pem
+        ):
+            self.create(obj)
+        await self._aggregator.start(self._pki.front_proxy)
+        await self.listen()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.hang_up()
+        await self._aggregator.stop()
+
+    async def listen(self) -> None:
+        """Accept connections, after `hang_up` on the same port as before."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.pki.client_ca_file))
+        context.load_cert_chain(self.pki.serving.certificate, self.pki.serving.key)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        application = web.Application(client_max_size=_MAX_BODY)
+        application.router.add_route("*", "/{path:.*}", self._handle)
+        # Requests in flight are mostly watches, which would last for minutes: they are cut off.
+        self._runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=0.01)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=context)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+
+    async def hang_up(self) -> None:
+        """Close the listener and every connection, and keep all objects: the server is down until it listens again."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"https://{self._host}:{self._port}"
+
+    @property
+    def pki(self) -> Pki:
+        """The certificates; there from the start on."""
+        assert self._pki is not None, "the server has not been started"
+        return self._pki
+
+    def kubeconfig(self, user: str = "admin", groups: Sequence[str] = (MASTERS,)) -> Path:
+        """A kubeconfig with a new certificate for a user; by default for one who may do everything."""
+        return self.pki.kubeconfig(self.url, user, groups)
+
+    def token(self, namespace: str, service_account: str, *, seconds: int = 3600) -> str:
+        """A token of a service account that exists. Raises StatusError 404 where it does not."""
+        account = self.storage.get(_SERVICE_ACCOUNTS, namespace, service_account)
+        if account is None:
+            raise no_such_object(_SERVICE_ACCOUNTS, service_account)
+        return self._tokens.issue(account, seconds=seconds)
+
+    def create(self, obj: Object) -> Object:
+        """Create an object by the API's rules, its status (which creation through the API drops) included."""
+        group, _, version = str(obj["apiVersion"]).rpartition("/")
+        kind = next(
+            kind for kind in RESOURCE_TYPES if (kind.group, kind.version, kind.kind) == (group, version, obj["kind"])
+        )
+        status = obj.get("status")
+        namespace = (namespace_of(obj) or "default") if kind.namespaced else ""
+        created = self._registry.create(kind, namespace, {**obj, "metadata": {**obj["metadata"]}})
+        if status is None:
+            return created
+        return self._registry.update(
+            kind, namespace, created["metadata"]["name"], {**created, "status": status}, subresource="status"
+        )
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        try:
+            return await self._serve(request)
+        except StatusError as error:
+            response = json_response(error.body(), error.code)
+            if error.retry_after is not None:
+                response.headers["Retry-After"] = str(error.retry_after)
+            return response
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        info = RequestInfo.parse(request.method, request.rel_url.raw_path, request.query)
+        user = self._authenticate(request)
+        self.requests.record(user, info)
+        access = Access.of(info)
+        if not self._authorizer.allowed(user, access):
+            raise access.refusal(user)
+        service = self._aggregator.service_for(info.path)
+        if service is not None:
+            return await self._aggregator.forward(service, request, user)
+        if info.is_resource:
+            call = Call(request, info, user, negotiate(request.headers.get("Accept", "")))
+            return await self._resources.handle(call)
+        return self._document(request, info.path.rstrip("/"))
+
+    def _authenticate(self, request: web.Request) -> User:
+        transport = request.transport
+        certificate: dict[str, Any] | None = transport.get_extra_info("peercert") if transport else None
+        user = from_certificate(certificate)
+        if user is not None:
+            return user
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if not scheme:
+            return ANONYMOUS
+        if scheme.lower() != "bearer" or not token:
+            raise unauthorized()
+        return self._tokens.authenticate(token.strip())
+
+    def _document(self, request: web.Request, path: str) -> web.Response:
+        """Everything that is not a resource."""
+        if path in _HEALTH_PATHS:
+            return web.Response(text="ok")
+        if path == "/openapi/v2":
+            for media_type in OPENAPI_V2_PROTOBUF_TYPES:
+                if media_type in request.headers.get("Accept", ""):
+                    return web.Response(body=OPENAPI_V2_PROTOBUF, headers={"Content-Type": media_type})
+            return json_response(OPENAPI_V2)
+        document = self._discovered(path)
+        if document is None:
+            raise not_found("the server could not find the requested resource")
+        return json_response(document)
+
+    def _discovered(self, path: str) -> Object | None:
+        match path.strip("/").split("/"):
+            case [""]:
+                return self._discovery.paths()
+            case ["version"]:
+                return _VERSION
+            case ["openapi", "v3"]:
+                return OPENAPI_V3
+            case ["api"]:
+                return self._discovery.legacy_versions(self.url.removeprefix("https://"))
+            case ["api", version]:
+                return self._discovery.resources("", version)
+            case ["apis"]:
+                return self._discovery.groups()
+            case ["apis", group]:
+                return self._discovery.group(group)
+            case ["apis", group, version]:
+                return self._discovery.resources(group, version)
+        return None
