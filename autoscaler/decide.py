@@ -27,7 +27,8 @@ from autoscaler.model import (
     TargetError,
 )
 from autoscaler.normalize import Normalized, normalize, remember_scale
-from autoscaler.replicas import PodTiming, Tolerance
+from autoscaler.pod_groups import PodTiming
+from autoscaler.replicas import Tolerance
 from kube.selectors import LabelSelector, SelectorError
 
 if TYPE_CHECKING:

@@ -29,7 +29,8 @@ from kube.selectors import LabelSelector, SelectorError
 
 if TYPE_CHECKING:
     from autoscaler.model import MetricAnswer, MetricIdentifier, MetricSpec, Scale
-    from autoscaler.replicas import Pods, PodTiming, Proposal, Tolerance
+    from autoscaler.pod_groups import PodTiming
+    from autoscaler.replicas import Pods, Proposal, Tolerance
 
 __all__ = ["Circumstances", "Evaluation", "Failure", "evaluate", "unanswerable"]
 

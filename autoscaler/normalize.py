@@ -11,15 +11,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from autoscaler.integers import MAX_INT32, MIN_INT32, clamp_int32, int32
 from autoscaler.model import Recommendation, ScaleEvent
 
 if TYPE_CHECKING:
     from autoscaler.model import Behavior, History, ScalingPolicy, ScalingRules
 
 __all__ = ["Normalized", "normalize", "remember_scale"]
-
-_MAX_INT32 = 2**31 - 1
-_MIN_INT32 = -(2**31)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,12 +194,12 @@ def _scale_up_limit(rules: ScalingRules, current_replicas: int, history: History
     for policy in rules.policies:
         start = _period_start(policy, current_replicas, history, now_ms)
         if policy.type == "Pods":
-            limits.append(_int32(start + policy.value))
+            limits.append(int32(start + policy.value))
         else:
-            limits.append(_clamped(math.ceil(start * (1 + policy.value / 100))))
+            limits.append(clamp_int32(math.ceil(start * (1 + policy.value / 100))))
     if rules.select_policy == "Min":
-        return min(limits, default=_MAX_INT32)
-    return max(limits, default=_MIN_INT32)
+        return min(limits, default=MAX_INT32)
+    return max(limits, default=MIN_INT32)
 
 
 def _scale_down_limit(rules: ScalingRules, current_replicas: int, history: History, now_ms: int) -> int:
@@ -211,12 +209,12 @@ def _scale_down_limit(rules: ScalingRules, current_replicas: int, history: Histo
     for policy in rules.policies:
         start = _period_start(policy, current_replicas, history, now_ms)
         if policy.type == "Pods":
-            limits.append(_int32(start - policy.value))
+            limits.append(int32(start - policy.value))
         else:
-            limits.append(_clamped(math.trunc(start * (1 - policy.value / 100))))
+            limits.append(clamp_int32(math.trunc(start * (1 - policy.value / 100))))
     if rules.select_policy == "Min":
-        return max(limits, default=_MIN_INT32)
-    return min(limits, default=_MAX_INT32)
+        return max(limits, default=MIN_INT32)
+    return min(limits, default=MAX_INT32)
 
 
 def _period_start(policy: ScalingPolicy, current_replicas: int, history: History, now_ms: int) -> int:
@@ -224,12 +222,4 @@ def _period_start(policy: ScalingPolicy, current_replicas: int, history: History
     cutoff = now_ms - policy.period_ms
     added = sum(each.change for each in history.scale_up_events if each.time_ms > cutoff)
     deleted = sum(each.change for each in history.scale_down_events if each.time_ms > cutoff)
-    return _int32(current_replicas - added + deleted)
-
-
-def _clamped(number: int) -> int:
-    return min(max(number, _MIN_INT32), _MAX_INT32)
-
-
-def _int32(number: int) -> int:
-    return (number + 2**31) % 2**32 - 2**31
+    return int32(current_replicas - added + deleted)

@@ -15,15 +15,17 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from autoscaler.model import Pod, PodListError, PodSample
+from autoscaler.integers import MAX_INT64, clamp_int32, divide, int32, int64, mean, total
+from autoscaler.model import Pod, PodListError
+from autoscaler.pod_groups import PodGroups, PodTiming, group_pods, is_ready
 from autoscaler.requests import RequestError, pod_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+
+    from autoscaler.model import PodSample
 
 __all__ = [
-    "PodGroups",
-    "PodTiming",
     "Pods",
     "Proposal",
     "ReplicaError",
@@ -37,10 +39,6 @@ __all__ = [
     "resource_average",
     "resource_utilization",
 ]
-
-_MAX_INT32 = 2**31 - 1
-_MIN_INT32 = -(2**31)
-_MAX_INT64 = 2**63 - 1
 
 Pods: TypeAlias = "Sequence[Pod] | PodListError"
 
@@ -66,27 +64,6 @@ class Tolerance:
     def covers(self, ratio: float) -> bool:
         """Whether `ratio` is close enough to 1: bounds included, in doubles."""
         return 1.0 - self.scale_down <= ratio <= 1.0 + self.scale_up
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodTiming:
-    """What decides whether a pod's cpu value can be trusted yet (milliseconds)."""
-
-    now_ms: int
-    cpu_initialization_period_ms: int
-    initial_readiness_delay_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodGroups:
-    """The selected pods by the use that can be made of them: names, in listing order."""
-
-    ready: tuple[str, ...] = ()
-    unready: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    """No value for them in the metrics API's answer."""
-    ignored: tuple[str, ...] = ()
-    """Deleted or failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +104,7 @@ def resource_utilization(
         ReplicaError: no usable values, no pods, or a pod without a request.
     """
     samples = _resource_samples(metrics, resource)
-    groups = _group_pods(_some_pods(pods), samples, resource=resource, timing=timing)
+    groups = group_pods(_some_pods(pods), samples, resource=resource, timing=timing)
     usable = _usable_values(samples, groups)
     requests: dict[str, int] = {}
     for pod in _some_pods(pods):
@@ -138,7 +115,7 @@ def resource_utilization(
 
     ratio, utilization, usage = _utilization_ratio(usable, requests, target_utilization)
     fallback = max(100, target_utilization)
-    fill = {name: _truncated(_int64(requests[name] * fallback), 100) for name in groups.missing}
+    fill = {name: divide(int64(requests[name] * fallback), 100) for name in groups.missing}
     filled = _fill_in(usable, groups, ratio, missing_on_scale_down=fill)
     rebalanced = None if filled is None else _utilization_ratio(filled, requests, target_utilization)[0]
     return _propose(
@@ -207,12 +184,12 @@ def _average(
     tolerance: Tolerance,
     timing: PodTiming,
 ) -> Proposal:
-    groups = _group_pods(_some_pods(pods), samples, resource=resource, timing=timing)
+    groups = group_pods(_some_pods(pods), samples, resource=resource, timing=timing)
     usable = _usable_values(samples, groups)
-    usage = _mean(usable.values())
+    usage = mean(usable.values())
     ratio = _ratio(usage, target_usage)
     filled = _fill_in(usable, groups, ratio, missing_on_scale_down=dict.fromkeys(groups.missing, target_usage))
-    rebalanced = None if filled is None else _ratio(_mean(filled.values()), target_usage)
+    rebalanced = None if filled is None else _ratio(mean(filled.values()), target_usage)
     return _propose(
         ratio=ratio,
         rebalanced_ratio=rebalanced,
@@ -222,39 +199,6 @@ def _average(
         current_replicas=current_replicas,
         tolerance=tolerance,
     )
-
-
-def _group_pods(
-    pods: Sequence[Pod], samples: Mapping[str, PodSample], *, resource: str, timing: PodTiming
-) -> PodGroups:
-    ready: list[str] = []
-    unready: list[str] = []
-    missing: list[str] = []
-    ignored: list[str] = []
-    for pod in pods:
-        sample = samples.get(pod.name)
-        if pod.deleted or pod.phase == "Failed":
-            ignored.append(pod.name)
-        elif pod.phase == "Pending":
-            unready.append(pod.name)
-        elif sample is None:
-            missing.append(pod.name)
-        elif resource == "cpu" and _cpu_is_unready(pod, sample, timing):
-            unready.append(pod.name)
-        else:
-            ready.append(pod.name)
-    return PodGroups(ready=tuple(ready), unready=tuple(unready), missing=tuple(missing), ignored=tuple(ignored))
-
-
-def _cpu_is_unready(pod: Pod, sample: PodSample, timing: PodTiming) -> bool:
-    """Whether a pod's cpu is still that of its start, so that it says nothing about the load."""
-    if pod.ready is None or pod.start_ms is None:
-        return True
-    not_ready = pod.ready.status == "False"
-    if pod.start_ms + timing.cpu_initialization_period_ms > timing.now_ms:
-        return not_ready or sample.timestamp_ms < pod.ready.last_transition_ms + sample.window_ms
-    never_was_ready = pod.start_ms + timing.initial_readiness_delay_ms > pod.ready.last_transition_ms
-    return not_ready and never_was_ready
 
 
 def _usable_values(samples: Mapping[str, PodSample], groups: PodGroups) -> dict[str, int]:
@@ -302,9 +246,9 @@ def _propose(
     if within:
         replicas = current_replicas
     elif rebalanced_ratio is None:
-        replicas = _ceil_int32(ratio * len(groups.ready), otherwise=current_replicas)
+        replicas = _ceil(ratio * len(groups.ready), otherwise=current_replicas)
     else:
-        replicas = _ceil_int32(rebalanced_ratio * metric_count, otherwise=current_replicas)
+        replicas = _ceil(rebalanced_ratio * metric_count, otherwise=current_replicas)
         turned = (ratio < 1.0 < rebalanced_ratio) or (rebalanced_ratio < 1.0 < ratio)
         against = (rebalanced_ratio < 1.0 and replicas > current_replicas) or (
             rebalanced_ratio > 1.0 and replicas < current_replicas
@@ -327,12 +271,12 @@ def _utilization_ratio(
 ) -> tuple[float, int, int]:
     """(ratio, percent, average) over the pods that have both a value and a request."""
     known = [name for name in values if name in requests]
-    requested = _sum_int64(requests[name] for name in known)
+    requested = total(requests[name] for name in known)
     if requested == 0:
         raise ReplicaError("no metrics returned matched known pods")
-    used = _sum_int64(values[name] for name in known)
-    utilization = _int32(_truncated(_int64(used * 100), requested))
-    return _ratio(utilization, target_utilization), utilization, _truncated(used, len(known))
+    used = total(values[name] for name in known)
+    utilization = int32(divide(int64(used * 100), requested))
+    return _ratio(utilization, target_utilization), utilization, divide(used, len(known))
 
 
 # --- metrics of the whole ------------------------------------------------------------------------------------------
@@ -387,10 +331,10 @@ def external_value(
     usage = 0
     for value in _external_values(values, metric):
         usage += value
-        if usage > _MAX_INT64:  # Kubernetes stops adding here
-            usage = _MAX_INT64
+        if usage > MAX_INT64:  # Kubernetes stops adding here
+            usage = MAX_INT64
             break
-        usage = _int64(usage)
+        usage = int64(usage)
     return _total(usage, pods, target_usage, current_replicas, tolerance)
 
 
@@ -409,12 +353,12 @@ def external_average(
     """
     usage = 0
     for value in _external_values(values, metric):
-        usage = _int64(usage + value)
+        usage = int64(usage + value)
         if usage < 0:  # Kubernetes takes any negative sum for an overflow, in this form of the target only
-            usage = _MAX_INT64
+            usage = MAX_INT64
             break
     proposal = _per_replica(usage, target_usage, status_replicas, tolerance)
-    return replace(proposal, usage=usage) if float(usage) >= _MAX_INT64 else proposal
+    return replace(proposal, usage=usage) if float(usage) >= MAX_INT64 else proposal
 
 
 def _object_usage(value: int | Unavailable, metric: str) -> int:
@@ -432,14 +376,14 @@ def _external_values(values: Sequence[int] | Unavailable, metric: str) -> Sequen
 def _total(usage: int, pods: Pods, target_usage: int, current_replicas: int, tolerance: Tolerance) -> Proposal:
     ratio = _ratio(usage, target_usage)
     if current_replicas == 0:
-        return Proposal(replicas=_ceil_int32(ratio, otherwise=0), usage=usage, ratio=ratio)
+        return Proposal(replicas=_ceil(ratio, otherwise=0), usage=usage, ratio=ratio)
     if tolerance.covers(ratio):
         return Proposal(replicas=current_replicas, usage=usage, ratio=ratio, within_tolerance=True)
     try:
-        ready = tuple(pod.name for pod in _some_pods(pods) if _is_ready(pod))
+        ready = tuple(pod.name for pod in _some_pods(pods) if is_ready(pod))
     except ReplicaError as error:
         raise ReplicaError(f"unable to calculate ready pods: {error}") from None
-    replicas = _ceil_int32(ratio * len(ready), otherwise=current_replicas)
+    replicas = _ceil(ratio * len(ready), otherwise=current_replicas)
     return Proposal(replicas=replicas, usage=usage, ratio=ratio, pods=PodGroups(ready=ready))
 
 
@@ -448,7 +392,7 @@ def _per_replica(usage: int, target_usage: int, status_replicas: int, tolerance:
     within = tolerance.covers(ratio)
     replicas = status_replicas
     if not within:
-        replicas = _ceil_int32(_ratio(usage, target_usage), otherwise=status_replicas)
+        replicas = _ceil(_ratio(usage, target_usage), otherwise=status_replicas)
     return Proposal(
         replicas=replicas,
         usage=_average_of_replicas(usage, status_replicas),
@@ -461,11 +405,7 @@ def _average_of_replicas(usage: int, status_replicas: int) -> int | None:
     """`usage` per replica, rounded up; None without replicas."""
     if status_replicas == 0:
         return None
-    return min(math.ceil(float(usage) / float(status_replicas)), _MAX_INT64)
-
-
-def _is_ready(pod: Pod) -> bool:
-    return pod.phase == "Running" and pod.ready is not None and pod.ready.status == "True"
+    return min(math.ceil(float(usage) / float(status_replicas)), MAX_INT64)
 
 
 # --- shared --------------------------------------------------------------------------------------------------------
@@ -487,33 +427,8 @@ def _ratio(dividend: float, divisor: float) -> float:
     return math.nan if dividend == 0.0 else math.copysign(math.inf, dividend)
 
 
-def _ceil_int32(count: float, *, otherwise: int) -> int:
+def _ceil(count: float, *, otherwise: int) -> int:
     """`count` rounded up, held within 32 bits; `otherwise` if it is not a number."""
     if math.isnan(count):
         return otherwise
-    if count >= _MAX_INT32:
-        return _MAX_INT32
-    return max(math.ceil(count), _MIN_INT32) if count > _MIN_INT32 else _MIN_INT32
-
-
-def _mean(values: Iterable[int]) -> int:
-    numbers = list(values)
-    return _truncated(_sum_int64(numbers), len(numbers))
-
-
-def _truncated(dividend: int, divisor: int) -> int:
-    """Integer division towards zero, in 64 bits."""
-    quotient = abs(dividend) // abs(divisor)
-    return _int64(quotient if (dividend < 0) == (divisor < 0) else -quotient)
-
-
-def _sum_int64(values: Iterable[int]) -> int:
-    return _int64(sum(values))
-
-
-def _int64(number: int) -> int:
-    return (number + 2**63) % 2**64 - 2**63
-
-
-def _int32(number: int) -> int:
-    return (number + 2**31) % 2**32 - 2**31
+    return clamp_int32(count if math.isinf(count) else math.ceil(count))

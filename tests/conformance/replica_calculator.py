@@ -13,7 +13,8 @@ from autoscaler.model import (
     PodSample,
 )
 from autoscaler.parse import metric_selector
-from autoscaler.replicas import Pods, PodTiming, Proposal, ReplicaError, Tolerance, Unavailable
+from autoscaler.pod_groups import PodTiming
+from autoscaler.replicas import Pods, Proposal, ReplicaError, Tolerance, Unavailable
 from kube.selectors import LabelSelector, SelectorError
 from tests.conformance.observed import milliseconds, parse_pod
 
