@@ -1,0 +1,49 @@
+"""Prometheus as the adapter sees it: instant queries for values, series for discovery.
+
+Instant queries are the hot path and go over one pooled aiohttp session. Series are asked for once in a while and go
+through prometheus-api-client, in threads. Both use the same options: headers, a bearer token that is read again when
+its file changes, a CA, a client certificate.
+
+Whatever Prometheus does becomes one of these. Their messages are for logs: they may hold what Prometheus said, but
+never its address; what a client is told is decided where the request is known.
+
+    PrometheusError
+      PrometheusUnavailable   no answer, or one that says "not now" or "not you": refused, reset, 5xx, 401, 403, 429
+      PrometheusTimeout       no answer within the request's time, or Prometheus gave up within it
+      PrometheusBadAnswer     what answered is no Prometheus: not JSON, wrong types, absurdly long
+      PrometheusQueryError    Prometheus refuses the query, or cannot execute it: the rule is wrong
+        PrometheusResultError   the query works, and its result is neither a vector nor a scalar
+    PrometheusConfigError     the options cannot be used; the message says which
+"""
+
+from __future__ import annotations
+
+from adapter.prometheus.answers import Sample, Scalar, Vector
+from adapter.prometheus.client import PrometheusClient
+from adapter.prometheus.errors import (
+    PrometheusBadAnswer,
+    PrometheusConfigError,
+    PrometheusError,
+    PrometheusQueryError,
+    PrometheusResultError,
+    PrometheusTimeout,
+    PrometheusUnavailable,
+)
+from adapter.prometheus.options import PrometheusOptions
+from adapter.prometheus.series import Series
+
+__all__ = [
+    "PrometheusBadAnswer",
+    "PrometheusClient",
+    "PrometheusConfigError",
+    "PrometheusError",
+    "PrometheusOptions",
+    "PrometheusQueryError",
+    "PrometheusResultError",
+    "PrometheusTimeout",
+    "PrometheusUnavailable",
+    "Sample",
+    "Scalar",
+    "Series",
+    "Vector",
+]

@@ -1,0 +1,118 @@
+"""What an instant query answers, checked: a proxy, an outage or an impostor can put anything there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from adapter.prometheus.errors import PrometheusBadAnswer, PrometheusResultError, refusal
+
+__all__ = ["Answer", "Sample", "Scalar", "Vector", "decode"]
+
+_MAX_TIMESTAMP = 253_402_300_799.0  # the end of the year 9999, after which RFC 3339 has no dates
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One series' value.
+
+    Attributes:
+        labels: every label, `__name__` too where the query kept it.
+        timestamp: seconds since the epoch.
+        value: may be NaN or infinite.
+    """
+
+    labels: Mapping[str, str]
+    timestamp: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """The values of any number of series, in the order of their labels."""
+
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number without labels."""
+
+    timestamp: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A result, and what Prometheus remarked about it."""
+
+    result: Vector | Scalar
+    warnings: tuple[str, ...]
+
+
+class _Data(msgspec.Struct, rename="camel"):
+    result_type: str
+    result: msgspec.Raw
+
+
+class _Body(msgspec.Struct):
+    status: str
+    data: _Data | None = None
+    warnings: list[str] | None = None
+
+
+class _Sample(msgspec.Struct):
+    metric: dict[str, str]
+    # Native histograms have "histogram" in its place, and no single value.
+    value: tuple[float, str] | None = None
+
+
+_body = msgspec.json.Decoder(_Body)
+_vector = msgspec.json.Decoder(list[_Sample])
+_scalar = msgspec.json.Decoder(tuple[float, str])
+
+
+def decode(status: int, body: bytes) -> Answer:
+    """Read the answer to an instant query.
+
+    Raises:
+        PrometheusError: of the kind that the answer shows.
+    """
+    if not 200 <= status < 300:
+        raise refusal(status, body)
+    try:
+        answer = _body.decode(body)
+        if answer.status != "success" or answer.data is None:
+            raise refusal(status, body)
+        result = _result(answer.data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise PrometheusBadAnswer(f"Prometheus' answer cannot be read: {error}") from error
+    return Answer(result, tuple(answer.warnings or ()))
+
+
+def _result(data: _Data) -> Vector | Scalar:
+    if data.result_type == "scalar":
+        return Scalar(*_point(_scalar.decode(data.result)))
+    if data.result_type != "vector":
+        raise PrometheusResultError(f"the query's result is of type {data.result_type[:40]!r}, not a vector")
+    samples = [
+        Sample(sample.metric, *_point(sample.value))
+        for sample in _vector.decode(data.result)
+        if sample.value is not None
+    ]
+    # Prometheus promises no order. This one makes answers stable, and "the first" of several well-defined.
+    samples.sort(key=lambda sample: sorted(sample.labels.items()))
+    return Vector(tuple(samples))
+
+
+def _point(pair: tuple[float, str]) -> tuple[float, float]:
+    timestamp, text = pair
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise PrometheusBadAnswer(f"not a sample's value: {text[:40]!r}") from error
+    if not 0 <= timestamp <= _MAX_TIMESTAMP:
+        raise PrometheusBadAnswer(f"not a sample's time: {timestamp!r}")
+    return timestamp, value

@@ -1,0 +1,71 @@
+"""The ways in which Prometheus can fail us; the package's docstring draws the tree."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = [
+    "PrometheusBadAnswer",
+    "PrometheusConfigError",
+    "PrometheusError",
+    "PrometheusQueryError",
+    "PrometheusResultError",
+    "PrometheusTimeout",
+    "PrometheusUnavailable",
+    "refusal",
+]
+
+_SHOWN = 300
+
+
+class PrometheusError(Exception):
+    """Prometheus gave no usable answer."""
+
+
+class PrometheusUnavailable(PrometheusError):
+    """There was no answer, or one that says that there is none now."""
+
+
+class PrometheusTimeout(PrometheusError):
+    """The time was up."""
+
+
+class PrometheusBadAnswer(PrometheusError):
+    """What answered cannot be Prometheus, or is not well."""
+
+
+class PrometheusQueryError(PrometheusError):
+    """Prometheus refuses the query or selector, or cannot execute it."""
+
+
+class PrometheusResultError(PrometheusQueryError):
+    """The query's result is of a type that has no single values."""
+
+
+class PrometheusConfigError(ValueError):
+    """The options cannot be used."""
+
+
+class _Refusal(msgspec.Struct, rename="camel"):
+    error_type: str = ""
+    error: str = ""
+
+
+def refusal(status: int, body: bytes) -> PrometheusError:
+    """The error of an answer that is none, from its HTTP status and what it says.
+
+    Prometheus says 400 for what it cannot parse, 422 for what it cannot execute, 503 for its own time limit.
+    """
+    try:
+        said = msgspec.json.decode(body, type=_Refusal)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        said = _Refusal()
+    text = " ".join(said.error.split())[:_SHOWN]
+    message = f"Prometheus answered with status {status}" + (f": {text}" if text else "")
+    if said.error_type in ("timeout", "canceled"):
+        return PrometheusTimeout(message)
+    if status in (400, 414, 422) or said.error_type in ("bad_data", "execution"):
+        return PrometheusQueryError(message)
+    if status in (408, 504):
+        return PrometheusTimeout(message)
+    return PrometheusUnavailable(message)

@@ -1,0 +1,181 @@
+"""Series discovery, through prometheus-api-client, whose calls block: each runs in a thread.
+
+The library's own habits are tamed here. It retries three times with growing pauses on a session of its own; here a
+request is tried once, and the catalog decides when to try again. It reads answers of any length; here there is a
+bound, and a deadline for the whole answer. It keeps one dict for each series; only the names of metrics and of their
+labels leave the thread, since that is all that discovery needs, and a cluster has many more series than names.
+
+Threads are daemons of our own and not an executor's: at exit, Python waits for an executor's threads, and a Prometheus
+that does not answer would hold up the end of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import io
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+import urllib3.exceptions
+from prometheus_api_client import PrometheusConnect
+from prometheus_api_client.exceptions import PrometheusApiClientException
+from requests.adapters import HTTPAdapter
+
+from adapter.prometheus.errors import (
+    PrometheusBadAnswer,
+    PrometheusError,
+    PrometheusTimeout,
+    PrometheusUnavailable,
+    refusal,
+)
+from adapter.prometheus.options import PrometheusOptions, TokenFile
+
+__all__ = ["Series", "SeriesFinder"]
+
+_THREADS = 4
+_CONNECT_SECONDS = 5.0
+_MAX_ANSWER = 256 * 1024 * 1024
+_CHUNK = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """All series of one name together: the name, and every label that any of them has."""
+
+    name: str
+    labels: frozenset[str]
+
+
+class SeriesFinder:
+    """Finds series; at most a few requests at a time, the others wait."""
+
+    def __init__(self, options: PrometheusOptions, token: TokenFile | None) -> None:
+        self._options = options
+        self._token = token
+        self._free = asyncio.Semaphore(_THREADS)
+
+    async def find(self, selector: str, *, start: float, end: float) -> tuple[Series, ...]:
+        """See PrometheusClient.series."""
+        await self._free.acquire()
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[tuple[Series, ...]] = loop.create_future()
+
+        def settle(result: tuple[Series, ...] | PrometheusError) -> None:
+            self._free.release()
+            if outcome.cancelled():
+                return
+            if isinstance(result, PrometheusError):
+                outcome.set_exception(result)
+            else:
+                outcome.set_result(result)
+
+        def work() -> None:
+            # Whatever happens, the one who waits must hear of it.
+            result: tuple[Series, ...] | PrometheusError = PrometheusBadAnswer("the request for series failed")
+            try:
+                result = self._ask(selector, start, end)
+            except PrometheusError as error:
+                result = error
+            finally:
+                _call_back(loop, settle, result)
+
+        threading.Thread(target=work, name="prometheus-series", daemon=True).start()
+        return await outcome
+
+    def _ask(self, selector: str, start: float, end: float) -> tuple[Series, ...]:
+        """One request, in a thread."""
+        options = self._options
+        try:
+            with requests.Session() as session:
+                # Nothing from the environment: a netrc file would win over the token.
+                session.trust_env = False
+                session.headers.update(dict(options.headers))
+                if self._token is not None:
+                    session.headers["Authorization"] = f"Bearer {self._token.token()}"
+                session.verify = str(options.ca_file) if options.ca_file is not None else True
+                if options.cert_file is not None and options.key_file is not None:
+                    session.cert = (str(options.cert_file), str(options.key_file))
+                connection = PrometheusConnect(
+                    options.base, session=session, timeout=(_CONNECT_SECONDS, options.series_timeout)
+                )
+                # In the place of the one that the library has just put there.
+                session.mount(options.base, _BoundedAdapter(deadline=time.monotonic() + options.series_timeout))
+                found = connection.get_series(_utc(start), _utc(end), params={"match[]": selector})
+            return _reduced(found)
+        except requests.ConnectTimeout as error:
+            raise PrometheusUnavailable("Prometheus cannot be reached: no connection in time") from error
+        except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
+            raise PrometheusTimeout(f"no answer within {options.series_timeout:.3g} s") from error
+        except requests.JSONDecodeError as error:
+            raise PrometheusBadAnswer("Prometheus' answer is not JSON") from error
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+            # The text of these errors has the server's address.
+            raise PrometheusUnavailable(f"Prometheus cannot be reached: {_reason(error)}") from error
+        except (PrometheusApiClientException, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise PrometheusBadAnswer(f"Prometheus' answer cannot be read: {type(error).__name__}") from error
+
+
+class _BoundedAdapter(HTTPAdapter):
+    """Reads the whole answer at once, up to a size and a time, and turns refusals into our errors."""
+
+    def __init__(self, *, deadline: float) -> None:
+        super().__init__(max_retries=0)
+        self._deadline = deadline
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
+        """Send, and read the answer to its end."""
+        response = super().send(request, *args, **kwargs)
+        body = self._read(response)
+        if response.status_code >= 400:
+            raise refusal(response.status_code, body)
+        response.raw = io.BytesIO(body)
+        return response
+
+    def _read(self, response: requests.Response) -> bytes:
+        body = bytearray()
+        while chunk := response.raw.read1(_CHUNK, decode_content=True):
+            body += chunk
+            if len(body) > _MAX_ANSWER:
+                raise PrometheusBadAnswer(f"Prometheus' answer is longer than {_MAX_ANSWER} bytes")
+            if time.monotonic() > self._deadline:
+                raise requests.ReadTimeout
+        response.raw.release_conn()
+        return bytes(body)
+
+
+def _call_back(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:
+    """Call on the loop, unless it has ended: then nobody waits."""
+    try:
+        loop.call_soon_threadsafe(function, *arguments)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise
+
+
+def _utc(seconds: float) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(seconds, tz=datetime.UTC)
+
+
+def _reduced(found: object) -> tuple[Series, ...]:
+    """The names and their labels, in the order of the names."""
+    if not isinstance(found, list):
+        raise TypeError
+    labels: dict[str, set[str]] = {}
+    for series in found:
+        if not isinstance(series, Mapping) or not isinstance(name := series.get("__name__", ""), str):
+            raise TypeError
+        if name:
+            labels.setdefault(name, set()).update(series)
+    return tuple(Series(name, frozenset(labels[name] - {"__name__"})) for name in sorted(labels))
+
+
+def _reason(error: Exception) -> str:
+    """Why there is no connection, without the address, from the innermost error that says so."""
+    found = re.search(r"\[Errno -?\d+\] ([^'\")(]+)|(certificate verify failed[^()\"']*)", str(error))
+    return (found[1] or found[2]).strip() if found else type(error).__name__
