@@ -7,12 +7,15 @@ mistakes that users make; the generic part, names and versions, is in `registry`
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
+from autoscaler.apitypes import DecodeError
+from autoscaler.defaults import default_hpa
+from autoscaler.validation import validate_hpa
+from kube import fields
 from kube.selectors import LabelSelector, SelectorError
-from playground.apiserver.errors import FieldError, field_errors
+from kube.status import bad_request
+from playground.apiserver.errors import invalid_object
 from playground.apiserver.objects import Object, child, name_of
 from playground.apiserver.resource_types import ResourceType
 
@@ -37,14 +40,14 @@ def admit(kind: ResourceType, obj: Object, old: Object | None) -> None:
     if old is not None:
         errors += [error for path in _IMMUTABLE.get(kind.kind, ()) for error in _unchanged(obj, old, path)]
     if errors:
-        raise field_errors(kind.group, kind.kind, name_of(obj), errors)
+        raise invalid_object(kind.group, kind.kind, name_of(obj), errors)
 
 
-def _unchanged(obj: Object, old: Object, path: tuple[str, ...]) -> list[FieldError]:
+def _unchanged(obj: Object, old: Object, path: tuple[str, ...]) -> list[str]:
     value = child(obj, *path[:-1]).get(path[-1])
     if value == child(old, *path[:-1]).get(path[-1]):
         return []
-    return [_invalid_value(".".join(path), value, "field is immutable")]
+    return [fields.invalid(".".join(path), value, "field is immutable")]
 
 
 def _spec(obj: Object) -> Object:
@@ -84,32 +87,46 @@ def _default_namespace(obj: Object) -> None:
     obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name_of(obj)
 
 
-def _check_workload(obj: Object) -> list[FieldError]:
+def _check_workload(obj: Object) -> list[str]:
     spec = _spec(obj)
     errors = []
     replicas = spec["replicas"]
     if not isinstance(replicas, int) or replicas < 0:
-        errors.append(_invalid_value("spec.replicas", replicas, _REPLICAS_MESSAGE))
+        errors.append(fields.invalid("spec.replicas", replicas, _REPLICAS_MESSAGE))
     labels = child(spec, "template", "metadata", "labels")
     selector = spec.get("selector")
     if not selector:
-        errors.append(_required("spec.selector"))
+        errors.append(fields.required("spec.selector"))
     else:
         try:
             matches = LabelSelector.from_object(selector).matches(labels)
         except SelectorError as error:
-            errors.append(_invalid_value("spec.selector", selector, str(error)))
+            errors.append(fields.invalid("spec.selector", selector, str(error)))
         else:
             if not matches:
                 message = "`selector` does not match template `labels`"
-                errors.append(_invalid_value("spec.template.metadata.labels", labels, message))
+                errors.append(fields.invalid("spec.template.metadata.labels", labels, message))
     if not child(spec, "template", "spec").get("containers"):
-        errors.append(_required("spec.template.spec.containers"))
+        errors.append(fields.required("spec.template.spec.containers"))
     return errors
 
 
-def _check_pod(obj: Object) -> list[FieldError]:
-    return [] if _spec(obj).get("containers") else [_required("spec.containers")]
+def _default_hpa(obj: Object) -> None:
+    try:
+        defaulted = default_hpa(obj)
+    except DecodeError as error:
+        raise bad_request(
+            f'HorizontalPodAutoscaler in version "v2" cannot be handled as a HorizontalPodAutoscaler: {error}'
+        ) from error
+    obj["spec"] = defaulted["spec"]
+
+
+def _check_hpa(obj: Object) -> list[str]:
+    return validate_hpa(obj, scale_to_zero=False)
+
+
+def _check_pod(obj: Object) -> list[str]:
+    return [] if _spec(obj).get("containers") else [fields.required("spec.containers")]
 
 
 def _default_api_service(obj: Object) -> None:
@@ -118,49 +135,46 @@ def _default_api_service(obj: Object) -> None:
         service.setdefault("port", 443)
 
 
-def _check_api_service(obj: Object) -> list[FieldError]:
+def _check_api_service(obj: Object) -> list[str]:
     spec = _spec(obj)
     errors = []
     expected = f"{spec.get('version') or ''}.{spec.get('group') or ''}"
     if name_of(obj) != expected:
         message = f'must be `spec.version+"."+spec.group`: "{expected}"'
-        errors.append(_invalid_value("metadata.name", name_of(obj), message))
+        errors.append(fields.invalid("metadata.name", name_of(obj), message))
     for field, limit in (("groupPriorityMinimum", 20000), ("versionPriority", 1000)):
         priority = spec.get(field) or 0
         if not 0 < priority <= limit:
-            errors.append(_invalid_value(f"spec.{field}", priority, f"must be positive and less than {limit}"))
+            errors.append(fields.invalid(f"spec.{field}", priority, f"must be positive and less than {limit}"))
     if spec.get("insecureSkipTLSVerify") and spec.get("caBundle"):
-        errors.append(_invalid_value("spec.insecureSkipTLSVerify", True, "may not be true if caBundle is present"))
+        errors.append(fields.invalid("spec.insecureSkipTLSVerify", True, "may not be true if caBundle is present"))
     return errors
 
 
-def _check_binding(obj: Object) -> list[FieldError]:
-    return [] if child(obj, "roleRef").get("name") else [_required("roleRef.name")]
+def _check_binding(obj: Object) -> list[str]:
+    return [] if child(obj, "roleRef").get("name") else [fields.required("roleRef.name")]
 
 
-def _required(field: str) -> FieldError:
-    return FieldError("FieldValueRequired", field, "Required value")
-
-
-def _invalid_value(field: str, value: Any, message: str) -> FieldError:
-    shown = msgspec.json.encode(value).decode()
-    return FieldError("FieldValueInvalid", field, f"Invalid value: {shown}: {message}")
-
-
-_INITIAL_STATUS: Final[dict[str, Object]] = {"Namespace": {"phase": "Active"}, "Pod": {"phase": "Pending"}}
+_INITIAL_STATUS: Final[dict[str, Object]] = {
+    "HorizontalPodAutoscaler": {"desiredReplicas": 0, "currentMetrics": None},
+    "Namespace": {"phase": "Active"},
+    "Pod": {"phase": "Pending"},
+}
 _DEFAULTS: Final[dict[str, Callable[[Object], None]]] = {
     "APIService": _default_api_service,
     "Deployment": _default_workload,
+    "HorizontalPodAutoscaler": _default_hpa,
     "Namespace": _default_namespace,
     "Pod": _default_pod,
     "ReplicaSet": _default_workload,
     "Service": _default_service,
     "StatefulSet": _default_workload,
 }
-_CHECKS: Final[dict[str, Callable[[Object], list[FieldError]]]] = {
+_CHECKS: Final[dict[str, Callable[[Object], list[str]]]] = {
     "APIService": _check_api_service,
     "ClusterRoleBinding": _check_binding,
     "Deployment": _check_workload,
+    "HorizontalPodAutoscaler": _check_hpa,
     "Pod": _check_pod,
     "ReplicaSet": _check_workload,
     "RoleBinding": _check_binding,

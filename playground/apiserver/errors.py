@@ -6,32 +6,40 @@ The texts are those of k8s.io/apimachinery/pkg/api/errors: tests and users compa
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import Any, Final
 
+from kube import fields
 from kube.mapping import GroupResource
-from kube.status import StatusError, conflict, invalid, not_found
+from kube.status import StatusError, conflict, invalid, method_not_allowed, not_found
 
-__all__ = ["FieldError", "already_exists", "field_errors", "modified", "no_such_object", "unsupported_media_type"]
+__all__ = [
+    "already_exists",
+    "invalid_object",
+    "modified",
+    "no_such_object",
+    "no_such_resource",
+    "unsupported_media_type",
+    "unsupported_method",
+]
+
+_CAUSES: Final = {
+    "Duplicate value": "FieldValueDuplicate",
+    "Forbidden": "FieldValueForbidden",
+    "Invalid value": "FieldValueInvalid",
+    "Required value": "FieldValueRequired",
+    "Too long": "FieldValueTooLong",
+    "Unsupported value": "FieldValueNotSupported",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class FieldError:
-    """What is wrong with one field.
-
-    Attributes:
-        reason: the cause's machine-readable reason, such as FieldValueInvalid.
-        field: the path, such as spec.replicas.
-        message: as Kubernetes words it after the field, such as "Required value".
-    """
-
-    reason: str
-    field: str
-    message: str
+def no_such_resource() -> StatusError:
+    """404 for a path that means nothing here."""
+    return not_found("the server could not find the requested resource", details={})
 
 
-def _details(resource: GroupResource, name: str) -> dict[str, str]:
-    details = {"name": name, "group": resource.group, "kind": resource.resource}
-    return {key: value for key, value in details.items() if value}
+def unsupported_method() -> StatusError:
+    """405 for a verb that a resource does not have."""
+    return method_not_allowed("the server does not allow this method on the requested resource")
 
 
 def no_such_object(resource: GroupResource, name: str) -> StatusError:
@@ -46,20 +54,15 @@ def already_exists(resource: GroupResource, name: str) -> StatusError:
 
 def modified(resource: GroupResource, name: str, why: str = "") -> StatusError:
     """409 for an update: by default because somebody else was faster."""
-    why = why or ("the object has been modified; please apply your changes to the latest version and try again")
+    why = why or "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(f'Operation cannot be fulfilled on {resource} "{name}": {why}', details=_details(resource, name))
 
 
-def field_errors(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> StatusError:
-    """422 that names every field at fault."""
-    errors = list(errors)
-    texts = [f"{error.field}: {error.message}" for error in errors]
-    what = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    causes = [{"reason": error.reason, "message": error.message, "field": error.field} for error in errors]
-    details = {"name": name, "group": group, "kind": kind, "causes": causes}
+def invalid_object(group: str, kind: str, name: str, errors: list[str]) -> StatusError:
+    """422 that names every field at fault; the errors are worded by `kube.fields`."""
     return invalid(
-        f'{GroupResource(group, kind)} "{name}" is invalid: {what}',
-        details={key: value for key, value in details.items() if value},
+        f'{GroupResource(group, kind)} "{name}" is invalid: {fields.aggregate(errors)}',
+        details={**_details(GroupResource(group, kind), name), "causes": [_cause(error) for error in errors]},
     )
 
 
@@ -70,3 +73,13 @@ def unsupported_media_type(accepted: Iterable[str]) -> StatusError:
         "UnsupportedMediaType",
         "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted),
     )
+
+
+def _details(resource: GroupResource, name: str) -> dict[str, Any]:
+    details = {"name": name, "group": resource.group, "kind": resource.resource}
+    return {key: value for key, value in details.items() if value}
+
+
+def _cause(error: str) -> dict[str, str]:
+    path, _, message = error.partition(": ")
+    return {"reason": _CAUSES.get(message.partition(":")[0], "FieldValueInvalid"), "message": message, "field": path}

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import datetime
 import random
-import re
 import uuid
 from collections.abc import Callable
 from typing import Final
 
+from kube import fields, names
 from kube.mapping import GroupResource
 from kube.status import StatusError, bad_request, forbidden
 from playground.apiserver.admission import admit
-from playground.apiserver.errors import FieldError, already_exists, field_errors, modified, no_such_object
+from playground.apiserver.errors import already_exists, invalid_object, modified, no_such_object
 from playground.apiserver.objects import Object, child, copy_of, name_of, namespace_of, text_time, uid_of
 from playground.apiserver.resource_types import ResourceType
 from playground.apiserver.storage import Storage
@@ -25,12 +25,6 @@ __all__ = ["ObjectRegistry"]
 
 _NAMESPACES: Final = GroupResource("", "namespaces")
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
-_SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-_SUBDOMAIN_MESSAGE: Final = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
 _DEFAULT_GRACE_SECONDS: Final = 30
 # Set by the server alone; whatever an update says of them is overwritten.
 _SYSTEM_METADATA: Final = (
@@ -193,17 +187,15 @@ class ObjectRegistry:
             )
 
     def _check_name(self, kind: ResourceType, metadata: Object) -> None:
-        name = metadata.get("name") or ""
-        if not name:
-            error = FieldError(
-                "FieldValueRequired", "metadata.name", "Required value: name or generateName is required"
-            )
-            raise field_errors(kind.group, kind.kind, "", [error])
-        # RBAC names may be anything that fits in a path; an APIService of the core group ends in a dot.
+        name = str(metadata.get("name") or "")
+        # Names of RBAC objects may hold colons; an APIService of the core group ends in a dot.
         free = kind.group in ("rbac.authorization.k8s.io", "apiregistration.k8s.io")
-        if re.fullmatch(r"[^/%]{1,253}" if free else _SUBDOMAIN, name) is None or len(name) > 253:
-            message = f'Invalid value: "{name}": {_SUBDOMAIN_MESSAGE}'
-            raise field_errors(kind.group, kind.kind, name, [FieldError("FieldValueInvalid", "metadata.name", message)])
+        complaints = names.path_segment_errors(name) if free else names.rfc1123_subdomain_errors(name)
+        errors = [fields.invalid("metadata.name", name, complaint) for complaint in complaints]
+        if not name:
+            errors = [fields.required("metadata.name", "name or generateName is required")]
+        if errors:
+            raise invalid_object(kind.group, kind.kind, name, errors)
 
     def _check_version(self, kind: ResourceType, metadata: Object, old: Object) -> None:
         resource, name = kind.group_resource, name_of(old)
@@ -214,10 +206,8 @@ class ObjectRegistry:
         if version and version != old["metadata"]["resourceVersion"]:
             raise modified(resource, name)
         if not version and not kind.unconditional_update:
-            error = FieldError(
-                "FieldValueInvalid", "metadata.resourceVersion", "Invalid value: 0: must be specified for an update"
-            )
-            raise field_errors(kind.group, resource.resource, name, [error])
+            error = fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid_object(kind.group, resource.resource, name, [error])
 
     def _check_preconditions(self, kind: ResourceType, old: Object, preconditions: Object) -> None:
         for field, title in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from kube.status import bad_request, method_not_allowed, not_found
+from kube.status import bad_request
 from playground.apiserver.encoding import Form, decode_body, encode
+from playground.apiserver.errors import no_such_resource, unsupported_method
 from playground.apiserver.identity import User
 from playground.apiserver.objects import Object, copy_of, name_of, uid_of
 from playground.apiserver.patches import PATCH_TYPES, apply_patch
@@ -97,13 +98,13 @@ class ResourceHandler:
         info = call.info
         kind = find_resource_type(info.group, info.version, info.resource)
         if kind is None or (info.subresource and info.subresource not in kind.subresources):
-            raise not_found("the server could not find the requested resource")
+            raise no_such_resource()
         if kind.verbs == CREATE_ONLY:
             return await self._review(kind, call)
         if info.subresource == "token":
             return await self._token(call)
         if kind.namespaced and not info.namespace and info.verb not in ("list", "watch", "create"):
-            raise method_not_allowed("the server does not allow this method on the requested resource")
+            raise unsupported_method()
         match info.verb:
             case "list":
                 return self._list(kind, call)
@@ -121,7 +122,7 @@ class ResourceHandler:
                 return await self._delete(kind, call)
             case "deletecollection":
                 return self._delete_collection(kind, call)
-        raise method_not_allowed("the server does not allow this method on the requested resource")
+        raise unsupported_method()
 
     def _list(self, kind: ResourceType, call: Call) -> web.Response:
         selection = Selection.parse(kind, call.query)
@@ -173,7 +174,7 @@ class ResourceHandler:
 
     async def _create(self, kind: ResourceType, call: Call) -> web.Response:
         if call.info.name or call.info.subresource:
-            raise method_not_allowed("the server does not allow this method on the requested resource")
+            raise unsupported_method()
         body = from_version(kind, await call.object_body(), None)
         created = self._registry.create(storage_type(kind), _scope(kind, call), body, dry_run=call.dry_run)
         return self._answer(kind, call, created, 201)
@@ -232,13 +233,13 @@ class ResourceHandler:
 
     async def _review(self, kind: ResourceType, call: Call) -> web.Response:
         if call.info.verb != "create":
-            raise method_not_allowed("the server does not allow this method on the requested resource")
+            raise unsupported_method()
         review = await call.object_body()
         return json_response(self._reviews.answer(kind, call.user, call.info.namespace, review), 201)
 
     async def _token(self, call: Call) -> web.Response:
         if call.info.verb != "create":
-            raise method_not_allowed("the server does not allow this method on the requested resource")
+            raise unsupported_method()
         request = await call.object_body()
         return json_response(self._reviews.issue_token(call.info.namespace, call.info.name, request), 201)
 

@@ -23,6 +23,7 @@ from playground.apiserver.storage import Storage
 __all__ = ["Reviews"]
 
 _SERVICE_ACCOUNTS: Final = GroupResource("", "serviceaccounts")
+_TOKEN_SECONDS: Final = 3600
 _MIN_TOKEN_SECONDS: Final = 600
 
 
@@ -74,7 +75,7 @@ class Reviews:
         if account is None:
             raise no_such_object(_SERVICE_ACCOUNTS, name)
         spec = child(request, "spec")
-        seconds = spec.get("expirationSeconds", 3600)
+        seconds = spec.get("expirationSeconds") or _TOKEN_SECONDS
         if not isinstance(seconds, int) or seconds < _MIN_TOKEN_SECONDS:
             raise bad_request("spec.expirationSeconds: may not specify a duration less than 10 minutes")
         audiences = tuple(str(audience) for audience in spec.get("audiences") or (ISSUER,))

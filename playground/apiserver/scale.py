@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from kube import fields
 from kube.selectors import LabelSelector
-from playground.apiserver.errors import FieldError, field_errors
+from playground.apiserver.errors import invalid_object
 from playground.apiserver.objects import Object, child, copy_of, name_of
 
 __all__ = ["apply_scale", "scale_of"]
@@ -35,9 +36,8 @@ def apply_scale(obj: Object, scale: Object) -> Object:
     """
     replicas = child(scale, "spec").get("replicas", 0)
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
-        message = f"Invalid value: {replicas}: must be greater than or equal to 0"
-        error = FieldError("FieldValueInvalid", "spec.replicas", message)
-        raise field_errors("autoscaling", "Scale", name_of(obj), [error])
+        error = fields.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise invalid_object("autoscaling", "Scale", name_of(obj), [error])
     scaled = copy_of(obj)
     scaled["spec"]["replicas"] = replicas
     scaled["metadata"].pop("resourceVersion", None)

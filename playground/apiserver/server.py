@@ -19,16 +19,22 @@ from typing import Any, Final, Self
 from aiohttp import web
 
 from kube.mapping import GroupResource
-from kube.status import StatusError, not_found, unauthorized
+from kube.status import StatusError, bad_request, unauthorized
 from playground.apiserver.aggregation import Aggregator
 from playground.apiserver.audit import RequestCounts
 from playground.apiserver.bootstrap import bootstrap_objects
 from playground.apiserver.discovery import Discovery
 from playground.apiserver.encoding import negotiate
-from playground.apiserver.errors import no_such_object
-from playground.apiserver.identity import ANONYMOUS, MASTERS, TokenIssuer, User, from_certificate
+from playground.apiserver.errors import no_such_object, no_such_resource
+from playground.apiserver.identity import ANONYMOUS, AUTHENTICATED, MASTERS, TokenIssuer, User, from_certificate
 from playground.apiserver.objects import Object, namespace_of
-from playground.apiserver.openapi import OPENAPI_V2, OPENAPI_V2_PROTOBUF, OPENAPI_V2_PROTOBUF_TYPES, OPENAPI_V3
+from playground.apiserver.openapi import (
+    OPENAPI_V2,
+    OPENAPI_V2_PROTOBUF,
+    OPENAPI_V2_PROTOBUF_TYPES,
+    openapi_v3,
+    openapi_v3_index,
+)
 from playground.apiserver.pki import Pki
 from playground.apiserver.rbac import Access, RbacAuthorizer
 from playground.apiserver.registry import ObjectRegistry
@@ -193,7 +199,7 @@ class PlaygroundApiServer:
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         info = RequestInfo.parse(request.method, request.rel_url.raw_path, request.query)
-        user = self._authenticate(request)
+        user = self._impersonated(request, self._authenticate(request))
         self.requests.record(user, info)
         access = Access.of(info)
         if not self._authorizer.allowed(user, access):
@@ -219,18 +225,32 @@ class PlaygroundApiServer:
             raise unauthorized()
         return self._tokens.authenticate(token.strip())
 
+    def _impersonated(self, request: web.Request, user: User) -> User:
+        """The user that the caller wants to be seen as (`kubectl --as`), where the caller may do that."""
+        name, groups = request.headers.get("Impersonate-User"), request.headers.getall("Impersonate-Group", [])
+        if name is None:
+            if groups:
+                raise bad_request("requested groups without a user to impersonate")
+            return user
+        wanted = [Access("impersonate", resource="users", name=name)]
+        wanted += [Access("impersonate", resource="groups", name=group) for group in groups]
+        for access in wanted:
+            if not self._authorizer.allowed(user, access):
+                raise access.refusal(user)
+        return User(name, (*groups, AUTHENTICATED))
+
     def _document(self, request: web.Request, path: str) -> web.Response:
         """Everything that is not a resource."""
         if path in _HEALTH_PATHS:
             return web.Response(text="ok")
         if path == "/openapi/v2":
-            for media_type in OPENAPI_V2_PROTOBUF_TYPES:
-                if media_type in request.headers.get("Accept", ""):
-                    return web.Response(body=OPENAPI_V2_PROTOBUF, headers={"Content-Type": media_type})
+            accept = request.headers.get("Accept", "")
+            if any(media_type in accept for media_type in OPENAPI_V2_PROTOBUF_TYPES):
+                return web.Response(body=OPENAPI_V2_PROTOBUF, content_type=OPENAPI_V2_PROTOBUF_TYPES[0])
             return json_response(OPENAPI_V2)
         document = self._discovered(path)
         if document is None:
-            raise not_found("the server could not find the requested resource")
+            raise no_such_resource()
         return json_response(document)
 
     def _discovered(self, path: str) -> Object | None:
@@ -240,7 +260,11 @@ class PlaygroundApiServer:
             case ["version"]:
                 return _VERSION
             case ["openapi", "v3"]:
-                return OPENAPI_V3
+                return openapi_v3_index()
+            case ["openapi", "v3", "api", version]:
+                return openapi_v3("", version)
+            case ["openapi", "v3", "apis", group, version]:
+                return openapi_v3(group, version)
             case ["api"]:
                 return self._discovery.legacy_versions(self.url.removeprefix("https://"))
             case ["api", version]:
