@@ -13,26 +13,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from autoscaler import preconditions
 from autoscaler.conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, SCALING_ACTIVE, Conditions
 from autoscaler.evaluate import Circumstances, Evaluation, evaluate, unanswerable
-from autoscaler.model import (
-    ExternalMetric,
-    History,
-    ObjectMetric,
-    PodListError,
-    Recommendation,
-    Scale,
-    ScaleError,
-    Status,
-    TargetError,
-)
+from autoscaler.model import History, Recommendation, Scale, ScaleError, Status, TargetError
 from autoscaler.normalize import Normalized, normalize, remember_scale
 from autoscaler.pod_groups import PodTiming
+from autoscaler.preconditions import BELOW_MIN, SelectorProblem
 from autoscaler.replicas import Tolerance
-from kube.selectors import LabelSelector, SelectorError
 
 if TYPE_CHECKING:
-    from autoscaler.model import HPA, Config, Observation
+    from autoscaler.model import HPA, Observation
+    from autoscaler.preconditions import Bound
+    from kube.selectors import LabelSelector
 
 __all__ = [
     "AnswersWanted",
@@ -46,9 +39,6 @@ __all__ = [
     "decide",
     "missing",
 ]
-
-_ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"
-_BELOW_MIN = "Current number of replicas below Spec.MinReplicas"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +84,8 @@ class Decision:
     now_ms: int
     current_replicas: int | None = None
     """`spec.replicas` of the scale; None if that could not be read."""
+    tolerance: Tolerance | None = None
+    """What the metrics were judged by; None if they did not matter."""
     evaluations: tuple[Evaluation, ...] = ()
     """One per metric; empty if the metrics did not matter."""
     winner: Evaluation | None = None
@@ -149,18 +141,18 @@ def missing(observation: Observation) -> Missing | None:
     """
     hpa, scale = observation.hpa, observation.scale
     if scale is None:
-        return None if _api_version_error(hpa) else ScaleWanted()
-    if not isinstance(scale, Scale) or _without_metrics(hpa, scale, observation.config) is not None:
+        return None if preconditions.api_version_error(hpa) else ScaleWanted()
+    if not isinstance(scale, Scale) or preconditions.bound(hpa, scale, observation.config) is not None:
         return None
-    selector = _parse_selector(scale)
-    if isinstance(selector, _BadSelector):
+    selector = preconditions.parse_selector(scale)
+    if isinstance(selector, SelectorProblem):
         return None
     if observation.pods is None:
         return PodsWanted(selector)
-    if observation.answers is None and not _rivals(observation):
-        wanted = tuple(unanswerable(spec) is None for spec in hpa.spec.metrics)
-        return AnswersWanted(wanted, selector) if any(wanted) else None
-    return None
+    if observation.answers is not None or _selector_problem(observation, scale) is not None:
+        return None
+    wanted = tuple(unanswerable(spec) is None for spec in hpa.spec.metrics)
+    return AnswersWanted(wanted, selector) if any(wanted) else None
 
 
 def decide(observation: Observation, history: History, now_ms: int) -> Decision:
@@ -173,17 +165,22 @@ def decide(observation: Observation, history: History, now_ms: int) -> Decision:
     """
     hpa, scale, config = observation.hpa, observation.scale, observation.config
     conditions = Conditions(hpa.status.conditions, now_ms)
+    start = Decision(observation=observation, now_ms=now_ms, status=hpa.status, history=history)
     if not isinstance(scale, Scale):
-        return _without_scale(observation, conditions, history, now_ms)
+        return _without_scale(start, scale, conditions)
     if not config.scale_to_zero:
         conditions.remove(SCALED_TO_ZERO)
     conditions.set(ABLE_TO_SCALE, True, "SucceededGetScale")
     if not history.recommendations:
         history = replace(history, recommendations=(Recommendation(scale.spec_replicas, now_ms),))
-    bound = _without_metrics(hpa, scale, config)
+    start = replace(start, current_replicas=scale.spec_replicas, history=history)
+    bound = preconditions.bound(hpa, scale, config)
     if bound is not None:
-        return _by_bound(observation, scale, bound, conditions, history, now_ms)
-    return _by_metrics(observation, scale, conditions, history, now_ms)
+        return _by_bound(start, scale, bound, conditions)
+    problem = _selector_problem(observation, scale)
+    if problem is not None:
+        return _by_selector(start, scale, problem, conditions)
+    return _by_metrics(start, scale, conditions)
 
 
 def conclude(decision: Decision, *, scale_error: str | None = None) -> Outcome:
@@ -228,152 +225,128 @@ def conclude(decision: Decision, *, scale_error: str | None = None) -> Outcome:
     )
 
 
-# --- the steps of a reconciliation ---------------------------------------------------------------------------------
+# --- the ways a step can go ----------------------------------------------------------------------------------------
 
 
-def _without_scale(observation: Observation, conditions: Conditions, history: History, now_ms: int) -> Decision:
-    hpa, scale = observation.hpa, observation.scale
+def _without_scale(start: Decision, scale: ScaleError | TargetError | None, conditions: Conditions) -> Decision:
+    """The target, or its scale, could not be read."""
+    hpa = start.observation.hpa
     match scale:
         case TargetError(cause):
             error = f"unable to determine resource for scale target reference: {cause}"
         case ScaleError(cause):
             error = f"failed to query scale subresource for {hpa.target}: {cause}"
-        case _:
-            cause = _api_version_error(hpa) or "the scale was not read"
+        case None:
+            version_error = preconditions.api_version_error(hpa)
+            if version_error is None:
+                raise ValueError("the scale has not been read yet")
+            cause = version_error
             error = f"invalid API version in scale target reference: {cause}"
     message = f"the HPA controller was unable to get the target's current scale: {cause}"
     conditions.set(ABLE_TO_SCALE, False, "FailedGetScale", message)
-    return Decision(
-        observation=observation,
-        now_ms=now_ms,
+    return replace(
+        start,
         status=replace(hpa.status, conditions=conditions.all),
         events=(Event("Warning", "FailedGetScale", cause),),
         error=error,
         failed=True,
-        history=history,
     )
 
 
-def _by_bound(
-    observation: Observation,
-    scale: Scale,
-    bound: tuple[int, str],
-    conditions: Conditions,
-    history: History,
-    now_ms: int,
-) -> Decision:
-    """Scaling is disabled, or the count is out of bounds: the metrics, stabilisation and rate limits do not matter."""
-    desired, reason = bound
-    if desired == scale.spec_replicas:
+def _by_bound(start: Decision, scale: Scale, bound: Bound, conditions: Conditions) -> Decision:
+    """Scaling is disabled, or the count is out of bounds: neither stabilisation nor rate limits apply."""
+    if not bound.reason:
         conditions.set(SCALING_ACTIVE, False, "ScalingDisabled")
-    return Decision(
-        observation=observation,
-        now_ms=now_ms,
-        current_replicas=scale.spec_replicas,
-        scale_to=None if desired == scale.spec_replicas else desired,
-        rescale_reason=reason,
-        status=_status(observation.hpa, scale, desired, (), conditions),
-        history=history,
+    return replace(
+        start,
+        scale_to=bound.replicas if bound.reason else None,
+        rescale_reason=bound.reason,
+        status=_status(start, scale, conditions, desired_replicas=bound.replicas),
     )
 
 
-def _by_metrics(
-    observation: Observation, scale: Scale, conditions: Conditions, history: History, now_ms: int
-) -> Decision:
-    hpa, current = observation.hpa, scale.spec_replicas
-    unusable = _selector_problem(observation, scale)
-    if unusable is not None:
-        condition_reason, message, problem = unusable
-        conditions.set(SCALING_ACTIVE, False, condition_reason, message)
-        event = Event("Warning", condition_reason if scale.selector else "SelectorRequired", problem)
-        return _failed_metrics(observation, scale, (), (event,), problem, conditions, history, now_ms)
+def _by_selector(start: Decision, scale: Scale, problem: SelectorProblem, conditions: Conditions) -> Decision:
+    """It is not clear which pods the HPA controls."""
+    conditions.set(SCALING_ACTIVE, False, problem.condition_reason, problem.condition_message)
+    start = replace(start, events=(Event("Warning", problem.event_reason, problem.error),))
+    return _without_count(start, scale, conditions, problem.error)
 
-    evaluations = _evaluate(observation, scale, now_ms)
+
+def _by_metrics(start: Decision, scale: Scale, conditions: Conditions) -> Decision:
+    """The metrics decide: the one that asks for the most, unless failed ones might ask for more."""
+    spec, current = start.observation.hpa.spec, scale.spec_replicas
+    tolerance = _tolerance(start.observation)
+    evaluations = _evaluate(start.observation, scale, tolerance, start.now_ms)
     failures = [each.failure for each in evaluations if each.failure is not None]
     events = tuple(Event("Warning", failure.reason, failure.message) for failure in failures)
-    winner = _winner(evaluations)
-    proposed = winner.proposal.replicas if winner and winner.proposal else 0
-    error: str | None = None
-    if failures or not evaluations:
-        first = failures[0].error if failures else "<nil>"
-        error = f"invalid metrics ({len(failures)} invalid out of {len(evaluations)}), first error is: {first}"
-    if len(failures) == len(evaluations) or (failures and proposed < current):
-        if failures:
-            message = f"the HPA was unable to compute the replica count: {failures[0].message}"
-            conditions.set(SCALING_ACTIVE, False, failures[0].reason, message)
-        return _failed_metrics(observation, scale, evaluations, events, error or "", conditions, history, now_ms)
+    start = replace(start, tolerance=tolerance, evaluations=evaluations, events=events)
+    winner, asked = _winner(evaluations)
+    if failures:
+        count = f"{len(failures)} invalid out of {len(evaluations)}"
+        start = replace(start, error=f"invalid metrics ({count}), first error is: {failures[0].error}")
+    if winner is None or (failures and asked < current):
+        message = f"the HPA was unable to compute the replica count: {failures[0].message}"
+        conditions.set(SCALING_ACTIVE, False, failures[0].reason, message)
+        return _without_count(start, scale, conditions, start.error or "")
 
-    name = winner.name if winner else ""
-    message = f"the HPA was able to successfully calculate a replica count from {name}"
+    message = f"the HPA was able to successfully calculate a replica count from {winner.name}"
     conditions.set(SCALING_ACTIVE, True, "ValidMetricFound", message)
+    proposed = max(asked, 0)
     normalized = normalize(
-        proposed_replicas=max(proposed, 0),
+        proposed_replicas=proposed,
         current_replicas=current,
-        min_replicas=hpa.spec.min_replicas,
-        max_replicas=hpa.spec.max_replicas,
-        behavior=hpa.spec.behavior,
-        downscale_stabilization_ms=observation.config.downscale_stabilization_ms,
-        history=history,
-        now_ms=now_ms,
+        min_replicas=spec.min_replicas,
+        max_replicas=spec.max_replicas,
+        behavior=spec.behavior,
+        downscale_stabilization_ms=start.observation.config.downscale_stabilization_ms,
+        history=start.history,
+        now_ms=start.now_ms,
     )
     conditions.set_normalized(normalized)
+    # The reason is about what the metrics ask for, even where stabilisation turns that around.
     desired, reason = normalized.desired_replicas, ""
     if proposed > current:
-        reason = f"{name} above target"
+        reason = f"{winner.name} above target"
     elif proposed < current:
         reason = "All metrics below target"
-    if current == 0 and desired < hpa.spec.min_replicas:
-        # minReplicas was raised while the target was scaled to zero.
-        desired, reason = hpa.spec.min_replicas, reason or _BELOW_MIN
-    return Decision(
-        observation=observation,
-        now_ms=now_ms,
-        current_replicas=current,
-        evaluations=evaluations,
+    if current == 0 and desired < spec.min_replicas:
+        # The minimum was raised while the target was scaled to zero.
+        desired, reason = spec.min_replicas, reason or BELOW_MIN
+    return replace(
+        start,
         winner=winner,
         normalized=normalized,
         scale_to=None if desired == current else desired,
         rescale_reason=reason,
-        status=_status(hpa, scale, desired, evaluations, conditions),
-        events=events,
-        error=error,
-        history=replace(history, recommendations=normalized.recommendations),
+        status=_status(start, scale, conditions, desired_replicas=desired),
+        history=replace(start.history, recommendations=normalized.recommendations),
     )
 
 
-def _failed_metrics(
-    observation: Observation,
-    scale: Scale,
-    evaluations: tuple[Evaluation, ...],
-    events: tuple[Event, ...],
-    error: str,
-    conditions: Conditions,
-    history: History,
-    now_ms: int,
-) -> Decision:
+def _without_count(start: Decision, scale: Scale, conditions: Conditions, problem: str) -> Decision:
     """No replica count could be computed: leave the target alone, and say so."""
-    hpa = observation.hpa
-    return Decision(
-        observation=observation,
-        now_ms=now_ms,
-        current_replicas=scale.spec_replicas,
-        evaluations=evaluations,
-        status=_status(hpa, scale, hpa.status.desired_replicas, evaluations, conditions),
-        events=events,
-        late_events=(Event("Warning", "FailedComputeMetricsReplicas", error),),
-        error=f"failed to compute desired number of replicas based on listed metrics for {hpa.target}: {error}",
+    hpa = start.observation.hpa
+    return replace(
+        start,
+        status=_status(start, scale, conditions, desired_replicas=hpa.status.desired_replicas),
+        late_events=(Event("Warning", "FailedComputeMetricsReplicas", problem),),
+        error=f"failed to compute desired number of replicas based on listed metrics for {hpa.target}: {problem}",
         failed=True,
-        history=history,
     )
 
 
-def _evaluate(observation: Observation, scale: Scale, now_ms: int) -> tuple[Evaluation, ...]:
+# --- their parts ---------------------------------------------------------------------------------------------------
+
+
+def _evaluate(observation: Observation, scale: Scale, tolerance: Tolerance, now_ms: int) -> tuple[Evaluation, ...]:
     hpa, config = observation.hpa, observation.config
+    if observation.pods is None:
+        raise ValueError("the pods have not been listed yet")
     circumstances = Circumstances(
         namespace=hpa.namespace,
         scale=scale,
-        pods=() if observation.pods is None else observation.pods,
-        tolerance=_tolerance(hpa, config),
+        pods=observation.pods,
+        tolerance=tolerance,
         timing=PodTiming(
             now_ms=now_ms,
             cpu_initialization_period_ms=config.cpu_initialization_period_ms,
@@ -385,114 +358,42 @@ def _evaluate(observation: Observation, scale: Scale, now_ms: int) -> tuple[Eval
     return tuple(evaluate(spec, answer, circumstances) for spec, answer in zip(metrics, answers, strict=True))
 
 
-def _winner(evaluations: tuple[Evaluation, ...]) -> Evaluation | None:
-    """The valid metric that asks for the most; the first of equals."""
+def _winner(evaluations: tuple[Evaluation, ...]) -> tuple[Evaluation | None, int]:
+    """The valid metric that asks for the most, the first of equals, and how many it asks for."""
     winner, most = None, 0
     for each in evaluations:
         if each.proposal is not None and (most == 0 or each.proposal.replicas > most):
             winner, most = each, each.proposal.replicas
-    return winner
+    return winner, most
 
 
-def _tolerance(hpa: HPA, config: Config) -> Tolerance:
-    behavior = hpa.spec.behavior
+def _tolerance(observation: Observation) -> Tolerance:
+    behavior, default = observation.hpa.spec.behavior, observation.config.tolerance
     down = behavior.scale_down.tolerance if behavior else None
     up = behavior.scale_up.tolerance if behavior else None
-    return Tolerance(
-        scale_down=config.tolerance if down is None else down, scale_up=config.tolerance if up is None else up
-    )
+    return Tolerance(scale_down=default if down is None else down, scale_up=default if up is None else up)
 
 
-def _status(
-    hpa: HPA, scale: Scale, desired: int, evaluations: tuple[Evaluation, ...], conditions: Conditions
-) -> Status:
+def _status(start: Decision, scale: Scale, conditions: Conditions, *, desired_replicas: int) -> Status:
     return replace(
-        hpa.status,
+        start.observation.hpa.status,
         current_replicas=scale.spec_replicas,
-        desired_replicas=desired,
-        current_metrics=tuple(each.current for each in evaluations),
+        desired_replicas=desired_replicas,
+        current_metrics=tuple(each.current for each in start.evaluations),
         conditions=conditions.all,
     )
 
 
-# --- what stands in the way of the metrics -------------------------------------------------------------------------
-
-
-def _api_version_error(hpa: HPA) -> str | None:
-    version = hpa.spec.scale_target_ref.api_version
-    return f"unexpected GroupVersion string: {version}" if version.count("/") > 1 else None
-
-
-def _without_metrics(hpa: HPA, scale: Scale, config: Config) -> tuple[int, str] | None:
-    """(replicas, reason) where the current count alone decides; None where the metrics do.
-
-    A target at 0 stays there, unless this controller scaled it to zero.
-    """
-    current, spec = scale.spec_replicas, hpa.spec
-    if current == 0:
-        by_us = config.scale_to_zero and any(
-            each.type == SCALED_TO_ZERO and each.status == "True" for each in hpa.status.conditions
-        )
-        return None if by_us and (spec.min_replicas != 0 or _can_wake(hpa)) else (0, "")
-    if current > spec.max_replicas:
-        return spec.max_replicas, _ABOVE_MAX
-    if current < spec.min_replicas:
-        return spec.min_replicas, _BELOW_MIN
-    return None
-
-
-def _can_wake(hpa: HPA) -> bool:
-    """Whether some metric has a value without any pod."""
-    return any(isinstance(each.source, ObjectMetric | ExternalMetric) for each in hpa.spec.metrics)
-
-
 def _set_scaled_to_zero(decision: Decision, conditions: Conditions) -> None:
+    """Note whether it was this controller that scaled to zero, so that it may wake the target again."""
     hpa = decision.observation.hpa
-    if not decision.observation.config.scale_to_zero:
-        return
-    zero = decision.scale_to == 0 and hpa.spec.min_replicas == 0 and _can_wake(hpa)
-    conditions.set(SCALED_TO_ZERO, zero, "ScaledToZero" if zero else "NotScaledToZero")
+    if decision.observation.config.scale_to_zero:
+        zero = decision.scale_to == 0 and hpa.spec.min_replicas == 0 and preconditions.can_wake(hpa)
+        conditions.set(SCALED_TO_ZERO, zero, "ScaledToZero" if zero else "NotScaledToZero")
 
 
-@dataclass(frozen=True, slots=True)
-class _BadSelector:
-    """(condition's message, error)."""
-
-    message: str
-    error: str
-
-
-def _parse_selector(scale: Scale) -> LabelSelector | _BadSelector:
-    if not scale.selector:
-        return _BadSelector("the HPA target's scale is missing a selector", "selector is required")
-    try:
-        return LabelSelector.parse(scale.selector)
-    except SelectorError as error:
-        text = f"couldn't convert selector into a corresponding internal selector object: {error}"
-        return _BadSelector(text, text)
-
-
-def _selector_problem(observation: Observation, scale: Scale) -> tuple[str, str, str] | None:
-    """(reason, condition's message, error) if the scale's selector cannot be used."""
-    selector = _parse_selector(scale)
-    if isinstance(selector, _BadSelector):
-        return "InvalidSelector", selector.message, selector.error
-    if isinstance(observation.pods, PodListError):
-        return None
-    rivals = _rivals(observation)
-    if not rivals:
-        return None
-    hpas = " ".join(sorted([observation.hpa.key, *rivals]))
-    text = f"pods by selector {scale.selector} are controlled by multiple HPAs: [{hpas}]"
-    return "AmbiguousSelector", text, text
-
-
-def _rivals(observation: Observation) -> list[str]:
-    """Other HPAs that control one of the pods."""
-    if not observation.pods or isinstance(observation.pods, PodListError):
-        return []
-    return [
-        key
-        for key, selector in observation.other_selectors.items()
-        if any(selector.matches(pod.labels) for pod in observation.pods)
-    ]
+def _selector_problem(observation: Observation, scale: Scale) -> SelectorProblem | None:
+    selector = preconditions.parse_selector(scale)
+    if isinstance(selector, SelectorProblem):
+        return selector
+    return preconditions.rivals(observation.hpa, scale, observation.pods, observation.other_selectors)

@@ -1,13 +1,13 @@
 """Kubernetes JSON into the autoscaler's model: HPAs, scales and pods, as the API server serves them.
 
 This is the edge where dicts end. The shapes are declared as msgspec structs, so a wrong type is an error that names the
-field; what Kubernetes ignores is ignored. Defaults are those of the API server, for objects that never passed one.
+field; what Kubernetes ignores is ignored. HPAs are expected to be defaulted, as every API server serves them; give one
+that never passed an API server to `autoscaler.defaults` first.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -48,22 +48,16 @@ __all__ = [
     "ParseError",
     "metric_selector",
     "milli_value",
-    "parse_behavior",
     "parse_hpa",
     "parse_pod",
     "parse_scale",
-    "parse_status",
     "time_ms",
 ]
 
 _T = TypeVar("_T")
 
-_DEFAULT_METRICS = (MetricSpec(ResourceMetric("cpu"), MetricTarget(type="Utilization", average_utilization=80)),)
-_DEFAULT_SCALE_UP_POLICIES = (
-    ScalingPolicy(type="Pods", value=4, period_ms=15_000),
-    ScalingPolicy(type="Percent", value=100, period_ms=15_000),
-)
-_DEFAULT_SCALE_DOWN_POLICIES = (ScalingPolicy(type="Percent", value=100, period_ms=15_000),)
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class ParseError(ValueError):
@@ -89,24 +83,6 @@ def parse_hpa(raw: Mapping[str, Any]) -> HPA:
         spec=_spec(hpa.spec, what),
         status=_status(hpa.status or wire.Status(), what),
     )
-
-
-def parse_status(raw: Mapping[str, Any]) -> Status:
-    """The `status` of an autoscaling/v2 HPA.
-
-    Raises:
-        ParseError: a field has the wrong type or an impossible value.
-    """
-    return _status(_convert(raw, wire.Status, "status"), "status")
-
-
-def parse_behavior(raw: Mapping[str, Any]) -> Behavior:
-    """`spec.behavior`, with the API server's defaults for each field that is not set.
-
-    Raises:
-        ParseError: a field has the wrong type or an impossible value.
-    """
-    return _behavior(_convert(raw, wire.Behavior, "behavior"), "behavior")
 
 
 def parse_scale(raw: Mapping[str, Any]) -> Scale:
@@ -187,21 +163,22 @@ def time_ms(text: str, what: str) -> int:
         time = None
     if time is None or time.tzinfo is None:
         raise ParseError(f"{what}: {text!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z")
-    return int(time.timestamp()) * 1000 + time.microsecond // 1000
+    return (time - _EPOCH) // _MILLISECOND
 
 
 # --- HPA -----------------------------------------------------------------------------------------------------------
 
 
 def _spec(spec: wire.Spec, what: str) -> Spec:
+    if not spec.metrics:
+        raise ParseError(f"{what}: spec.metrics is empty; the API server would fill in a default")
     return Spec(
         scale_target_ref=_reference(spec.scale_target_ref),
         min_replicas=1 if spec.min_replicas is None else spec.min_replicas,
         max_replicas=spec.max_replicas,
         metrics=tuple(
-            _metric_spec(metric, f"{what}: spec.metrics[{index}]") for index, metric in enumerate(spec.metrics or ())
-        )
-        or _DEFAULT_METRICS,
+            _metric_spec(metric, f"{what}: spec.metrics[{index}]") for index, metric in enumerate(spec.metrics)
+        ),
         behavior=None if spec.behavior is None else _behavior(spec.behavior, f"{what}: spec.behavior"),
     )
 
@@ -269,29 +246,20 @@ def _reference(reference: wire.Reference) -> CrossVersionObjectReference:
 
 
 def _behavior(behavior: wire.Behavior, what: str) -> Behavior:
-    up = _rules(behavior.scale_up or wire.ScalingRules(), _DEFAULT_SCALE_UP_POLICIES, f"{what}.scaleUp")
-    down = _rules(behavior.scale_down or wire.ScalingRules(), _DEFAULT_SCALE_DOWN_POLICIES, f"{what}.scaleDown")
-    if up.stabilization_window_ms is None:
-        up = replace(up, stabilization_window_ms=0)
-    return Behavior(scale_up=up, scale_down=down)
+    return Behavior(
+        scale_up=_rules(behavior.scale_up or wire.ScalingRules(), f"{what}.scaleUp"),
+        scale_down=_rules(behavior.scale_down or wire.ScalingRules(), f"{what}.scaleDown"),
+    )
 
 
-def _rules(rules: wire.ScalingRules, default_policies: tuple[ScalingPolicy, ...], what: str) -> ScalingRules:
+def _rules(rules: wire.ScalingRules, what: str) -> ScalingRules:
     window = rules.stabilization_window_seconds
-    select_policy = rules.select_policy or "Max"
-    if select_policy not in {"Max", "Min", "Disabled"}:
-        raise ParseError(f"{what}.selectPolicy: {select_policy!r} is not one of Max, Min, Disabled")
-    for policy in rules.policies or ():
-        if policy.type not in {"Pods", "Percent"}:
-            raise ParseError(f"{what}.policies: type {policy.type!r} is not one of Pods, Percent")
     return ScalingRules(
-        policies=default_policies
-        if rules.policies is None
-        else tuple(
+        policies=tuple(
             ScalingPolicy(type=each.type, value=each.value, period_ms=each.period_seconds * 1000)
-            for each in rules.policies
+            for each in rules.policies or ()
         ),
-        select_policy=select_policy,
+        select_policy=rules.select_policy or "Max",
         stabilization_window_ms=None if window is None else window * 1000,
         tolerance=None if rules.tolerance is None else _quantity(rules.tolerance, f"{what}.tolerance").as_float(),
     )

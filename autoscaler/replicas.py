@@ -104,14 +104,14 @@ def resource_utilization(
         ReplicaError: no usable values, no pods, or a pod without a request.
     """
     samples = _resource_samples(metrics, resource)
-    groups = group_pods(_some_pods(pods), samples, resource=resource, timing=timing)
+    listed = _some_pods(pods)
+    groups = group_pods(listed, samples, resource=resource, timing=timing)
     usable = _usable_values(samples, groups)
-    requests: dict[str, int] = {}
-    for pod in _some_pods(pods):
-        try:
-            requests[pod.name] = pod_requests(pod, resource, container)
-        except RequestError as error:
-            raise ReplicaError(str(error)) from None
+    try:
+        # All pods, even those that are left out: one that states no request fails the metric.
+        requests = {pod.name: pod_requests(pod, resource, container) for pod in listed}
+    except RequestError as error:
+        raise ReplicaError(str(error)) from None
 
     ratio, utilization, usage = _utilization_ratio(usable, requests, target_utilization)
     fallback = max(100, target_utilization)
@@ -166,7 +166,7 @@ def pods_average(
     """
     if isinstance(metrics, Unavailable):
         raise ReplicaError(f"unable to get metric {metric_name}: {metrics.message}")
-    return _average(metrics, pods, "", target_usage, current_replicas, tolerance, timing)
+    return _average(metrics, pods, None, target_usage, current_replicas, tolerance, timing)
 
 
 def _resource_samples(metrics: Mapping[str, PodSample] | Unavailable, resource: str) -> Mapping[str, PodSample]:
@@ -178,7 +178,7 @@ def _resource_samples(metrics: Mapping[str, PodSample] | Unavailable, resource: 
 def _average(
     samples: Mapping[str, PodSample],
     pods: Pods,
-    resource: str,
+    resource: str | None,
     target_usage: int,
     current_replicas: int,
     tolerance: Tolerance,

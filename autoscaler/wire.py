@@ -6,6 +6,8 @@ Field names are those of the APIs (autoscaling/v2, autoscaling/v1 Scale, v1 Pod)
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import msgspec
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 Quantity = str | int | float
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class _Wire(msgspec.Struct, rename="camel", kw_only=True):
@@ -81,7 +84,7 @@ class MetricTarget(_Wire):
     type: str = ""
     value: Quantity | None = None
     average_value: Quantity | None = None
-    average_utilization: int | None = None
+    average_utilization: Int32 | None = None
 
 
 class MetricFields(_Wire):
@@ -109,16 +112,16 @@ class Metric(_Wire):
 class ScalingPolicy(_Wire):
     """HPAScalingPolicy."""
 
-    type: str
-    value: int
-    period_seconds: int
+    type: Literal["Pods", "Percent"]
+    value: Int32
+    period_seconds: Int32
 
 
 class ScalingRules(_Wire):
     """HPAScalingRules."""
 
-    stabilization_window_seconds: int | None = None
-    select_policy: str | None = None
+    stabilization_window_seconds: Int32 | None = None
+    select_policy: Literal["Max", "Min", "Disabled"] | None = None
     policies: list[ScalingPolicy] | None = None
     tolerance: Quantity | None = None
 
@@ -134,8 +137,8 @@ class Spec(_Wire):
     """HorizontalPodAutoscalerSpec."""
 
     scale_target_ref: Reference
-    max_replicas: int
-    min_replicas: int | None = None
+    max_replicas: Int32
+    min_replicas: Int32 | None = None
     metrics: list[Metric] | None = None
     behavior: Behavior | None = None
 
@@ -153,8 +156,8 @@ class Condition(_Wire):
 class Status(_Wire):
     """HorizontalPodAutoscalerStatus."""
 
-    current_replicas: int = 0
-    desired_replicas: int = 0
+    current_replicas: Int32 = 0
+    desired_replicas: Int32 = 0
     last_scale_time: str | None = None
     current_metrics: list[Metric] | None = None
     conditions: list[Condition] | None = None
@@ -172,13 +175,13 @@ class HPA(_Wire):
 class ScaleSpec(_Wire):
     """ScaleSpec: replicas are left out when 0."""
 
-    replicas: int = 0
+    replicas: Int32 = 0
 
 
 class ScaleStatus(_Wire):
     """ScaleStatus."""
 
-    replicas: int = 0
+    replicas: Int32 = 0
     selector: str = ""
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from autoscaler.decide import AnswersWanted, PodsWanted, ScaleWanted, conclude, decide, missing
 from autoscaler.model import (
-    HPA,
     AnswerError,
     Config,
     ContainerUsage,
@@ -71,7 +70,8 @@ class _Cluster:
         )
         other = config.get("otherHPASelector")
         self._others = {} if other is None else {"default/web-other": LabelSelector.parse(other)}
-        self._hpa: HPA = parse_hpa(trace["hpa"])
+        self._raw: dict[str, Any] = trace["hpa"]
+        self._hpa = parse_hpa(self._raw)
         self._pods: list[dict[str, Any]] = []
         self._conditions: list[dict[str, Any]] | None = None
         self._history = History()
@@ -100,8 +100,7 @@ class _Cluster:
         status = None
         if outcome.status is not None:
             stored = status_json(outcome.status)
-            self._hpa = parse_hpa({**_identity(self._hpa), "status": stored})
-            self._hpa = replace(self._hpa, spec=spec)
+            self._hpa = replace(self._hpa, status=parse_hpa({**self._raw, "status": stored}).status)
             status = self._recorded_status(stored)
         return {
             "scaleUpdate": decision.scale_to,
@@ -212,14 +211,6 @@ class _Cluster:
             "currentMetrics": stored.get("currentMetrics", []),
             "conditions": None if unchanged else stored["conditions"],
         }
-
-
-def _identity(hpa: HPA) -> dict[str, Any]:
-    """An HPA's JSON without what the status' parser does not look at."""
-    return {
-        "metadata": {"namespace": hpa.namespace, "name": hpa.name},
-        "spec": {"scaleTargetRef": {"kind": "", "name": ""}, "maxReplicas": 1},
-    }
 
 
 def _expected(step: dict[str, Any]) -> dict[str, Any]:
