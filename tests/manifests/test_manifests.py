@@ -1,0 +1,243 @@
+"""The kustomize base: it renders, what it names exists, it has the rights it uses, and it starts our commands."""
+
+import importlib
+import re
+import subprocess
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from adapter.rules import load_rules
+from playground.binaries import find
+
+ROOT = Path(__file__).parent.parent.parent
+BASE = ROOT / "manifests/base"
+ADAPTER_ONLY = ROOT / "manifests/overlays/adapter-only"
+
+Object = dict[str, Any]
+
+
+@cache
+def kubectl(*arguments: str) -> str:
+    return subprocess.run([find("kubectl"), *arguments], check=True, capture_output=True, text=True).stdout
+
+
+@cache
+def render(directory: Path) -> tuple[Object, ...]:
+    return tuple(yaml.safe_load_all(kubectl("kustomize", str(directory))))
+
+
+def of_kind(kind: str, directory: Path = BASE) -> list[Object]:
+    return [obj for obj in render(directory) if obj["kind"] == kind]
+
+
+def names(kind: str) -> set[tuple[str | None, str]]:
+    return {(obj["metadata"].get("namespace"), obj["metadata"]["name"]) for obj in of_kind(kind)}
+
+
+def pod_specs() -> dict[str, Object]:
+    return {obj["metadata"]["name"]: obj["spec"]["template"]["spec"] for obj in of_kind("Deployment")}
+
+
+def container(deployment: str) -> Object:
+    (only,) = pod_specs()[deployment]["containers"]
+    return dict(only)
+
+
+DEPLOYMENTS = ["milliscale-adapter", "milliscale-autoscaler"]
+
+
+def test_both_processes_are_installed_into_one_namespace() -> None:
+    assert names("Namespace") == {(None, "milliscale")}
+    assert names("Deployment") == {("milliscale", name) for name in DEPLOYMENTS}
+
+
+def test_everything_carries_the_recommended_labels() -> None:
+    for obj in render(BASE):
+        labels = obj["metadata"]["labels"]
+        assert labels["app.kubernetes.io/name"] == labels["app.kubernetes.io/part-of"] == "milliscale"
+        assert obj["kind"] == "Namespace" or labels["app.kubernetes.io/component"] in ("adapter", "autoscaler")
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_what_a_pod_needs_exists(deployment: str) -> None:
+    pod = pod_specs()[deployment]
+    assert ("milliscale", pod["serviceAccountName"]) in names("ServiceAccount")
+    for volume in pod["volumes"]:
+        assert "emptyDir" in volume or ("milliscale", volume["configMap"]["name"]) in names("ConfigMap")
+    mounted = {mount["name"] for mount in container(deployment)["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]}
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_pods_meet_the_restricted_security_standard(deployment: str) -> None:
+    pod, process = pod_specs()[deployment], container(deployment)["securityContext"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert process == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+@pytest.mark.parametrize(("deployment", "scheme"), [("milliscale-adapter", "HTTPS"), ("milliscale-autoscaler", "HTTP")])
+def test_probes_ask_a_port_that_is_served(deployment: str, scheme: str) -> None:
+    process = container(deployment)
+    ports = {port["name"]: port["containerPort"] for port in process["ports"]}
+    for probe, path in (("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
+        asked = process[probe]["httpGet"]
+        assert asked["path"] == path
+        assert asked.get("scheme", "HTTP") == scheme
+        assert asked["port"] in ports
+    flag = {"HTTPS": "--secure-port", "HTTP": "--metrics-port"}[scheme]
+    assert f"{flag}={next(iter(ports.values()))}" in process["args"]
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_the_commands_and_their_flags_are_ours(deployment: str) -> None:
+    process = container(deployment)
+    script, subcommand = process["command"]
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    module, _, attribute = scripts[script].partition(":")
+    group: click.Group = getattr(importlib.import_module(module), attribute)
+    command = group.commands[subcommand]
+    context = click.Context(command, info_name=subcommand)
+    given, rest, _ = command.make_parser(context).parse_args(list(process["args"]))
+    assert rest == []
+    for parameter in command.params:
+        if parameter.name in given and not isinstance(parameter.type, click.Path):
+            parameter.type_cast_value(context, given[parameter.name])
+
+
+def test_the_service_leads_to_the_adapters_secure_port() -> None:
+    (service,) = of_kind("Service")
+    (port,) = service["spec"]["ports"]
+    assert port["port"] == 443
+    assert port["targetPort"] in {served["name"] for served in container("milliscale-adapter")["ports"]}
+    (labels,) = (
+        obj["spec"]["template"]["metadata"]["labels"]
+        for obj in of_kind("Deployment")
+        if obj["metadata"]["name"] == "milliscale-adapter"
+    )
+    assert service["spec"]["selector"].items() <= labels.items()
+    (budget,) = of_kind("PodDisruptionBudget")
+    assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_the_api_groups_are_registered_at_the_service_with_v1beta2_preferred() -> None:
+    services = of_kind("APIService")
+    assert {(each["spec"]["group"], each["spec"]["version"], each["spec"]["versionPriority"]) for each in services} == {
+        ("custom.metrics.k8s.io", "v1beta1", 100),
+        ("custom.metrics.k8s.io", "v1beta2", 200),
+        ("external.metrics.k8s.io", "v1beta1", 100),
+    }
+    for each in services:
+        spec = each["spec"]
+        assert each["metadata"]["name"] == f"{spec['version']}.{spec['group']}"
+        assert (spec["service"]["namespace"], spec["service"]["name"]) in names("Service")
+
+
+# Roles that every cluster has.
+BUILT_IN = {("ClusterRole", "system:auth-delegator"), ("Role", "extension-apiserver-authentication-reader")}
+HPA_CONTROLLER = ("kube-system", "horizontal-pod-autoscaler")
+
+
+def bindings() -> list[Object]:
+    return of_kind("ClusterRoleBinding") + of_kind("RoleBinding")
+
+
+def test_bindings_bind_roles_and_accounts_that_exist() -> None:
+    roles = {("ClusterRole", name) for _, name in names("ClusterRole")} | BUILT_IN
+    accounts = names("ServiceAccount") | {HPA_CONTROLLER}
+    for binding in bindings():
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in roles
+        for subject in binding["subjects"]:
+            assert (subject["namespace"], subject["name"]) in accounts
+    (reader,) = of_kind("RoleBinding")
+    assert reader["metadata"]["namespace"] == "kube-system"  # where the Role and its ConfigMap are
+
+
+def rights(account: str) -> set[tuple[str, str, str]]:
+    """Return (group, resource, verb) for each right that our roles give to an account."""
+    bound = {
+        binding["roleRef"]["name"]
+        for binding in bindings()
+        for subject in binding["subjects"]
+        if subject["name"] == account
+    }
+    return {
+        (group, resource, verb)
+        for role in of_kind("ClusterRole")
+        if role["metadata"]["name"] in bound
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+READ_METRICS = {
+    *(("custom.metrics.k8s.io", "*", verb) for verb in ("get", "list")),
+    *(("external.metrics.k8s.io", "*", verb) for verb in ("get", "list", "watch")),
+}
+
+
+def test_kubernetes_own_hpa_controller_may_read_the_metrics() -> None:
+    assert rights("horizontal-pod-autoscaler") == READ_METRICS
+
+
+def test_the_autoscaler_has_the_rights_that_it_uses() -> None:
+    assert rights("milliscale-autoscaler") == READ_METRICS | {
+        ("autoscaling", "horizontalpodautoscalers", "list"),
+        ("autoscaling", "horizontalpodautoscalers", "watch"),
+        ("autoscaling", "horizontalpodautoscalers/status", "update"),
+        ("*", "*/scale", "get"),
+        ("*", "*/scale", "update"),
+        ("", "pods", "list"),
+        ("", "pods", "watch"),
+        ("", "events", "create"),
+        ("", "events", "patch"),
+        ("metrics.k8s.io", "pods", "list"),
+    }
+
+
+def test_the_adapter_may_only_look() -> None:
+    assert rights("milliscale-adapter") == {
+        ("", resource, verb)
+        for resource in ("namespaces", "nodes", "pods", "services")
+        for verb in ("get", "list", "watch")
+    }
+
+
+def test_the_starter_rules_are_rules_that_the_adapter_loads() -> None:
+    (config,) = of_kind("ConfigMap")
+    assert config["data"] == {"rules.yaml": (BASE / "rules.yaml").read_text()}
+    rules = load_rules(BASE / "rules.yaml")
+    assert rules.custom
+    assert rules.external
+    (mount,) = (each for each in container("milliscale-adapter")["volumeMounts"] if each["name"] == "rules")
+    assert f"--config={mount['mountPath']}/rules.yaml" in container("milliscale-adapter")["args"]
+
+
+def test_only_one_autoscaler_ever_runs() -> None:
+    (spec,) = (obj["spec"] for obj in of_kind("Deployment") if obj["metadata"]["name"] == "milliscale-autoscaler")
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_the_adapter_only_overlay_is_the_base_without_the_autoscaler() -> None:
+    found = re.search(r'Minor:"(\d+)', kubectl("version", "--client")) or re.search(
+        r"v1\.(\d+)", kubectl("version", "--client")
+    )
+    assert found is not None
+    if int(found[1]) < 21:
+        pytest.skip(f"kubectl 1.{found[1]} cannot delete with a patch; the overlay needs 1.21")
+    assert list(render(ADAPTER_ONLY)) == [
+        obj for obj in render(BASE) if obj["metadata"]["labels"].get("app.kubernetes.io/component") != "autoscaler"
+    ]
