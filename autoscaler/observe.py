@@ -1,0 +1,163 @@
+"""Gathering what a decision is based on: all reading of one step, and nothing else.
+
+What to read is the decision's business (`autoscaler.decide.missing`), how to read it is this module's. What cannot be
+read becomes part of the observation, as an error with its text, because Kubernetes has a condition or a rule for each
+such case. So `observe` does not fail: it always gives something to decide on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, assert_never
+
+from autoscaler.decide import AnswersWanted, PodsWanted, ScaleWanted, missing
+from autoscaler.describe import selector_object
+from autoscaler.model import (
+    AnswerError,
+    ExternalMetric,
+    InvalidMetric,
+    ObjectMetric,
+    Observation,
+    PodsMetric,
+    ResourceAnswer,
+    ResourceMetric,
+)
+from autoscaler.scales import TargetScale
+from kube.selectors import LabelSelector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from autoscaler.label_index import PodIndex, SelectorIndex
+    from autoscaler.metrics_client import MetricsClient
+    from autoscaler.model import HPA, Config, MetricAnswer, MetricIdentifier, MetricSource
+    from autoscaler.scales import ScaleClient
+
+__all__ = ["Observed", "Observer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """An observation, and what only the live loop needs beside it."""
+
+    observation: Observation
+    target: TargetScale | None
+    """The scale to write to; None if it could not be read."""
+    seconds: tuple[float, ...]
+    """How long each entry of the observation's answers took; empty if none was wanted."""
+
+
+class Observer:
+    """Reads scales, pods and metric values.
+
+    Args:
+        scales: reads the targets' scales.
+        metrics: asks the metrics APIs.
+        pods: the pods of the cluster.
+        selectors: which HPA's target selects what; this HPA's is noted here.
+        config: goes into every observation.
+        clock: the current time in seconds, to measure with.
+    """
+
+    def __init__(
+        self,
+        *,
+        scales: ScaleClient,
+        metrics: MetricsClient,
+        pods: PodIndex,
+        selectors: SelectorIndex,
+        config: Config,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._scales = scales
+        self._metrics = metrics
+        self._pods = pods
+        self._selectors = selectors
+        self._config = config
+        self._clock = clock
+
+    async def observe(self, hpa: HPA) -> Observed:
+        """Everything that a decision on this HPA needs now."""
+        observation = Observation(hpa=hpa, config=self._config)
+        target: TargetScale | None = None
+        seconds: tuple[float, ...] = ()
+        while (wanted := missing(observation)) is not None:
+            match wanted:
+                case ScaleWanted():
+                    read = await self._scales.read(hpa.namespace, hpa.spec.scale_target_ref)
+                    if isinstance(read, TargetScale):
+                        target = read
+                        observation = replace(observation, scale=read.scale)
+                    else:
+                        observation = replace(observation, scale=read)
+                case PodsWanted(selector):
+                    key = (hpa.namespace, hpa.name)
+                    self._selectors.put(key, selector)
+                    pods = self._pods.matching(hpa.namespace, selector)
+                    observation = replace(observation, pods=pods, other_selectors=self._selectors.others(key, pods))
+                case AnswersWanted():
+                    answers, seconds = await self._answers(hpa, wanted)
+                    observation = replace(observation, answers=answers)
+                case _:
+                    assert_never(wanted)
+        return Observed(observation=observation, target=target, seconds=seconds)
+
+    async def _answers(
+        self, hpa: HPA, wanted: AnswersWanted
+    ) -> tuple[tuple[MetricAnswer | None, ...], tuple[float, ...]]:
+        """The metrics APIs' answers, asked for at the same time, and the seconds that each took."""
+        usage: asyncio.Future[ResourceAnswer | AnswerError] | None = None
+        async with asyncio.TaskGroup() as tasks:
+            answers = []
+            for spec, is_wanted in zip(hpa.spec.metrics, wanted.wanted, strict=True):
+                if isinstance(spec.source, ResourceMetric) and is_wanted and usage is None:
+                    # One answer serves all Resource and ContainerResource metrics of the HPA.
+                    usage = tasks.create_task(self._metrics.resource_usage(hpa.namespace, wanted.selector))
+                source = spec.source if is_wanted else None
+                answers.append(tasks.create_task(self._timed_answer(hpa.namespace, source, wanted.selector, usage)))
+        timed = [task.result() for task in answers]
+        return tuple(answer for answer, _ in timed), tuple(seconds for _, seconds in timed)
+
+    async def _timed_answer(
+        self,
+        namespace: str,
+        source: MetricSource | None,
+        pods: LabelSelector,
+        usage: asyncio.Future[ResourceAnswer | AnswerError] | None,
+    ) -> tuple[MetricAnswer | None, float]:
+        started = self._clock()
+        answer = await self._answer(namespace, source, pods, usage)
+        return answer, self._clock() - started
+
+    async def _answer(
+        self,
+        namespace: str,
+        source: MetricSource | None,
+        pods: LabelSelector,
+        usage: asyncio.Future[ResourceAnswer | AnswerError] | None,
+    ) -> MetricAnswer | None:
+        match source:
+            case None | InvalidMetric():
+                return None
+            case ResourceMetric():
+                assert usage is not None
+                return await usage
+            case PodsMetric(metric):
+                return await self._metrics.pods_metric(
+                    namespace, metric.name, pods=pods, metric_selector=_selector(metric)
+                )
+            case ObjectMetric(metric, described):
+                return await self._metrics.object_metric(
+                    namespace, metric.name, described=described, metric_selector=_selector(metric)
+                )
+            case ExternalMetric(metric):
+                return await self._metrics.external_metric(namespace, metric.name, metric_selector=_selector(metric))
+            case _:
+                assert_never(source)
+
+
+def _selector(metric: MetricIdentifier) -> LabelSelector:
+    """The metric's own selector. An answer is wanted only where it is valid, so this does not fail."""
+    return LabelSelector.from_object(None if metric.selector is None else selector_object(metric.selector))
