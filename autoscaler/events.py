@@ -117,7 +117,9 @@ class EventRecorder:
             event = await self._queue.get()
             try:
                 await self._send(event)
-            except (StatusError, KubeError) as error:
+            except KubeError as error:  # the stores say that contact is lost
+                _log.debug("an event is lost: %s", error)
+            except StatusError as error:
                 if not self._failing:
                     _log.warning("events cannot be written: %s", error)
                 self._failing = True

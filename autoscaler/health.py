@@ -24,7 +24,7 @@ __all__ = ["Check", "application", "serving"]
 Check: TypeAlias = Callable[[], str | None]
 """A check says what is wrong, or None."""
 
-_SHUTDOWN_SECONDS = 1.0
+_SHUTDOWN_SECONDS = 0.5
 
 
 def application(

@@ -1,8 +1,8 @@
 """Client-side rate limits, so that many HPAs cannot become a load on the API server.
 
 `--kube-api-qps` and `--kube-api-burst` mean what they mean to kube-controller-manager, whose HPA controller talks
-through several clients (scales, objects, each metrics API) with a token bucket each. So the requests for one metrics API
-never use up those that scaling needs.
+through several clients (scales, objects, each metrics API) with a token bucket each. So the requests for one metrics
+API never use up those that scaling needs.
 """
 
 from __future__ import annotations

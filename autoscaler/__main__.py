@@ -1,0 +1,8 @@
+"""`python -m autoscaler`, and the console script milliscale-autoscaler."""
+
+from autoscaler.cli import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    main(prog_name="python -m autoscaler")

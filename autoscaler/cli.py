@@ -1,0 +1,231 @@
+"""The autoscaler's command line. Flags have kube-controller-manager's names, units and defaults.
+
+Everything is validated before anything starts: a wrong flag is one line on stderr and exit status 2, whatever goes
+wrong later is one line and exit status 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+
+import click
+
+from autoscaler.controller import run as run_controller
+from autoscaler.model import Config
+from autoscaler.options import Options
+from kube.client import KubeConfigError
+from kube.durations import DURATION, POSITIVE_DURATION
+from kube.logs import setup_logging
+
+__all__ = ["main"]
+
+_GATES = ("HPAScaleToZero",)
+_DEFAULTS = Options()
+# As Go's strconv.ParseBool, which reads them for kube-controller-manager.
+_TRUE, _FALSE = {"1", "t", "T", "true", "TRUE", "True"}, {"0", "f", "F", "false", "FALSE", "False"}
+
+
+class _FeatureGates(click.ParamType[dict[str, bool]]):
+    """`Name=true,Other=false`, as {name: on}."""
+
+    name = "gates"
+
+    def convert(
+        self, value: str | dict[str, bool], param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, bool]:
+        """Parse the text of the flag; every fault names the part that is wrong."""
+        if isinstance(value, dict):
+            return value
+        gates = {}
+        for part in filter(None, (part.strip() for part in value.split(","))):
+            name, _, switch = part.partition("=")
+            if name not in _GATES:
+                self.fail(f"unknown feature gate {name!r}; known: {', '.join(_GATES)}", param, ctx)
+            if switch not in _TRUE | _FALSE:
+                self.fail(f"{part!r}: write {name}=true or {name}=false", param, ctx)
+            gates[name] = switch in _TRUE
+        return gates
+
+
+class _Verbosity(click.ParamType[int]):
+    """A log level. Go's flags allow `-v=2`, and manifests write it so; click hands over "=2" then."""
+
+    name = "integer"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse the text of the flag."""
+        text = str(value).removeprefix("=")
+        if not text.isdecimal():
+            self.fail(f"{text!r} is not a whole number of zero or more", param, ctx)
+        return int(text)
+
+
+class _Tolerance(click.ParamType[float]):
+    """A finite share, zero or more."""
+
+    name = "float"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse the text of the flag."""
+        try:
+            number = float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number", param, ctx)
+        if not math.isfinite(number) or number < 0:
+            self.fail(f"{value!r} is not a finite number of zero or more", param, ctx)
+        return number
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """A uvloop where it is installed; asyncio's own elsewhere."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+@click.group()
+@click.version_option(package_name="milliscale")
+def main() -> None:
+    """The HorizontalPodAutoscaler loop of milliscale."""
+
+
+@main.command()
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    help="Kubeconfig file; without it the service account of the pod this runs in.",
+)
+@click.option(
+    "--horizontal-pod-autoscaler-sync-period",
+    "sync_period",
+    type=POSITIVE_DURATION,
+    default="15s",
+    show_default=True,
+    help="Time from the end of an HPA's reconciliation to the start of its next.",
+)
+@click.option(
+    "--horizontal-pod-autoscaler-downscale-stabilization",
+    "downscale_stabilization",
+    type=DURATION,
+    default="5m0s",
+    show_default=True,
+    help="Time for which a higher recommendation holds a scale-down back, where the HPA sets no window of its own.",
+)
+@click.option(
+    "--horizontal-pod-autoscaler-tolerance",
+    "tolerance",
+    type=_Tolerance(),
+    default=_DEFAULTS.config.tolerance,
+    show_default=True,
+    help="How far the ratio of a metric to its target may be from 1 without effect.",
+)
+@click.option(
+    "--horizontal-pod-autoscaler-cpu-initialization-period",
+    "cpu_initialization_period",
+    type=DURATION,
+    default="5m0s",
+    show_default=True,
+    help="Time after a pod's start in which its CPU samples may be skipped.",
+)
+@click.option(
+    "--horizontal-pod-autoscaler-initial-readiness-delay",
+    "initial_readiness_delay",
+    type=DURATION,
+    default="30s",
+    show_default=True,
+    help="Time after a pod's start in which changes of readiness count as its first becoming ready.",
+)
+@click.option(
+    "--concurrent-horizontal-pod-autoscaler-syncs",
+    "workers",
+    type=click.IntRange(min=1),
+    default=_DEFAULTS.workers,
+    show_default=True,
+    help="How many HPAs are reconciled at the same time.",
+)
+@click.option(
+    "--kube-api-qps",
+    "qps",
+    type=float,
+    default=_DEFAULTS.qps,
+    show_default=True,
+    help="Requests a second to the API server, for scales, for objects and for each metrics API; negative: no limit.",
+)
+@click.option(
+    "--kube-api-burst",
+    "burst",
+    type=click.IntRange(min=1),
+    default=_DEFAULTS.burst,
+    show_default=True,
+    help="How many requests may exceed --kube-api-qps at once.",
+)
+@click.option(
+    "--feature-gates",
+    "feature_gates",
+    type=_FeatureGates(),
+    default="",
+    help=f"Comma-separated Name=true|false. Known: {', '.join(_GATES)} (default: false).",
+)
+@click.option(
+    "--bind-address",
+    default=_DEFAULTS.bind_address,
+    show_default=True,
+    help="Address on which /healthz, /livez, /readyz and /metrics are served, over plain HTTP.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    default=_DEFAULTS.metrics_port,
+    show_default=True,
+    help="Port of --bind-address; 0 lets the system choose one.",
+)
+@click.option("-v", "--v", "verbosity", type=_Verbosity(), default=0, help="Log verbosity; 4 and more: debug.")
+def run(
+    *,
+    kubeconfig: Path | None,
+    sync_period: float,
+    downscale_stabilization: float,
+    tolerance: float,
+    cpu_initialization_period: float,
+    initial_readiness_delay: float,
+    workers: int,
+    qps: float,
+    burst: int,
+    feature_gates: dict[str, bool],
+    bind_address: str,
+    metrics_port: int,
+    verbosity: int,
+) -> None:
+    """Reconcile the HorizontalPodAutoscalers of a cluster until SIGTERM or Ctrl-C."""
+    setup_logging(verbosity)
+    options = Options(
+        kubeconfig=kubeconfig,
+        sync_period=sync_period,
+        workers=workers,
+        qps=qps,
+        burst=burst,
+        bind_address=bind_address,
+        metrics_port=metrics_port,
+        config=Config(
+            tolerance=tolerance,
+            downscale_stabilization_ms=_milliseconds(downscale_stabilization),
+            cpu_initialization_period_ms=_milliseconds(cpu_initialization_period),
+            initial_readiness_delay_ms=_milliseconds(initial_readiness_delay),
+            scale_to_zero=feature_gates.get("HPAScaleToZero", False),
+        ),
+    )
+    try:
+        with asyncio.Runner(loop_factory=_event_loop) as runner:
+            runner.run(run_controller(options))
+    except KubeConfigError as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        raise click.ClickException(f"cannot serve on {bind_address} port {metrics_port}: {error.strerror}") from error

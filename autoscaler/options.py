@@ -1,0 +1,33 @@
+"""The autoscaler's settings: one frozen object that the command line fills and everything else reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from autoscaler.model import Config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Options"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Settings of one autoscaler process; the defaults are kube-controller-manager's."""
+
+    kubeconfig: Path | None = None
+    """None: the service account of the pod this runs in."""
+    sync_period: float = 15.0
+    """Seconds from the end of an HPA's reconciliation to the start of its next."""
+    workers: int = 5
+    """How many HPAs are reconciled at the same time."""
+    qps: float = 20.0
+    """Requests a second to the API server, for each kind of API (scales, objects, each metrics API)."""
+    burst: int = 30
+    """How many requests may exceed `qps` at once."""
+    bind_address: str = "0.0.0.0"  # noqa: S104  # probes and Prometheus come from outside the pod
+    metrics_port: int = 8080
+    config: Config = field(default_factory=Config)
+    """What decisions depend on."""

@@ -1,0 +1,216 @@
+"""A small cluster for the autoscaler: the playground's API server, a custom metrics API, workloads and HPAs."""
+
+import asyncio
+import base64
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from kube.certs import CertificateAuthority
+from kube.client import KubeClient
+from kube.mapping import GroupResource
+from playground.apiserver import PlaygroundApiServer
+
+AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+"""The user that Kubernetes' own HPA controller is, with that controller's rights and no others."""
+METRIC = "packets_per_second"
+_GROUP = "custom.metrics.k8s.io"
+_TIME = "2026-01-01T00:00:00Z"
+
+
+@dataclass
+class FakeMetrics:
+    """A custom metrics API with one Pods metric, the same for each pod that it is told of."""
+
+    value: str = "10"
+    pods: Mapping[str, list[str]] = field(default_factory=dict)
+    """Which pods each label selector selects."""
+    status: int = 200
+    held: asyncio.Event | None = None
+    """Answers wait for this, if set."""
+    asked: int = 0
+
+    async def handle(self, request: web.Request) -> web.Response:
+        if not request.path.endswith(f"/pods/*/{METRIC}"):
+            return web.json_response({"kind": "APIResourceList", "groupVersion": f"{_GROUP}/v1beta2", "resources": []})
+        self.asked += 1
+        if self.held is not None:
+            await self.held.wait()
+        if self.status != 200:
+            body = {"kind": "Status", "status": "Failure", "message": "prometheus is away", "code": self.status}
+            return web.json_response(body, status=self.status)
+        names = self.pods.get(request.query["labelSelector"], [])
+        items = [{"describedObject": {"name": name}, "timestamp": _TIME, "value": self.value} for name in names]
+        return web.json_response({"kind": "MetricValueList", "items": items})
+
+
+@dataclass
+class Cluster:
+    """The API server with its objects, and what tests do with them."""
+
+    server: PlaygroundApiServer
+    metrics: FakeMetrics
+    admin: KubeClient
+
+    @property
+    def kubeconfig(self) -> Path:
+        """For the autoscaler."""
+        return self.server.kubeconfig(AUTOSCALER, ())
+
+    def syncs(self) -> int:
+        """How many steps the autoscaler has begun, of all HPAs: each reads a scale."""
+        return self.server.requests.of("get", "deployments/scale")
+
+    def status_writes(self) -> int:
+        """How often a status was written."""
+        return self.server.requests.of("update", "horizontalpodautoscalers/status")
+
+    def add_deployment(self, name: str, *, replicas: int) -> None:
+        """A Deployment, and its pods, all Ready."""
+        labels = {"app": name}
+        self.server.create(
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {
+                    "replicas": replicas,
+                    "selector": {"matchLabels": labels},
+                    "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+                },
+                "status": {"replicas": replicas},
+            }
+        )
+        self._add_pods(name, range(replicas))
+
+    def add_hpa(self, name: str, *, target: str | None = None, most: int = 5, least: int = 1, goal: str = "10") -> None:
+        """An HPA on the Pods metric."""
+        metric = {"metric": {"name": METRIC}, "target": {"type": "AverageValue", "averageValue": goal}}
+        self.server.create(
+            {
+                "apiVersion": "autoscaling/v2",
+                "kind": "HorizontalPodAutoscaler",
+                "metadata": {"name": name, "namespace": "default", "labels": {"kept": "yes"}},
+                "spec": {
+                    "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target or name},
+                    "minReplicas": least,
+                    "maxReplicas": most,
+                    "metrics": [{"type": "Pods", "pods": metric}],
+                },
+            }
+        )
+
+    def replicas(self, name: str) -> int:
+        """What the Deployment's scale asks for."""
+        return int(self._object("apps", "deployments", name)["spec"]["replicas"])
+
+    async def roll_out(self, name: str) -> None:
+        """Do a Deployment controller's and kubelets' work: as many Ready pods as the Deployment asks for."""
+        wanted, selector = self.replicas(name), f"app={name}"
+        present = len(self.metrics.pods.get(selector, ()))
+        self._add_pods(name, range(present, wanted))
+        for number in range(wanted, present):
+            await self.admin.delete(f"/api/v1/namespaces/default/pods/{name}-{number}")
+        self.metrics.pods = {**self.metrics.pods, selector: [f"{name}-{number}" for number in range(wanted)]}
+        path = f"/apis/apps/v1/namespaces/default/deployments/{name}/status"
+        await self.admin.patch(path, {"status": {"replicas": wanted}})
+
+    def hpa(self, name: str) -> dict[str, Any]:
+        """An HPA as stored."""
+        return self._object("autoscaling", "horizontalpodautoscalers", name)
+
+    def condition(self, name: str, type_: str) -> tuple[str, str] | None:
+        """Status and reason of one of an HPA's conditions."""
+        conditions = self.hpa(name).get("status", {}).get("conditions") or ()
+        return next(((each["status"], each["reason"]) for each in conditions if each["type"] == type_), None)
+
+    async def patch_hpa(self, name: str, **spec: Any) -> None:
+        """Change an HPA's spec."""
+        path = f"/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/{name}"
+        await self.admin.patch(path, {"spec": spec})
+
+    async def events(self, hpa: str) -> list[tuple[str, str, int]]:
+        """Reason, message and count of an HPA's events."""
+        found = (await self.admin.get("/api/v1/namespaces/default/events"))["items"]
+        return [
+            (event["reason"], event["message"], event["count"])
+            for event in found
+            if event["involvedObject"]["name"] == hpa
+        ]
+
+    def _object(self, group: str, resource: str, name: str) -> dict[str, Any]:
+        found = self.server.storage.get(GroupResource(group, resource), "default", name)
+        assert found is not None, f"no {resource} {name}"
+        return found
+
+    def _add_pods(self, name: str, numbers: range) -> None:
+        for number in numbers:
+            self.server.create(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": {"name": f"{name}-{number}", "namespace": "default", "labels": {"app": name}},
+                    "spec": {"containers": [{"name": "c", "image": "i"}]},
+                    "status": {
+                        "phase": "Running",
+                        "startTime": _TIME,
+                        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": _TIME}],
+                    },
+                }
+            )
+        selector = f"app={name}"
+        names = [*self.metrics.pods.get(selector, ()), *(f"{name}-{number}" for number in numbers)]
+        self.metrics.pods = {**self.metrics.pods, selector: names}
+
+
+@asynccontextmanager
+async def running_cluster(folder: Path) -> AsyncIterator[Cluster]:
+    """A cluster whose custom metrics API is registered and available."""
+    async with (
+        PlaygroundApiServer(folder, availability_seconds=0.1) as server,
+        _metrics_api(server, folder) as metrics,
+        await KubeClient.connect(server.kubeconfig()) as admin,
+    ):
+        yield Cluster(server, metrics, admin)
+
+
+@asynccontextmanager
+async def _metrics_api(server: PlaygroundApiServer, folder: Path) -> AsyncIterator[FakeMetrics]:
+    metrics = FakeMetrics()
+    authority = CertificateAuthority.create("metrics")
+    pair = authority.issue("metrics", hosts=["metrics.default.svc"], server=True)
+    (folder / "metrics.pem").write_bytes(pair.cert_pem + pair.key_pem)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "metrics.pem")
+    app = web.Application()
+    app.router.add_get("/{path:.*}", metrics.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.01)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "localhost", 0, ssl_context=context).start()
+        service = {"type": "ExternalName", "externalName": "localhost"}
+        name = {"name": "metrics", "namespace": "default"}
+        server.create({"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": service})
+        server.create(
+            {
+                "apiVersion": "apiregistration.k8s.io/v1",
+                "kind": "APIService",
+                "metadata": {"name": f"v1beta2.{_GROUP}"},
+                "spec": {
+                    "group": _GROUP,
+                    "version": "v1beta2",
+                    "groupPriorityMinimum": 100,
+                    "versionPriority": 100,
+                    "caBundle": base64.b64encode(authority.cert_pem).decode(),
+                    "service": {**name, "port": runner.addresses[0][1]},
+                },
+            }
+        )
+        yield metrics
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,137 @@
+"""The command line: kube-controller-manager's flags, defaults and limits."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from autoscaler import cli
+from autoscaler.model import Config
+from autoscaler.options import Options
+
+
+class Controller:
+    """Stands in for the loop: notes what it was started with."""
+
+    def __init__(self) -> None:
+        self.options: Options | None = None
+
+    async def __call__(self, options: Options) -> None:
+        self.options = options
+
+
+@pytest.fixture
+def controller(monkeypatch: pytest.MonkeyPatch) -> Controller:
+    controller = Controller()
+    monkeypatch.setattr(cli, "run_controller", controller)
+    monkeypatch.setattr(cli, "setup_logging", lambda verbosity: None)
+    return controller
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.main, ["run", *arguments])
+
+
+def test_the_defaults_are_those_of_kube_controller_manager(controller: Controller) -> None:
+    assert run().exit_code == 0
+    assert controller.options == Options(
+        kubeconfig=None,
+        sync_period=15.0,
+        workers=5,
+        qps=20.0,
+        burst=30,
+        bind_address="0.0.0.0",
+        metrics_port=8080,
+        config=Config(
+            tolerance=0.1,
+            downscale_stabilization_ms=300_000,
+            cpu_initialization_period_ms=300_000,
+            initial_readiness_delay_ms=30_000,
+            scale_to_zero=False,
+        ),
+    )
+
+
+def test_every_flag_reaches_the_loop(controller: Controller) -> None:
+    result = run(
+        "--kubeconfig=/etc/kubeconfig",
+        "--horizontal-pod-autoscaler-sync-period=1m30s",
+        "--horizontal-pod-autoscaler-downscale-stabilization=0s",
+        "--horizontal-pod-autoscaler-tolerance=0.05",
+        "--horizontal-pod-autoscaler-cpu-initialization-period=2m",
+        "--horizontal-pod-autoscaler-initial-readiness-delay=500ms",
+        "--concurrent-horizontal-pod-autoscaler-syncs=7",
+        "--kube-api-qps=-1",
+        "--kube-api-burst=100",
+        "--feature-gates=HPAScaleToZero=true",
+        "--bind-address=127.0.0.1",
+        "--metrics-port=0",
+        "-v=2",
+    )
+    assert result.exit_code == 0, result.output
+    assert controller.options == Options(
+        kubeconfig=Path("/etc/kubeconfig"),
+        sync_period=90.0,
+        workers=7,
+        qps=-1.0,
+        burst=100,
+        bind_address="127.0.0.1",
+        metrics_port=0,
+        config=Config(
+            tolerance=0.05,
+            downscale_stabilization_ms=0,
+            cpu_initialization_period_ms=120_000,
+            initial_readiness_delay_ms=500,
+            scale_to_zero=True,
+        ),
+    )
+
+
+@pytest.mark.parametrize("text", ["HPAScaleToZero=false", "HPAScaleToZero=F", ""])
+def test_the_feature_can_be_off_in_so_many_words(text: str, controller: Controller) -> None:
+    assert run(f"--feature-gates={text}").exit_code == 0
+    assert controller.options is not None
+    assert not controller.options.config.scale_to_zero
+
+
+@pytest.mark.parametrize(
+    ("argument", "part"),
+    [
+        ("--horizontal-pod-autoscaler-sync-period=15", "missing unit"),
+        ("--horizontal-pod-autoscaler-sync-period=0s", "longer than 0s"),
+        ("--horizontal-pod-autoscaler-downscale-stabilization=-5m", "must not be negative"),
+        ("--horizontal-pod-autoscaler-tolerance=ten", "'ten' is not a number"),
+        ("--horizontal-pod-autoscaler-tolerance=-0.1", "zero or more"),
+        ("--horizontal-pod-autoscaler-tolerance=nan", "zero or more"),
+        ("--concurrent-horizontal-pod-autoscaler-syncs=0", "x>=1"),
+        ("--kube-api-qps=fast", "not a valid float"),
+        ("--kube-api-burst=0", "x>=1"),
+        ("--metrics-port=65536", "0<=x<=65535"),
+        ("--feature-gates=Scale=true", "unknown feature gate 'Scale'; known: HPAScaleToZero"),
+        ("--feature-gates=HPAScaleToZero", "write HPAScaleToZero=true"),
+        ("--v=loud", "not a whole number"),
+        ("--no-such-flag", "No such option"),
+    ],
+)
+def test_a_wrong_flag_is_one_clear_line_and_status_2(argument: str, part: str, controller: Controller) -> None:
+    result = run(argument)
+    assert result.exit_code == 2
+    error = result.output.strip().splitlines()[-1]
+    assert error.startswith("Error: ")
+    assert part in error
+    assert controller.options is None
+
+
+def test_a_missing_kubeconfig_is_one_clear_line_and_status_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "setup_logging", lambda verbosity: None)
+    result = run(f"--kubeconfig={tmp_path}/none", "--metrics-port=0", "--bind-address=127.0.0.1")
+    assert result.exit_code == 1
+    assert result.output.strip().splitlines() == [f"Error: kubeconfig {tmp_path}/none: there is no such file"]
+
+
+def test_outside_of_a_cluster_the_error_says_what_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "setup_logging", lambda verbosity: None)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    result = run("--metrics-port=0", "--bind-address=127.0.0.1")
+    assert result.exit_code == 1
+    assert "give --kubeconfig" in result.output

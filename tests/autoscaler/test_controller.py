@@ -1,0 +1,211 @@
+"""The whole loop against a real API: HPAs, scales, pods, a custom metrics API, watches, TLS and RBAC."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from autoscaler.controller import Controller
+from autoscaler.model import Config
+from autoscaler.options import Options
+from kube.client import KubeClient
+from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster
+from tests.eventually import eventually
+
+SOON = 10.0
+NEVER = 3600.0
+# The demo's counterpart of kube-controller-manager's defaults: quick steps, no waiting before a scale-down.
+QUICK = Options(
+    sync_period=0.05, qps=-1, bind_address="127.0.0.1", metrics_port=0, config=Config(downscale_stabilization_ms=0)
+)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with running_cluster(tmp_path) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def autoscaler(cluster: Cluster, options: Options = QUICK) -> AsyncIterator[None]:
+    """A running autoscaler with the rights of Kubernetes' own HPA controller."""
+    stop = asyncio.Event()
+    async with await KubeClient.connect(cluster.kubeconfig) as client, asyncio.TaskGroup() as tasks:
+        tasks.create_task(Controller(client, options).run(stop))
+        try:
+            yield
+        finally:
+            stop.set()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async def holds() -> bool:
+        return condition()
+
+    await eventually(holds, within=SOON, every=0.01)
+
+
+async def some_syncs(cluster: Cluster, number: int = 5) -> None:
+    """Let that many more steps pass."""
+    goal = cluster.syncs() + number
+    await until(lambda: cluster.syncs() >= goal)
+
+
+async def test_a_pods_metric_scales_up_and_down(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=2)
+    cluster.add_hpa("web", most=3)
+    cluster.metrics.value = "30"
+    async with autoscaler(cluster):
+        await until(lambda: cluster.replicas("web") == 3)
+        await cluster.roll_out("web")
+        await until(lambda: cluster.condition("web", "ScalingLimited") == ("True", "TooManyReplicas"))
+        cluster.metrics.value = "1"
+        await until(lambda: cluster.replicas("web") == 1)
+        await cluster.roll_out("web")
+        cluster.metrics.value = "10"
+        await until(lambda: cluster.condition("web", "AbleToScale") == ("True", "ReadyForNewScale"))
+    assert [(reason, message) for reason, message, _ in await cluster.events("web")] == [
+        ("SuccessfulRescale", "New size: 3; reason: pods metric packets_per_second above target"),
+        ("SuccessfulRescale", "New size: 1; reason: All metrics below target"),
+    ]
+    stored = cluster.hpa("web")
+    assert stored["metadata"]["labels"] == {"kept": "yes"}
+    assert stored["status"]["currentReplicas"] == 1
+    current = {"metric": {"name": "packets_per_second"}, "current": {"averageValue": "10"}}
+    assert stored["status"]["currentMetrics"] == [{"type": "Pods", "pods": current}]
+
+
+async def test_a_missing_target_is_said_and_the_other_hpas_go_on(cluster: Cluster) -> None:
+    cluster.add_hpa("lost", target="nowhere")
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web")
+    cluster.metrics.value = "20"
+    async with autoscaler(cluster):
+        await until(lambda: cluster.replicas("web") == 2)
+        await until(lambda: cluster.condition("lost", "AbleToScale") == ("False", "FailedGetScale"))
+        await some_syncs(cluster)
+    events = await cluster.events("lost")
+    assert [(reason, message) for reason, message, _ in events] == [
+        ("FailedGetScale", 'deployments.apps "nowhere" not found')
+    ]
+    assert events[0][2] > 1
+
+
+async def test_without_metrics_nothing_is_scaled_down(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=3)
+    cluster.add_hpa("web")
+    cluster.metrics.status = 503
+    async with autoscaler(cluster):
+        await until(lambda: cluster.condition("web", "ScalingActive") == ("False", "FailedGetPodsMetric"))
+        await some_syncs(cluster)
+        assert cluster.replicas("web") == 3
+        cluster.metrics.status = 200
+        await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
+
+
+async def test_a_status_that_has_not_changed_is_not_written(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web")
+    async with autoscaler(cluster):
+        await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
+        await some_syncs(cluster, 2)
+        before = cluster.status_writes()
+        await some_syncs(cluster, 10)
+        assert cluster.status_writes() == before
+        assert before <= 2
+
+
+async def test_two_hpas_on_one_target_stop_each_other(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("one", target="web")
+    cluster.add_hpa("two", target="web")
+    cluster.metrics.value = "10"
+    async with autoscaler(cluster):
+        await until(lambda: cluster.condition("one", "ScalingActive") == ("False", "AmbiguousSelector"))
+        await until(lambda: cluster.condition("two", "ScalingActive") == ("False", "AmbiguousSelector"))
+        await cluster.admin.delete("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/one")
+        await until(lambda: cluster.condition("two", "ScalingActive") == ("True", "ValidMetricFound"))
+
+
+async def test_a_changed_spec_acts_at_once_and_a_changed_status_does_not(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=3)
+    async with autoscaler(cluster, Options(sync_period=NEVER, bind_address="127.0.0.1", metrics_port=0)):
+        cluster.add_hpa("web")
+        await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
+        assert cluster.syncs() == 1
+        await cluster.patch_hpa("web", maxReplicas=2)
+        await until(lambda: cluster.replicas("web") == 2)
+        assert cluster.syncs() == 2
+
+
+async def test_only_the_rights_of_kubernetes_own_controller_are_used(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web")
+    cluster.metrics.value = "20"
+    async with autoscaler(cluster):
+        await until(lambda: cluster.replicas("web") == 2)
+        await some_syncs(cluster, 2)
+    used = {(verb, what) for verb, what in cluster.server.requests.by_user(AUTOSCALER) if not what.startswith("/")}
+    assert used == {
+        ("list", "horizontalpodautoscalers"),
+        ("watch", "horizontalpodautoscalers"),
+        ("update", "horizontalpodautoscalers/status"),
+        ("list", "pods"),
+        ("watch", "pods"),
+        ("get", "deployments/scale"),
+        ("update", "deployments/scale"),
+        ("get", "pods/packets_per_second"),
+        ("create", "events"),
+    }
+
+
+async def test_an_api_server_that_is_away_is_said_once_and_outlived(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web")
+    async with autoscaler(cluster):
+        await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
+        caplog.clear()
+        await cluster.server.hang_up()
+        await until(lambda: len(caplog.records) >= 2)
+        await asyncio.sleep(0.5)  # ten sync periods in which nothing more may be said
+        assert sorted(record.name for record in caplog.records if record.levelno >= logging.WARNING) == [
+            "kube.store",
+            "kube.store",
+        ]
+        await cluster.server.listen()
+        cluster.metrics.value = "20"
+        await until(lambda: cluster.replicas("web") == 2)
+
+
+async def test_health_and_metrics_while_it_runs(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web")
+    async with autoscaler(cluster), aiohttp.ClientSession() as http:
+        await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
+        port = caplog.text.partition("health and metrics on 127.0.0.1 port ")[2].split()[0]
+        async with http.get(f"http://127.0.0.1:{port}/readyz?verbose") as response:
+            assert await response.text() == "[+]ping ok\n[+]hpas ok\n[+]pods ok\nreadyz check passed\n"
+
+        async def shown(line: str) -> bool:
+            async with http.get(f"http://127.0.0.1:{port}/metrics") as response:
+                return line in (await response.text()).splitlines()
+
+        prefix = "horizontal_pod_autoscaler_controller"
+        assert await shown(f"{prefix}_num_horizontal_pod_autoscalers 1.0")
+        desired = f'{prefix}_desired_replicas{{hpa_name="web",namespace="default"}} 1.0'
+        await eventually(lambda: shown(desired), within=SOON, every=0.01)
+        await cluster.admin.delete("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web")
+        await eventually(lambda: shown(f"{prefix}_num_horizontal_pod_autoscalers 0.0"), within=SOON, every=0.01)
+
+        async def gone() -> bool:
+            return not await shown(desired)
+
+        await eventually(gone, within=SOON, every=0.01)
