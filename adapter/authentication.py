@@ -1,0 +1,224 @@
+"""Who is asking: front proxy, client certificate, bearer token, or nobody.
+
+The order and the outcomes are those of Kubernetes' delegated authentication (DelegatingAuthenticatorConfig in k8s.io/
+apiserver/pkg/authentication/authenticatorfactory): the first way that recognizes the client wins; if none does and
+one of them found something wrong, the answer is 401; only who shows nothing at all is system:anonymous. X-Remote-*
+headers count only beside a certificate of the front proxy, and are nothing but noise otherwise.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from cachetools import TTLCache
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+from multidict import CIMultiDictProxy
+
+from adapter.trust import ClientTrust, FrontProxy
+from kube.client import KubeClient, KubeUnreachable
+from kube.status import StatusError, service_unavailable, unauthorized
+
+__all__ = ["Authenticator", "Credentials", "TokenReviewer", "User"]
+
+_ANONYMOUS = "system:anonymous"
+_AUTHENTICATED_GROUP = "system:authenticated"
+_UNAUTHENTICATED_GROUP = "system:unauthenticated"
+_TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105  (a path)
+_MAX_TOKENS = 4096
+_TIMEOUT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Somebody, as access rules know them."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @classmethod
+    def anonymous(cls) -> User:
+        """Who showed nothing."""
+        return cls(_ANONYMOUS, (_UNAUTHENTICATED_GROUP,))
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a client showed: its certificate (DER), for which TLS found some authority to vouch, and its headers."""
+
+    certificate: bytes | None
+    headers: CIMultiDictProxy[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reviewed:
+    """The API server's answer about a token: somebody, or nobody."""
+
+    user: User | None
+
+
+class TokenReviewer:
+    """Asks the API server whose bearer token it is, and remembers the answer for a while.
+
+    Args:
+        client: the API server.
+        ttl: seconds for which an answer, good or bad, is remembered. What is kept is the token's hash.
+    """
+
+    def __init__(self, client: KubeClient, *, ttl: float) -> None:
+        self._client = client
+        self._reviewed: TTLCache[bytes, _Reviewed] = TTLCache(maxsize=_MAX_TOKENS, ttl=ttl)
+
+    async def review(self, token: str) -> User | None:
+        """The token's user, or None if it is nobody's.
+
+        Raises:
+            StatusError: 503, because the API server could not be asked.
+        """
+        key = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        reviewed = self._reviewed.get(key)
+        if reviewed is not None:
+            return reviewed.user
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+        try:
+            answer = await self._client.post(_TOKEN_REVIEWS, body, timeout=_TIMEOUT_SECONDS)
+        except (KubeUnreachable, StatusError) as error:
+            raise service_unavailable("bearer tokens cannot be reviewed now: the API server gave no answer") from error
+        user = _reviewed_user(answer)
+        self._reviewed[key] = _Reviewed(user)
+        return user
+
+
+class Authenticator:
+    """Finds out who is asking.
+
+    Args:
+        trust: gives the authorities that are trusted now.
+        tokens: reviews bearer tokens.
+        now: the wall clock.
+    """
+
+    def __init__(
+        self,
+        trust: Callable[[], ClientTrust],
+        tokens: TokenReviewer,
+        *,
+        now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
+    ) -> None:
+        self._trust = trust
+        self._tokens = tokens
+        self._now = now
+
+    async def authenticate(self, credentials: Credentials) -> User:
+        """The user behind a request.
+
+        Raises:
+            StatusError: 401 if what was shown does not hold, 503 if it cannot be checked now.
+        """
+        token = _bearer_token(credentials.headers)
+        user = self._by_certificate(credentials)
+        if user is None and token:
+            user = await self._tokens.review(token)
+        if user is not None:
+            return _with_authenticated_group(user)
+        if credentials.certificate is not None or token:
+            raise unauthorized()
+        return User.anonymous()
+
+    def _by_certificate(self, credentials: Credentials) -> User | None:
+        if credentials.certificate is None:
+            return None
+        try:
+            certificate = x509.load_der_x509_certificate(credentials.certificate)
+        except ValueError as error:
+            raise unauthorized() from error
+        trust = self._trust()
+        now = self._now()
+        proxy = trust.front_proxy
+        if proxy and proxy.authority.vouches_for(certificate, now=now) and _allowed(certificate, proxy):
+            user = _remote_user(credentials.headers, proxy)
+            if user is not None:
+                return user
+        if trust.clients and trust.clients.vouches_for(certificate, now=now):
+            return _certificate_user(certificate)
+        return None
+
+
+def _allowed(certificate: x509.Certificate, proxy: FrontProxy) -> bool:
+    return not proxy.allowed_names or _common_name(certificate) in proxy.allowed_names
+
+
+def _remote_user(headers: CIMultiDictProxy[str], proxy: FrontProxy) -> User | None:
+    """The user that the front proxy names in its headers."""
+    name = _first(headers, proxy.username_headers)
+    if not name:
+        return None
+    extra: dict[str, list[str]] = {}
+    for header, value in headers.items():
+        for prefix in proxy.extra_prefixes:
+            if header.lower().startswith(prefix.lower()):
+                extra.setdefault(unquote(header[len(prefix) :].lower()), []).append(value)
+                break
+    return User(
+        name=name,
+        groups=tuple(group for header in proxy.group_headers for group in headers.getall(header, ())),
+        uid=_first(headers, proxy.uid_headers),
+        extra=tuple(sorted((key, tuple(values)) for key, values in extra.items())),
+    )
+
+
+def _first(headers: CIMultiDictProxy[str], names: tuple[str, ...]) -> str:
+    return next((value for name in names if (value := headers.get(name, "").strip())), "")
+
+
+def _certificate_user(certificate: x509.Certificate) -> User | None:
+    name = _common_name(certificate)
+    organizations = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    return User(name, tuple(str(organization.value) for organization in organizations)) if name else None
+
+
+def _common_name(certificate: x509.Certificate) -> str:
+    """The last common name, which is the one that counts."""
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[-1].value) if names else ""
+
+
+def _bearer_token(headers: Mapping[str, str]) -> str:
+    scheme, _, token = headers.get("Authorization", "").strip().partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _reviewed_user(review: Mapping[str, Any]) -> User | None:
+    status = review.get("status")
+    if not isinstance(status, Mapping) or status.get("authenticated") is not True:
+        return None
+    user = status.get("user")
+    name = user.get("username") if isinstance(user, Mapping) else None
+    if not isinstance(user, Mapping) or not isinstance(name, str) or not name:
+        return None
+    extra = user.get("extra")
+    return User(
+        name=name,
+        groups=_strings(user.get("groups")),
+        uid=str(user.get("uid") or ""),
+        extra=tuple(sorted((str(key), _strings(values)) for key, values in extra.items()))
+        if isinstance(extra, Mapping)
+        else (),
+    )
+
+
+def _strings(values: Any) -> tuple[str, ...]:
+    return tuple(str(value) for value in values) if isinstance(values, list) else ()
+
+
+def _with_authenticated_group(user: User) -> User:
+    if user.name == _ANONYMOUS or {_AUTHENTICATED_GROUP, _UNAUTHENTICATED_GROUP} & set(user.groups):
+        return user
+    return User(user.name, (*user.groups, _AUTHENTICATED_GROUP), user.uid, user.extra)

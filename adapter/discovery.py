@@ -1,0 +1,201 @@
+"""Discovery documents: which groups, versions and metrics there are.
+
+Everything is answered from memory. The aggregation layer asks for these documents to decide whether this server is
+alive, and a server that cannot answer makes namespace deletion and everybody's discovery hang; so neither Prometheus
+nor the API server is ever asked here.
+"""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from adapter.catalog import CustomMetricInfo
+
+__all__ = [
+    "CUSTOM_GROUP",
+    "CUSTOM_VERSIONS",
+    "EXTERNAL_GROUP",
+    "EXTERNAL_VERSIONS",
+    "Discovery",
+    "MetricNames",
+    "version_document",
+]
+
+CUSTOM_GROUP = "custom.metrics.k8s.io"
+CUSTOM_VERSIONS = ("v1beta1", "v1beta2")
+EXTERNAL_GROUP = "external.metrics.k8s.io"
+EXTERNAL_VERSIONS = ("v1beta1",)
+# What the group documents name, as prometheus-adapter's do: v1beta1 alone, though v1beta2 is served. Clients of a
+# cluster never see it, because the aggregation layer writes its own group documents from the APIService objects.
+_ADVERTISED = "v1beta1"
+
+
+class MetricNames(Protocol):
+    """What discovery needs of the catalog: tuples that are replaced, never changed, when the metrics are."""
+
+    @property
+    def custom(self) -> tuple[CustomMetricInfo, ...]:
+        """The custom metrics that can be asked for now."""
+
+    @property
+    def external(self) -> tuple[str, ...]:
+        """The external metrics that can be asked for now."""
+
+
+class _GroupVersion(msgspec.Struct, rename="camel"):
+    group_version: str
+    version: str
+
+
+class _ServerAddress(msgspec.Struct, rename={"client_cidr": "clientCIDR", "server_address": "serverAddress"}):
+    client_cidr: str
+    server_address: str
+
+
+class _GroupSummary(
+    msgspec.Struct,
+    omit_defaults=True,
+    rename={
+        "api_version": "apiVersion",
+        "preferred_version": "preferredVersion",
+        "server_addresses": "serverAddressByClientCIDRs",
+    },
+):
+    """An APIGroup: with kind and apiVersion where it is a document, with addresses where it stands in a list."""
+
+    kind: str = ""
+    api_version: str = ""
+    name: str = ""
+    versions: tuple[_GroupVersion, ...] = ()
+    preferred_version: _GroupVersion | None = None
+    server_addresses: tuple[_ServerAddress, ...] = ()
+
+
+class _GroupList(msgspec.Struct):
+    kind: str
+    groups: list[_GroupSummary]
+
+
+class _Resource(msgspec.Struct, rename="camel"):
+    name: str
+    singular_name: str
+    namespaced: bool
+    kind: str
+    verbs: list[str]
+
+
+class _ResourceList(msgspec.Struct, rename="camel"):
+    kind: str
+    api_version: str
+    group_version: str
+    resources: list[_Resource]
+
+
+class _Paths(msgspec.Struct):
+    paths: list[str]
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    major: str
+    minor: str
+    git_version: str
+    git_commit: str
+    git_tree_state: str
+    build_date: str
+    go_version: str
+    compiler: str
+    platform: str
+
+
+class Discovery:
+    """Makes the documents.
+
+    Args:
+        names: the catalog.
+        custom: whether custom.metrics.k8s.io is served at all: the rules file has rules for it.
+        external: likewise external.metrics.k8s.io.
+        port: the port that this server listens on.
+    """
+
+    def __init__(self, names: MetricNames, *, custom: bool, external: bool, port: int) -> None:
+        self._names = names
+        self._port = port
+        self._known: dict[str, frozenset[str]] = {}
+        self._known_of: tuple[tuple[CustomMetricInfo, ...], tuple[str, ...]] = ((), ())
+        self._versions: dict[str, tuple[str, ...]] = {}
+        if custom:
+            self._versions[CUSTOM_GROUP] = CUSTOM_VERSIONS
+        if external:
+            self._versions[EXTERNAL_GROUP] = EXTERNAL_VERSIONS
+
+    def serves(self, group: str, version: str | None = None) -> bool:
+        """Tell whether a group, or a version of it, is served here."""
+        versions = self._versions.get(group, ())
+        return bool(versions) if version is None else version in versions
+
+    def knows(self, group: str, resource: str) -> bool:
+        """Tell whether a resource, in the words of authorization, is one that has metrics now."""
+        if self._known_of != (self._names.custom, self._names.external):
+            self._known_of = (self._names.custom, self._names.external)
+            self._known = {
+                CUSTOM_GROUP: frozenset(["metrics", *(str(info.resource) for info in self._names.custom)]),
+                EXTERNAL_GROUP: frozenset(self._names.external),
+            }
+        return resource in self._known.get(group, ())
+
+    def group_list(self) -> msgspec.Struct:
+        """/apis: the APIGroupList."""
+        addresses = (_ServerAddress("0.0.0.0/0", f":{self._port}"),)
+        return _GroupList("APIGroupList", [_group(name, addresses) for name in self._versions])
+
+    def group(self, name: str) -> msgspec.Struct:
+        """/apis/GROUP: the APIGroup of a group that is served."""
+        return msgspec.structs.replace(_group(name, ()), kind="APIGroup", api_version="v1")
+
+    def resources(self, group: str, version: str) -> msgspec.Struct:
+        """/apis/GROUP/VERSION: the APIResourceList with one entry for each metric."""
+        if group == CUSTOM_GROUP:
+            resources = [
+                _Resource(f"{info.resource}/{info.metric}", "", info.namespaced, "MetricValueList", ["get"])
+                for info in self._names.custom
+            ]
+        else:
+            resources = [_Resource(name, "", True, "ExternalMetricValueList", ["get"]) for name in self._names.external]
+        return _ResourceList("APIResourceList", "v1", f"{group}/{version}", resources)
+
+    def paths(self, others: tuple[str, ...]) -> msgspec.Struct:
+        """/: every path that can be asked for, `others` being those that are no API."""
+        apis = ["/apis"]
+        for group, versions in self._versions.items():
+            apis += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in versions)]
+        return _Paths(sorted([*apis, *others]))
+
+
+def version_document() -> msgspec.Struct:
+    """/version: this software's own version, in the fields of Kubernetes' version.Info."""
+    try:
+        number = metadata.version("milliscale")
+    except metadata.PackageNotFoundError:  # run from its sources, not installed
+        number = "0.0.0"
+    major, minor = number.split(".")[:2]
+    return _Version(
+        major=major,
+        minor=minor,
+        git_version=f"v{number}",
+        git_commit="",
+        git_tree_state="",
+        build_date="",
+        go_version="",
+        compiler=platform.python_implementation(),
+        platform=f"{platform.system().lower()}/{platform.machine()}",
+    )
+
+
+def _group(name: str, addresses: tuple[_ServerAddress, ...]) -> _GroupSummary:
+    advertised = _GroupVersion(f"{name}/{_ADVERTISED}", _ADVERTISED)
+    return _GroupSummary(name=name, versions=(advertised,), preferred_version=advertised, server_addresses=addresses)

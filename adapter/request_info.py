@@ -1,0 +1,149 @@
+"""What a request asks for, in the words of authorization: verb, group, resource, subresource, name, namespace.
+
+Kubernetes derives these from the method and the path before any handler runs (RequestInfoFactory in
+k8s.io/apiserver/pkg/endpoints/request/requestinfo.go), and access rules are written against them. Routing here reads
+the same `parts`, so that what was authorized and what is answered cannot differ: a path is split once, after
+decoding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, unquote
+
+from kube.status import StatusError, bad_request
+
+__all__ = ["Query", "RequestInfo", "Target"]
+
+_VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+# Old path prefixes that name a verb: /apis/GROUP/VERSION/watch/...
+_VERB_PREFIXES = frozenset({"proxy", "watch"})
+# Parts of a namespace itself, so that /namespaces/NAME/status is not a resource called "status".
+_NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
+_MAX_QUERY_FIELDS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The query parameters of a request, decoded, in order."""
+
+    pairs: tuple[tuple[str, str], ...] = ()
+
+    def get(self, name: str, default: str = "") -> str:
+        """The first value of a parameter."""
+        return next((value for key, value in self.pairs if key == name), default)
+
+    def getall(self, name: str) -> tuple[str, ...]:
+        """Every value of a parameter."""
+        return tuple(value for key, value in self.pairs if key == name)
+
+    def __contains__(self, name: object) -> bool:
+        return any(key == name for key, _ in self.pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The target of a request line, decoded: `path` begins with a slash, `segments` are what is between the slashes."""
+
+    path: str
+    query: Query
+
+    @classmethod
+    def parse(cls, raw: str) -> Target:
+        """Decode the path and query of a request line.
+
+        Raises:
+            StatusError: 400 where the path cannot name anything: bytes that are no UTF-8, control
+                characters, segments that are empty, `.` or `..`.
+        """
+        raw_path, _, raw_query = raw.partition("?")
+        try:
+            path = unquote(raw_path, errors="strict")
+            pairs = tuple(
+                parse_qsl(raw_query, keep_blank_values=True, errors="strict", max_num_fields=_MAX_QUERY_FIELDS)
+            )
+        except ValueError as error:
+            raise bad_request("invalid request path: it is not UTF-8, or it has too many parameters") from error
+        target = cls(path, Query(pairs))
+        if not path.startswith("/") or not path.isprintable() or {"", ".", ".."} & set(target.segments):
+            raise bad_request("invalid request path")
+        return target
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The path's segments; slashes at its ends do not count."""
+        stripped = self.path.strip("/")
+        return tuple(stripped.split("/")) if stripped else ()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestInfo:
+    """The attributes that authorization decides on.
+
+    Attributes:
+        verb: `get`, `list`, `create` ... for a resource; the lower-case method for any other path.
+        path: the decoded path.
+        is_resource: whether this is a resource request; the following fields are empty if not.
+        group: the API group.
+        version: the API version.
+        namespace: the namespace, or "" where the path has none.
+        resource: the resource; `*` is nothing special here.
+        subresource: what follows the name.
+        name: the object's name.
+        parts: the segments from the resource on.
+    """
+
+    verb: str
+    path: str
+    is_resource: bool = False
+    group: str = ""
+    version: str = ""
+    namespace: str = ""
+    resource: str = ""
+    subresource: str = ""
+    name: str = ""
+    parts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, method: str, target: Target) -> RequestInfo:
+        """Derive the attributes as Kubernetes does.
+
+        Raises:
+            StatusError: 400 for a verb prefix that nothing follows.
+        """
+        segments = target.segments
+        if len(segments) < 4 or segments[0] != "apis":
+            return cls(verb=method.lower(), path=target.path)
+        group, version, parts = segments[1], segments[2], segments[3:]
+        verb = _VERBS.get(method, "")
+        if parts[0] in _VERB_PREFIXES:
+            verb, parts = parts[0], parts[1:]
+            if not parts:
+                raise _undetermined(target.path)
+        namespace = ""
+        if parts[0] == "namespaces" and len(parts) > 1:
+            namespace = parts[1]
+            if len(parts) > 2 and parts[2] not in _NAMESPACE_SUBRESOURCES:
+                parts = parts[2:]
+        name = parts[1] if len(parts) > 1 else ""
+        if not name:
+            if verb == "get":
+                verb = "watch" if target.query.get("watch").lower() in ("1", "t", "true") else "list"
+            elif verb == "delete":
+                verb = "deletecollection"
+        return cls(
+            verb=verb,
+            path=target.path,
+            is_resource=True,
+            group=group,
+            version=version,
+            namespace=namespace,
+            resource=parts[0],
+            subresource=parts[2] if len(parts) > 2 and verb != "proxy" else "",
+            name=name,
+            parts=parts,
+        )
+
+
+def _undetermined(path: str) -> StatusError:
+    return bad_request(f"unable to determine kind and namespace from url, {path}")

@@ -1,0 +1,251 @@
+"""Paths and what answers them.
+
+The three metrics APIs are spelled as prometheus-adapter spells them (custom-metrics-apiserver's installer), quirks
+included:
+
+    /apis/custom.metrics.k8s.io/V/namespaces/NS/RESOURCE[.GROUP]/NAME/METRIC    an object, or NAME `*`: all that match
+    /apis/custom.metrics.k8s.io/V/RESOURCE[.GROUP]/NAME/METRIC                  the same at the root of the cluster
+    /apis/custom.metrics.k8s.io/V/namespaces/NS/metrics/METRIC                  the namespace itself, or `*`: several
+    /apis/external.metrics.k8s.io/v1beta1/namespaces/NS/METRIC                  an external metric
+
+Routing works on a request that has been authorized, and on the same segments that authorization saw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from adapter.discovery import CUSTOM_GROUP, Discovery, version_document
+from adapter.encoding import Encoded, Representation, custom_list, external_list
+from adapter.health import Health
+from adapter.request_info import RequestInfo, Target
+from adapter.telemetry import Telemetry
+from adapter.values import ExternalMetricValue, MetricValue
+from kube import status
+from kube.selectors import LabelSelector, SelectorError
+from kube.status import StatusError, bad_request
+
+__all__ = ["Answer", "Call", "CustomProvider", "ExternalProvider", "Router", "method_not_allowed"]
+
+_TEXT = "text/plain; charset=utf-8"
+
+
+class CustomProvider(Protocol):
+    """Where custom metrics come from; see adapter.custom.CustomMetrics. `timeout` is in seconds."""
+
+    async def named(
+        self,
+        *,
+        resource: str,
+        group: str,
+        namespace: str,
+        name: str,
+        metric: str,
+        metric_selector: LabelSelector,
+        timeout: float,
+    ) -> list[MetricValue]:
+        """The value of one object."""
+
+    async def selected(
+        self,
+        *,
+        resource: str,
+        group: str,
+        namespace: str,
+        selector: LabelSelector,
+        metric: str,
+        metric_selector: LabelSelector,
+        timeout: float,
+    ) -> list[MetricValue]:
+        """The values of all objects that a selector matches."""
+
+
+class ExternalProvider(Protocol):
+    """Where external metrics come from; see adapter.external.ExternalMetrics. `timeout` is in seconds."""
+
+    async def values(
+        self, *, namespace: str, metric: str, selector: LabelSelector, timeout: float
+    ) -> list[ExternalMetricValue]:
+        """The metric's series that a selector matches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that has been authorized."""
+
+    method: str
+    target: Target
+    info: RequestInfo
+    accept: str
+    user_agent: str
+    timeout: float
+
+    def representation(self) -> Representation:
+        """How the client wants its answer; raises 406."""
+        return Representation.negotiate(self.accept, pretty=self.target.query.get("pretty"), user_agent=self.user_agent)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A status, a body, and for some errors the seconds after which to ask again."""
+
+    status: int
+    content: Encoded
+    retry_after: int | None = None
+
+
+class Router:
+    """Finds the answer to a call."""
+
+    def __init__(
+        self,
+        *,
+        discovery: Discovery,
+        custom: CustomProvider,
+        external: ExternalProvider,
+        health: Health,
+        telemetry: Telemetry,
+    ) -> None:
+        self._discovery = discovery
+        self._custom = custom
+        self._external = external
+        self._health = health
+        self._telemetry = telemetry
+
+    async def answer(self, call: Call) -> Answer:
+        """Answer a call.
+
+        Raises:
+            StatusError: whatever there is to say against it.
+        """
+        segments = call.target.segments
+        if segments[:1] != ("apis",):
+            return self._other(call)
+        match segments[1:]:
+            case ():
+                return _document(call, self._discovery.group_list())
+            case (group,) if self._discovery.serves(group):
+                return _document(call, self._discovery.group(group))
+            case (group, version) if self._discovery.serves(group, version):
+                return _document(call, self._discovery.resources(group, version))
+            case (group, version, *parts) if self._discovery.serves(group, version):
+                return await (self._custom_metric if group == CUSTOM_GROUP else self._external_metric)(call, parts)
+            case (group, *_) if self._discovery.serves(group):
+                raise _no_such_resource()
+        return self._nowhere()
+
+    async def _custom_metric(self, call: Call, parts: list[str]) -> Answer:
+        match parts:
+            case ("namespaces", namespace, "metrics", metric):
+                resource, namespace, name = "namespaces", "", namespace
+            case ("namespaces", namespace, resource, name, metric):
+                pass
+            case ("namespaces", _, _):
+                _require_get(call)
+                raise bad_request("invalid request path")
+            case (resource, name, metric):
+                namespace = ""
+            case _:
+                raise _no_such_resource()
+        _require_get(call)
+        representation = call.representation()
+        selector = _selector(call, "labelSelector")
+        metric_selector = _selector(call, "metricLabelSelector")
+        _check_field_selector(call, name)
+        resource, _, group = resource.partition(".")
+        if name == "*":
+            values = await self._custom.selected(
+                resource=resource,
+                group=group,
+                namespace=namespace,
+                selector=selector,
+                metric=metric,
+                metric_selector=metric_selector,
+                timeout=call.timeout,
+            )
+        else:
+            values = await self._custom.named(
+                resource=resource,
+                group=group,
+                namespace=namespace,
+                name=name,
+                metric=metric,
+                metric_selector=metric_selector,
+                timeout=call.timeout,
+            )
+        return Answer(200, representation.encode(custom_list(call.info.version, values)))
+
+    async def _external_metric(self, call: Call, parts: list[str]) -> Answer:
+        match parts:
+            case ("namespaces", namespace, metric):
+                pass
+            case _:
+                raise _no_such_resource()
+        _require_get(call)
+        representation = call.representation()
+        values = await self._external.values(
+            namespace=namespace, metric=metric, selector=_selector(call, "labelSelector"), timeout=call.timeout
+        )
+        return Answer(200, representation.encode(external_list(values)))
+
+    def _other(self, call: Call) -> Answer:
+        """Everything that is no API."""
+        health = self._health.answer(call.target)
+        if health is not None:
+            _require_get(call, "HEAD")
+            return Answer(health.status, Encoded(health.text.encode(), _TEXT))
+        match call.target.segments:
+            case ():
+                return _document(call, self._paths())
+            case ("metrics",):
+                _require_get(call, "HEAD")
+                return Answer(200, self._telemetry.exposition())
+            case ("version",):
+                return _document(call, version_document())
+        return self._nowhere()
+
+    def _nowhere(self) -> Answer:
+        """404 with the paths that there are, as API servers say it outside their APIs."""
+        return Answer(404, Representation().encode(self._paths()))
+
+    def _paths(self) -> msgspec.Struct:
+        return self._discovery.paths(("/metrics", "/version", *self._health.paths))
+
+
+def _document(call: Call, document: msgspec.Struct) -> Answer:
+    _require_get(call)
+    return Answer(200, call.representation().encode(document))
+
+
+def _require_get(call: Call, *others: str) -> None:
+    if call.method != "GET" and call.method not in others:
+        raise method_not_allowed()
+
+
+def method_not_allowed() -> StatusError:
+    """405, in the words that API servers use for every path."""
+    return status.method_not_allowed("the server does not allow this method on the requested resource")
+
+
+def _no_such_resource() -> StatusError:
+    return StatusError(404, "NotFound", "the server could not find the requested resource", details={})
+
+
+def _selector(call: Call, parameter: str) -> LabelSelector:
+    try:
+        return LabelSelector.parse(call.target.query.get(parameter))
+    except SelectorError as error:
+        raise bad_request(str(error)) from error
+
+
+def _check_field_selector(call: Call, name: str) -> None:
+    """The only field that can be selected is the name that the path has already."""
+    for term in filter(None, call.target.query.get("fieldSelector").split(",")):
+        field, _, value = term.replace("==", "=").partition("=")
+        if field.strip() != "metadata.name":
+            raise bad_request(f"field selector {term} is not supported: only metadata.name can be selected")
+        if value.strip() != name:
+            raise bad_request("fieldSelector metadata.name doesn't match requested name")

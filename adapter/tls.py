@@ -1,0 +1,178 @@
+"""The TLS side of the listener: its certificate, and the authorities that client certificates are checked against.
+
+Both change while the process runs: certificates are renewed, and the authorities come from the API server, which may
+not be there yet when this starts. An SSL context that is in use cannot forget an authority, so every change makes a
+new context, and the listener's own context hands each new connection over to the newest one while the handshake is
+still at its first message. The handshake asks for a client certificate and does without; one that no authority
+vouches for ends it. Which authority it was is for authentication to find out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import logging
+import os
+import socket
+import ssl
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+
+from kube.certs import self_signed
+
+__all__ = ["MINIMUM_VERSIONS", "CertificateFiles", "ServingTLS", "TLSError", "self_signed_files"]
+
+_log = logging.getLogger(__name__)
+
+MINIMUM_VERSIONS = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
+
+# The names that Kubernetes' own servers use in --cert-dir.
+_CERT_NAME = "apiserver.crt"
+_KEY_NAME = "apiserver.key"
+_LEFT = datetime.timedelta(days=7)
+_POLL_SECONDS = 10.0
+
+
+class TLSError(ValueError):
+    """The serving certificate cannot be used or made; the message says which file."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFiles:
+    """A certificate chain and its key, both PEM."""
+
+    cert: Path
+    key: Path
+
+    def stamp(self) -> tuple[tuple[int, int], ...]:
+        """What changes when the files do, also by the symlink swap of a mounted Secret.
+
+        Raises:
+            OSError: a file is not there.
+        """
+        return tuple((status.st_mtime_ns, status.st_ino) for status in (self.cert.stat(), self.key.stat()))
+
+
+class ServingTLS:
+    """Holds the listener's context, whose connections follow the newest certificate and authorities.
+
+    Args:
+        files: the serving certificate.
+        minimum: the oldest protocol version that is spoken.
+
+    Raises:
+        TLSError: the files cannot be used.
+    """
+
+    def __init__(self, files: CertificateFiles, *, minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2) -> None:
+        self._files = files
+        self._minimum = minimum
+        self._authorities = ""
+        self._stamp, self._current = self._build()
+        self.context = self._new_context()
+        self.context.sni_callback = self._switch
+
+    def trust(self, authorities: str) -> None:
+        """Check client certificates of new connections against these authorities (PEM; "" for none).
+
+        Raises:
+            TLSError: OpenSSL cannot read them.
+        """
+        previous, self._authorities = self._authorities, authorities
+        try:
+            self._stamp, self._current = self._build()
+        except TLSError:
+            self._authorities = previous
+            raise
+
+    async def run(self) -> None:
+        """Take up the serving certificate whenever its files change, until cancelled; a bad one changes nothing."""
+        told: str | None = None
+        while True:
+            await asyncio.sleep(_POLL_SECONDS)
+            try:
+                if await asyncio.to_thread(self._files.stamp) == self._stamp:
+                    continue
+                self._stamp, self._current = self._build()
+            except (OSError, TLSError) as error:
+                if told != str(error):
+                    told = str(error)
+                    _log.warning("the serving certificate has changed and cannot be used; the old one stays: %s", error)
+                continue
+            told = None
+            _log.info("took up the new serving certificate %s", self._files.cert)
+
+    def _switch(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._current
+
+    def _build(self) -> tuple[tuple[tuple[int, int], ...], ssl.SSLContext]:
+        try:
+            stamp = self._files.stamp()
+            context = self._new_context()
+            context.load_cert_chain(self._files.cert, self._files.key)
+        except (OSError, ssl.SSLError) as error:
+            raise TLSError(f"cannot use {self._files.cert} with {self._files.key}: {error}") from error
+        if self._authorities:
+            try:
+                context.load_verify_locations(cadata=self._authorities)
+            except ssl.SSLError as error:
+                raise TLSError(f"cannot use the authorities of client certificates: {error}") from error
+        return stamp, context
+
+    def _new_context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = self._minimum
+        context.verify_mode = ssl.CERT_OPTIONAL
+        # An authority that is an intermediate is trusted for itself, as Go does.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.set_alpn_protocols(["http/1.1"])
+        return context
+
+
+def self_signed_files(directory: Path, *, now: datetime.datetime) -> CertificateFiles:
+    """The self-signed certificate in `directory`, made there if there is none or it ends within a week of `now`.
+
+    Raises:
+        TLSError: the directory cannot be written.
+    """
+    files = CertificateFiles(directory / _CERT_NAME, directory / _KEY_NAME)
+    if _usable(files, now):
+        return files
+    host = socket.gethostname()
+    names = dict.fromkeys(["localhost", host, "127.0.0.1", "::1"])
+    pair = self_signed(host, list(names))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _write(files.key, pair.key_pem, mode=0o600)
+        _write(files.cert, pair.cert_pem, mode=0o644)
+    except OSError as error:
+        raise TLSError(f"cannot write a self-signed certificate to --cert-dir={directory}: {error}") from error
+    _log.info("made a self-signed certificate in %s", directory)
+    return files
+
+
+def _usable(files: CertificateFiles, now: datetime.datetime) -> bool:
+    try:
+        certificate = x509.load_pem_x509_certificate(files.cert.read_bytes())
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(files.cert, files.key)
+    except (OSError, ValueError, ssl.SSLError):
+        return False
+    return certificate.not_valid_before_utc <= now and now + _LEFT < certificate.not_valid_after_utc
+
+
+def _write(path: Path, content: bytes, *, mode: int) -> None:
+    """Put a file in place in one step, never readable by more than `mode` says."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
+            file.write(content)
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise

@@ -1,0 +1,202 @@
+"""Who is believed to be who: over real TLS, with the authorities published by the API server."""
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from adapter.trust import TrustOptions
+from kube.certs import CertificateAuthority
+from tests.adapter.serving import FRONT_PROXY, POD_PATH, Authorities, ServedAdapter, served_adapter
+
+UNAUTHORIZED = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "metadata": {},
+    "status": "Failure",
+    "message": "Unauthorized",
+    "reason": "Unauthorized",
+    "code": 401,
+}
+
+
+def spec_of(adapter: ServedAdapter) -> dict[str, object]:
+    """The user of the one access review that there was."""
+    (review,) = [review for review in adapter.api.reviews if review["kind"] == "SubjectAccessReview"]
+    spec: dict[str, object] = review["spec"]
+    return spec
+
+
+async def test_front_proxy_says_for_whom_it_asks(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask(
+            POD_PATH,
+            certificate=adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True),
+            headers=[
+                ("X-Remote-User", "bob"),
+                ("X-Remote-Group", "devs"),
+                ("X-Remote-Group", "system:authenticated"),
+                ("X-Remote-Extra-Scopes%2ferp", "read"),
+            ],
+        )
+        assert reply.status == 200
+        spec = spec_of(adapter)
+        assert spec["user"] == "bob"
+        assert spec["groups"] == ["devs", "system:authenticated"]
+        assert spec["extra"] == {"scopes/erp": ["read"]}
+
+
+async def test_authorities_may_have_the_same_name(tmp_path: Path) -> None:
+    twins = Authorities(
+        front_proxy=CertificateAuthority.create("kubernetes"), clients=CertificateAuthority.create("kubernetes")
+    )
+    async with served_adapter(tmp_path, authorities=twins) as adapter:
+        headers = {"X-Remote-User": "bob"}
+        proxy = twins.front_proxy.issue(FRONT_PROXY, client=True)
+        assert (await adapter.ask(POD_PATH, certificate=proxy, headers=headers)).status == 200
+        # The client authority issues anybody's certificates: its holder must not get to speak for others.
+        client = twins.clients.issue(FRONT_PROXY, client=True)
+        reply = await adapter.ask(POD_PATH, certificate=client, headers=headers)
+        assert reply.status == 403
+        assert f'User "{FRONT_PROXY}" cannot get' in reply.json["message"]
+
+
+async def test_front_proxy_without_a_user_is_nobody(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        proxy = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
+        reply = await adapter.ask(POD_PATH, certificate=proxy)
+        assert (reply.status, reply.json) == (401, UNAUTHORIZED)
+
+
+async def test_front_proxy_authority_with_a_name_that_is_not_allowed(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        stranger = adapter.authorities.front_proxy.issue("stranger", client=True)
+        reply = await adapter.ask(POD_PATH, certificate=stranger, headers={"X-Remote-User": "bob"})
+        assert (reply.status, reply.json) == (401, UNAUTHORIZED)
+
+
+async def test_any_name_is_allowed_where_none_is_listed(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        authority = tmp_path / "front-proxy-ca.crt"
+        authority.write_bytes(adapter.authorities.front_proxy.cert_pem)
+    async with served_adapter(
+        tmp_path,
+        authorities=adapter.authorities,
+        trust=TrustOptions(requestheader_client_ca_file=authority, skip_lookup=True),
+    ) as adapter:
+        anyone = adapter.authorities.front_proxy.issue("anyone", client=True)
+        assert (await adapter.ask(POD_PATH, certificate=anyone, headers={"X-Remote-User": "bob"})).status == 200
+
+
+async def test_impostor_authority_with_the_right_names_is_refused(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        impostor = adapter.authorities.impostor.issue(FRONT_PROXY, client=True)
+        with pytest.raises((aiohttp.ClientError, ConnectionError)):
+            await adapter.ask(POD_PATH, certificate=impostor, headers={"X-Remote-User": "bob"})
+        assert adapter.metrics.asked == []
+
+
+async def test_expired_certificate_is_refused(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        expired = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True, days=-1)
+        with pytest.raises((aiohttp.ClientError, ConnectionError)):
+            await adapter.ask(POD_PATH, certificate=expired, headers={"X-Remote-User": "bob"})
+        assert adapter.metrics.asked == []
+
+
+async def test_remote_user_header_means_nothing_without_a_certificate(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask(POD_PATH, headers={"X-Remote-User": "bob", "X-Remote-Group": "system:masters"})
+        assert reply.status == 403
+        assert 'User "system:anonymous" cannot get' in reply.json["message"]
+        assert spec_of(adapter)["groups"] == ["system:unauthenticated"]
+
+
+async def test_remote_user_header_means_nothing_beside_a_bearer_token(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.api.tokens["secret"] = {"username": "alice", "groups": ["staff"], "uid": "7"}
+        reply = await adapter.ask(
+            POD_PATH,
+            headers={"Authorization": "Bearer secret", "X-Remote-User": "bob", "X-Remote-Group": "system:masters"},
+        )
+        assert reply.status == 403
+        assert 'User "alice" cannot get' in reply.json["message"]
+        spec = spec_of(adapter)
+        assert (spec["groups"], spec["uid"]) == (["staff", "system:authenticated"], "7")
+
+
+async def test_client_certificate_names_its_holder(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        bob = adapter.authorities.clients.issue("bob", organizations=["devs", "ops"], client=True)
+        reply = await adapter.ask(POD_PATH, certificate=bob, headers={"X-Remote-User": "root"})
+        assert reply.status == 200
+        spec = spec_of(adapter)
+        assert (spec["user"], spec["groups"]) == ("bob", ["devs", "ops", "system:authenticated"])
+
+
+async def test_bearer_token_of_nobody(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask(POD_PATH, headers={"Authorization": "Bearer nonsense"})
+        assert (reply.status, reply.json) == (401, UNAUTHORIZED)
+
+
+async def test_bearer_token_is_reviewed_once_while_it_is_remembered(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.api.tokens["secret"] = {"username": "bob"}
+        for _ in range(3):
+            assert (await adapter.ask(POD_PATH, headers={"Authorization": "Bearer secret"})).status == 200
+            assert (await adapter.ask(POD_PATH, headers={"Authorization": "Bearer wrong"})).status == 401
+        tokens = [review["spec"]["token"] for review in adapter.api.reviews if review["kind"] == "TokenReview"]
+        assert tokens == ["secret", "wrong"]
+
+
+async def test_bearer_token_is_reviewed_every_time_where_nothing_is_remembered(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path, token_ttl=0.0) as adapter:
+        adapter.api.tokens["secret"] = {"username": "bob"}
+        assert (await adapter.ask(POD_PATH, headers={"Authorization": "Bearer secret"})).status == 200
+        del adapter.api.tokens["secret"]
+        assert (await adapter.ask(POD_PATH, headers={"Authorization": "Bearer secret"})).status == 401
+
+
+async def test_bearer_token_that_cannot_be_reviewed_is_not_believed(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.api.refuse_with = 500
+        reply = await adapter.ask(POD_PATH, headers={"Authorization": "Bearer secret"})
+        assert (reply.status, reply.json["reason"]) == (503, "ServiceUnavailable")
+        assert adapter.metrics.asked == []
+
+
+async def test_rotated_authority_is_believed_and_the_old_one_no_longer(tmp_path: Path) -> None:
+    """The connection that the old certificate opened stays open, and is nobody's from then on."""
+    async with served_adapter(tmp_path) as adapter:
+        old = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
+        connector = aiohttp.TCPConnector(ssl=adapter.client_context(old))
+        async with aiohttp.ClientSession(connector=connector, headers={"X-Remote-User": "bob"}) as session:
+            url = f"https://127.0.0.1:{adapter.port}{POD_PATH}"
+            async with session.get(url) as response:
+                assert response.status == 200
+            adapter.authorities.front_proxy = adapter.authorities.impostor
+            adapter.api.config_map = adapter.authorities.config_map()
+            await adapter.trust.refresh()
+            async with session.get(url) as response:
+                assert response.status == 401
+        new = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
+        assert (await adapter.ask(POD_PATH, certificate=new, headers={"X-Remote-User": "bob"})).status == 200
+
+
+async def test_garbage_in_the_authorization_header_is_no_token(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        for header in ("Bearer", "Bearer  ", "Basic Ym9iOmJvYg==", "\xff"):
+            reply = await adapter.ask(POD_PATH, headers={"Authorization": header})
+            assert reply.status == 403, header
+        assert [review["kind"] for review in adapter.api.reviews] == ["SubjectAccessReview"]
+
+
+async def test_many_clients_at_once_are_told_apart(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.api.tokens |= {"b": {"username": "bob"}, "a": {"username": "alice"}}
+        replies = await asyncio.gather(
+            *(adapter.ask(POD_PATH, headers={"Authorization": f"Bearer {token}"}) for token in "abab")
+        )
+        assert [reply.status for reply in replies] == [403, 200, 403, 200]

@@ -1,0 +1,287 @@
+"""Whether they may: what the API server is asked, what is remembered, and what is said to whom it refused."""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapter.authentication import User
+from adapter.authorization import AuthorizationOptions, Authorizer
+from adapter.request_info import RequestInfo, Target
+from kube.client import KubeClient
+from kube.status import StatusError
+from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, AccessApi, Authorities, served_adapter
+from tests.kube.scripted import answer, connected, scripted_server
+
+BOB = User("bob", ("system:authenticated",))
+ALICE = User("alice", ("system:authenticated",))
+
+
+def info(path: str, method: str = "GET") -> RequestInfo:
+    return RequestInfo.of(method, Target.parse(path))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "attributes"),
+    [
+        (
+            "GET",
+            POD_PATH,
+            {
+                "verb": "get",
+                "group": "custom.metrics.k8s.io",
+                "version": "v1beta2",
+                "namespace": "ns-1",
+                "resource": "pods",
+                "subresource": "http_packets_per_second",
+                "name": "pod-1-0",
+            },
+        ),
+        (
+            "GET",
+            "/apis/custom.metrics.k8s.io/v1beta1/namespaces/ns-1/ingresses.networking.k8s.io/%2A/hits",
+            {
+                "verb": "get",
+                "group": "custom.metrics.k8s.io",
+                "version": "v1beta1",
+                "namespace": "ns-1",
+                "resource": "ingresses.networking.k8s.io",
+                "subresource": "hits",
+                "name": "*",
+            },
+        ),
+        (
+            "GET",
+            "/apis/custom.metrics.k8s.io/v1beta2/namespaces/ns-1/metrics/m",
+            {
+                "verb": "get",
+                "group": "custom.metrics.k8s.io",
+                "version": "v1beta2",
+                "namespace": "ns-1",
+                "resource": "metrics",
+                "name": "m",
+            },
+        ),
+        (
+            "GET",
+            "/apis/custom.metrics.k8s.io/v1beta2/nodes/node-1/load",
+            {
+                "verb": "get",
+                "group": "custom.metrics.k8s.io",
+                "version": "v1beta2",
+                "resource": "nodes",
+                "subresource": "load",
+                "name": "node-1",
+            },
+        ),
+        (
+            "GET",
+            EXTERNAL_PATH,
+            {
+                "verb": "list",
+                "group": "external.metrics.k8s.io",
+                "version": "v1beta1",
+                "namespace": "ns-1",
+                "resource": "queue_depth",
+            },
+        ),
+        (
+            "POST",
+            POD_PATH,
+            {
+                "verb": "create",
+                "group": "custom.metrics.k8s.io",
+                "version": "v1beta2",
+                "namespace": "ns-1",
+                "resource": "pods",
+                "subresource": "http_packets_per_second",
+                "name": "pod-1-0",
+            },
+        ),
+    ],
+)
+async def test_resource_request_is_asked_about(
+    tmp_path: Path, method: str, path: str, attributes: dict[str, str]
+) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        api = AccessApi(Authorities())
+        api.script(server)
+        await Authorizer(client, AuthorizationOptions()).authorize(BOB, info(path, method))
+        (review,) = api.reviews
+        assert review["spec"]["resourceAttributes"] == attributes
+
+
+async def test_other_request_is_asked_about_by_its_path(tmp_path: Path) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        api = AccessApi(Authorities())
+        api.script(server)
+        user = User("bob", ("a", "b"), uid="7", extra=(("scopes", ("x", "y")),))
+        await Authorizer(client, AuthorizationOptions()).authorize(user, info("/apis/custom.metrics.k8s.io/v1beta1"))
+        (review,) = api.reviews
+        assert review["kind"] == "SubjectAccessReview"
+        assert review["spec"] == {
+            "user": "bob",
+            "groups": ["a", "b"],
+            "uid": "7",
+            "extra": {"scopes": ["x", "y"]},
+            "nonResourceAttributes": {"path": "/apis/custom.metrics.k8s.io/v1beta1", "verb": "get"},
+        }
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "message", "details"),
+    [
+        (
+            POD_PATH,
+            "GET",
+            (
+                'pods.custom.metrics.k8s.io "pod-1-0" is forbidden: User "alice" cannot get resource '
+                '"pods/http_packets_per_second" in API group "custom.metrics.k8s.io" in the namespace "ns-1"'
+            ),
+            {"name": "pod-1-0", "group": "custom.metrics.k8s.io", "kind": "pods"},
+        ),
+        (
+            POD_PATH,
+            "POST",
+            (
+                'pods.custom.metrics.k8s.io "pod-1-0" is forbidden: User "alice" cannot create resource '
+                '"pods/http_packets_per_second" in API group "custom.metrics.k8s.io" in the namespace "ns-1"'
+            ),
+            {"name": "pod-1-0", "group": "custom.metrics.k8s.io", "kind": "pods"},
+        ),
+        (
+            EXTERNAL_PATH,
+            "GET",
+            (
+                'queue_depth.external.metrics.k8s.io is forbidden: User "alice" cannot list resource "queue_depth" '
+                'in API group "external.metrics.k8s.io" in the namespace "ns-1"'
+            ),
+            {"group": "external.metrics.k8s.io", "kind": "queue_depth"},
+        ),
+        (
+            "/apis/custom.metrics.k8s.io/v1beta2/nodes/node-1/load",
+            "GET",
+            (
+                'nodes.custom.metrics.k8s.io "node-1" is forbidden: User "alice" cannot get resource "nodes/load" '
+                'in API group "custom.metrics.k8s.io" at the cluster scope'
+            ),
+            {"name": "node-1", "group": "custom.metrics.k8s.io", "kind": "nodes"},
+        ),
+        ("/metrics", "GET", 'forbidden: User "alice" cannot get path "/metrics"', {}),
+        ("/", "GET", 'forbidden: User "alice" cannot get path "/"', {}),
+    ],
+)
+async def test_refusal_in_the_words_of_kubernetes(
+    tmp_path: Path, path: str, method: str, message: str, details: dict[str, str]
+) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        api = AccessApi(Authorities())
+        api.script(server)
+        with pytest.raises(StatusError) as refused:
+            await Authorizer(client, AuthorizationOptions()).authorize(ALICE, info(path, method))
+        assert (refused.value.code, refused.value.reason, refused.value.message) == (403, "Forbidden", message)
+        assert refused.value.body()["details"] == details
+
+
+async def test_reason_of_the_api_server_is_passed_on(tmp_path: Path) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        api = AccessApi(Authorities())
+        api.script(server)
+        api.reason = "not on Fridays"
+        with pytest.raises(StatusError, match='cannot get path "/metrics": not on Fridays'):
+            await Authorizer(client, AuthorizationOptions()).authorize(ALICE, info("/metrics"))
+
+
+async def test_decisions_are_remembered_for_their_time(tmp_path: Path) -> None:
+    now = 0.0
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        api = AccessApi(Authorities())
+        api.script(server)
+        options = AuthorizationOptions(authorized_ttl=10.0, unauthorized_ttl=3.0)
+        authorizer = Authorizer(client, options, clock=lambda: now)
+
+        async def asked(user: User, path: str) -> int:
+            before = len(api.reviews)
+            with contextlib.suppress(StatusError) if user is ALICE else contextlib.nullcontext():
+                await authorizer.authorize(user, info(path))
+            return len(api.reviews) - before
+
+        assert [await asked(user, path) for user in (BOB, ALICE) for path in (POD_PATH, "/metrics")] == [1, 1, 1, 1]
+        now = 2.9
+        assert [await asked(user, path) for user in (BOB, ALICE) for path in (POD_PATH, "/metrics")] == [0, 0, 0, 0]
+        now = 3.1
+        assert [await asked(BOB, POD_PATH), await asked(ALICE, POD_PATH)] == [0, 1]
+        now = 10.1
+        assert await asked(BOB, POD_PATH) == 1
+
+
+async def test_attributes_are_not_confused_in_memory(tmp_path: Path) -> None:
+    """Each of these differs from the first in one attribute, and is a question of its own."""
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        api = AccessApi(Authorities())
+        api.script(server)
+        api.allowed = lambda spec: True
+        authorizer = Authorizer(client, AuthorizationOptions())
+        questions: list[tuple[User, str, str]] = [
+            (BOB, "GET", "/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/p/m"),
+            (ALICE, "GET", "/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/p/m"),
+            (User("bob", ("other",)), "GET", "/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/p/m"),
+            (BOB, "PUT", "/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/p/m"),
+            (BOB, "GET", "/apis/custom.metrics.k8s.io/v1beta1/namespaces/a/pods/p/m"),
+            (BOB, "GET", "/apis/custom.metrics.k8s.io/v1beta2/namespaces/b/pods/p/m"),
+            (BOB, "GET", "/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/jobs/p/m"),
+            (BOB, "GET", "/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/q/m"),
+            (BOB, "GET", "/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/p/n"),
+            (BOB, "GET", "/apis/custom.metrics.k8s.io/v1beta2/pods/p/m"),
+        ]
+        for user, method, path in questions:
+            await authorizer.authorize(user, info(path, method))
+        assert len(api.reviews) == len(questions)
+
+
+@pytest.mark.parametrize("refuse_with", [403, 500])
+async def test_refused_review_allows_nothing(tmp_path: Path, refuse_with: int) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        api = AccessApi(Authorities())
+        api.script(server)
+        api.refuse_with = refuse_with
+        with pytest.raises(StatusError, match="access cannot be checked") as refused:
+            await Authorizer(client, AuthorizationOptions()).authorize(BOB, info(POD_PATH))
+        assert refused.value.code == 500
+
+
+async def test_api_server_that_is_gone_allows_nothing(tmp_path: Path) -> None:
+    async with scripted_server() as server:
+        kubeconfig = server.kubeconfig(tmp_path)
+    async with await KubeClient.connect(kubeconfig) as client:
+        with pytest.raises(StatusError, match="access cannot be checked now") as refused:
+            await Authorizer(client, AuthorizationOptions()).authorize(BOB, info(POD_PATH))
+        assert refused.value.code == 503
+
+
+@pytest.mark.parametrize("status", [None, {}, {"allowed": "yes"}, {"allowed": 1}, [], "allowed"])
+async def test_unclear_answer_allows_nothing(tmp_path: Path, status: Any) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = answer({"status": status})
+        with pytest.raises(StatusError):
+            await Authorizer(client, AuthorizationOptions()).authorize(BOB, info(POD_PATH))
+
+
+async def test_masters_and_open_paths_need_no_asking(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.api.refuse_with = 500
+        assert (await adapter.ask_as_master(POD_PATH)).status == 200
+        for path in ("/healthz", "/livez", "/readyz"):
+            assert (await adapter.ask(path)).status == 200
+        assert adapter.api.reviews == []
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [("/metrics", True), ("/open/", True), ("/open/door", True), ("/metrics/", False), ("/opened", False)],
+)
+def test_paths_that_are_always_allowed(path: str, *, allowed: bool) -> None:
+    options = AuthorizationOptions(always_allow_paths=("/metrics", "/open/*"))
+    authorizer = Authorizer(client=None, options=options)  # type: ignore[arg-type]  # nobody is asked
+    assert authorizer.always_allows(path) is allowed

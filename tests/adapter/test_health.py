@@ -1,0 +1,52 @@
+"""Health: the three endpoints, and what they say about what is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from adapter.health import Health, HealthAnswer
+from adapter.request_info import Target
+from tests.adapter.serving import served_adapter
+
+
+def health(*, catalog: str | None = None) -> Health:
+    return Health(alive={"ping": lambda: None}, ready={"catalog": lambda: catalog, "shutdown": lambda: None})
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("/healthz", 200, "ok"),
+        ("/livez", 200, "ok"),
+        ("/livez?verbose", 200, "[+]ping ok\nlivez check passed\n"),
+        ("/livez/ping", 200, "ok"),
+        ("/readyz", 500, "[+]ping ok\n[-]catalog failed: not read yet\n[+]shutdown ok\nreadyz check failed\n"),
+        ("/readyz/catalog", 500, "internal server error: not read yet\n"),
+        ("/readyz/shutdown", 200, "ok"),
+        ("/readyz?exclude=catalog", 200, "ok"),
+        (
+            "/readyz?verbose&exclude=catalog&exclude=nosuch",
+            200,
+            "[+]catalog excluded: ok\n[+]ping ok\n[+]shutdown ok\nreadyz check passed\n",
+        ),
+    ],
+)
+def test_answers(path: str, status: int, text: str) -> None:
+    assert health(catalog="not read yet").answer(Target.parse(path)) == HealthAnswer(status, text)
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/livez/catalog", "/readyz/nosuch", "/readyz/ping/x", "/x/readyz"])
+def test_no_endpoint(path: str) -> None:
+    assert health().answer(Target.parse(path)) is None
+
+
+async def test_nobody_needs_to_be_known(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.api.refuse_with = 500
+        adapter.names.problem = "Prometheus has not answered yet"
+        assert (await adapter.ask("/livez", headers={"Authorization": "Bearer nonsense"})).body == b"ok"
+        reply = await adapter.ask("/readyz")
+        assert (reply.status, reply.content_type) == (500, "text/plain; charset=utf-8")
+        assert b"[-]catalog failed: Prometheus has not answered yet\n" in reply.body
+        assert (await adapter.ask("/livez", method="HEAD")).status == 200
+        assert adapter.api.reviews == []

@@ -1,0 +1,423 @@
+"""Paths, parameters and answers, as prometheus-adapter gives them behind and beside a kube-apiserver."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from kube.status import service_unavailable
+from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, SAMPLED_TEXT, served_adapter
+
+G1 = "/apis/custom.metrics.k8s.io/v1beta1"
+G2 = "/apis/custom.metrics.k8s.io/v1beta2"
+E = "/apis/external.metrics.k8s.io/v1beta1"
+NO_ROUTE = "the server could not find the requested resource"
+NO_METHOD = "the server does not allow this method on the requested resource"
+NO_TYPE = (
+    "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, "
+    "application/vnd.kubernetes.protobuf, application/json;stream=watch, "
+    "application/vnd.kubernetes.protobuf;stream=watch"
+)
+NO_CONVERSION = (
+    "only the following media types are accepted: application/json, application/yaml, "
+    "application/vnd.kubernetes.protobuf"
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        (
+            f"{G2}/namespaces/ns-1/pods/pod-1-0/m",
+            {"resource": "pods", "group": "", "namespace": "ns-1", "name": "pod-1-0", "metric": "m"},
+        ),
+        (
+            f"{G1}/namespaces/ns-1/pods./pod-1-0/ns:conn:sum",
+            {"resource": "pods", "group": "", "namespace": "ns-1", "name": "pod-1-0", "metric": "ns:conn:sum"},
+        ),
+        (
+            f"{G2}/namespaces/ns-1/ingresses.networking.k8s.io/web/hits",
+            {
+                "resource": "ingresses",
+                "group": "networking.k8s.io",
+                "namespace": "ns-1",
+                "name": "web",
+                "metric": "hits",
+            },
+        ),
+        (
+            f"{G2}/nodes/node-1/node_load",
+            {"resource": "nodes", "group": "", "namespace": "", "name": "node-1", "metric": "node_load"},
+        ),
+        (
+            f"{G2}/namespaces/ns-1/metrics/m",
+            {"resource": "namespaces", "group": "", "namespace": "", "name": "ns-1", "metric": "m"},
+        ),
+        (
+            f"{G2}/namespaces/ns-1/pods/a%22b/m",
+            {"resource": "pods", "group": "", "namespace": "ns-1", "name": 'a"b', "metric": "m"},
+        ),
+        (
+            f"{G2}/namespaces/ns-1/pods/pod-1-0%7Cpod-1-1/m?foo=bar&limit=1&resourceVersion=5",
+            {"resource": "pods", "group": "", "namespace": "ns-1", "name": "pod-1-0|pod-1-1", "metric": "m"},
+        ),
+    ],
+)
+async def test_named_object(tmp_path: Path, path: str, asked: dict[str, str]) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        assert (await adapter.ask_as_master(path)).status == 200
+        (arguments,) = adapter.metrics.asked
+        assert {key: arguments[key] for key in asked} == asked
+        assert arguments["metric_selector"].empty
+        assert 0 < arguments["timeout"] <= 60
+        assert "selector" not in arguments
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "selectors"),
+    [
+        (
+            f"{G2}/namespaces/ns-1/pods/*/m?labelSelector=app%3Dapi",
+            {"resource": "pods", "namespace": "ns-1", "metric": "m"},
+            ("app=api", ""),
+        ),
+        (
+            f"{G2}/namespaces/ns-1/pods/%2A/m?labelSelector=idx+in+%281%2C2%29&metricLabelSelector=verb%3DPOST",
+            {"resource": "pods", "namespace": "ns-1", "metric": "m"},
+            ("idx in (1,2)", "verb=POST"),
+        ),
+        (f"{G2}/nodes/*/m?labelSelector=zone%3Da", {"resource": "nodes", "namespace": ""}, ("zone=a", "")),
+        (
+            f"{G2}/namespaces/*/metrics/m?labelSelector=team%3Deven",
+            {"resource": "namespaces", "namespace": "", "metric": "m"},
+            ("team=even", ""),
+        ),
+    ],
+)
+async def test_all_objects_that_match(
+    tmp_path: Path, path: str, asked: dict[str, str], selectors: tuple[str, str]
+) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        assert (await adapter.ask_as_master(path)).status == 200
+        (arguments,) = adapter.metrics.asked
+        assert {key: arguments[key] for key in asked} == asked
+        assert (str(arguments["selector"]), str(arguments["metric_selector"])) == selectors
+
+
+async def test_external_metric(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        path = f"{E}/namespaces/*/queue_depth?labelSelector=queue%3Dq1&metricLabelSelector=is%3Dignored"
+        reply = await adapter.ask_as_master(path)
+        (arguments,) = adapter.metrics.asked
+        assert (arguments["namespace"], arguments["metric"], str(arguments["selector"])) == (
+            "*",
+            "queue_depth",
+            "queue=q1",
+        )
+        assert reply.json == {
+            "kind": "ExternalMetricValueList",
+            "apiVersion": "external.metrics.k8s.io/v1beta1",
+            "metadata": {},
+            "items": [
+                {
+                    "metricName": "queue_depth",
+                    "metricLabels": {"queue": "q1", "tier": "silver"},
+                    "timestamp": SAMPLED_TEXT,
+                    "value": "1001",
+                }
+            ],
+        }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status", "message"),
+    [
+        # Too short, too long, of no version.
+        ("GET", f"{G2}/namespaces/ns-1/http_packets_per_second", {}, 400, "invalid request path"),
+        ("GET", f"{G2}/namespaces/ns-1/pods", {}, 400, "invalid request path"),
+        ("GET", f"{G2}/namespaces/ns-1/pods/pod-1-0", {}, 404, NO_ROUTE),
+        ("GET", f"{G2}/namespaces/ns-1/pods/pod-1-0/m/x", {}, 404, NO_ROUTE),
+        ("GET", f"{G2}/namespaces/ns-1/pods/a%2Fb/m", {}, 404, NO_ROUTE),
+        ("GET", f"{G2}/nodes/node-1", {}, 404, NO_ROUTE),
+        ("GET", f"{G2}/nodes", {}, 404, NO_ROUTE),
+        ("GET", f"{E}/namespaces/ns-1/queue_depth/x", {}, 404, NO_ROUTE),
+        ("GET", f"{E}/queue_depth", {}, 404, NO_ROUTE),
+        ("GET", "/apis/custom.metrics.k8s.io/v1", {}, 404, NO_ROUTE),
+        # What no path can hold.
+        ("GET", f"{G2}/namespaces/ns-1/pods/../m", {}, 400, "invalid request path"),
+        ("GET", f"{G2}/namespaces/ns-1/pods/%2e%2e/m", {}, 400, "invalid request path"),
+        ("GET", f"{G2}/namespaces//pods/pod-1-0/m", {}, 400, "invalid request path"),
+        ("GET", f"{G2}/namespaces/ns-1/pods/a%00b/m", {}, 400, "invalid request path"),
+        (
+            "GET",
+            f"{G2}/namespaces/ns-1/pods/%ff/m",
+            {},
+            400,
+            "invalid request path: it is not UTF-8, or it has too many parameters",
+        ),
+        # Methods.
+        ("POST", POD_PATH, {}, 405, NO_METHOD),
+        ("PUT", POD_PATH, {}, 405, NO_METHOD),
+        ("DELETE", POD_PATH, {}, 405, NO_METHOD),
+        ("PATCH", POD_PATH, {}, 405, NO_METHOD),
+        ("OPTIONS", POD_PATH, {}, 405, NO_METHOD),
+        ("FOO", POD_PATH, {}, 405, NO_METHOD),
+        ("POST", G2, {}, 405, NO_METHOD),
+        ("POST", EXTERNAL_PATH, {}, 405, NO_METHOD),
+        ("POST", f"{G2}/nodes/node-1", {}, 404, NO_ROUTE),
+        # Selectors.
+        (
+            "GET",
+            f"{POD_PATH}?labelSelector=a%3D%3D%3D",
+            {},
+            400,
+            "unable to parse requirement: found '=', expected: identifier",
+        ),
+        (
+            "GET",
+            f"{POD_PATH}?metricLabelSelector=a%3D%3D%3D",
+            {},
+            400,
+            "unable to parse requirement: found '=', expected: identifier",
+        ),
+        (
+            "GET",
+            f"{EXTERNAL_PATH}?labelSelector=a%3D%3D%3D",
+            {},
+            400,
+            "unable to parse requirement: found '=', expected: identifier",
+        ),
+        (
+            "GET",
+            f"{G2}/namespaces/ns-1/pods/*/m?fieldSelector=metadata.name%3Dpod-1-1",
+            {},
+            400,
+            "fieldSelector metadata.name doesn't match requested name",
+        ),
+        (
+            "GET",
+            f"{POD_PATH}?fieldSelector=spec.nodeName%3Dx",
+            {},
+            400,
+            "field selector spec.nodeName=x is not supported: only metadata.name can be selected",
+        ),
+        # Media types.
+        ("GET", POD_PATH, {"Accept": "text/html"}, 406, NO_TYPE),
+        ("GET", POD_PATH, {"Accept": "application/cbor"}, 406, NO_TYPE),
+        ("GET", POD_PATH, {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}, 406, NO_CONVERSION),
+        # Time.
+        (
+            "GET",
+            f"{POD_PATH}?timeout=soon",
+            {},
+            400,
+            (
+                'invalid timeout specified in the request URL: invalid duration "soon": write a number and a unit, '
+                "such as 30s, 1m30s or 500ms"
+            ),
+        ),
+    ],
+)
+async def test_refusals(
+    tmp_path: Path, method: str, path: str, headers: dict[str, str], status: int, message: str
+) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask_as_master(path, method=method, headers=headers)
+        assert (reply.status, reply.json["message"]) == (status, message)
+        assert (reply.json["kind"], reply.json["apiVersion"], reply.json["status"]) == ("Status", "v1", "Failure")
+        assert (reply.json["code"], reply.content_type) == (status, "application/json")
+
+
+async def test_details_are_there_where_kubernetes_has_them(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        assert (await adapter.ask_as_master(f"{G2}/nodes")).json["details"] == {}
+        assert (await adapter.ask_as_master(POD_PATH, method="POST")).json["details"] == {}
+        assert "details" not in (await adapter.ask_as_master(f"{G2}/namespaces/ns-1/pods")).json
+
+
+async def test_matching_field_selector_is_accepted(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        assert (await adapter.ask_as_master(f"{POD_PATH}?fieldSelector=metadata.name%3Dpod-1-0")).status == 200
+
+
+async def test_list_shape_of_v1beta2(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.metrics.milli = 2_000_000
+        reply = await adapter.ask_as_master(f"{POD_PATH}?metricLabelSelector=verb%3DPOST")
+        assert reply.json == {
+            "kind": "MetricValueList",
+            "apiVersion": "custom.metrics.k8s.io/v1beta2",
+            "metadata": {},
+            "items": [
+                {
+                    "describedObject": {"kind": "Pod", "namespace": "ns-1", "name": "pod-1-0", "apiVersion": "v1"},
+                    "metric": {"name": "http_packets_per_second", "selector": {"matchLabels": {"verb": "POST"}}},
+                    "timestamp": SAMPLED_TEXT,
+                    "value": "2k",
+                }
+            ],
+        }
+
+
+async def test_list_shape_of_v1beta1(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask_as_master(f"{G1}/nodes/node-1/node_load")
+        assert reply.json == {
+            "kind": "MetricValueList",
+            "apiVersion": "custom.metrics.k8s.io/v1beta1",
+            "metadata": {},
+            "items": [
+                {
+                    "describedObject": {"kind": "Node", "name": "node-1", "apiVersion": "v1"},
+                    "metricName": "node_load",
+                    "timestamp": SAMPLED_TEXT,
+                    "value": "99994m",
+                    "selector": None,
+                }
+            ],
+        }
+
+
+@pytest.mark.parametrize(
+    ("selector", "shown"),
+    [
+        ("", None),
+        ("verb%3DPOST%2Cjob%3Dapp", {"matchLabels": {"job": "app", "verb": "POST"}}),
+        (
+            "verb+in+%28GET%2CPOST%29",
+            {"matchExpressions": [{"key": "verb", "operator": "In", "values": ["GET", "POST"]}]},
+        ),
+        ("verb+notin+%28POST%29", {"matchExpressions": [{"key": "verb", "operator": "NotIn", "values": ["POST"]}]}),
+        ("verb!%3DPOST", {"matchExpressions": [{"key": "verb", "operator": "NotIn", "values": ["POST"]}]}),
+        ("verb", {"matchExpressions": [{"key": "verb", "operator": "Exists"}]}),
+        ("%21verb", {"matchExpressions": [{"key": "verb", "operator": "DoesNotExist"}]}),
+    ],
+)
+async def test_metric_selector_is_shown_in_every_item(tmp_path: Path, selector: str, shown: Any) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask_as_master(f"{POD_PATH}?metricLabelSelector={selector}")
+        assert reply.json["items"][0]["metric"]["selector"] == shown
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [
+        (None, "application/json"),
+        ("*/*", "application/json"),
+        ("application/*", "application/json"),
+        ("application/json;charset=utf-8", "application/json"),
+        ("application/vnd.kubernetes.protobuf, */*", "application/json"),
+        ("application/vnd.kubernetes.protobuf,application/json", "application/json"),
+        ("application/json;as=Table;g=meta.k8s.io;v=v1,application/json", "application/json"),
+        ("text/html, application/json;q=0.1", "application/json"),
+        ("application/yaml", "application/yaml"),
+        ("application/json;q=0.5,application/yaml;q=0.9", "application/yaml"),
+        ("application/yaml;q=0, application/json", "application/json"),
+    ],
+)
+async def test_media_type(tmp_path: Path, accept: str | None, content_type: str) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask_as_master(POD_PATH, headers={} if accept is None else {"Accept": accept})
+        assert (reply.status, reply.content_type) == (200, content_type)
+        body = yaml.safe_load(reply.body) if content_type.endswith("yaml") else msgspec.json.decode(reply.body)
+        assert body["items"][0]["value"] == "99994m"
+
+
+async def test_error_in_yaml(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        path = POD_PATH.replace("http_packets_per_second", "nosuch")
+        reply = await adapter.ask_as_master(path, headers={"Accept": "application/yaml"})
+        assert reply.body == (
+            b"apiVersion: v1\ncode: 404\nkind: Status\nmessage: the server could not find the metric nosuch for pods\n"
+            b"metadata: {}\nreason: NotFound\nstatus: Failure\n"
+        )
+
+
+@pytest.mark.parametrize(
+    ("query", "user_agent", "indented"),
+    [
+        ("", "kubectl/v1.36.0", False),
+        ("?pretty=true", "kubectl/v1.36.0", True),
+        ("", "curl/8.0", True),
+        ("?pretty=false", "curl/8.0", False),
+    ],
+)
+async def test_pretty(tmp_path: Path, query: str, user_agent: str, *, indented: bool) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask_as_master(POD_PATH + query, headers={"User-Agent": user_agent})
+        assert (reply.body.count(b"\n") > 1) is indented
+        assert reply.json["kind"] == "MetricValueList"
+
+
+async def test_failure_of_the_data_path_is_told_as_it_is(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.metrics.error = service_unavailable("unable to fetch metrics", retry_after=5)
+        reply = await adapter.ask_as_master(POD_PATH)
+        assert (reply.status, reply.headers["Retry-After"]) == (503, "5")
+        assert reply.json["details"] == {"retryAfterSeconds": 5}
+
+
+async def test_discovery(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        group = {
+            "name": "custom.metrics.k8s.io",
+            "versions": [{"groupVersion": "custom.metrics.k8s.io/v1beta1", "version": "v1beta1"}],
+            "preferredVersion": {"groupVersion": "custom.metrics.k8s.io/v1beta1", "version": "v1beta1"},
+        }
+        document = (await adapter.ask_as_master("/apis/custom.metrics.k8s.io/")).json
+        assert document == {"kind": "APIGroup", "apiVersion": "v1", **group}
+
+        groups = (await adapter.ask_as_master("/apis")).json
+        assert groups["kind"] == "APIGroupList"
+        assert [entry["name"] for entry in groups["groups"]] == ["custom.metrics.k8s.io", "external.metrics.k8s.io"]
+        addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": f":{adapter.port}"}]
+        assert groups["groups"][0] == group | {"serverAddressByClientCIDRs": addresses}
+
+
+async def test_resource_lists(tmp_path: Path) -> None:
+    def entry(name: str, kind: str, *, namespaced: bool) -> dict[str, Any]:
+        return {"name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": ["get"]}
+
+    async with served_adapter(tmp_path) as adapter:
+        for version in ("v1beta1", "v1beta2"):
+            document = (await adapter.ask_as_master(f"/apis/custom.metrics.k8s.io/{version}")).json
+            assert document == {
+                "kind": "APIResourceList",
+                "apiVersion": "v1",
+                "groupVersion": f"custom.metrics.k8s.io/{version}",
+                "resources": [
+                    entry("pods/http_packets_per_second", "MetricValueList", namespaced=True),
+                    entry("nodes/node_load", "MetricValueList", namespaced=False),
+                    entry("ingresses.networking.k8s.io/hits", "MetricValueList", namespaced=True),
+                ],
+            }
+        document = (await adapter.ask_as_master(E)).json
+        assert document["resources"] == [entry("queue_depth", "ExternalMetricValueList", namespaced=True)]
+
+
+async def test_discovery_follows_the_catalog_and_never_asks_for_metrics(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.names.external = ()
+        adapter.names.problem = "Prometheus has not answered yet"
+        assert (await adapter.ask_as_master(E)).json["resources"] == []
+        assert adapter.metrics.asked == []
+
+
+async def test_paths(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        root = await adapter.ask_as_master("/")
+        nowhere = await adapter.ask_as_master("/nosuch")
+        assert (root.status, nowhere.status) == (200, 404)
+        assert root.json == nowhere.json
+        assert {"/apis/custom.metrics.k8s.io/v1beta2", "/healthz", "/metrics", "/readyz/catalog", "/version"} <= set(
+            root.json["paths"]
+        )
+        assert (await adapter.ask_as_master("/apis/apps/v1")).json == root.json
+
+
+async def test_version(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        document = (await adapter.ask_as_master("/version")).json
+        assert document["gitVersion"] == f"v{document['major']}.{document['minor']}.0"

@@ -1,0 +1,208 @@
+"""The HTTP server around the answers: limits, deadlines, clients that leave, input that is no request."""
+
+import asyncio
+import gzip
+import logging
+from pathlib import Path
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from adapter.server import ServerLimits
+from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, ServedAdapter, served_adapter
+from tests.eventually import eventually
+
+BIG_PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/big/pods/*/conn_open"
+
+
+async def raw_exchange(adapter: ServedAdapter, request: bytes) -> tuple[str, bytes]:
+    """Send bytes over TLS, and read the status line and the body until the connection is closed."""
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", adapter.port, ssl=adapter.client_context(), server_hostname="127.0.0.1"
+    )
+    writer.write(request)
+    answer = await asyncio.wait_for(reader.read(), 5.0)
+    writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head.split(b"\r\n")[0].decode(), body
+
+
+async def test_request_that_takes_too_long(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.metrics.hold = asyncio.Event()
+        reply = await adapter.ask_as_master(f"{POD_PATH}?timeout=20ms")
+        assert reply.status == 504
+        assert reply.json == {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": "Timeout: request did not complete within the allotted timeout",
+            "reason": "Timeout",
+            "details": {},
+            "code": 504,
+        }
+        assert adapter.metrics.cancelled.is_set()
+
+
+@pytest.mark.parametrize(("wanted", "given"), [("5s", 5.0), ("90s", 60.0), ("0s", 60.0), ("-1s", 60.0)])
+async def test_deadline_is_passed_on(tmp_path: Path, wanted: str, given: float) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        for path in (POD_PATH, EXTERNAL_PATH):
+            await adapter.ask_as_master(f"{path}?timeout={wanted}")
+        for arguments in adapter.metrics.asked:
+            assert given - 1.0 < arguments["timeout"] <= given
+
+
+async def test_deadline_covers_authentication_too(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.api.hold = asyncio.Event()
+        headers = {"Authorization": "Bearer secret"}
+        assert (await adapter.ask(f"{POD_PATH}?timeout=20ms", headers=headers)).status == 504
+
+
+async def test_client_that_leaves_takes_its_request_along(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.metrics.hold = asyncio.Event()
+        asking = asyncio.create_task(adapter.ask_as_master(POD_PATH))
+        await adapter.metrics.holding.wait()
+        asking.cancel()
+        await asyncio.wait_for(adapter.metrics.cancelled.wait(), 5.0)
+
+
+async def test_request_over_the_limit_is_told_to_come_again(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path, limits=ServerLimits(in_flight=1, shutdown_seconds=1.0)) as adapter:
+        adapter.metrics.hold = asyncio.Event()
+        first = asyncio.create_task(adapter.ask_as_master(POD_PATH))
+        await adapter.metrics.holding.wait()
+        reply = await adapter.ask_as_master(POD_PATH)
+        assert (reply.status, reply.json["reason"], reply.headers["Retry-After"]) == (429, "TooManyRequests", "1")
+        assert (await adapter.ask("/livez")).status == 200
+        adapter.metrics.hold.set()
+        assert (await first).status == 200
+        assert (await adapter.ask_as_master(POD_PATH)).status == 200
+
+
+async def test_mistake_of_ours_is_logged_and_shown_to_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.metrics.error = RuntimeError("a secret")
+        with caplog.at_level(logging.ERROR):
+            reply = await adapter.ask_as_master(POD_PATH)
+        assert (reply.status, reply.json["kind"], reply.json["reason"]) == (500, "Status", "InternalError")
+        assert b"secret" not in reply.body
+        (record,) = caplog.records
+        assert record.exc_info is not None
+        adapter.metrics.error = None
+        assert (await adapter.ask_as_master(POD_PATH)).status == 200
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"this is not HTTP\r\n\r\n",
+        b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX-Long: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X-Many: a\r\n" * 1000 + b"\r\n",
+    ],
+    ids=["noise", "bad header", "long path", "long header", "many headers"],
+)
+async def test_what_is_no_request_is_answered_with_a_status(
+    tmp_path: Path, request_bytes: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        line, body = await raw_exchange(adapter, request_bytes)
+        assert line.split()[1] in ("400", "405")
+        assert b'"kind":"Status"' in body
+        assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+        assert (await adapter.ask("/livez")).status == 200
+
+
+async def test_body_of_a_request_is_not_waited_for(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        request = b"POST /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\nConnection: close\r\n\r\n"
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", adapter.port, ssl=adapter.client_context(), server_hostname="127.0.0.1"
+        )
+        writer.write(request)
+        assert b" 405 " in await asyncio.wait_for(reader.readline(), 5.0)
+        writer.close()
+
+
+async def test_large_answer_is_compressed_for_whom_can_read_it(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.metrics.count = 2000
+        plain = await adapter.ask_as_master(BIG_PATH)
+        packed = await adapter.ask_as_master(BIG_PATH, headers={"Accept-Encoding": "gzip"})
+        assert "Content-Encoding" not in plain.headers
+        assert packed.headers["Content-Encoding"] == "gzip"
+        assert gzip.decompress(packed.body) == plain.body
+        adapter.metrics.count = 20
+        small = await adapter.ask_as_master(BIG_PATH, headers={"Accept-Encoding": "gzip"})
+        assert "Content-Encoding" not in small.headers
+
+
+async def test_requests_are_counted(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        await adapter.ask_as_master(POD_PATH)
+        await adapter.ask_as_master(EXTERNAL_PATH)
+        await adapter.ask(POD_PATH)
+        await adapter.ask_as_master("/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/widgets/b/c")
+        await adapter.ask_as_master("/apis/custom.metrics.k8s.io/v1beta2", method="OPTIONS")
+        reply = await adapter.ask_as_master("/metrics")
+        assert reply.content_type.startswith("text/plain; version=")
+        counted = {
+            tuple(sample.labels[name] for name in ("verb", "group", "version", "resource", "code")): sample.value
+            for family in text_string_to_metric_families(reply.body.decode())
+            for sample in family.samples
+            if sample.name == "apiserver_request_total"
+        }
+        assert counted == {
+            ("GET", "custom.metrics.k8s.io", "v1beta2", "pods", "200"): 1,
+            ("GET", "custom.metrics.k8s.io", "v1beta2", "pods", "403"): 1,
+            ("LIST", "external.metrics.k8s.io", "v1beta1", "queue_depth", "200"): 1,
+            ("GET", "", "", "unknown", "200"): 1,
+            ("other", "", "", "", "405"): 1,
+        }
+
+
+async def test_metrics_are_for_authorized_users(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask("/metrics")
+        assert reply.json["message"] == 'forbidden: User "system:anonymous" cannot get path "/metrics"'
+        adapter.api.tokens["secret"] = {"username": "bob"}
+        assert (await adapter.ask("/metrics", headers={"Authorization": "Bearer secret"})).status == 200
+
+
+async def test_stopping_lets_requests_in_flight_end(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.metrics.hold = asyncio.Event()
+        asking = asyncio.create_task(adapter.ask_as_master(POD_PATH))
+        await adapter.metrics.holding.wait()
+        stopping = asyncio.create_task(adapter.listener.stop())
+
+        async def refuses_connections() -> bool:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", adapter.port)
+            except OSError:
+                return True
+            writer.close()
+            return False
+
+        await eventually(refuses_connections, within=5.0, every=0.01)
+        assert not stopping.done()
+        adapter.metrics.hold.set()
+        assert (await asking).status == 200
+        await stopping
+
+
+async def test_stopping_does_not_wait_for_ever(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path, limits=ServerLimits(shutdown_seconds=0.05)) as adapter:
+        adapter.metrics.hold = asyncio.Event()
+        asking = asyncio.create_task(adapter.ask_as_master(POD_PATH))
+        await adapter.metrics.holding.wait()
+        await asyncio.wait_for(adapter.listener.stop(), 5.0)
+        assert adapter.metrics.cancelled.is_set()
+        with pytest.raises(aiohttp.ClientError):
+            await asking

@@ -1,0 +1,149 @@
+"""The listener's TLS: contexts that change under it, protocol versions, the self-signed certificate."""
+
+import asyncio
+import datetime
+import ssl
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from adapter.tls import CertificateFiles, ServingTLS, TLSError, self_signed_files
+from kube.certs import CertificateAuthority, KeyPair
+from tests.adapter.serving import write_pair
+from tests.eventually import eventually
+
+NOW = datetime.datetime.now(datetime.UTC)
+VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
+
+
+class Handshakes:
+    """A TLS listener that tells each client whose certificate it showed, and clients of it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.serving = CertificateAuthority.create("serving-ca")
+        self.files = write_pair(directory, self.serving.issue("first", hosts=["localhost", "127.0.0.1"], server=True))
+        self.port = 0
+
+    async def greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        certificate = writer.get_extra_info("ssl_object").getpeercert()
+        subject = dict(pair for (pair,) in certificate["subject"]) if certificate else {}
+        writer.write(f"{subject.get('commonName', 'nobody')}\n".encode())
+        writer.close()
+        await writer.wait_closed()
+
+    async def connect(
+        self, host: str, client: KeyPair | None, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+    ) -> tuple[str, str]:
+        """Whom the listener saw, and the name in its own certificate; raises if it ended the handshake."""
+        context = ssl.create_default_context(cadata=self.serving.cert_pem.decode())
+        context.minimum_version = context.maximum_version = version
+        if client is not None:
+            pair = write_pair(self.directory, client, "client")
+            context.load_cert_chain(pair.cert, pair.key)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=context, server_hostname=host)
+        try:
+            line = await reader.readline()
+            if not line:
+                raise ConnectionResetError("the handshake was ended")
+            server = x509.load_der_x509_certificate(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
+            return line.decode().strip(), server.subject.rfc4514_string()
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def listening(handshakes: Handshakes, tls: ServingTLS) -> AsyncIterator[None]:
+    server = await asyncio.start_server(handshakes.greet, "127.0.0.1", 0, ssl=tls.context)
+    handshakes.port = server.sockets[0].getsockname()[1]
+    # A refused handshake is this test's subject, not an accident to report.
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+    async with server:
+        yield
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"], ids=["server name sent", "no server name"])
+async def test_new_connections_follow_the_newest_authorities(
+    tmp_path: Path, version: ssl.TLSVersion, host: str
+) -> None:
+    handshakes = Handshakes(tmp_path)
+    first, second = CertificateAuthority.create("same name"), CertificateAuthority.create("same name")
+    ann, ben = first.issue("ann", client=True), second.issue("ben", client=True)
+    tls = ServingTLS(handshakes.files)
+    async with listening(handshakes, tls):
+        assert (await handshakes.connect(host, None, version))[0] == "nobody"
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await handshakes.connect(host, ann, version)
+        for authority, trusted, refused in ((first, ann, ben), (second, ben, ann)):
+            tls.trust(authority.cert_pem.decode())
+            seen, _ = await handshakes.connect(host, trusted, version)
+            assert seen == {"ann": "ann", "ben": "ben"}["ann" if trusted is ann else "ben"]
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await handshakes.connect(host, refused, version)
+            assert (await handshakes.connect(host, None, version))[0] == "nobody"
+
+
+async def test_renewed_serving_certificate_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapter.tls._POLL_SECONDS", 0.01)
+    handshakes = Handshakes(tmp_path)
+    tls = ServingTLS(handshakes.files)
+
+    async def name() -> str:
+        return (await handshakes.connect("localhost", None))[1]
+
+    async def is_second() -> bool:
+        return await name() == "CN=second"
+
+    async with listening(handshakes, tls), asyncio.TaskGroup() as tasks:
+        keeping = tasks.create_task(tls.run())
+        assert await name() == "CN=first"
+        handshakes.files.cert.write_text("half a cert")
+        await asyncio.sleep(0.05)
+        assert await name() == "CN=first"
+        write_pair(tmp_path, handshakes.serving.issue("second", hosts=["localhost"], server=True))
+        await eventually(is_second, within=5.0, every=0.02)
+        keeping.cancel()
+
+
+async def test_older_versions_are_refused(tmp_path: Path) -> None:
+    handshakes = Handshakes(tmp_path)
+    async with listening(handshakes, ServingTLS(handshakes.files, minimum=ssl.TLSVersion.TLSv1_3)):
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await handshakes.connect("localhost", None, ssl.TLSVersion.TLSv1_2)
+
+
+def test_unusable_files_are_named(tmp_path: Path) -> None:
+    files = CertificateFiles(tmp_path / "no.crt", tmp_path / "no.key")
+    with pytest.raises(TLSError, match=r"no\.crt"):
+        ServingTLS(files)
+
+
+def test_self_signed_certificate_is_made_once(tmp_path: Path) -> None:
+    made = self_signed_files(tmp_path / "certs", now=NOW)
+    content = made.cert.read_bytes()
+    assert stat.S_IMODE(made.key.stat().st_mode) == 0o600
+    assert self_signed_files(tmp_path / "certs", now=NOW).cert.read_bytes() == content
+    assert sorted(path.name for path in (tmp_path / "certs").iterdir()) == ["apiserver.crt", "apiserver.key"]
+    ServingTLS(made)
+
+
+@pytest.mark.parametrize("days", [360, 400, -400], ids=["ends soon", "has ended", "not valid yet"])
+def test_self_signed_certificate_is_made_again_when_its_time_is_over(tmp_path: Path, days: int) -> None:
+    content = self_signed_files(tmp_path, now=NOW).cert.read_bytes()
+    assert self_signed_files(tmp_path, now=NOW + datetime.timedelta(days=days)).cert.read_bytes() != content
+
+
+def test_damaged_self_signed_certificate_is_made_again(tmp_path: Path) -> None:
+    self_signed_files(tmp_path, now=NOW).key.write_text("damaged")
+    ServingTLS(self_signed_files(tmp_path, now=NOW))
+
+
+def test_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TLSError, match=r"--cert-dir=.*file"):
+        self_signed_files(tmp_path / "file", now=NOW)
