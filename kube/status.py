@@ -54,7 +54,7 @@ class StatusError(Exception):
         code: the HTTP status, 400 to 599.
         reason: the machine-readable reason, such as "NotFound"; may be empty.
         message: the text for people; also `str(error)`.
-        details: metav1.StatusDetails as JSON, or None.
+        details: metav1.StatusDetails as JSON, or None; some answers of Kubernetes have empty ones.
         retry_after: seconds after which the server wants to be asked again, or None.
     """
 
@@ -85,10 +85,10 @@ class StatusError(Exception):
         }
         if self.reason:
             body["reason"] = self.reason
-        details = dict(self.details or {})
+        details = None if self.details is None else dict(self.details)
         if self.retry_after is not None:
-            details["retryAfterSeconds"] = self.retry_after
-        if details:
+            details = {**(details or {}), "retryAfterSeconds": self.retry_after}
+        if details is not None:
             body["details"] = details
         body["code"] = self.code
         return body
