@@ -11,9 +11,10 @@ import shutil
 from pathlib import Path
 from typing import Final, Literal
 
-from playground.debian import DebianError, unpack
+from playground.debian import DebianError, tree_of, unpack
+from playground.errors import PlaygroundError
 
-__all__ = ["HOME", "MissingBinaryError", "Program", "find", "find_async"]
+__all__ = ["HOME", "MissingBinaryError", "Program", "find", "find_async", "is_here"]
 
 Program = Literal["prometheus", "promtool", "kubectl"]
 
@@ -33,8 +34,13 @@ _ADVICE: Final[dict[Program, str]] = {
 }
 
 
-class MissingBinaryError(Exception):
+class MissingBinaryError(PlaygroundError):
     """A program is neither on PATH nor to be had from Debian; the message says what to install."""
+
+
+def is_here(program: Program, *, home: Path = HOME) -> bool:
+    """Whether `find` needs no download."""
+    return shutil.which(program) is not None or _unpacked(program, home).exists()
 
 
 def find(program: Program, *, home: Path = HOME) -> Path:
@@ -46,9 +52,10 @@ def find(program: Program, *, home: Path = HOME) -> Path:
     if on_path is not None:
         return Path(on_path)
     try:
-        path = unpack(_PACKAGES[program], home) / "usr/bin" / program
+        unpack(_PACKAGES[program], home)
     except DebianError as error:
         raise MissingBinaryError(f"{program} is not on PATH and {error}; {_ADVICE[program]}") from error
+    path = _unpacked(program, home)
     if not path.exists():
         raise MissingBinaryError(f"Debian's package {_PACKAGES[program]} has no {program}; {_ADVICE[program]}")
     return path
@@ -57,3 +64,7 @@ def find(program: Program, *, home: Path = HOME) -> Path:
 async def find_async(program: Program, *, home: Path = HOME) -> Path:
     """As `find`, with the download in a thread."""
     return await asyncio.to_thread(find, program, home=home)
+
+
+def _unpacked(program: Program, home: Path) -> Path:
+    return tree_of(_PACKAGES[program], home) / "usr/bin" / program

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["DebianError", "unpack"]
+__all__ = ["DebianError", "tree_of", "unpack"]
 
 _COMMAND_TIMEOUT = 600.0
 """Seconds that a download may take; a slow line should not end the set-up, a dead one should."""
@@ -29,14 +29,19 @@ class DebianError(Exception):
     """A package could not be brought; the message says why."""
 
 
+def tree_of(package: str, folder: Path) -> Path:
+    """Where `unpack` puts a package: the root of its tree, which may not be there yet."""
+    return folder.resolve() / "debian" / package
+
+
 def unpack(package: str, folder: Path) -> Path:
     """Download `package` and unpack it under `folder/debian/<package>`; done once, then reused.
 
     Blocks for as long as the download takes; any number of processes may ask at the same time, one does the work.
     Returns the root of the unpacked tree. Raises DebianError where apt or dpkg is missing or fails.
     """
-    home = folder.resolve() / "debian"
-    tree = home / package
+    tree = tree_of(package, folder)
+    home = tree.parent
     if tree.exists():
         return tree
     for tool in ("apt-get", "dpkg"):

@@ -1,50 +1,105 @@
 """Installing milliscale into the playground as into a cluster: from manifests/base, with the rights given there.
 
-Only what would run in a pod is left out, because here the adapter and the autoscaler are processes beside the cluster.
-Each acts as its service account, with a token of its own and nothing more, so a right that the manifests forget is
-missing here too. The Service that the APIServices name leads to the adapter's port on loopback.
+What would run in pods is left out, because here the adapter and the autoscaler are processes beside the cluster. Each
+acts as its service account, with a token of its own and nothing more, so a right that the manifests forget is missing
+here too. The Service that the APIServices name leads to the adapter's port on loopback.
 """
 
 from __future__ import annotations
 
 import asyncio
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import yaml
 
 from kube.mapping import RestMapper
 from kube.status import StatusError
-from playground.binaries import find_async
+from playground.errors import PlaygroundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from kube.client import KubeClient
 
-__all__ = ["InstallError", "apply", "read_objects", "render_manifests", "write_account_kubeconfig"]
+__all__ = ["Account", "InstallError", "Manifests", "apply", "read_objects", "write_account_kubeconfig"]
 
 Object = dict[str, Any]
 
 _BASE: Final = Path(__file__).resolve().parent.parent / "manifests" / "base"
 _RENDER_TIMEOUT: Final = 60.0
+_RIGHTS: Final = (
+    "Namespace",
+    "ServiceAccount",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+)
 _TOKEN_SECONDS: Final = 7 * 24 * 3600
 _CONFLICT: Final = 409
 
 
-class InstallError(Exception):
-    """The manifests cannot be rendered or applied; the message says why."""
+class InstallError(PlaygroundError):
+    """The manifests cannot be rendered, or an object cannot be applied."""
 
 
-async def render_manifests() -> list[Object]:
-    """The objects of manifests/base, as `kubectl kustomize` renders them."""
-    return list(yaml.safe_load_all(await asyncio.to_thread(_kustomize, await find_async("kubectl"))))
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A service account."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """The objects that install milliscale into a cluster."""
+
+    objects: Sequence[Object]
+
+    @classmethod
+    async def render(cls, kubectl: Path) -> Manifests:
+        """manifests/base, as `kubectl kustomize` renders it. Raises InstallError."""
+        return cls(_parse(await asyncio.to_thread(_kustomize, kubectl)))
+
+    @property
+    def rights(self) -> list[Object]:
+        """The namespace, the service accounts and everything that gives them rights."""
+        return [entry for entry in self.objects if entry["kind"] in _RIGHTS]
+
+    def account(self, process: Literal["adapter", "autoscaler"]) -> Account:
+        """The service account that a process has in a cluster."""
+        for entry in self._of_kind("Deployment"):
+            if process in entry["metadata"]["name"]:
+                account = entry["spec"]["template"]["spec"]["serviceAccountName"]
+                return Account(entry["metadata"]["namespace"], account)
+        raise InstallError(f"{_BASE} has no Deployment of the {process}")
+
+    def registration(self, *, port: int) -> list[Object]:
+        """The APIServices, and their Service, such that they lead to a port of this machine."""
+        services = {}
+        registered = []
+        for entry in self._of_kind("APIService"):
+            reference = {**entry["spec"]["service"], "port": port}
+            services[reference["namespace"], reference["name"]] = {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"namespace": reference["namespace"], "name": reference["name"]},
+                "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]},
+            }
+            registered.append({**entry, "spec": {**entry["spec"], "service": reference}})
+        return [*services.values(), *registered]
+
+    def _of_kind(self, kind: str) -> list[Object]:
+        return [entry for entry in self.objects if entry["kind"] == kind]
 
 
 async def read_objects(path: Path) -> list[Object]:
     """The objects of a YAML file."""
-    return list(yaml.safe_load_all(await asyncio.to_thread(path.read_text)))
+    return _parse(await asyncio.to_thread(path.read_text))
 
 
 async def apply(client: KubeClient, objects: Iterable[Object]) -> None:
@@ -55,48 +110,48 @@ async def apply(client: KubeClient, objects: Iterable[Object]) -> None:
     """
     mapper = RestMapper(client, refresh_seconds=0)
     for entry in objects:
-        group, _, _ = entry["apiVersion"].rpartition("/")
+        group = entry["apiVersion"].rpartition("/")[0]
         metadata = entry["metadata"]
+        namespace = metadata.get("namespace", "")
         try:
             info = (await mapper.mappings_for_kind(group, entry["kind"]))[0]
             try:
-                await client.post(info.path(metadata.get("namespace", "")), entry)
+                await client.post(info.path(namespace), entry)
             except StatusError as error:
                 if error.code != _CONFLICT:
                     raise
-                await client.patch(info.path(metadata.get("namespace", ""), metadata["name"]), entry)
+                await client.patch(info.path(namespace, metadata["name"]), entry)
         except (LookupError, StatusError) as error:
             raise InstallError(f"cannot apply {entry['kind']} {metadata['name']}: {error}") from error
 
 
-async def write_account_kubeconfig(
-    client: KubeClient, path: Path, *, admin: Path, namespace: str, account: str
-) -> None:
-    """Write a kubeconfig that acts as a service account, for the cluster of the kubeconfig `admin`."""
+async def write_account_kubeconfig(client: KubeClient, path: Path, *, admin: Path, account: Account) -> None:
+    """Write a kubeconfig that acts as a service account, for the cluster that the kubeconfig `admin` is for."""
     request = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
         "spec": {"expirationSeconds": _TOKEN_SECONDS},
     }
-    answer = await client.post(f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", request)
-    await asyncio.to_thread(_write_kubeconfig, path, admin, account, answer["status"]["token"])
+    answer = await client.post(f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}/token", request)
+    await asyncio.to_thread(_write_kubeconfig, path, admin, account.name, answer["status"]["token"])
 
 
 def _write_kubeconfig(path: Path, admin: Path, user: str, token: str) -> None:
     cluster = yaml.safe_load(admin.read_text())["clusters"][0]
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [cluster],
+        "users": [{"name": user, "user": {"token": token}}],
+        "contexts": [{"name": user, "context": {"cluster": cluster["name"], "user": user}}],
+        "current-context": user,
+    }
     path.touch(mode=0o600)
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [cluster],
-                "users": [{"name": user, "user": {"token": token}}],
-                "contexts": [{"name": user, "context": {"cluster": cluster["name"], "user": user}}],
-                "current-context": user,
-            }
-        )
-    )
+    path.write_text(yaml.safe_dump(config))
+
+
+def _parse(text: str) -> list[Object]:
+    return [entry for entry in yaml.safe_load_all(text) if entry is not None]
 
 
 def _kustomize(kubectl: Path) -> str:

@@ -16,7 +16,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -43,9 +43,9 @@ class ChildProcess:
 
     @classmethod
     async def start(
-        cls, name: str, command: Sequence[str | Path], *, log: Path, environment: Mapping[str, str] | None = None
+        cls, name: str, command: Sequence[str | Path], *, log: Path, directory: Path | None = None
     ) -> ChildProcess:
-        """Start `command`; its output is appended to `log`. Raises OSError where it cannot be run."""
+        """Start `command` in `directory` (or here); its output goes to `log`. Raises OSError where it cannot be run."""
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
@@ -53,7 +53,7 @@ class ChildProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, **(environment or {})},
+                cwd=directory,
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
             )

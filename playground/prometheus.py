@@ -16,6 +16,7 @@ import aiohttp
 import yaml
 
 from playground.binaries import find_async
+from playground.errors import PlaygroundError
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 
@@ -32,7 +33,7 @@ _START_TIMEOUT: Final = 60.0
 _POLL: Final = 0.05
 
 
-class PrometheusError(Exception):
+class PrometheusError(PlaygroundError):
     """Prometheus did not start, or did not take the samples; the message has its last words."""
 
 

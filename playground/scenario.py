@@ -1,4 +1,4 @@
-"""The demo's story: which load its three applications get, matched to the targets in data/objects.yaml.
+"""The demo's story: which load its three applications get, matched to the targets in data/hpas.yaml.
 
 Each load swings once in `PERIOD` seconds between what one pod takes and what six or seven take, shifted against the
 others, so that in 90 seconds every HPA has had to scale up and down.
@@ -11,15 +11,17 @@ from typing import Final
 
 from playground.load import Backlog, Load, Traffic, Wave
 
-__all__ = ["NAMESPACE", "OBJECTS", "PERIOD", "RULES", "demo_load", "wave_of"]
+__all__ = ["APPLICATIONS", "HPAS", "NAMESPACE", "PERIOD", "RULES", "demo_load", "wave_of"]
 
 NAMESPACE: Final = "default"
 PERIOD: Final = 50.0
 """Seconds from one trough of the load to the next."""
 
 _DATA: Final = Path(__file__).parent / "data"
-OBJECTS: Final = _DATA / "objects.yaml"
-"""The Deployments, the Service and the HPAs."""
+APPLICATIONS: Final = _DATA / "applications.yaml"
+"""The Deployments and the Service."""
+HPAS: Final = _DATA / "hpas.yaml"
+"""The HorizontalPodAutoscalers, each with the name of its Deployment."""
 RULES: Final = _DATA / "rules.yaml"
 """The adapter's rules."""
 

@@ -7,8 +7,8 @@ playground believes.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from dataclasses import dataclass, field
+from collections import defaultdict, deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kube.quantity import Quantity, QuantityError
@@ -18,19 +18,20 @@ from playground.views import Deployment, Event, Hpa
 if TYPE_CHECKING:
     from kube.client import KubeClient
 
-__all__ = ["Scoreboard", "Tally"]
+__all__ = ["Scoreboard", "Standing", "Tally"]
 
 _EVENTS_KEPT: Final = 50
 
 
 @dataclass(slots=True)
 class Tally:
-    """How a Deployment's replicas changed."""
+    """What happened to a Deployment and to its HPA's metric so far; `largest` is a quantity, "" while there is none."""
 
-    lowest: int
-    highest: int
     ups: int = 0
     downs: int = 0
+    lowest: int = 0
+    highest: int = 0
+    largest: str = ""
 
     @property
     def swung(self) -> bool:
@@ -38,29 +39,31 @@ class Tally:
         return self.ups > 0 and self.downs > 0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How an HPA is doing: itself, its Deployment, and what happened so far."""
+
+    hpa: Hpa
+    deployment: Deployment
+    tally: Tally
+
+
 class Scoreboard:
     """The HPAs of a namespace, their Deployments and events; kept up to date while `run` runs."""
 
-    client: KubeClient
-    namespace: str
-    tallies: dict[str, Tally] = field(default_factory=dict)
-    """By the Deployment's name."""
-    largest: dict[str, Quantity] = field(default_factory=dict)
-    """The largest value of an HPA's metric, by the HPA's name."""
-    events: deque[Event] = field(default_factory=lambda: deque(maxlen=_EVENTS_KEPT))
-    """The last ones, in the order in which they came."""
-    _hpas: Store[Hpa] = field(init=False)
-    _deployments: Store[Deployment] = field(init=False)
-    _events: Store[Event] = field(init=False)
-
-    def __post_init__(self) -> None:
-        hpas = f"/apis/autoscaling/v2/namespaces/{self.namespace}/horizontalpodautoscalers"
-        deployments = f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
-        events = f"/api/v1/namespaces/{self.namespace}/events"
-        self._hpas = Store(self.client, hpas, Hpa.select, on_change=self._hpa_changed)
-        self._deployments = Store(self.client, deployments, Deployment.select, on_change=self._deployment_changed)
-        self._events = Store(self.client, events, Event.select, on_change=self._event_came)
+    def __init__(self, client: KubeClient, namespace: str) -> None:
+        self._namespace = namespace
+        self._tallies: defaultdict[str, Tally] = defaultdict(Tally)  # by the Deployment's name
+        hpas = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
+        deployments = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+        events = f"/api/v1/namespaces/{namespace}/events"
+        self._hpas = Store(client, hpas, Hpa.select, on_change=self._hpa_changed)
+        self._deployments = Store(client, deployments, Deployment.select, on_change=self._deployment_changed)
+        self._events = Store(client, events, Event.select, on_change=self._event_came)
+        self.events: deque[Event] = deque(maxlen=_EVENTS_KEPT)
+        """The last events, in the order in which they came."""
+        self.events_seen = 0
+        """How many there were, also those that are no longer kept."""
 
     async def run(self) -> None:
         """Watch, until cancelled."""
@@ -74,41 +77,47 @@ class Scoreboard:
             await store.wait_synced()
 
     @property
-    def hpas(self) -> list[Hpa]:
-        """By name."""
-        return sorted(self._hpas.list(self.namespace), key=lambda hpa: hpa.name)
-
-    def deployment(self, name: str) -> Deployment | None:
-        """As it is now."""
-        return self._deployments.get(self.namespace, name)
+    def standings(self) -> list[Standing]:
+        """Of every HPA whose Deployment exists, by name."""
+        found = []
+        for hpa in sorted(self._hpas.list(self._namespace), key=lambda hpa: hpa.name):
+            deployment = self._deployments.get(self._namespace, hpa.target)
+            if deployment is not None:
+                found.append(Standing(hpa, deployment, self._tallies[hpa.target]))
+        return found
 
     @property
     def all_swung(self) -> bool:
-        """Whether every HPA has scaled up and down at least once."""
-        tallies = [self.tallies.get(hpa.target) for hpa in self.hpas]
-        return bool(tallies) and all(tally is not None and tally.swung for tally in tallies)
+        """Whether there are HPAs, and every one has scaled up and down at least once."""
+        standings = self.standings
+        return bool(standings) and all(standing.tally.swung for standing in standings)
 
     def _hpa_changed(self, _key: Key, _old: Hpa | None, new: Hpa | None) -> None:
-        if new is None or not new.value:
-            return
-        try:
-            value = Quantity.parse(new.value)
-        except QuantityError:
-            return
-        largest = self.largest.get(new.name)
-        if largest is None or value.milli_value() > largest.milli_value():
-            self.largest[new.name] = value
+        if new is not None and new.value:
+            tally = self._tallies[new.target]
+            if _milli(new.value) > _milli(tally.largest):
+                tally.largest = new.value
 
     def _deployment_changed(self, key: Key, old: Deployment | None, new: Deployment | None) -> None:
         if new is None:
             return
-        tally = self.tallies.setdefault(key[1], Tally(new.replicas, new.replicas))
-        tally.lowest = min(tally.lowest, new.replicas)
-        tally.highest = max(tally.highest, new.replicas)
-        if old is not None:
+        tally = self._tallies[key[1]]
+        if old is None:
+            tally.lowest = tally.highest = new.replicas
+        else:
             tally.ups += new.replicas > old.replicas
             tally.downs += new.replicas < old.replicas
+            tally.lowest = min(tally.lowest, new.replicas)
+            tally.highest = max(tally.highest, new.replicas)
 
     def _event_came(self, _key: Key, _old: Event | None, new: Event | None) -> None:
         if new is not None:
             self.events.append(new)
+            self.events_seen += 1
+
+
+def _milli(quantity: str) -> int:
+    try:
+        return Quantity.parse(quantity).milli_value()
+    except QuantityError:
+        return -1

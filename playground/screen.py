@@ -19,26 +19,23 @@ from kube.quantity import Quantity, QuantityError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from playground.scoreboard import Tally
-    from playground.views import Event, Hpa
+    from playground.scoreboard import Standing
+    from playground.views import Event
 
-__all__ = ["HpaPicture", "Picture", "draw", "event_line", "plain_lines", "summary"]
+__all__ = ["Picture", "Row", "draw", "event_line", "plain_lines", "summary"]
 
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _EVENTS_SHOWN: Final = 8
 _TEXT_COLUMNS: Final = {"HPA", "", "metric", "replicas"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HpaPicture:
-    """An HPA with what is around it: its Deployment, the load now, and the load of the last seconds (oldest first)."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An HPA's standing, the load on its Deployment now (units per second), and before (oldest first)."""
 
-    hpa: Hpa
+    standing: Standing
     load: float
     history: Sequence[float]
-    replicas: int
-    ready: int
-    tally: Tally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +44,7 @@ class Picture:
 
     elapsed: float
     limit: float | None
-    hpas: Sequence[HpaPicture]
+    rows: Sequence[Row]
     events: Sequence[Event]
 
 
@@ -55,17 +52,19 @@ def draw(picture: Picture) -> RenderableType:
     """The live screen; 80 columns are enough for it."""
     until = "Ctrl-C ends it" if picture.limit is None else f"ends after {picture.limit:.0f} s"
     table = _table("HPA", "load", "", "metric", "now / target", "replicas", "up/down")
-    for one in picture.hpas:
+    for row in picture.rows:
+        hpa, tally = row.standing.hpa, row.standing.tally
         table.add_row(
-            Text(one.hpa.name, "bold"),
-            f"{one.load:.0f}/s",
-            Text(_spark(one.history), "cyan"),
-            one.hpa.metric,
-            f"{_decimal(one.hpa.value)} / {_decimal(one.hpa.goal)}",
-            _replicas(one),
-            f"{one.tally.ups}/{one.tally.downs}",
+            Text(hpa.name, "bold"),
+            f"{row.load:.0f}/s",
+            Text(_spark(row.history), "cyan"),
+            hpa.metric,
+            f"{_decimal(hpa.value)} / {_decimal(hpa.goal)}",
+            _replicas(row.standing),
+            f"{tally.ups}/{tally.downs}",
         )
-    problems = [Text(f"{one.hpa.name}: {one.hpa.problem}", "red") for one in picture.hpas if one.hpa.problem]
+    hpas = [row.standing.hpa for row in picture.rows]
+    problems = [Text(f"{hpa.name}: {hpa.problem}", "red") for hpa in hpas if hpa.problem]
     events = [Text(event_line(event), no_wrap=True, overflow="ellipsis") for event in picture.events[-_EVENTS_SHOWN:]]
     return Group(
         Rule(f"milliscale · {picture.elapsed:.0f} s · {until}", align="left"),
@@ -78,12 +77,15 @@ def draw(picture: Picture) -> RenderableType:
 
 def plain_lines(picture: Picture) -> list[str]:
     """The same in lines, without the events."""
-    return [
-        f"{picture.elapsed:4.0f} s  {one.hpa.name:8} load {one.load:.0f}/s, "
-        f"{one.hpa.metric} {_decimal(one.hpa.value)} of {_decimal(one.hpa.goal)}, "
-        f"{one.replicas} replicas, {one.ready} ready" + (f"; {one.hpa.problem}" if one.hpa.problem else "")
-        for one in picture.hpas
-    ]
+    lines = []
+    for row in picture.rows:
+        hpa, deployment = row.standing.hpa, row.standing.deployment
+        lines.append(
+            f"{picture.elapsed:4.0f} s  {hpa.name:8} load {row.load:.0f}/s, "
+            f"{hpa.metric} {_decimal(hpa.value)} of {_decimal(hpa.goal)}, "
+            f"{deployment.replicas} replicas, {deployment.ready} ready" + (f"; {hpa.problem}" if hpa.problem else "")
+        )
+    return lines
 
 
 def event_line(event: Event) -> str:
@@ -91,15 +93,16 @@ def event_line(event: Event) -> str:
     return f"{event.about}: {event.reason}: {event.message}"
 
 
-def summary(hpas: Sequence[tuple[Hpa, Tally, str]]) -> RenderableType:
-    """What happened, at the end: per HPA the tally, and the largest value that its metric had."""
+def summary(standings: Sequence[Standing]) -> RenderableType:
+    """What happened, at the end."""
     table = _table("HPA", "metric", "target", "largest", "scaled up", "scaled down", "pods")
-    for hpa, tally, largest in hpas:
+    for standing in standings:
+        hpa, tally = standing.hpa, standing.tally
         table.add_row(
             Text(hpa.name, "bold" if tally.swung else "bold red"),
             hpa.metric,
             _decimal(hpa.goal),
-            _decimal(largest),
+            _decimal(tally.largest),
             f"{tally.ups} x",
             f"{tally.downs} x",
             f"{tally.lowest} to {tally.highest}",
@@ -129,10 +132,10 @@ def _spark(history: Sequence[float]) -> str:
     return "".join(_BLOCKS[round(value / top * (len(_BLOCKS) - 1))] for value in history)
 
 
-def _replicas(one: HpaPicture) -> Text:
-    starting = max(0, one.replicas - one.ready)
-    bar = Text("■" * min(one.ready, one.replicas), "green")
-    bar.append("■" * starting, "yellow")
-    bar.append("·" * max(0, one.hpa.maximum - one.replicas), "dim")
-    bar.append(f" {one.replicas}")
+def _replicas(standing: Standing) -> Text:
+    wanted, ready = standing.deployment.replicas, standing.deployment.ready
+    bar = Text("■" * min(ready, wanted), "green")
+    bar.append("■" * max(0, wanted - ready), "yellow")
+    bar.append("·" * max(0, standing.hpa.maximum - wanted), "dim")
+    bar.append(f" {wanted}")
     return bar

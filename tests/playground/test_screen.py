@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from rich.console import Console, RenderableType
 
-from playground.scoreboard import Tally
-from playground.screen import HpaPicture, Picture, draw, event_line, plain_lines, summary
-from playground.views import Event, Hpa
+from playground.scoreboard import Standing, Tally
+from playground.screen import Picture, Row, draw, event_line, plain_lines, summary
+from playground.views import Deployment, Event, Hpa
 
 HPA = Hpa(
     name="router",
@@ -20,19 +20,15 @@ HPA = Hpa(
     problem="",
 )
 EVENT = Event(about="horizontalpodautoscaler/router", reason="SuccessfulRescale", message="New size: 3")
+STANDING = Standing(
+    HPA,
+    Deployment(replicas=5, ready=3),
+    Tally(ups=2, downs=1, lowest=1, highest=7, largest="142500m"),
+)
 PICTURE = Picture(
     elapsed=34.4,
     limit=90,
-    hpas=[
-        HpaPicture(
-            hpa=HPA,
-            load=412.3,
-            history=[0, 200, 400],
-            replicas=5,
-            ready=3,
-            tally=Tally(lowest=1, highest=5, ups=2, downs=1),
-        )
-    ],
+    rows=[Row(STANDING, load=412.3, history=[0, 200, 400])],
     events=[EVENT],
 )
 
@@ -53,7 +49,7 @@ def test_the_live_screen_shows_load_metric_replicas_and_events() -> None:
 
 def test_an_hpa_in_trouble_says_so() -> None:
     hpa = replace(HPA, value="", problem="FailedGetPodsMetric: unable to get metric packets_per_second")
-    picture = replace(PICTURE, hpas=[replace(PICTURE.hpas[0], hpa=hpa)])
+    picture = replace(PICTURE, rows=[Row(replace(STANDING, hpa=hpa), load=0, history=[])])
     assert "- / 100" in printed(draw(picture))
     assert "router: FailedGetPodsMetric: unable to get metric packets_per_second" in printed(draw(picture))
     assert "FailedGetPodsMetric" in plain_lines(picture)[0]
@@ -81,6 +77,6 @@ def test_without_a_terminal_every_hpa_is_one_line() -> None:
 
 
 def test_the_summary_tells_how_often_each_was_scaled() -> None:
-    text = printed(summary([(HPA, Tally(lowest=1, highest=7, ups=3, downs=2), "142500m")]), width=80)
-    for part in ["router", "packets_per_second", "142.5", "3 x", "2 x", "1 to 7"]:
+    text = printed(summary([STANDING]), width=80)
+    for part in ["router", "packets_per_second", "142.5", "2 x", "1 x", "1 to 7"]:
         assert part in text

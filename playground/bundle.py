@@ -1,0 +1,213 @@
+"""The whole bundle on loopback: cluster, Prometheus, workload, and our two processes, each as it is in a cluster.
+
+This is what the demo shows and what the end-to-end tests try. Everything that was started ends with the context, in the
+reverse order; nothing is written outside its folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kube.client import KubeClient, KubeError
+from kube.durations import format_duration
+from kube.status import StatusError
+from playground.binaries import find_async
+from playground.cluster import start_cluster
+from playground.errors import PlaygroundError
+from playground.install import Manifests, apply, read_objects, write_account_kubeconfig
+from playground.pod_discovery import PodDiscovery
+from playground.ports import LOOPBACK, free_port
+from playground.processes import ChildProcess
+from playground.prometheus import PrometheusServer
+from playground.scenario import APPLICATIONS, HPAS, NAMESPACE, RULES
+from playground.tasks import background
+from playground.workload import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from playground.load import Load
+
+__all__ = ["METRIC_PATHS", "Bundle", "ChildEndedError", "Timing", "run_bundle"]
+
+METRIC_PATHS: Final = (
+    f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{NAMESPACE}/pods/*/packets_per_second",
+    f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{NAMESPACE}/services/shop/requests_per_second",
+    f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/queue_depth",
+)
+"""What the three HPAs look at."""
+
+_ROOT: Final = Path(__file__).resolve().parent.parent
+_START_TIMEOUT: Final = 60.0
+_POLL: Final = 0.1
+
+
+class ChildEndedError(PlaygroundError):
+    """A process ended that should go on; the message has its last lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Seconds; much shorter than in a cluster, so that one can watch replicas go up and down."""
+
+    scrape_interval: float = 1.0
+    relist_interval: float = 2.0
+    sync_period: float = 2.0
+    downscale_stabilization: float = 6.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """The running bundle. `kubeconfig` and `client` may do everything."""
+
+    kubectl: Path
+    kubeconfig: Path
+    client: KubeClient
+    prometheus: PrometheusServer
+    workload: Workload
+    adapter: ChildProcess
+    adapter_url: str
+    autoscaler: ChildProcess
+    autoscaler_url: str
+    discovery: asyncio.Task[None]
+
+    def check(self) -> None:
+        """Raise ChildEndedError if a process has ended, and what ended the discovery of pods if that did."""
+        for child in (self.prometheus.process, self.adapter, self.autoscaler):
+            if child.exit_status is not None:
+                what = f"{child.name} ended with exit status {child.exit_status}; the end of {child.log}:"
+                raise ChildEndedError("\n".join([what, *child.last_lines()]))
+        if self.discovery.done():
+            self.discovery.result()
+
+
+@asynccontextmanager
+async def run_bundle(folder: Path, *, load: Load, timing: Timing | None = None) -> AsyncIterator[Bundle]:
+    """Start everything in `folder`; the HPAs are created last, when the metrics that they look at are there.
+
+    Raises:
+        PlaygroundError: the message says what to do, or what failed.
+    """
+    timing = timing or Timing()
+    async with AsyncExitStack() as stack:
+        kubectl = await find_async("kubectl")
+        prometheus = await stack.enter_async_context(
+            PrometheusServer(folder / "prometheus", scrape_interval=timing.scrape_interval)
+        )
+        cluster = await stack.enter_async_context(start_cluster(folder / "cluster"))
+        client = await stack.enter_async_context(await KubeClient.connect(cluster.kubeconfig))
+        workload = await stack.enter_async_context(Workload(load))
+        follower = PodDiscovery(client, namespace=NAMESPACE, workload=workload, prometheus=prometheus)
+        discovery = await stack.enter_async_context(background(follower.run()))
+        await apply(client, await read_objects(APPLICATIONS))
+
+        manifests = await Manifests.render(kubectl)
+        await apply(client, manifests.rights)
+        adapter_config, autoscaler_config = folder / "adapter.kubeconfig", folder / "autoscaler.kubeconfig"
+        for path, account in [
+            (adapter_config, manifests.account("adapter")),
+            (autoscaler_config, manifests.account("autoscaler")),
+        ]:
+            await write_account_kubeconfig(client, path, admin=cluster.kubeconfig, account=account)
+
+        adapter_port, autoscaler_port = free_port(), free_port()
+        adapter = await _start(
+            stack,
+            "adapter",
+            [
+                "serve",
+                f"--prometheus-url={prometheus.url}",
+                f"--config={RULES}",
+                f"--metrics-relist-interval={format_duration(timing.relist_interval)}",
+                f"--bind-address={LOOPBACK}",
+                f"--secure-port={adapter_port}",
+                f"--cert-dir={folder / 'adapter-certificates'}",
+                f"--lister-kubeconfig={adapter_config}",
+                f"--authentication-kubeconfig={adapter_config}",
+                f"--authorization-kubeconfig={adapter_config}",
+            ],
+            folder=folder,
+        )
+        autoscaler = await _start(
+            stack,
+            "autoscaler",
+            [
+                "run",
+                f"--kubeconfig={autoscaler_config}",
+                f"--horizontal-pod-autoscaler-sync-period={format_duration(timing.sync_period)}",
+                "--horizontal-pod-autoscaler-downscale-stabilization="
+                + format_duration(timing.downscale_stabilization),
+                f"--bind-address={LOOPBACK}",
+                f"--metrics-port={autoscaler_port}",
+            ],
+            folder=folder,
+        )
+        bundle = Bundle(
+            kubectl=kubectl,
+            kubeconfig=cluster.kubeconfig,
+            client=client,
+            prometheus=prometheus,
+            workload=workload,
+            adapter=adapter,
+            adapter_url=f"https://{LOOPBACK}:{adapter_port}",
+            autoscaler=autoscaler,
+            autoscaler_url=f"http://{LOOPBACK}:{autoscaler_port}",
+            discovery=discovery,
+        )
+        # Registered once something listens: the API server asks a server that failed its check only seconds later.
+        await _until_listening(bundle, adapter_port)
+        await apply(client, manifests.registration(port=adapter_port))
+        await _until_measured(bundle)
+        await apply(client, await read_objects(HPAS))
+        yield bundle
+
+
+async def _start(stack: AsyncExitStack, package: str, arguments: Sequence[str], *, folder: Path) -> ChildProcess:
+    command = [sys.executable, "-m", package, *arguments]
+    child = await ChildProcess.start(package, command, log=folder / f"{package}.log", directory=_ROOT)
+    return await stack.enter_async_context(child)
+
+
+async def _until_listening(bundle: Bundle, port: int) -> None:
+    async with _start_deadline("the adapter does not listen"):
+        while True:
+            bundle.check()
+            try:
+                _, writer = await asyncio.open_connection(LOOPBACK, port)
+            except OSError:
+                await asyncio.sleep(_POLL)
+            else:
+                writer.close()
+                return
+
+
+async def _until_measured(bundle: Bundle) -> None:
+    """Wait for the metrics, asked for as the HPAs ask: through the aggregation layer."""
+    waiting_for = dict.fromkeys(METRIC_PATHS, "not asked yet")
+    async with _start_deadline("the metrics are not there", waiting_for):
+        while waiting_for:
+            bundle.check()
+            for path in list(waiting_for):
+                try:
+                    answer = await bundle.client.get(path)
+                except (StatusError, KubeError) as error:
+                    waiting_for[path] = str(error)
+                else:
+                    if answer.get("items"):
+                        del waiting_for[path]
+            await asyncio.sleep(_POLL)
+
+
+@asynccontextmanager
+async def _start_deadline(what: str, details: dict[str, str] | None = None) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(_START_TIMEOUT):
+            yield
+    except TimeoutError as error:
+        lines = [f"{what} after {_START_TIMEOUT:.0f} s", *(f"{key}: {text}" for key, text in (details or {}).items())]
+        raise PlaygroundError("\n".join(lines)) from error

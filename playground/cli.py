@@ -1,0 +1,42 @@
+"""The playground's command line: `python -m playground demo`, which `make demo` calls."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from playground.binaries import HOME
+from playground.demo import run_demo
+from playground.errors import PlaygroundError
+
+__all__ = ["main"]
+
+
+@click.group()
+def main() -> None:
+    """A local cluster on loopback, to watch milliscale work."""
+
+
+@main.command()
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Stop after this time, with exit status 0 if every HPA scaled up and down, else 1. Without it: until Ctrl-C.",
+)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=HOME / "demo",
+    show_default=True,
+    help="What the demo writes goes in here, and what the last demo wrote in it is removed.",
+)
+def demo(*, seconds: float | None, folder: Path) -> None:
+    """Run the whole bundle with a load that goes up and down, and show what the autoscaler does."""
+    try:
+        status = run_demo(seconds=seconds, folder=folder, console=Console())
+    except PlaygroundError as error:
+        raise click.ClickException(str(error)) from error
+    sys.exit(status)

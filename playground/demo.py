@@ -1,0 +1,180 @@
+"""The demo: the bundle runs, the load goes up and down, and the terminal shows what the autoscaler makes of it.
+
+It ends by itself after a given time, with exit status 0 if every HPA has scaled up and down, or by Ctrl-C or SIGTERM.
+Either way everything that it started has ended before it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import shlex
+import shutil
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from rich.live import Live
+
+from playground.binaries import Program, find_async, is_here
+from playground.bundle import METRIC_PATHS, Bundle, run_bundle
+from playground.errors import PlaygroundError
+from playground.scenario import NAMESPACE, PERIOD, demo_load, wave_of
+from playground.scoreboard import Scoreboard, Standing
+from playground.screen import Picture, Row, draw, event_line, plain_lines, summary
+from playground.tasks import background
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rich.console import Console
+
+__all__ = ["DemoError", "run_demo"]
+
+_PROGRAMS: Final[tuple[Program, ...]] = ("prometheus", "kubectl")
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LOG: Final = "demo.log"
+"""The playground's own log; a folder that has one was made by a demo."""
+_REDRAW: Final = 0.25
+_LINES_EVERY: Final = 5.0
+"""Seconds between the lines where there is no terminal."""
+_HISTORY: Final = 12
+"""How many values of the load are drawn, over its last period."""
+
+
+class DemoError(PlaygroundError):
+    """The demo cannot run here."""
+
+
+def run_demo(*, seconds: float | None, folder: Path, console: Console) -> int:
+    """Run the demo in `folder` for `seconds`, or until Ctrl-C; returns the exit status.
+
+    0: every HPA scaled up and down at least once, or it was to run until a signal came. 1: not every HPA did. 128 and
+    the signal's number: a signal ended it before its time.
+
+    Raises:
+        PlaygroundError: the message says what to do, or what failed.
+    """
+    folder = folder.resolve()
+    with _alone_in(folder):
+        _log_to(folder / _LOG)
+        return asyncio.run(_until_signal(seconds=seconds, folder=folder, console=console))
+
+
+async def _until_signal(*, seconds: float | None, folder: Path, console: Console) -> int:
+    loop = asyncio.get_running_loop()
+    demo = asyncio.create_task(_demo(seconds=seconds, folder=folder, console=console))
+    received: list[signal.Signals] = []
+
+    def on_signal(number: signal.Signals) -> None:
+        if not received:  # ending takes a moment; a second Ctrl-C must not leave it half done
+            demo.cancel()
+        received.append(number)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        return await demo
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        return 0 if seconds is None else 128 + received[0]
+
+
+async def _demo(*, seconds: float | None, folder: Path, console: Console) -> int:
+    for program in _PROGRAMS:
+        if not is_here(program):
+            console.print(f"{program} is not on PATH: unpacking Debian's package under .playground, this once")
+        await find_async(program)
+    console.print("starting the cluster, Prometheus, the adapter and the autoscaler ...")
+    async with run_bundle(folder, load=demo_load()) as bundle:
+        scoreboard = Scoreboard(bundle.client, NAMESPACE)
+        async with background(scoreboard.run()):
+            await scoreboard.wait_synced()
+            _print(console, "For another terminal:", *_commands(bundle), f"Logs: {folder}/*.log", "")
+            try:
+                show = _show_live if console.is_terminal else _show_lines
+                await show(bundle, scoreboard, seconds=seconds, console=console)
+            finally:
+                console.print()
+                console.print(summary(scoreboard.standings))
+        if scoreboard.all_swung:
+            return 0
+        console.print("not every HPA has scaled up and down")
+        return 1
+
+
+async def _show_live(bundle: Bundle, scoreboard: Scoreboard, *, seconds: float | None, console: Console) -> None:
+    with Live(console=console, auto_refresh=False) as live:
+        while seconds is None or bundle.workload.elapsed < seconds:
+            bundle.check()
+            live.update(draw(_picture(bundle, scoreboard, seconds)), refresh=True)
+            await asyncio.sleep(_REDRAW)
+
+
+async def _show_lines(bundle: Bundle, scoreboard: Scoreboard, *, seconds: float | None, console: Console) -> None:
+    printed, next_lines = 0, 0.0
+    while seconds is None or bundle.workload.elapsed < seconds:
+        bundle.check()
+        new = scoreboard.events_seen - printed
+        _print(console, *(event_line(event) for event in list(scoreboard.events)[-new:] if new))
+        printed += new
+        if bundle.workload.elapsed >= next_lines:
+            _print(console, *plain_lines(_picture(bundle, scoreboard, seconds)))
+            next_lines = bundle.workload.elapsed + _LINES_EVERY
+        await asyncio.sleep(_REDRAW)
+
+
+def _picture(bundle: Bundle, scoreboard: Scoreboard, seconds: float | None) -> Picture:
+    elapsed = bundle.workload.elapsed
+
+    def row(standing: Standing) -> Row:
+        wave = wave_of(bundle.workload.load, standing.hpa.target)
+        times = [elapsed - PERIOD * age / _HISTORY for age in reversed(range(_HISTORY))]
+        return Row(standing, load=wave.rate(elapsed), history=[wave.rate(time) if time >= 0 else 0 for time in times])
+
+    return Picture(
+        elapsed=elapsed,
+        limit=seconds,
+        rows=[row(standing) for standing in scoreboard.standings],
+        events=list(scoreboard.events),
+    )
+
+
+def _commands(bundle: Bundle) -> list[str]:
+    kubectl = [str(bundle.kubectl), f"--kubeconfig={bundle.kubeconfig}"]
+    return [
+        "  " + shlex.join([*kubectl, "get", "--raw", METRIC_PATHS[0]]),
+        "  " + shlex.join([*kubectl, "get", "hpa,deployments,pods"]),
+    ]
+
+
+def _print(console: Console, *lines: str) -> None:
+    """Lines as they are: not wrapped, so that they can be copied, and no markup in them."""
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Make the folder empty, unless another demo runs in it, or it is none of ours to empty."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DemoError(f"a demo is already running in {folder}; end it, or give another --folder") from error
+        if folder.exists():
+            if not (folder / _LOG).exists() and any(folder.iterdir()):
+                raise DemoError(f"{folder} has something else in it; give a --folder that does not exist")
+            shutil.rmtree(folder)
+        folder.mkdir()
+        (folder / _LOG).touch()
+        yield
+
+
+def _log_to(path: Path) -> None:
+    """What the playground itself logs goes into a file, not across the screen."""
+    logging.basicConfig(filename=path, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -1,0 +1,90 @@
+"""The views take whatever JSON comes: what is no such object is left out."""
+
+from typing import Any
+
+import pytest
+
+from playground.views import Deployment, Event, Hpa, Pod, Service
+
+
+def hpa_json(**status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "worker"},
+        "spec": {
+            "scaleTargetRef": {"kind": "Deployment", "name": "worker"},
+            "minReplicas": 2,
+            "maxReplicas": 8,
+            "metrics": [
+                {
+                    "type": "External",
+                    "external": {
+                        "metric": {"name": "queue_depth"},
+                        "target": {"type": "AverageValue", "averageValue": "50"},
+                    },
+                }
+            ],
+        },
+        "status": status,
+    }
+
+
+@pytest.mark.parametrize(
+    "view",
+    [Hpa.select, Deployment.select, Event.select, Pod.select, Service.select],
+    ids=lambda view: view.__qualname__,
+)
+@pytest.mark.parametrize("entry", [{}, {"metadata": None}, {"metadata": {"name": 5}, "spec": [], "status": "x"}])
+def test_what_is_no_such_object_is_left_out(view: Any, entry: dict[str, Any]) -> None:
+    assert view(entry) is None
+
+
+def test_an_external_metric_is_shown_per_pod_as_its_target_is() -> None:
+    current = {"external": {"metric": {"name": "queue_depth"}, "current": {"value": "300", "averageValue": "60"}}}
+    hpa = Hpa.select(hpa_json(currentMetrics=[current]))
+    assert hpa is not None
+    assert (hpa.metric, hpa.value, hpa.goal, hpa.minimum, hpa.maximum) == ("queue_depth", "60", "50", 2, 8)
+
+
+@pytest.mark.parametrize("metrics", [None, [], [{"type": ""}]], ids=["none yet", "empty", "failed"])
+def test_a_metric_without_a_value_is_shown_as_empty(metrics: Any) -> None:
+    hpa = Hpa.select(hpa_json(currentMetrics=metrics))
+    assert hpa is not None
+    assert hpa.value == ""
+
+
+def test_the_first_bad_condition_is_the_problem() -> None:
+    conditions = [
+        {"type": "ScalingLimited", "status": "True", "reason": "TooManyReplicas"},
+        {"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale"},
+        {"type": "ScalingActive", "status": "False", "reason": "FailedGetExternalMetric", "message": "no metrics"},
+    ]
+    hpa = Hpa.select(hpa_json(conditions=conditions))
+    assert hpa is not None
+    assert hpa.problem == "FailedGetExternalMetric: no metrics"
+
+
+@pytest.mark.parametrize(
+    ("phase", "condition", "deleted", "ready"),
+    [
+        ("Running", "True", False, True),
+        ("Running", "False", False, False),
+        ("Pending", "True", False, False),
+        ("Running", "True", True, False),
+    ],
+)
+def test_a_pod_takes_traffic_while_it_runs_and_is_ready_and_stays(
+    phase: str, condition: str, deleted: bool, ready: bool
+) -> None:
+    metadata = {"name": "a", "labels": {"app": "shop"}} | (
+        {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {}
+    )
+    status = {"phase": phase, "conditions": [{"type": "Ready", "status": condition}]}
+    assert Pod.select({"metadata": metadata, "status": status}) == Pod(name="a", ready=ready, labels={"app": "shop"})
+
+
+def test_a_service_serves_the_pods_that_have_all_its_labels() -> None:
+    service = Service.select({"metadata": {"name": "shop"}, "spec": {"selector": {"app": "shop", "tier": "web"}}})
+    assert service is not None
+    assert service.serves(Pod(name="a", ready=True, labels={"app": "shop", "tier": "web", "version": "1"}))
+    assert not service.serves(Pod(name="b", ready=True, labels={"app": "shop"}))
+    assert not Service(name="manual").serves(Pod(name="a", ready=True))
