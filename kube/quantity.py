@@ -239,9 +239,10 @@ def _clamp_int64(number: int) -> int:
 
 
 def _power_of_ten(exponent: int) -> float:
-    """Return 10**exponent as Go's math.Pow10 does: the product (or quotient) of two exact table entries."""
+    """Return 10**exponent as Go's math.Pow10 does: the product of two exact table entries, or a quotient below one."""
     if exponent > 308:
         return math.inf
-    high, low = divmod(abs(exponent), 32)
-    coarse, fine = float(f"1e{high * 32}"), float(f"1e{low}")
-    return coarse * fine if exponent >= 0 else 1 / coarse / fine
+    if exponent < 0:
+        return 1 / float(f"1e{-exponent}")  # never below 1e-9
+    high, low = divmod(exponent, 32)
+    return float(f"1e{high * 32}") * float(f"1e{low}")

@@ -212,20 +212,37 @@ class _Parser:
             raise SelectorError(f"found '{start}' expected: '('")
         if not self._next_is_word() and self._peek() not in (",", ")"):
             raise SelectorError(f"found '{self._peek()}', expected: ',', ')' or identifier")
-        # A missing value, as in "()" or "(a,)", is the empty string.
-        values = [self._listed_value()]
-        while self._next_is(","):
+        if self._next_is(")"):
             self._take()
-            values.append(self._listed_value())
-        end = self._peek()
-        if end != ")":
-            expected = "',' or ')'" if _is_word(self._tokens[self._position - 1]) else "',', or identifier"
-            raise SelectorError(f"found '{end}', expected: {expected}")
+            return [""]
+        values = self._listed_values()
         self._take()
         return values
 
-    def _listed_value(self) -> str:
-        return self._take() if self._next_is_word() else ""
+    def _listed_values(self) -> list[str]:
+        """Read up to the closing parenthesis.
+
+        Where a value is missing it is the empty string: `(a,)`, `(,a)`, `(a,,b)`. But `(a,,)` is an error, because
+        Kubernetes takes two commas at once and then wants more.
+        """
+        values: list[str] = []
+        while True:
+            item = self._take()
+            if _is_word(item):
+                values.append(item)
+                if self._next_is(")"):
+                    return values
+                if not self._next_is(","):
+                    raise SelectorError(f"found '{self._peek()}', expected: ',' or ')'")
+            elif item == ",":
+                if not values or self._peek() in (",", ")"):
+                    values.append("")
+                if self._next_is(")"):
+                    return values
+                if self._next_is(","):
+                    self._take()
+            else:
+                raise SelectorError(f"found '{item}', expected: ',', or identifier")
 
     def _peek(self) -> str:
         return self._tokens[self._position]
