@@ -1,0 +1,237 @@
+"""Who may do what: identities from certificates and tokens, permissions from the RBAC objects, questions about both."""
+
+from typing import Any
+
+import pytest
+
+from kube.client import KubeClient
+from kube.status import StatusError
+from playground.apiserver import PlaygroundApiServer
+from playground.apiserver.identity import User
+from playground.apiserver.rbac import Access, RbacAuthorizer
+from playground.apiserver.requests import RequestInfo
+
+RBAC = "rbac.authorization.k8s.io/v1"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def role(server: PlaygroundApiServer, *rules: dict[str, Any], namespace: str = "", user: str = "ann") -> None:
+    """A role with these rules, bound to a user: everywhere, or in one namespace."""
+    kind = "Role" if namespace else "ClusterRole"
+    metadata = {"name": "r", **({"namespace": namespace} if namespace else {})}
+    server.create({"apiVersion": RBAC, "kind": kind, "metadata": metadata, "rules": list(rules)})
+    server.create(
+        {
+            "apiVersion": RBAC,
+            "kind": f"{kind}Binding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "r"},
+            "subjects": [{"kind": "User", "name": user}],
+        }
+    )
+
+
+def rule(verbs: str, groups: str, resources: str, *names: str) -> dict[str, Any]:
+    split = {"verbs": verbs.split(), "apiGroups": [group.strip("'") for group in groups.split()]}
+    return {**split, "resources": resources.split(), **({"resourceNames": list(names)} if names else {})}
+
+
+SCALE = Access("update", group="apps", resource="deployments", subresource="scale", namespace="default", name="web")
+POD = Access("get", resource="pods", namespace="default", name="p")
+METRIC = Access("get", "custom.metrics.k8s.io", "pods", "packets_per_second", namespace="default", name="*")
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "allowed"),
+    [
+        (rule("get", "''", "pods"), POD, True),
+        (rule("list", "''", "pods"), POD, False),
+        (rule("*", "''", "pods"), POD, True),
+        (rule("get", "apps", "pods"), POD, False),
+        (rule("get", "*", "*"), POD, True),
+        (rule("get", "''", "pods", "p"), POD, True),
+        (rule("get", "''", "pods", "other"), POD, False),
+        (rule("update", "apps", "deployments"), SCALE, False),
+        (rule("update", "apps", "deployments/scale"), SCALE, True),
+        (rule("update", "*", "*/scale"), SCALE, True),
+        (rule("update", "*", "*/status"), SCALE, False),
+        (rule("get", "custom.metrics.k8s.io", "pods"), METRIC, False),
+        (rule("get", "custom.metrics.k8s.io", "pods/packets_per_second"), METRIC, True),
+        (rule("get", "custom.metrics.k8s.io", "*"), METRIC, True),
+        ({"verbs": ["get"], "nonResourceURLs": ["/metrics"]}, Access("get", path="/metrics"), True),
+        ({"verbs": ["get"], "nonResourceURLs": ["/logs/*"]}, Access("get", path="/logs/a/b"), True),
+        ({"verbs": ["get"], "nonResourceURLs": ["/logs/*"]}, Access("get", path="/metrics"), False),
+        (rule("get", "*", "*"), Access("get", path="/metrics"), False),
+    ],
+)
+async def test_rules_allow_as_kubernetes_reads_them(
+    server: PlaygroundApiServer, given: dict[str, Any], wanted: Access, allowed: bool
+) -> None:
+    role(server, given)
+    assert RbacAuthorizer(server.storage).allowed(User("ann"), wanted) is allowed
+    assert not RbacAuthorizer(server.storage).allowed(User("bob"), wanted)
+
+
+async def test_a_role_holds_in_its_namespace_only(server: PlaygroundApiServer) -> None:
+    role(server, rule("get", "''", "pods"), namespace="default")
+    authorizer = RbacAuthorizer(server.storage)
+    assert authorizer.allowed(User("ann"), POD)
+    assert not authorizer.allowed(User("ann"), Access("get", resource="pods", namespace="kube-system", name="p"))
+    assert not authorizer.allowed(User("ann"), Access("list", resource="pods"))
+
+
+async def test_aggregated_roles_add_up(server: PlaygroundApiServer) -> None:
+    label = {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
+    server.create(
+        {
+            "apiVersion": RBAC,
+            "kind": "ClusterRole",
+            "metadata": {"name": "metrics-reader", "labels": label},
+            "rules": [rule("get", "custom.metrics.k8s.io", "*")],
+        }
+    )
+    server.create(
+        {
+            "apiVersion": RBAC,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "ann-views"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+            "subjects": [{"kind": "User", "name": "ann"}],
+        }
+    )
+    authorizer = RbacAuthorizer(server.storage)
+    assert authorizer.allowed(User("ann"), METRIC)
+    assert authorizer.allowed(User("ann"), POD)
+    assert not authorizer.allowed(User("ann"), SCALE)
+
+
+async def test_the_hpa_controllers_own_role_is_there(server: PlaygroundApiServer) -> None:
+    controller = User("system:serviceaccount:kube-system:horizontal-pod-autoscaler")
+    authorizer = RbacAuthorizer(server.storage)
+    assert authorizer.allowed(controller, SCALE)
+    assert authorizer.allowed(controller, METRIC)
+    assert not authorizer.allowed(controller, Access("delete", resource="pods", namespace="default", name="p"))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("GET", "/api/v1/pods", ("list", "", "pods", "", "", "")),
+        ("GET", "/api/v1/namespaces/ns/pods?watch=true", ("watch", "", "pods", "", "ns", "")),
+        ("GET", "/api/v1/namespaces/ns/pods?fieldSelector=metadata.name%3Dp", ("list", "", "pods", "", "ns", "p")),
+        ("DELETE", "/api/v1/namespaces/ns/pods", ("deletecollection", "", "pods", "", "ns", "")),
+        ("GET", "/api/v1/namespaces/ns", ("get", "", "namespaces", "", "ns", "ns")),
+        ("PUT", "/api/v1/namespaces/ns/status", ("update", "", "namespaces", "status", "ns", "ns")),
+        (
+            "PATCH",
+            "/apis/apps/v1/namespaces/ns/deployments/d/scale",
+            ("patch", "apps", "deployments", "scale", "ns", "d"),
+        ),
+        (
+            "GET",
+            "/apis/custom.metrics.k8s.io/v1beta2/namespaces/ns/pods/%2A/pps",
+            ("get", "custom.metrics.k8s.io", "pods", "pps", "ns", "*"),
+        ),
+        (
+            "GET",
+            "/apis/external.metrics.k8s.io/v1beta1/namespaces/ns/queue_depth",
+            ("list", "external.metrics.k8s.io", "queue_depth", "", "ns", ""),
+        ),
+    ],
+)
+def test_requests_are_read_as_kubernetes_reads_them(method: str, path: str, expected: tuple[str, ...]) -> None:
+    raw_path, _, query = path.partition("?")
+    parameters = dict(pair.split("=", 1) for pair in query.replace("%3D", "=").split("&") if pair)
+    info = RequestInfo.parse(method, raw_path, parameters)
+    assert (info.verb, info.group, info.resource, info.subresource, info.namespace, info.name) == expected
+
+
+async def test_a_certificate_says_who_one_is(server: PlaygroundApiServer) -> None:
+    async with await KubeClient.connect(server.kubeconfig("ann", ["team"])) as ann:
+        me = await ann.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
+    assert me["status"]["userInfo"] == {"username": "ann", "groups": ["team", "system:authenticated"]}
+
+
+async def test_the_forbidden_is_told_in_kubernetes_words(server: PlaygroundApiServer) -> None:
+    async with await KubeClient.connect(server.kubeconfig("ann", [])) as ann:
+        with pytest.raises(StatusError) as refusal:
+            await ann.get(PODS)
+        assert (refusal.value.code, refusal.value.reason) == (403, "Forbidden")
+        assert refusal.value.message == (
+            'pods is forbidden: User "ann" cannot list resource "pods" in API group "" in the namespace "default"'
+        )
+        with pytest.raises(StatusError) as refusal:
+            await ann.get("/apis/apps/v1/namespaces/default/deployments/web/scale")
+        assert refusal.value.message == (
+            'deployments.apps "web" is forbidden: User "ann" cannot get resource "deployments/scale" '
+            'in API group "apps" in the namespace "default"'
+        )
+        with pytest.raises(StatusError, match='nodes is forbidden: .* API group "" at the cluster scope$'):
+            await ann.get("/api/v1/nodes")
+        with pytest.raises(StatusError, match='^forbidden: User "ann" cannot get path "/metrics"$'):
+            await ann.get("/metrics")
+
+
+async def test_a_service_accounts_token_is_good_while_the_account_is_there(
+    admin: KubeClient, server: PlaygroundApiServer
+) -> None:
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    await admin.post(accounts, {"metadata": {"name": "robot"}})
+    token = server.token("default", "robot")
+    review = {"spec": {"token": token}}
+    answer = await admin.post("/apis/authentication.k8s.io/v1/tokenreviews", review)
+    assert answer["status"]["authenticated"]
+    assert answer["status"]["user"]["username"] == "system:serviceaccount:default:robot"
+    assert "system:serviceaccounts:default" in answer["status"]["user"]["groups"]
+    async with await KubeClient.connect(server.pki.kubeconfig(server.url, "robot", token=token)) as robot:
+        await robot.get("/version")
+        await admin.delete(f"{accounts}/robot")
+        with pytest.raises(StatusError) as refusal:
+            await robot.get("/version")
+    assert refusal.value.code == 401
+    answer = await admin.post("/apis/authentication.k8s.io/v1/tokenreviews", review)
+    assert not answer["status"].get("authenticated")
+
+
+async def test_tokens_are_asked_for_over_the_api_too(admin: KubeClient) -> None:
+    await admin.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "robot"}})
+    path = "/api/v1/namespaces/default/serviceaccounts/robot/token"
+    answer = await admin.post(path, {"spec": {"audiences": ["adapter"], "expirationSeconds": 600}})
+    token = answer["status"]["token"]
+    reviews = "/apis/authentication.k8s.io/v1/tokenreviews"
+    assert not (await admin.post(reviews, {"spec": {"token": token}}))["status"].get("authenticated")
+    answer = await admin.post(reviews, {"spec": {"token": token, "audiences": ["adapter"]}})
+    assert answer["status"]["audiences"] == ["adapter"]
+
+
+@pytest.mark.parametrize("token", ["nonsense", "a.b.c", "", "é.é.é"])
+async def test_nobody_believes_a_made_up_token(admin: KubeClient, token: str) -> None:
+    answer = await admin.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": token}})
+    assert answer["status"] == {"user": {}, "error": "invalid bearer token"}
+
+
+async def test_access_reviews_answer_for_others_and_for_oneself(admin: KubeClient, server: PlaygroundApiServer) -> None:
+    role(server, rule("get", "''", "pods"), namespace="default")
+    wanted = {"namespace": "default", "verb": "get", "resource": "pods", "name": "p"}
+    reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    asked = {"spec": {"user": "ann", "resourceAttributes": wanted}}
+    assert (await admin.post(reviews, asked))["status"] == {"allowed": True}
+    asked["spec"] = {"user": "bob", "resourceAttributes": wanted}
+    assert (await admin.post(reviews, asked))["status"] == {"allowed": False}
+    async with await KubeClient.connect(server.kubeconfig("ann", [])) as ann:
+        mine = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        assert (await ann.post(mine, {"spec": {"resourceAttributes": wanted}}))["status"]["allowed"]
+        with pytest.raises(StatusError, match='cannot create resource "subjectaccessreviews"'):
+            await ann.post(reviews, asked)
+
+
+async def test_requests_are_counted_by_who_asked_what(admin: KubeClient, server: PlaygroundApiServer) -> None:
+    await admin.get(PODS)
+    await admin.get(PODS)
+    with pytest.raises(StatusError):
+        await admin.get("/apis/apps/v1/namespaces/default/deployments/web/scale")
+    assert server.requests.of("list", "pods", user="admin") == 2
+    assert server.requests.of("list", "pods", user="ann") == 0
+    assert server.requests.by_user("admin")["get", "deployments/scale"] == 1
+    server.requests.clear()
+    assert server.requests.of("list", "pods") == 0

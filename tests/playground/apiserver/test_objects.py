@@ -1,0 +1,256 @@
+"""Objects live by Kubernetes' rules, and what breaks one is refused in Kubernetes' words."""
+
+from typing import Any
+
+import pytest
+
+from kube.client import KubeClient
+from kube.status import StatusError
+from tests.playground.apiserver.objects import config_map, deployment, hpa, pod
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+HPAS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+async def test_a_new_object_gets_what_only_the_server_can_give(admin: KubeClient) -> None:
+    created = await admin.post(DEPLOYMENTS, {**deployment(), "status": {"replicas": 7}})
+    metadata = created["metadata"]
+    assert metadata["uid"]
+    assert metadata["creationTimestamp"].endswith("Z")
+    assert int(metadata["resourceVersion"]) > 0
+    assert metadata["generation"] == 1
+    assert created["status"] == {}, "status is not for those who create"
+
+
+async def test_a_generated_name_ends_in_five_letters(admin: KubeClient) -> None:
+    created = await admin.post(CONFIG_MAPS, {"metadata": {"generateName": "web-"}})
+    assert created["metadata"]["name"].startswith("web-")
+    assert len(created["metadata"]["name"]) == len("web-") + 5
+
+
+async def test_the_generation_counts_changes_of_the_spec_alone(admin: KubeClient) -> None:
+    await admin.post(DEPLOYMENTS, deployment())
+    labelled = await admin.patch(f"{DEPLOYMENTS}/web", {"metadata": {"labels": {"a": "b"}}})
+    assert labelled["metadata"]["generation"] == 1
+    grown = await admin.patch(f"{DEPLOYMENTS}/web", {"spec": {"replicas": 3}})
+    assert grown["metadata"]["generation"] == 2
+
+
+async def test_an_update_from_an_old_version_is_a_conflict(admin: KubeClient) -> None:
+    seen = await admin.post(CONFIG_MAPS, config_map("c"))
+    await admin.put(f"{CONFIG_MAPS}/c", {**seen, "data": {"by": "another"}})
+    with pytest.raises(StatusError) as refusal:
+        await admin.put(f"{CONFIG_MAPS}/c", {**seen, "data": {"by": "me"}})
+    assert (refusal.value.code, refusal.value.reason) == (409, "Conflict")
+    assert refusal.value.message == (
+        'Operation cannot be fulfilled on configmaps "c": the object has been modified; '
+        "please apply your changes to the latest version and try again"
+    )
+
+
+async def test_an_update_that_changes_nothing_is_no_write(admin: KubeClient) -> None:
+    created = await admin.post(CONFIG_MAPS, config_map("c"))
+    same = await admin.put(f"{CONFIG_MAPS}/c", created)
+    assert same["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
+
+
+async def test_spec_and_status_are_written_apart(admin: KubeClient) -> None:
+    created = await admin.post(DEPLOYMENTS, deployment())
+    by_status = {**created, "spec": {**created["spec"], "replicas": 9}, "status": {"replicas": 1}}
+    written = await admin.put(f"{DEPLOYMENTS}/web/status", by_status)
+    assert (written["spec"]["replicas"], written["status"]) == (2, {"replicas": 1})
+    by_spec = {**written, "spec": {**written["spec"], "replicas": 4}, "status": {}}
+    written = await admin.put(f"{DEPLOYMENTS}/web", by_spec)
+    assert (written["spec"]["replicas"], written["status"]) == (4, {"replicas": 1})
+
+
+async def test_a_dry_run_stores_nothing(admin: KubeClient) -> None:
+    await admin.post(CONFIG_MAPS, config_map("c"), {"dryRun": "All"})
+    with pytest.raises(StatusError, match='configmaps "c" not found'):
+        await admin.get(f"{CONFIG_MAPS}/c")
+
+
+async def test_a_deletion_answers_with_the_object_that_is_gone(admin: KubeClient) -> None:
+    created = await admin.post(HPAS, hpa())
+    answer = await admin.delete(f"{HPAS}/web")
+    assert answer["status"] == "Success"
+    assert answer["details"] == {
+        "name": "web",
+        "group": "autoscaling",
+        "kind": "horizontalpodautoscalers",
+        "uid": created["metadata"]["uid"],
+    }
+
+
+async def test_a_pod_on_a_node_is_only_marked_until_its_kubelet_deletes_it(admin: KubeClient) -> None:
+    await admin.post(PODS, pod("p", node="n"))
+    marked = await admin.delete(f"{PODS}/p")
+    assert marked["metadata"]["deletionGracePeriodSeconds"] == 30
+    assert (await admin.get(f"{PODS}/p"))["metadata"]["deletionTimestamp"]
+    await admin.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
+    with pytest.raises(StatusError, match="not found"):
+        await admin.get(f"{PODS}/p")
+
+
+async def test_a_finalizer_holds_an_object(admin: KubeClient) -> None:
+    await admin.post(CONFIG_MAPS, {"metadata": {"name": "c", "finalizers": ["example.com/hold"]}})
+    await admin.delete(f"{CONFIG_MAPS}/c")
+    assert (await admin.get(f"{CONFIG_MAPS}/c"))["metadata"]["deletionTimestamp"]
+    await admin.patch(f"{CONFIG_MAPS}/c", {"metadata": {"finalizers": None}})
+    with pytest.raises(StatusError, match="not found"):
+        await admin.get(f"{CONFIG_MAPS}/c")
+
+
+async def test_a_deleted_namespace_takes_everything_along(admin: KubeClient) -> None:
+    await admin.post("/api/v1/namespaces", {"metadata": {"name": "short-lived"}})
+    await admin.post("/api/v1/namespaces/short-lived/configmaps", config_map("c"))
+    await admin.delete("/api/v1/namespaces/short-lived")
+    assert (await admin.get("/api/v1/namespaces/short-lived/configmaps"))["items"] == []
+
+
+async def test_an_hpa_is_stored_with_its_defaults(admin: KubeClient) -> None:
+    created = await admin.post(HPAS, hpa(behavior={"scaleUp": {}}))
+    assert created["spec"]["minReplicas"] == 1
+    assert created["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 80
+    assert created["spec"]["behavior"]["scaleUp"]["stabilizationWindowSeconds"] == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code", "message"),
+    [
+        (CONFIG_MAPS, {"metadata": {}}, 422, "metadata.name: Required value: name or generateName is required"),
+        (CONFIG_MAPS, {"metadata": {"name": "A_b"}}, 422, 'metadata.name: Invalid value: "A_b": a lowercase RFC 1123'),
+        (CONFIG_MAPS, {"kind": "Pod", "metadata": {"name": "c"}}, 400, 'Pod in version "v1" cannot be handled as a'),
+        (CONFIG_MAPS, {"apiVersion": "v2", "metadata": {"name": "c"}}, 400, r"the API version in the data \(v2\)"),
+        (
+            CONFIG_MAPS,
+            {"metadata": {"name": "c", "namespace": "other"}},
+            400,
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ),
+        (CONFIG_MAPS.replace("default", "nowhere"), config_map("c"), 404, 'namespaces "nowhere" not found'),
+        (CONFIG_MAPS, {"metadata": "c"}, 400, "must be an API object"),
+        (
+            DEPLOYMENTS,
+            {"metadata": {"name": "d"}, "spec": {"template": {}}},
+            422,
+            r"\[spec.selector: Required value, spec.template.spec.containers: Required value\]",
+        ),
+        (HPAS, hpa(maxReplicas=0), 422, "spec.maxReplicas: Required value: must be set and greater than 0"),
+        (HPAS, hpa(maxReplicas="many"), 400, "cannot be handled as a HorizontalPodAutoscaler"),
+    ],
+)
+async def test_what_is_wrong_is_refused_and_named(
+    admin: KubeClient, path: str, body: dict[str, Any], code: int, message: str
+) -> None:
+    with pytest.raises(StatusError, match=message) as refusal:
+        await admin.post(path, body)
+    assert refusal.value.code == code
+
+
+async def test_every_field_at_fault_is_a_cause(admin: KubeClient) -> None:
+    with pytest.raises(StatusError) as refusal:
+        await admin.post(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": {"template": {}}})
+    assert refusal.value.details is not None
+    assert refusal.value.details["causes"][0] == {
+        "reason": "FieldValueRequired",
+        "message": "Required value",
+        "field": "spec.selector",
+    }
+
+
+async def test_the_second_of_a_name_already_exists(admin: KubeClient) -> None:
+    await admin.post(DEPLOYMENTS, deployment())
+    with pytest.raises(StatusError, match='^deployments.apps "web" already exists$') as refusal:
+        await admin.post(DEPLOYMENTS, deployment())
+    assert (refusal.value.code, refusal.value.reason) == (409, "AlreadyExists")
+
+
+async def test_a_selector_stays_as_it_was_created(admin: KubeClient) -> None:
+    created = await admin.post(DEPLOYMENTS, deployment())
+    created["spec"]["selector"] = {"matchLabels": {"app": "other"}}
+    with pytest.raises(StatusError, match="spec.selector: Invalid value: .*: field is immutable"):
+        await admin.put(f"{DEPLOYMENTS}/web", created)
+
+
+async def test_a_lease_is_not_overwritten_blindly(admin: KubeClient) -> None:
+    await admin.post(LEASES, {"metadata": {"name": "l"}})
+    with pytest.raises(StatusError, match="metadata.resourceVersion: Invalid value: 0: must be specified"):
+        await admin.put(f"{LEASES}/l", {"metadata": {"name": "l"}})
+
+
+async def test_unknown_paths_and_verbs_are_told_apart(admin: KubeClient) -> None:
+    with pytest.raises(StatusError, match="could not find the requested resource") as refusal:
+        await admin.get("/apis/apps/v1/gizmos")
+    assert refusal.value.code == 404
+    with pytest.raises(StatusError, match="does not allow this method") as refusal:
+        await admin.put("/api/v1/pods", {})
+    assert refusal.value.code == 405
+
+
+async def test_the_scale_of_a_workload_is_its_replica_count(admin: KubeClient) -> None:
+    await admin.post(DEPLOYMENTS, deployment())
+    scale = await admin.get(f"{DEPLOYMENTS}/web/scale")
+    assert (scale["apiVersion"], scale["kind"]) == ("autoscaling/v1", "Scale")
+    assert scale["spec"] == {"replicas": 2}
+    assert scale["status"] == {"replicas": 0, "selector": "app=web"}
+    scaled = await admin.put(f"{DEPLOYMENTS}/web/scale", {**scale, "spec": {"replicas": 5}})
+    assert scaled["spec"] == {"replicas": 5}
+    stored = await admin.get(f"{DEPLOYMENTS}/web")
+    assert (stored["spec"]["replicas"], stored["metadata"]["generation"]) == (5, 2)
+
+
+async def test_a_scale_of_zero_is_written_without_a_count(admin: KubeClient) -> None:
+    await admin.post(DEPLOYMENTS, deployment())
+    assert (await admin.patch(f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": 0}}))["spec"] == {}
+    assert (await admin.get(f"{DEPLOYMENTS}/web"))["spec"]["replicas"] == 0
+
+
+async def test_scales_have_conflicts_and_bounds(admin: KubeClient) -> None:
+    await admin.post(DEPLOYMENTS, deployment())
+    scale = await admin.get(f"{DEPLOYMENTS}/web/scale")
+    await admin.patch(f"{DEPLOYMENTS}/web", {"metadata": {"labels": {"a": "b"}}})
+    with pytest.raises(StatusError, match='Operation cannot be fulfilled on deployments.apps "web"'):
+        await admin.put(f"{DEPLOYMENTS}/web/scale", {**scale, "spec": {"replicas": 5}})
+    with pytest.raises(StatusError) as refusal:
+        await admin.patch(f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": -1}})
+    assert refusal.value.message == (
+        'Scale.autoscaling "web" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0'
+    )
+
+
+async def test_lists_are_selected_by_labels_and_fields(admin: KubeClient) -> None:
+    for name, tier in (("a", "front"), ("b", "back"), ("c", "back")):
+        await admin.post(CONFIG_MAPS, config_map(name, tier=tier))
+
+    async def names(**query: str) -> list[str]:
+        return [item["metadata"]["name"] for item in (await admin.get(CONFIG_MAPS, query))["items"]]
+
+    assert await names(labelSelector="tier in (back)") == ["b", "c"]
+    assert await names(fieldSelector="metadata.name=a") == ["a"]
+    assert await names(labelSelector="tier=back", fieldSelector="metadata.name!=b") == ["c"]
+    with pytest.raises(StatusError, match="^field label not supported: data$"):
+        await names(fieldSelector="data=x")
+    with pytest.raises(StatusError, match="unable to parse requirement"):
+        await names(labelSelector="tier in")
+
+
+async def test_the_older_hpa_version_hides_in_annotations_what_it_has_no_fields_for(admin: KubeClient) -> None:
+    pods_metric = {
+        "type": "Pods",
+        "pods": {"metric": {"name": "pps"}, "target": {"type": "AverageValue", "averageValue": "10"}},
+    }
+    await admin.post(HPAS, hpa(metrics=[pods_metric]))
+    v1_path = f"{HPAS.replace('v2', 'v1')}/web"
+    old = await admin.get(v1_path)
+    assert old["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/metrics"] == (
+        '[{"type":"Pods","pods":{"metricName":"pps","targetAverageValue":"10"}}]'
+    )
+    old["spec"]["maxReplicas"] = 9
+    await admin.put(v1_path, old)
+    new = await admin.get(f"{HPAS}/web")
+    assert (new["spec"]["maxReplicas"], new["spec"]["metrics"]) == (9, [pods_metric])
+    assert "annotations" not in new["metadata"]

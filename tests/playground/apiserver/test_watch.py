@@ -1,0 +1,132 @@
+"""Watches tell every change once, in order, from where the client left off; or say that it must list again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from kube.client import KubeClient
+from kube.status import StatusError
+from kube.store import Store
+from playground.apiserver import PlaygroundApiServer
+from tests.playground.apiserver.objects import config_map
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+Event = tuple[str, str]
+
+
+async def next_events(events: AsyncIterator[dict[str, Any]], count: int) -> list[Event]:
+    """The next events that are no bookmarks, as (type, name)."""
+    found: list[Event] = []
+    async with asyncio.timeout(5):
+        while len(found) < count:
+            event = await anext(events)
+            if event["type"] != "BOOKMARK":
+                found.append((event["type"], event["object"]["metadata"]["name"]))
+    return found
+
+
+async def revision(client: KubeClient) -> str:
+    return str((await client.get(CONFIG_MAPS))["metadata"]["resourceVersion"])
+
+
+async def test_a_watch_goes_on_from_a_list(admin: KubeClient) -> None:
+    await admin.post(CONFIG_MAPS, config_map("before"))
+    since = await revision(admin)
+    await admin.post(CONFIG_MAPS, config_map("a"))
+    async with aclosing(admin.watch(CONFIG_MAPS, {"resourceVersion": since})) as events:
+        assert await next_events(events, 1) == [("ADDED", "a")]
+        await admin.patch(f"{CONFIG_MAPS}/a", {"data": {"k": "v"}})
+        await admin.delete(f"{CONFIG_MAPS}/a")
+        assert await next_events(events, 2) == [("MODIFIED", "a"), ("DELETED", "a")]
+
+
+@pytest.mark.parametrize("query", [{}, {"resourceVersion": "0"}], ids=["no version", "version 0"])
+async def test_without_a_version_a_watch_begins_with_what_is_there(admin: KubeClient, query: dict[str, str]) -> None:
+    await admin.post(CONFIG_MAPS, config_map("a"))
+    async with aclosing(admin.watch(CONFIG_MAPS, query)) as events:
+        assert await next_events(events, 1) == [("ADDED", "a")]
+
+
+async def test_objects_come_and_go_as_their_labels_do(admin: KubeClient) -> None:
+    query = {"resourceVersion": await revision(admin), "labelSelector": "tier=front"}
+    async with aclosing(admin.watch(CONFIG_MAPS, query)) as events:
+        await admin.post(CONFIG_MAPS, config_map("a", tier="back"))
+        await admin.patch(f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"tier": "front"}}})
+        await admin.patch(f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"more": "x"}}})
+        await admin.patch(f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"tier": "back"}}})
+        await admin.delete(f"{CONFIG_MAPS}/a")
+        await admin.post(CONFIG_MAPS, config_map("last", tier="front"))
+        assert await next_events(events, 4) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "last")]
+
+
+async def test_a_watch_of_one_namespace_hears_of_no_other(admin: KubeClient) -> None:
+    query = {"resourceVersion": await revision(admin)}
+    async with aclosing(admin.watch(CONFIG_MAPS, query)) as events:
+        await admin.post("/api/v1/namespaces/kube-system/configmaps", config_map("elsewhere"))
+        await admin.post(CONFIG_MAPS, config_map("here"))
+        assert await next_events(events, 1) == [("ADDED", "here")]
+
+
+async def test_bookmarks_bring_quiet_watches_up_to_date(admin: KubeClient) -> None:
+    since = await revision(admin)
+    query = {"resourceVersion": since, "allowWatchBookmarks": "true"}
+    async with aclosing(admin.watch(CONFIG_MAPS, query)) as events, asyncio.timeout(5):
+        await admin.post("/api/v1/namespaces", {"metadata": {"name": "something-else"}})
+        bookmark = await anext(events)
+    assert bookmark["type"] == "BOOKMARK"
+    assert bookmark["object"]["kind"] == "ConfigMap"
+    assert int(bookmark["object"]["metadata"]["resourceVersion"]) > int(since)
+
+
+async def test_no_bookmarks_for_those_who_did_not_ask(admin: KubeClient) -> None:
+    async with aclosing(admin.watch(CONFIG_MAPS, {"resourceVersion": await revision(admin)}, seconds=1)) as events:
+        assert [event async for event in events] == []
+
+
+async def test_the_end_of_the_initial_objects_can_be_marked(admin: KubeClient) -> None:
+    await admin.post(CONFIG_MAPS, config_map("a"))
+    query = {
+        "sendInitialEvents": "true",
+        "resourceVersionMatch": "NotOlderThan",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": "",
+    }
+    async with aclosing(admin.watch(CONFIG_MAPS, query)) as events, asyncio.timeout(5):
+        assert (await anext(events))["type"] == "ADDED"
+        mark = await anext(events)
+    assert mark["type"] == "BOOKMARK"
+    assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+async def test_forgotten_history_is_410(admin: KubeClient, server: PlaygroundApiServer) -> None:
+    since = await revision(admin)
+    await admin.post(CONFIG_MAPS, config_map("a"))
+    server.storage.compact()
+    with pytest.raises(StatusError, match="^too old resource version") as refusal:
+        async with aclosing(admin.watch(CONFIG_MAPS, {"resourceVersion": since})) as events:
+            await anext(events)
+    assert (refusal.value.code, refusal.value.reason) == (410, "Expired")
+
+
+async def test_a_store_survives_the_loss_of_history_and_of_the_server(
+    admin: KubeClient, server: PlaygroundApiServer
+) -> None:
+    changes: asyncio.Queue[str] = asyncio.Queue()
+
+    def changed(key: tuple[str, str], old: object, new: object) -> None:
+        changes.put_nowait(key[1])
+
+    store: Store[str] = Store(admin, CONFIG_MAPS, lambda obj: str(obj["metadata"]["name"]), on_change=changed)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        running = group.create_task(store.run())
+        await store.wait_synced()
+        await server.hang_up()
+        server.create({**config_map("while-down"), "apiVersion": "v1", "kind": "ConfigMap"})
+        server.storage.compact()
+        await server.listen()
+        assert await changes.get() == "while-down"
+        running.cancel()
