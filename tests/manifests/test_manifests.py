@@ -208,11 +208,9 @@ def test_the_autoscaler_has_the_rights_that_it_uses() -> None:
     }
 
 
-def test_the_adapter_may_only_look() -> None:
+def test_the_adapter_may_only_list_the_objects_that_metrics_are_about() -> None:
     assert rights("milliscale-adapter") == {
-        ("", resource, verb)
-        for resource in ("namespaces", "nodes", "pods", "services")
-        for verb in ("get", "list", "watch")
+        ("", resource, "list") for resource in ("namespaces", "nodes", "pods", "services")
     }
 
 
