@@ -166,9 +166,9 @@ async def test_the_forbidden_is_told_in_kubernetes_words(server: PlaygroundApiSe
             'deployments.apps "web" is forbidden: User "ann" cannot get resource "deployments/scale" '
             'in API group "apps" in the namespace "default"'
         )
-        with pytest.raises(StatusError, match='nodes is forbidden: .* API group "" at the cluster scope$'):
+        with pytest.raises(StatusError, match=r'nodes is forbidden: .* API group "" at the cluster scope$'):
             await ann.get("/api/v1/nodes")
-        with pytest.raises(StatusError, match='^forbidden: User "ann" cannot get path "/metrics"$'):
+        with pytest.raises(StatusError, match=r'^forbidden: User "ann" cannot get path "/metrics"$'):
             await ann.get("/metrics")
 
 

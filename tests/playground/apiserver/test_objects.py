@@ -164,7 +164,7 @@ async def test_every_field_at_fault_is_a_cause(admin: KubeClient) -> None:
 
 async def test_the_second_of_a_name_already_exists(admin: KubeClient) -> None:
     await admin.post(DEPLOYMENTS, deployment())
-    with pytest.raises(StatusError, match='^deployments.apps "web" already exists$') as refusal:
+    with pytest.raises(StatusError, match=r'^deployments.apps "web" already exists$') as refusal:
         await admin.post(DEPLOYMENTS, deployment())
     assert (refusal.value.code, refusal.value.reason) == (409, "AlreadyExists")
 
@@ -172,13 +172,13 @@ async def test_the_second_of_a_name_already_exists(admin: KubeClient) -> None:
 async def test_a_selector_stays_as_it_was_created(admin: KubeClient) -> None:
     created = await admin.post(DEPLOYMENTS, deployment())
     created["spec"]["selector"] = {"matchLabels": {"app": "other"}}
-    with pytest.raises(StatusError, match="spec.selector: Invalid value: .*: field is immutable"):
+    with pytest.raises(StatusError, match=r"spec.selector: Invalid value: .*: field is immutable"):
         await admin.put(f"{DEPLOYMENTS}/web", created)
 
 
 async def test_a_lease_is_not_overwritten_blindly(admin: KubeClient) -> None:
     await admin.post(LEASES, {"metadata": {"name": "l"}})
-    with pytest.raises(StatusError, match="metadata.resourceVersion: Invalid value: 0: must be specified"):
+    with pytest.raises(StatusError, match=r"metadata.resourceVersion: Invalid value: 0: must be specified"):
         await admin.put(f"{LEASES}/l", {"metadata": {"name": "l"}})
 
 
@@ -213,7 +213,7 @@ async def test_scales_have_conflicts_and_bounds(admin: KubeClient) -> None:
     await admin.post(DEPLOYMENTS, deployment())
     scale = await admin.get(f"{DEPLOYMENTS}/web/scale")
     await admin.patch(f"{DEPLOYMENTS}/web", {"metadata": {"labels": {"a": "b"}}})
-    with pytest.raises(StatusError, match='Operation cannot be fulfilled on deployments.apps "web"'):
+    with pytest.raises(StatusError, match=r'Operation cannot be fulfilled on deployments.apps "web"'):
         await admin.put(f"{DEPLOYMENTS}/web/scale", {**scale, "spec": {"replicas": 5}})
     with pytest.raises(StatusError) as refusal:
         await admin.patch(f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": -1}})
@@ -232,7 +232,7 @@ async def test_lists_are_selected_by_labels_and_fields(admin: KubeClient) -> Non
     assert await names(labelSelector="tier in (back)") == ["b", "c"]
     assert await names(fieldSelector="metadata.name=a") == ["a"]
     assert await names(labelSelector="tier=back", fieldSelector="metadata.name!=b") == ["c"]
-    with pytest.raises(StatusError, match="^field label not supported: data$"):
+    with pytest.raises(StatusError, match=r"^field label not supported: data$"):
         await names(fieldSelector="data=x")
     with pytest.raises(StatusError, match="unable to parse requirement"):
         await names(labelSelector="tier in")

@@ -106,7 +106,7 @@ async def test_forgotten_history_is_410(admin: KubeClient, server: PlaygroundApi
     since = await revision(admin)
     await admin.post(CONFIG_MAPS, config_map("a"))
     server.storage.compact()
-    with pytest.raises(StatusError, match="^too old resource version") as refusal:
+    with pytest.raises(StatusError, match=r"^too old resource version") as refusal:
         async with aclosing(admin.watch(CONFIG_MAPS, {"resourceVersion": since})) as events:
             await anext(events)
     assert (refusal.value.code, refusal.value.reason) == (410, "Expired")

@@ -1,0 +1,224 @@
+"""Aggregated APIs: requests reach the server that an APIService names, in the caller's name, over TLS; or are 503."""
+
+import asyncio
+import base64
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from kube.certs import CertificateAuthority
+from kube.client import KubeClient
+from kube.status import StatusError
+from playground.apiserver import PlaygroundApiServer
+from tests.eventually import eventually
+
+API = "/apis/custom.metrics.k8s.io/v1beta2"
+API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+
+
+@dataclass
+class Extension:
+    """A small aggregated API server that believes nobody but the front proxy; it tells what it was asked."""
+
+    authority: CertificateAuthority
+    port: int = 0
+    healthy: bool = True
+    requests: list[tuple[str, dict[str, list[str]]]] = field(default_factory=list)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        certificate = request.transport.get_extra_info("peercert")
+        headers = {key.lower(): request.headers.getall(key) for key in request.headers}
+        headers["certificate"] = [value for part in certificate["subject"] for _, value in part]
+        self.requests.append((f"{request.method} {request.raw_path}", headers))
+        if request.path == API:
+            return web.json_response({"kind": "APIResourceList"}, status=200 if self.healthy else 500)
+        if request.query.get("watch"):
+            response = web.StreamResponse()
+            await response.prepare(request)
+            await response.write(b'{"type":"ADDED","object":{}}\n')
+            await asyncio.Event().wait()
+        return web.json_response({"echo": await request.text()}, status=418)
+
+
+@pytest.fixture
+async def extension(server: PlaygroundApiServer, tmp_path: Path) -> AsyncIterator[Extension]:
+    authority = CertificateAuthority.create("extension")
+    pair = authority.issue("extension", hosts=["adapter.default.svc"], server=True)
+    (tmp_path / "extension.crt").write_bytes(pair.cert_pem)
+    (tmp_path / "extension.key").write_bytes(pair.key_pem)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(server.pki.requestheader_ca_file))
+    context.load_cert_chain(tmp_path / "extension.crt", tmp_path / "extension.key")
+    context.verify_mode = ssl.CERT_REQUIRED
+    extension = Extension(authority)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", extension.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.01, handler_cancellation=True)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    extension.port = runner.addresses[0][1]
+    yield extension
+    await runner.cleanup()
+
+
+def api_service(port: int, version: str = "v1beta2", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": f"{version}.custom.metrics.k8s.io"},
+        "spec": {
+            "group": "custom.metrics.k8s.io",
+            "version": version,
+            "groupPriorityMinimum": 100,
+            "versionPriority": 200,
+            "service": {"namespace": "default", "name": "adapter", "port": port},
+            **spec,
+        },
+    }
+
+
+async def register(server: PlaygroundApiServer, extension: Extension, **spec: Any) -> None:
+    trust = spec or {"caBundle": base64.b64encode(extension.authority.cert_pem).decode()}
+    server.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "adapter", "namespace": "default"},
+            "spec": {"type": "ExternalName", "externalName": "localhost"},
+        }
+    )
+    server.create(api_service(extension.port, **trust))
+
+
+async def availability(admin: KubeClient, status: str) -> dict[str, str]:
+    """The Available condition, once it is that."""
+
+    async def look() -> dict[str, str]:
+        found = await admin.get(f"{API_SERVICES}/v1beta2.custom.metrics.k8s.io")
+        conditions: list[dict[str, str]] = found["status"].get("conditions", [])
+        assert [condition["status"] for condition in conditions] == [status], conditions
+        return conditions[0]
+
+    return await eventually(look, within=5, every=0.02)
+
+
+async def test_a_registered_server_becomes_available(
+    admin: KubeClient, server: PlaygroundApiServer, extension: Extension
+) -> None:
+    await register(server, extension)
+    condition = await availability(admin, "True")
+    assert (condition["reason"], condition["message"]) == ("Passed", "all checks passed")
+    asked, headers = extension.requests[0]
+    assert asked == f"GET {API}"
+    assert headers["x-remote-user"] == ["system:kube-aggregator"]
+    assert headers["x-remote-group"] == ["system:masters"]
+
+
+async def test_requests_arrive_in_the_callers_name_and_answers_come_back(
+    admin: KubeClient, server: PlaygroundApiServer, extension: Extension
+) -> None:
+    await register(server, extension)
+    await availability(admin, "True")
+    async with await KubeClient.connect(server.kubeconfig("ann", ["system:masters", "team"])) as ann:
+        with pytest.raises(StatusError) as answer:
+            await ann.post(f"{API}/namespaces/default/pods/*/pps?labelSelector=a%20in%20(b)", {"some": "body"})
+    assert answer.value.code == 418
+    assert json.loads(json.loads(answer.value.message)["echo"]) == {"some": "body"}
+    asked, headers = extension.requests[-1]
+    assert asked == f"POST {API}/namespaces/default/pods/*/pps?labelSelector=a%20in%20(b)"
+    assert headers["x-remote-user"] == ["ann"]
+    assert headers["x-remote-group"] == ["system:masters", "team", "system:authenticated"]
+    assert headers["certificate"] == ["front-proxy-client"]
+
+
+async def test_nobody_can_pass_for_another_by_sending_the_headers(
+    admin: KubeClient, server: PlaygroundApiServer, extension: Extension
+) -> None:
+    await register(server, extension)
+    await availability(admin, "True")
+    context = ssl.create_default_context(cafile=str(server.pki.serving_ca_file))
+    pair = server.pki.client_ca.issue("ann", organizations=["system:masters"], client=True)
+    (server.pki.folder / "ann.pem").write_bytes(pair.cert_pem + pair.key_pem)
+    context.load_cert_chain(server.pki.folder / "ann.pem")
+    forged = {"X-Remote-User": "root", "x-remote-group": "wheel", "X-Remote-Extra-Scopes": "all"}
+    async with aiohttp.ClientSession() as session:
+        await session.get(f"{server.url}{API}/x", headers=forged, ssl=context)
+    _, headers = extension.requests[-1]
+    assert headers["x-remote-user"] == ["ann"]
+    assert headers["x-remote-group"] == ["system:masters", "system:authenticated"]
+    assert "x-remote-extra-scopes" not in headers
+
+
+async def test_the_caller_needs_the_permission(
+    admin: KubeClient, server: PlaygroundApiServer, extension: Extension
+) -> None:
+    await register(server, extension)
+    await availability(admin, "True")
+    before = len(extension.requests)
+    async with await KubeClient.connect(server.kubeconfig("bob", [])) as bob:
+        with pytest.raises(StatusError, match=r'cannot get resource "pods/pps" in API group "custom.metrics.k8s.io"'):
+            await bob.get(f"{API}/namespaces/default/pods/*/pps")
+    assert not [asked for asked, _ in extension.requests[before:] if "pps" in asked]
+
+
+async def test_a_watch_is_streamed(admin: KubeClient, server: PlaygroundApiServer, extension: Extension) -> None:
+    await register(server, extension)
+    await availability(admin, "True")
+    async with aclosing(admin.watch(f"{API}/namespaces/default/things")) as events, asyncio.timeout(5):
+        assert (await anext(events))["type"] == "ADDED"
+
+
+async def test_a_server_that_does_not_answer_well_is_not_asked(
+    admin: KubeClient, server: PlaygroundApiServer, extension: Extension
+) -> None:
+    extension.healthy = False
+    await register(server, extension)
+    condition = await availability(admin, "False")
+    url = f"https://localhost:{extension.port}{API}"
+    assert condition["reason"] == "FailedDiscoveryCheck"
+    assert condition["message"] == f"failing or missing response from {url}: bad status from {url}: 500"
+    with pytest.raises(StatusError, match=r"^service unavailable$") as refusal:
+        await admin.get(f"{API}/namespaces/default/pods/*/pps")
+    assert refusal.value.code == 503
+    extension.healthy = True
+    await availability(admin, "True")
+
+
+async def test_a_certificate_from_elsewhere_is_not_accepted(
+    admin: KubeClient, server: PlaygroundApiServer, extension: Extension
+) -> None:
+    await register(server, extension, caBundle=base64.b64encode(CertificateAuthority.create("other").cert_pem).decode())
+    assert "certificate verify failed" in (await availability(admin, "False"))["message"].lower()
+
+
+async def test_unless_nobody_wants_to_know(
+    admin: KubeClient, server: PlaygroundApiServer, extension: Extension
+) -> None:
+    await register(server, extension, insecureSkipTLSVerify=True)
+    await availability(admin, "True")
+
+
+async def test_a_service_that_is_missing_is_the_reason(admin: KubeClient, server: PlaygroundApiServer) -> None:
+    server.create(api_service(1, insecureSkipTLSVerify=True))
+    condition = await availability(admin, "False")
+    assert condition["reason"] == "ServiceNotFound"
+    assert condition["message"] == 'service/adapter in "default" is not present'
+
+
+async def test_versions_are_preferred_by_their_priority(admin: KubeClient, server: PlaygroundApiServer) -> None:
+    server.create(api_service(1, "v1beta1", insecureSkipTLSVerify=True, versionPriority=100))
+    server.create(api_service(1, "v1beta2", insecureSkipTLSVerify=True, versionPriority=200))
+    group = await admin.get("/apis/custom.metrics.k8s.io")
+    assert [entry["version"] for entry in group["versions"]] == ["v1beta2", "v1beta1"]
+    assert group["preferredVersion"]["groupVersion"] == "custom.metrics.k8s.io/v1beta2"
+    await admin.patch(f"{API_SERVICES}/v1beta1.custom.metrics.k8s.io", {"spec": {"versionPriority": 300}})
+    group = await admin.get("/apis/custom.metrics.k8s.io")
+    assert group["preferredVersion"]["version"] == "v1beta1"
