@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from autoscaler.integers import MAX_INT64, clamp_int32, divide, int32, int64, mean, total
+from autoscaler.integers import MAX_INT32, MAX_INT64, clamp_int32, divide, int32, int64, mean, total
 from autoscaler.model import Pod, PodListError
 from autoscaler.pod_groups import PodGroups, PodTiming, group_pods, is_ready
 from autoscaler.requests import RequestError, pod_requests
@@ -253,7 +253,8 @@ def _propose(
         against = (rebalanced_ratio < 1.0 and replicas > current_replicas) or (
             rebalanced_ratio > 1.0 and replicas < current_replicas
         )
-        if turned or against:
+        # Beyond 32 bits a count turns negative in Kubernetes, and so against the direction.
+        if turned or against or replicas == MAX_INT32:
             replicas = current_replicas
     return Proposal(
         replicas=replicas,

@@ -1,0 +1,221 @@
+"""Small worlds to decide in: HPAs, scales, pods and metric answers, with everything that a test does not care about."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from autoscaler.decide import AnswersWanted, Decision, Outcome, PodsWanted, ScaleWanted, conclude, decide, missing
+from autoscaler.model import (
+    HPA,
+    AnswerError,
+    Behavior,
+    Config,
+    Container,
+    CrossVersionObjectReference,
+    ExternalAnswer,
+    ExternalMetric,
+    History,
+    MetricAnswer,
+    MetricIdentifier,
+    MetricSource,
+    MetricSpec,
+    MetricTarget,
+    ObjectAnswer,
+    ObjectMetric,
+    Observation,
+    Pod,
+    PodSample,
+    PodsAnswer,
+    PodsMetric,
+    ReadyCondition,
+    Scale,
+    ScaleError,
+    ScalingPolicy,
+    ScalingRules,
+    Spec,
+    Status,
+    TargetError,
+)
+from kube.selectors import LabelSelector
+
+NOW = 1_000_000_000_000
+"""Milliseconds since the epoch; a whole second."""
+SERVICE = CrossVersionObjectReference("Service", "front", "v1")
+
+
+def pods_metric(average: int, name: str = "packets") -> MetricSpec:
+    return MetricSpec(PodsMetric(MetricIdentifier(name)), MetricTarget(type="AverageValue", average_value=average))
+
+
+def object_metric(value: int, name: str = "requests") -> MetricSpec:
+    return MetricSpec(ObjectMetric(MetricIdentifier(name), SERVICE), MetricTarget(type="Value", value=value))
+
+
+def external_metric(average: int, name: str = "queue") -> MetricSpec:
+    return MetricSpec(ExternalMetric(MetricIdentifier(name)), MetricTarget(type="AverageValue", average_value=average))
+
+
+def hpa(
+    *metrics: MetricSpec,
+    minimum: int = 1,
+    maximum: int = 10,
+    behavior: Behavior | None = None,
+    status: Status | None = None,
+    api_version: str = "apps/v1",
+) -> HPA:
+    return HPA(
+        namespace="default",
+        name="web",
+        spec=Spec(
+            scale_target_ref=CrossVersionObjectReference("Deployment", "web", api_version),
+            min_replicas=minimum,
+            max_replicas=maximum,
+            metrics=metrics or (pods_metric(100),),
+            behavior=behavior,
+        ),
+        status=status or Status(),
+    )
+
+
+def behavior(up: ScalingRules | None = None, down: ScalingRules | None = None) -> Behavior:
+    """Rules for one direction; the other may do as it likes at once."""
+    anything = rules(percent(1000, 1), window=0)
+    return Behavior(scale_up=up or anything, scale_down=down or rules(percent(100, 1), window=0))
+
+
+def rules(*policies: ScalingPolicy, select: str = "Max", window: int | None = None) -> ScalingRules:
+    window_ms = None if window is None else window * 1000
+    return ScalingRules(policies=policies, select_policy=select, stabilization_window_ms=window_ms)
+
+
+def some_pods(value: int, seconds: int) -> ScalingPolicy:
+    return ScalingPolicy(type="Pods", value=value, period_ms=seconds * 1000)
+
+
+def percent(value: int, seconds: int) -> ScalingPolicy:
+    return ScalingPolicy(type="Percent", value=value, period_ms=seconds * 1000)
+
+
+def pod(name: str, *, phase: str = "Running", ready: str | None = "True", cpu: int | None = 1000) -> Pod:
+    """A pod that has been running for an hour."""
+    start = NOW - 3_600_000
+    return Pod(
+        name=name,
+        namespace="default",
+        labels={"app": "web"},
+        phase=phase,
+        start_ms=start,
+        ready=None if ready is None else ReadyCondition(status=ready, last_transition_ms=start + 10_000),
+        containers=(Container(name="app", requests={} if cpu is None else {"cpu": cpu}),),
+    )
+
+
+def pods(count: int) -> tuple[Pod, ...]:
+    return tuple(pod(f"web-{index}") for index in range(count))
+
+
+def sample(value: int, *, timestamp_ms: int = NOW, window_ms: int = 60_000) -> PodSample:
+    return PodSample(value=value, timestamp_ms=timestamp_ms, window_ms=window_ms)
+
+
+def samples(*values: int) -> dict[str, PodSample]:
+    """Values of web-0, web-1 and so on."""
+    return {f"web-{index}": sample(value) for index, value in enumerate(values)}
+
+
+def default_answer(source: MetricSource, value: int, count: int) -> MetricAnswer:
+    """`value`: of each pod, of the object, or the sum of the external metric's series."""
+    match source:
+        case PodsMetric():
+            return PodsAnswer(samples(*[value] * count))
+        case ObjectMetric():
+            return ObjectAnswer(value=value, timestamp_ms=NOW)
+        case ExternalMetric():
+            return ExternalAnswer(values=(value,), timestamp_ms=NOW)
+        case _:
+            return AnswerError("not in this world")
+
+
+class World:
+    """A cluster with one HPA; remembers what a controller would, and does what is decided."""
+
+    def __init__(
+        self,
+        hpa: HPA,
+        *,
+        replicas: int,
+        config: Config | None = None,
+        others: Mapping[str, LabelSelector] | None = None,
+    ) -> None:
+        self.hpa = hpa
+        self.scale: Scale | ScaleError | TargetError = Scale(
+            spec_replicas=replicas, status_replicas=replicas, selector="app=web"
+        )
+        self.pods = pods(replicas)
+        self.config = config or Config()
+        self.others = others or {}
+        self.history = History()
+        self.now_ms = NOW
+        self.asked: list[str] = []
+        self.decision: Decision | None = None
+
+    @property
+    def replicas(self) -> int:
+        assert isinstance(self.scale, Scale)
+        return self.scale.spec_replicas
+
+    def scale_by_hand(self, replicas: int) -> None:
+        self.scale = Scale(spec_replicas=replicas, status_replicas=replicas, selector="app=web")
+        self.pods = pods(replicas)
+
+    def step(
+        self,
+        *values: int | str | MetricAnswer,
+        seconds: int = 15,
+        scale_error: str | None = None,
+        status_error: str | None = None,
+    ) -> Outcome:
+        """Let time pass and reconcile; `values`: one per metric, a text being the metrics API's error."""
+        self.now_ms += seconds * 1000
+        observation = self._observe(values)
+        self.decision = decide(observation, self.history, self.now_ms)
+        outcome = conclude(self.decision, scale_error=scale_error)
+        self.history = outcome.history
+        if self.decision.scale_to is not None and scale_error is None:
+            self.scale_by_hand(self.decision.scale_to)
+        if outcome.status is not None and status_error is not None:
+            return outcome.status_not_stored(self.hpa, status_error)
+        if outcome.status is not None:
+            self.hpa = replace(self.hpa, status=outcome.status)
+        return outcome
+
+    def reasons(self) -> dict[str, str]:
+        """{condition: reason}, with a minus before the reason where the condition is False."""
+        return {
+            each.type: each.reason if each.status == "True" else f"-{each.reason}"
+            for each in self.hpa.status.conditions
+        }
+
+    def _observe(self, values: Iterable[int | str | MetricAnswer]) -> Observation:
+        self.asked = []
+        observation = Observation(hpa=self.hpa, config=self.config)
+        given = list(values)
+        while (wanted := missing(observation)) is not None:
+            self.asked.append(type(wanted).__name__)
+            match wanted:
+                case ScaleWanted():
+                    observation = replace(observation, scale=self.scale)
+                case PodsWanted(selector):
+                    selected = tuple(each for each in self.pods if selector.matches(each.labels))
+                    observation = replace(observation, pods=selected, other_selectors=self.others)
+                case AnswersWanted(flags):
+                    answers = [
+                        self._answer(spec, value) if flag else None
+                        for spec, flag, value in zip(self.hpa.spec.metrics, flags, given, strict=True)
+                    ]
+                    observation = replace(observation, answers=tuple(answers))
+        return observation
+
+    def _answer(self, spec: MetricSpec, value: int | str | MetricAnswer) -> MetricAnswer:
+        if isinstance(value, int):
+            return default_answer(spec.source, value, len(self.pods))
+        return AnswerError(value) if isinstance(value, str) else value
