@@ -11,6 +11,7 @@ from rich.console import Console
 from playground.binaries import HOME
 from playground.demo import run_demo
 from playground.errors import PlaygroundError
+from playground.scenario import PERIOD
 
 __all__ = ["main"]
 
@@ -27,16 +28,23 @@ def main() -> None:
     help="Stop after this time, with exit status 0 if every HPA scaled up and down, else 1. Without it: until Ctrl-C.",
 )
 @click.option(
+    "--period",
+    type=click.FloatRange(min=10),
+    default=PERIOD,
+    show_default=True,
+    help="Seconds in which the load goes up and down once.",
+)
+@click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     default=HOME / "demo",
     show_default=True,
     help="What the demo writes goes in here, and what the last demo wrote in it is removed.",
 )
-def demo(*, seconds: float | None, folder: Path) -> None:
+def demo(*, seconds: float | None, period: float, folder: Path) -> None:
     """Run the whole bundle with a load that goes up and down, and show what the autoscaler does."""
     try:
-        status = run_demo(seconds=seconds, folder=folder, console=Console())
+        status = run_demo(seconds=seconds, period=period, folder=folder, console=Console())
     except PlaygroundError as error:
         raise click.ClickException(str(error)) from error
     sys.exit(status)

@@ -20,7 +20,7 @@ from rich.live import Live
 from playground.binaries import Program, find_async, is_here
 from playground.bundle import METRIC_PATHS, Bundle, run_bundle
 from playground.errors import PlaygroundError
-from playground.scenario import NAMESPACE, PERIOD, demo_load, wave_of
+from playground.scenario import NAMESPACE, demo_load, wave_of
 from playground.scoreboard import Scoreboard, Standing
 from playground.screen import Picture, Row, draw, event_line, plain_lines, summary
 from playground.tasks import background
@@ -48,8 +48,10 @@ class DemoError(PlaygroundError):
     """The demo cannot run here."""
 
 
-def run_demo(*, seconds: float | None, folder: Path, console: Console) -> int:
+def run_demo(*, seconds: float | None, period: float, folder: Path, console: Console) -> int:
     """Run the demo in `folder` for `seconds`, or until Ctrl-C; returns the exit status.
+
+    The load goes up and down once in `period` seconds.
 
     0: every HPA scaled up and down at least once, or it was to run until a signal came. 1: not every HPA did. 128 and
     the signal's number: a signal ended it before its time.
@@ -60,12 +62,12 @@ def run_demo(*, seconds: float | None, folder: Path, console: Console) -> int:
     folder = folder.resolve()
     with _alone_in(folder):
         _log_to(folder / _LOG)
-        return asyncio.run(_until_signal(seconds=seconds, folder=folder, console=console))
+        return asyncio.run(_until_signal(seconds=seconds, period=period, folder=folder, console=console))
 
 
-async def _until_signal(*, seconds: float | None, folder: Path, console: Console) -> int:
+async def _until_signal(*, seconds: float | None, period: float, folder: Path, console: Console) -> int:
     loop = asyncio.get_running_loop()
-    demo = asyncio.create_task(_demo(seconds=seconds, folder=folder, console=console))
+    demo = asyncio.create_task(_demo(seconds=seconds, period=period, folder=folder, console=console))
     received: list[signal.Signals] = []
 
     def on_signal(number: signal.Signals) -> None:
@@ -83,13 +85,13 @@ async def _until_signal(*, seconds: float | None, folder: Path, console: Console
         return 0 if seconds is None else 128 + received[0]
 
 
-async def _demo(*, seconds: float | None, folder: Path, console: Console) -> int:
+async def _demo(*, seconds: float | None, period: float, folder: Path, console: Console) -> int:
     for program in _PROGRAMS:
         if not is_here(program):
             console.print(f"{program} is not on PATH: unpacking Debian's package under .playground, this once")
         await find_async(program)
     console.print("starting the cluster, Prometheus, the adapter and the autoscaler ...")
-    async with run_bundle(folder, load=demo_load()) as bundle:
+    async with run_bundle(folder, load=demo_load(period=period)) as bundle:
         scoreboard = Scoreboard(bundle.client, NAMESPACE)
         async with background(scoreboard.run()):
             await scoreboard.wait_synced()
@@ -132,7 +134,7 @@ def _picture(bundle: Bundle, scoreboard: Scoreboard, seconds: float | None) -> P
 
     def row(standing: Standing) -> Row:
         wave = wave_of(bundle.workload.load, standing.hpa.target)
-        times = [elapsed - PERIOD * age / _HISTORY for age in reversed(range(_HISTORY))]
+        times = [elapsed - wave.period * age / _HISTORY for age in reversed(range(_HISTORY))]
         return Row(standing, load=wave.rate(elapsed), history=[wave.rate(time) if time >= 0 else 0 for time in times])
 
     return Picture(

@@ -73,6 +73,11 @@ class ChildProcess:
         """Wait for the end of the process; returns its exit status."""
         return await self._process.wait()
 
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process alone; nothing happens where it has ended."""
+        if self.exit_status is None:
+            self._process.send_signal(number)
+
     async def stop(self, *, grace: float = _GRACE) -> int:
         """SIGTERM to the process group, SIGKILL after `grace` seconds; returns the exit status.
 
@@ -80,12 +85,12 @@ class ChildProcess:
         """
         try:
             if self.exit_status is None:
-                self._signal(signal.SIGTERM)
+                self._signal_group(signal.SIGTERM)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(grace):
                         await self._process.wait()
         finally:
-            self._signal(signal.SIGKILL)  # also what the process itself may have started and left behind
+            self._signal_group(signal.SIGKILL)  # also what the process itself may have started and left behind
             await self._process.wait()
         return await self._process.wait()
 
@@ -103,7 +108,7 @@ class ChildProcess:
     ) -> None:
         await self.stop()
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal_group(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 

@@ -29,7 +29,7 @@ _QUEUE: Final = "orders"
 _PACKETS_PER_REQUEST: Final = 8.0
 
 
-def demo_load(*, period: float = PERIOD) -> Load:
+def demo_load(*, period: float) -> Load:
     """The load of the three applications, at its beginning."""
     return Load(
         traffic={

@@ -1,0 +1,169 @@
+"""The main job with everything real: Prometheus, the adapter and the autoscaler as processes, kubectl, TLS."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from kube.quantity import Quantity
+from kube.status import StatusError
+from playground.bundle import METRIC_PATHS, Bundle, Timing, run_bundle
+from playground.scenario import NAMESPACE, demo_load
+from playground.scoreboard import Scoreboard
+from playground.tasks import background
+from tests.e2e.tools import fetch, kubectl
+from tests.eventually import eventually
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("main_job")]
+
+HPAS_PATH = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
+TIMING = Timing(sync_period=1, relist_interval=1, downscale_stabilization=3)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bundle(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bundle]:
+    folder = tmp_path_factory.mktemp("bundle")
+    async with run_bundle(folder, load=demo_load(period=30), timing=TIMING) as bundle:
+        yield bundle
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scoreboard(bundle: Bundle) -> AsyncIterator[Scoreboard]:
+    scoreboard = Scoreboard(bundle.client, NAMESPACE)
+    async with background(scoreboard.run()):
+        await scoreboard.wait_synced()
+        yield scoreboard
+
+
+async def all_swung(bundle: Bundle, scoreboard: Scoreboard) -> bool:
+    bundle.check()
+    return scoreboard.all_swung
+
+
+def condition(hpa: dict[str, Any], kind: str) -> dict[str, Any]:
+    conditions = hpa.get("status", {}).get("conditions") or []
+    return next((one for one in conditions if one["type"] == kind), {})
+
+
+async def test_kubectl_reads_packets_per_second_of_every_pod(bundle: Bundle) -> None:
+    answer = await kubectl(bundle, "get", "--raw", METRIC_PATHS[0])
+    assert answer.status == 0, answer.errors
+    metrics = answer.json
+    assert (metrics["kind"], metrics["apiVersion"]) == ("MetricValueList", "custom.metrics.k8s.io/v1beta2")
+    described = {item["describedObject"]["name"] for item in metrics["items"]}
+    assert {name.split("-")[0] for name in described} == {"router", "shop"}
+    for item in metrics["items"]:
+        assert item["describedObject"]["kind"] == "Pod"
+        assert item["describedObject"]["namespace"] == NAMESPACE
+        assert item["metric"]["name"] == "packets_per_second"
+        assert Quantity.parse(item["value"]).milli_value() >= 0
+        assert item["timestamp"]
+
+
+async def test_kubectl_reads_the_metric_of_a_service_and_of_a_queue(bundle: Bundle) -> None:
+    service = (await kubectl(bundle, "get", "--raw", METRIC_PATHS[1])).json["items"][0]
+    assert service["describedObject"]["kind"] == "Service"
+    assert service["describedObject"]["name"] == "shop"
+    queue = (await kubectl(bundle, "get", "--raw", METRIC_PATHS[2])).json["items"][0]
+    assert (queue["metricName"], queue["metricLabels"]) == ("queue_depth", {"queue": "orders"})
+
+
+async def test_an_unknown_metric_is_not_found(bundle: Bundle) -> None:
+    answer = await kubectl(bundle, "get", "--raw", METRIC_PATHS[0].replace("packets_per_second", "unheard_of"))
+    assert answer.status == 1
+    assert "NotFound" in answer.errors
+
+
+async def test_the_metrics_apis_are_discovered_and_available(bundle: Bundle) -> None:
+    listed = await bundle.client.get("/apis/apiregistration.k8s.io/v1/apiservices")
+    ours = [entry for entry in listed["items"] if entry["spec"]["group"].endswith(".metrics.k8s.io")]
+    assert len(ours) == 3
+    assert all(condition(entry, "Available").get("status") == "True" for entry in ours)
+    resources = await bundle.client.get("/apis/custom.metrics.k8s.io/v1beta2")
+    names = {entry["name"] for entry in resources["resources"]}
+    assert {"pods/packets_per_second", "services/requests_per_second"} <= names
+
+
+async def test_every_hpa_scales_up_and_down(bundle: Bundle, scoreboard: Scoreboard) -> None:
+    await eventually(lambda: all_swung(bundle, scoreboard), within=90, every=0.5)
+    assert any(event.reason == "SuccessfulRescale" and "New size" in event.message for event in scoreboard.events)
+    for standing in scoreboard.standings:
+        assert standing.tally.lowest >= 1
+        assert standing.tally.highest >= 3, "the load is that of six pods at its top"
+    table = (await kubectl(bundle, "get", "hpa", f"--namespace={NAMESPACE}")).output
+    assert re.search(r"router +Deployment/router +\S+/100", table), table
+
+
+async def test_an_hpa_without_its_target_says_so_and_hinders_nobody(bundle: Bundle, scoreboard: Scoreboard) -> None:
+    hpa = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "lost", "namespace": NAMESPACE},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "nowhere"},
+            "maxReplicas": 3,
+            "metrics": [
+                {
+                    "type": "Pods",
+                    "pods": {
+                        "metric": {"name": "packets_per_second"},
+                        "target": {"type": "AverageValue", "averageValue": "1"},
+                    },
+                }
+            ],
+        },
+    }
+    await bundle.client.post(HPAS_PATH, hpa)
+    try:
+
+        async def told() -> bool:
+            able = condition(await bundle.client.get(f"{HPAS_PATH}/lost"), "AbleToScale")
+            return (able.get("status"), able.get("reason")) == ("False", "FailedGetScale")
+
+        assert await eventually(told, within=20)
+        ups = {standing.hpa.name: standing.tally.ups for standing in scoreboard.standings}
+
+        async def others_go_on() -> bool:
+            return all(standing.tally.ups > ups[standing.hpa.name] for standing in scoreboard.standings)
+
+        assert await eventually(others_go_on, within=60, every=0.5)
+    finally:
+        await bundle.client.delete(f"{HPAS_PATH}/lost")
+
+
+async def test_the_rights_of_the_manifests_suffice(bundle: Bundle, scoreboard: Scoreboard) -> None:
+    await eventually(lambda: all_swung(bundle, scoreboard), within=90, every=0.5)
+    for child in (bundle.adapter, bundle.autoscaler):
+        log = child.log.read_text().lower()
+        assert "forbidden" not in log
+        assert "traceback" not in log
+
+
+async def test_the_adapter_believes_nobody_but_the_front_proxy(bundle: Bundle) -> None:
+    spoofed = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
+    status, body = await fetch(bundle.adapter_url + METRIC_PATHS[0], spoofed)
+    assert status in (401, 403), body
+    assert '"kind":"Status"' in body
+
+
+async def test_who_may_not_read_metrics_is_told_by_the_adapter(bundle: Bundle) -> None:
+    impostor = {"Authorization": "Bearer none"}
+    status, _ = await fetch(bundle.adapter_url + METRIC_PATHS[0], impostor)
+    assert status == 401
+
+
+async def test_both_processes_are_healthy_and_show_their_own_metrics(bundle: Bundle) -> None:
+    for url in (bundle.adapter_url, bundle.autoscaler_url):
+        for path in ("/livez", "/readyz"):
+            assert (await fetch(url + path))[0] == 200, url + path
+    status, text = await fetch(f"{bundle.autoscaler_url}/metrics")
+    assert status == 200
+    assert "horizontal_pod_autoscaler_controller_reconciliations_total" in text
+
+
+async def test_an_object_that_does_not_exist_is_not_found(bundle: Bundle) -> None:
+    with pytest.raises(StatusError) as error:
+        await bundle.client.get(METRIC_PATHS[1].replace("shop", "closed"))
+    assert error.value.code == 404

@@ -1,0 +1,109 @@
+"""Prometheus goes away and comes back: nothing scales down meanwhile, and nobody has to do anything."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.status import StatusError
+from playground.bundle import METRIC_PATHS, Bundle, Timing, run_bundle
+from playground.load import Backlog, Load, Traffic, Wave
+from playground.scenario import NAMESPACE
+from tests.e2e.tools import fetch
+from tests.eventually import eventually
+
+pytestmark = pytest.mark.e2e
+
+APPLICATIONS = ("router", "shop", "worker")
+# No stabilization: whoever took a missing metric for a small one would scale down at once.
+TIMING = Timing(sync_period=1, relist_interval=1, downscale_stabilization=0)
+
+
+def steady_load() -> Load:
+    """As much as four pods of each application take."""
+
+    def steady(rate: float) -> Wave:
+        return Wave(low=rate, high=rate, period=60)
+
+    return Load(
+        traffic={
+            "router": Traffic(wave=steady(350), counters={"packets_total": 1}),
+            "shop": Traffic(wave=steady(175), counters={"requests_total": 1}),
+        },
+        backlogs={"orders": Backlog(wave=steady(17.5), workers="worker", drain=5)},
+    )
+
+
+async def deployments(bundle: Bundle) -> dict[str, int]:
+    listed = await bundle.client.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments")
+    return {entry["metadata"]["name"]: entry["spec"]["replicas"] for entry in listed["items"]}
+
+
+async def scaling_active(bundle: Bundle) -> dict[str, Any]:
+    listed = await bundle.client.get(f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers")
+    return {
+        entry["metadata"]["name"]: next(
+            (one["status"] for one in entry["status"].get("conditions", []) if one["type"] == "ScalingActive"), None
+        )
+        for entry in listed["items"]
+    }
+
+
+async def reconciliations(bundle: Bundle) -> float:
+    _, text = await fetch(f"{bundle.autoscaler_url}/metrics")
+    counts = re.findall(
+        r"^horizontal_pod_autoscaler_controller_reconciliations_total\{[^}]*\} (\S+)", text, re.MULTILINE
+    )
+    return sum(map(float, counts))
+
+
+async def test_an_outage_of_prometheus_stops_scaling_and_ends_by_itself(tmp_path: Path) -> None:
+    async with run_bundle(tmp_path, load=steady_load(), timing=TIMING) as bundle:
+
+        async def scaled_up() -> bool:
+            bundle.check()
+            return all(replicas >= 3 for replicas in (await deployments(bundle)).values())
+
+        assert await eventually(scaled_up, within=60)
+        await bundle.prometheus.stop()
+
+        async def metrics_fail() -> bool:
+            for path in METRIC_PATHS:
+                with pytest.raises(StatusError) as error:
+                    await bundle.client.get(path)
+                assert (error.value.code, error.value.reason) == (503, "ServiceUnavailable")
+            return True
+
+        assert await eventually(metrics_fail, within=20)
+
+        async def not_ready() -> str:
+            status, text = await fetch(f"{bundle.adapter_url}/readyz")
+            assert status == 500
+            return text
+
+        assert "prometheus" in (await eventually(not_ready, within=20)).lower(), "readyz says why"
+        resources = await bundle.client.get("/apis/custom.metrics.k8s.io/v1beta2")
+        assert "pods/packets_per_second" in {entry["name"] for entry in resources["resources"]}
+
+        async def hpas_say_so() -> bool:
+            return set((await scaling_active(bundle)).values()) == {"False"}
+
+        assert await eventually(hpas_say_so, within=20)
+        held = await deployments(bundle)
+        before = await reconciliations(bundle)
+
+        async def many_more_reconciliations() -> bool:
+            return await reconciliations(bundle) >= before + 5 * len(APPLICATIONS)
+
+        assert await eventually(many_more_reconciliations, within=40)
+        assert await deployments(bundle) == held, "without metrics nothing may be scaled down"
+
+        await bundle.prometheus.start()
+
+        async def recovered() -> bool:
+            bundle.check()
+            return set((await scaling_active(bundle)).values()) == {"True"}
+
+        assert await eventually(recovered, within=40)
+        assert (await fetch(f"{bundle.adapter_url}/readyz"))[0] == 200
