@@ -62,10 +62,13 @@ class _Verbosity(click.ParamType[int]):
         return int(text)
 
 
-class _Tolerance(click.ParamType[float]):
-    """A finite share, zero or more."""
+class _Finite(click.ParamType[float]):
+    """A number that is neither infinite nor "nan"; none below zero unless it is allowed."""
 
     name = "float"
+
+    def __init__(self, *, negative_allowed: bool = False) -> None:
+        self._negative_allowed = negative_allowed
 
     def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Parse the text of the flag."""
@@ -73,8 +76,10 @@ class _Tolerance(click.ParamType[float]):
             number = float(value)
         except ValueError:
             self.fail(f"{value!r} is not a number", param, ctx)
-        if not math.isfinite(number) or number < 0:
-            self.fail(f"{value!r} is not a finite number of zero or more", param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        if number < 0 and not self._negative_allowed:
+            self.fail(f"{value} must not be negative", param, ctx)
         return number
 
 
@@ -122,7 +127,7 @@ def main() -> None:
 @click.option(
     "--horizontal-pod-autoscaler-tolerance",
     "tolerance",
-    type=_Tolerance(),
+    type=_Finite(),
     default=_DEFAULTS.config.tolerance,
     show_default=True,
     help="How far the ratio of a metric to its target may be from 1 without effect.",
@@ -154,10 +159,10 @@ def main() -> None:
 @click.option(
     "--kube-api-qps",
     "qps",
-    type=float,
+    type=_Finite(negative_allowed=True),
     default=_DEFAULTS.qps,
     show_default=True,
-    help="Requests a second to the API server, for scales, for objects and for each metrics API; negative: no limit.",
+    help="Requests a second to the API server, for scales, for objects and for each metrics API; 0 or less: no limit.",
 )
 @click.option(
     "--kube-api-burst",
@@ -228,4 +233,5 @@ def run(
     except KubeConfigError as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
-        raise click.ClickException(f"cannot serve on {bind_address} port {metrics_port}: {error.strerror}") from error
+        flags = f"--bind-address={bind_address} --metrics-port={metrics_port}"
+        raise click.ClickException(f"{flags}: cannot serve there: {error.strerror}") from error

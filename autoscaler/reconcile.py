@@ -8,6 +8,7 @@ This is also where the memory of each HPA lives, from step to step: recent recom
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from kube.store import Key
 
 __all__ = ["Reconciler"]
+
+_log = logging.getLogger(__name__)
 
 
 class Reconciler:
@@ -106,6 +109,9 @@ class Reconciler:
             await self._scales.write(observed.target, decision.scale_to)
         except ScaleWriteError as error:
             return str(error)
+        hpa = observed.observation.hpa
+        change = f"from {decision.current_replicas} to {decision.scale_to} replicas"
+        _log.info("%s: scaled %s %s: %s", hpa.key, hpa.target, change, decision.rescale_reason)
         return None
 
     def _record(self, hpa: HPA, events: Iterable[Event]) -> None:

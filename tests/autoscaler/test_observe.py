@@ -1,0 +1,170 @@
+"""Gathering an observation: which requests each case needs, and what comes of them."""
+
+import pytest
+
+from autoscaler.label_index import PodIndex, SelectorIndex
+from autoscaler.metrics_client import MetricsClient
+from autoscaler.model import (
+    HPA,
+    AnswerError,
+    Config,
+    CrossVersionObjectReference,
+    ExternalAnswer,
+    ExternalMetric,
+    InvalidMetric,
+    MetricIdentifier,
+    MetricSelector,
+    MetricSource,
+    MetricSpec,
+    MetricTarget,
+    ObjectAnswer,
+    ObjectMetric,
+    Pod,
+    PodsAnswer,
+    PodsMetric,
+    ResourceAnswer,
+    ResourceMetric,
+    Scale,
+    ScaleError,
+    SelectorRequirement,
+    Spec,
+)
+from autoscaler.observe import Observer
+from autoscaler.scales import ScaleClient
+from autoscaler.throttle import ThrottledClient
+from kube.client import KubeClient
+from kube.mapping import RestMapper
+from kube.selectors import LabelSelector
+from tests.autoscaler.scripted_api import ScriptedApi
+
+SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
+CUSTOM = "/apis/custom.metrics.k8s.io"
+PACKETS = f"{CUSTOM}/v1beta2/namespaces/default/pods/*/packets"
+HITS = f"{CUSTOM}/v1beta2/namespaces/default/metrics/hits"
+DEPTH = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/depth"
+USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"
+WEB = Pod(name="web-0", namespace="default", labels={"app": "web"}, phase="Running")
+
+
+def metric(source: MetricSource) -> MetricSpec:
+    return MetricSpec(source, MetricTarget(type="Value", value=1000, average_value=1000, average_utilization=50))
+
+
+def hpa(*metrics: MetricSpec, api_version: str = "apps/v1", name: str = "web") -> HPA:
+    target = CrossVersionObjectReference("Deployment", "web", api_version)
+    spec = Spec(scale_target_ref=target, min_replicas=1, max_replicas=5, metrics=metrics)
+    return HPA(namespace="default", name=name, spec=spec)
+
+
+@pytest.fixture
+def selectors() -> SelectorIndex:
+    return SelectorIndex()
+
+
+@pytest.fixture
+def observer(api: ScriptedApi, client: ThrottledClient, kube: KubeClient, selectors: SelectorIndex) -> Observer:
+    api.on("GET", "/apis", {"groups": [{"name": "apps", "versions": [{"version": "v1"}]}]})
+    deployments = {"name": "deployments", "kind": "Deployment", "namespaced": True}
+    api.on("GET", "/apis/apps/v1", {"resources": [deployments]})
+    api.on("GET", SCALE, {"spec": {"replicas": 2}, "status": {"replicas": 1, "selector": "app=web"}})
+    api.on("GET", CUSTOM, {"versions": [{"version": "v1beta2"}]})
+    mapper = RestMapper(kube)
+    pods = PodIndex()
+    pods.apply(("default", "web-0"), None, WEB)
+    pods.apply(("default", "api-0"), None, Pod(name="api-0", namespace="default", labels={}, phase="Running"))
+    return Observer(
+        scales=ScaleClient(client, mapper),
+        metrics=MetricsClient(resource=client, custom=client, external=client, mapper=mapper, version_seconds=15),
+        pods=pods,
+        selectors=selectors,
+        config=Config(),
+    )
+
+
+async def test_scale_and_pods_and_an_answer_for_each_metric(api: ScriptedApi, observer: Observer) -> None:
+    value = {"describedObject": {"name": "web-0"}, "value": "5"}
+    api.on("GET", PACKETS, {"items": [value]})
+    api.on("GET", HITS, {"items": [value]})
+    api.on("GET", DEPTH, {"items": [{"value": "7"}]})
+    api.on("GET", USAGE, {"items": [{"metadata": {"name": "web-0"}}]})
+    namespace = CrossVersionObjectReference("Namespace", "default", "v1")
+    observed = await observer.observe(
+        hpa(
+            metric(ResourceMetric("cpu")),
+            metric(PodsMetric(MetricIdentifier("packets"))),
+            metric(InvalidMetric("Odd")),
+            metric(ObjectMetric(MetricIdentifier("hits"), namespace)),
+            metric(ExternalMetric(MetricIdentifier("depth", MetricSelector((("queue", "a"),))))),
+            metric(ResourceMetric("memory", "app")),
+        )
+    )
+    assert observed.observation.scale == Scale(spec_replicas=2, status_replicas=1, selector="app=web")
+    assert observed.observation.pods == (WEB,)
+    assert observed.observation.answers is not None
+    assert [type(answer) for answer in observed.observation.answers] == [
+        ResourceAnswer,
+        PodsAnswer,
+        type(None),
+        ObjectAnswer,
+        ExternalAnswer,
+        ResourceAnswer,
+    ]
+    assert len(api.named("GET", USAGE)) == 1, "one answer serves all resource metrics"
+    assert api.named("GET", DEPTH)[0].query == {"labelSelector": "queue=a"}
+    assert observed.target is not None
+    assert observed.target.path == SCALE
+    assert len(observed.seconds) == 6
+
+
+async def test_a_metric_that_fails_is_an_error_among_the_answers(api: ScriptedApi, observer: Observer) -> None:
+    api.fail("GET", PACKETS, 503, "prometheus is away")
+    api.on("GET", DEPTH, {"items": [{"value": "7"}]})
+    observed = await observer.observe(
+        hpa(metric(PodsMetric(MetricIdentifier("packets"))), metric(ExternalMetric(MetricIdentifier("depth"))))
+    )
+    assert observed.observation.answers == (
+        AnswerError("prometheus is away"),
+        ExternalAnswer(values=(7000,), timestamp_ms=0),
+    )
+
+
+async def test_without_a_scale_nothing_else_is_asked(api: ScriptedApi, observer: Observer) -> None:
+    api.fail("GET", SCALE, 404, 'deployments.apps "web" not found')
+    observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
+    assert observed.observation.scale == ScaleError('deployments.apps "web" not found')
+    assert observed.target is None
+    assert not [asked for asked in api.asked if "metrics" in asked.path]
+
+
+async def test_of_a_malformed_api_version_nothing_is_read(api: ScriptedApi, observer: Observer) -> None:
+    observed = await observer.observe(hpa(api_version="a/b/c"))
+    assert observed.observation.scale is None
+    assert api.asked == []
+
+
+async def test_out_of_bounds_no_metric_is_asked_for(api: ScriptedApi, observer: Observer) -> None:
+    api.on("GET", SCALE, {"spec": {"replicas": 9}, "status": {"replicas": 9, "selector": "app=web"}})
+    observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
+    assert observed.observation.answers is None
+    assert not api.named("GET", PACKETS)
+
+
+async def test_a_bad_metric_selector_is_not_sent(api: ScriptedApi, observer: Observer) -> None:
+    selector = MetricSelector(match_expressions=(SelectorRequirement("verb", "Near"),))
+    await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets", selector)))))
+    assert not api.named("GET", PACKETS)
+
+
+async def test_hpas_learn_of_each_other_when_their_pods_are_listed(
+    api: ScriptedApi, observer: Observer, selectors: SelectorIndex
+) -> None:
+    api.on("GET", PACKETS, {"items": []})
+    packets = metric(PodsMetric(MetricIdentifier("packets")))
+    first = await observer.observe(hpa(packets, name="one"))
+    second = await observer.observe(hpa(packets, name="two"))
+    assert first.observation.other_selectors == {}
+    assert second.observation.other_selectors == {"default/one": LabelSelector.parse("app=web")}
+    assert second.observation.answers is None, "an ambiguous target's metrics do not matter"
+    selectors.drop(("default", "one"))
+    third = await observer.observe(hpa(packets, name="two"))
+    assert third.observation.other_selectors == {}
