@@ -117,7 +117,7 @@ class GoRegex:
             name = found[1] or found[2]
             if name is None:
                 return "$"
-            index = int(name) if name.isdecimal() else self._names.get(name)
+            index = int(name[:9]) if name.isdecimal() else self._names.get(name)
             return (match[index] or "") if index is not None and index <= self.groups else ""
 
         return _EXPANSION.sub(fill, template)
