@@ -1,0 +1,229 @@
+"""One step: the order of its acts, what each failure means, and what is remembered until the next."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from autoscaler.events import EventRecorder
+from autoscaler.label_index import PodIndex, SelectorIndex
+from autoscaler.metrics_client import MetricsClient
+from autoscaler.model import Config, Pod, ReadyCondition
+from autoscaler.observe import Observer
+from autoscaler.reconcile import Reconciler
+from autoscaler.scales import ScaleClient
+from autoscaler.status import StatusWriter
+from autoscaler.telemetry import Telemetry
+from autoscaler.throttle import ThrottledClient
+from autoscaler.watched import TrackedHPA, track_hpa
+from kube.client import KubeClient
+from kube.mapping import RestMapper
+from tests.autoscaler.scripted_api import ScriptedApi
+
+SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
+STATUS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web/status"
+DEPTH = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/depth"
+EVENTS = "/api/v1/namespaces/default/events"
+PREFIX = "horizontal_pod_autoscaler_controller"
+
+
+class WallClock:
+    now = 1_767_323_045.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def hpa(*, uid: str = "u-1", metric_type: str = "External") -> TrackedHPA:
+    """An HPA that wants one replica for each 10 of `depth`."""
+    target = {"type": "AverageValue", "averageValue": "10"}
+    tracked = track_hpa(
+        {
+            "metadata": {"name": "web", "namespace": "default", "uid": uid, "resourceVersion": "1"},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "minReplicas": 1,
+                "maxReplicas": 20,
+                "metrics": [{"type": metric_type, "external": {"metric": {"name": "depth"}, "target": target}}],
+            },
+        }
+    )
+    assert tracked is not None
+    return tracked
+
+
+def scaled_to(api: ScriptedApi, replicas: int) -> None:
+    api.on("GET", SCALE, {"spec": {"replicas": replicas}, "status": {"replicas": replicas, "selector": "app=web"}})
+
+
+def depth(api: ScriptedApi, value: int) -> None:
+    api.on("GET", DEPTH, {"items": [{"value": str(value)}]})
+
+
+@pytest.fixture
+def clock() -> WallClock:
+    return WallClock()
+
+
+@pytest.fixture
+def telemetry() -> Telemetry:
+    return Telemetry()
+
+
+@pytest.fixture
+async def recorder(api: ScriptedApi, client: ThrottledClient) -> AsyncIterator[EventRecorder]:
+    api.on("POST", EVENTS, lambda asked: asked.body)
+    recorder = EventRecorder(client)
+    task = asyncio.create_task(recorder.run())
+    yield recorder
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def reconciler(
+    api: ScriptedApi,
+    client: ThrottledClient,
+    kube: KubeClient,
+    recorder: EventRecorder,
+    telemetry: Telemetry,
+    clock: WallClock,
+) -> Reconciler:
+    api.on("GET", "/apis", {"groups": [{"name": "apps", "versions": [{"version": "v1"}]}]})
+    deployments = {"name": "deployments", "kind": "Deployment", "namespaced": True}
+    api.on("GET", "/apis/apps/v1", {"resources": [deployments]})
+    scaled_to(api, 2)
+    api.on("PUT", SCALE, {})
+    api.on("PUT", STATUS, {})
+    pods = PodIndex()
+    ready = ReadyCondition(status="True", last_transition_ms=0)
+    web = Pod(name="web-0", namespace="default", labels={"app": "web"}, phase="Running", ready=ready)
+    pods.apply(("default", "web-0"), None, web)
+    mapper = RestMapper(kube)
+    scales = ScaleClient(client, mapper)
+    metrics = MetricsClient(resource=client, custom=client, external=client, mapper=mapper, version_seconds=15)
+    config = Config(downscale_stabilization_ms=60_000)
+    observer = Observer(scales=scales, metrics=metrics, pods=pods, selectors=SelectorIndex(), config=config)
+    return Reconciler(
+        observer=observer,
+        scales=scales,
+        statuses=StatusWriter(client),
+        recorder=recorder,
+        telemetry=telemetry,
+        wall_clock=clock,
+    )
+
+
+def condition(status: dict[str, Any], type_: str) -> tuple[str, str]:
+    return next((each["status"], each["reason"]) for each in status["conditions"] if each["type"] == type_)
+
+
+def written_status(api: ScriptedApi) -> dict[str, Any]:
+    status: dict[str, Any] = api.named("PUT", STATUS)[-1].body["status"]
+    return status
+
+
+async def reasons(api: ScriptedApi, recorder: EventRecorder) -> list[str]:
+    await recorder.flush()
+    return [asked.body["reason"] for asked in api.named("POST", EVENTS)]
+
+
+async def test_a_step_scales_and_then_stores_the_status(
+    api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
+) -> None:
+    depth(api, 35)
+    assert await reconciler.reconcile(hpa()) is None
+    assert [asked.path for asked in api.named("PUT")] == [SCALE, STATUS]
+    assert api.named("PUT", SCALE)[0].body["spec"]["replicas"] == 4
+    assert written_status(api)["desiredReplicas"] == 4
+    assert written_status(api)["lastScaleTime"] == "2026-01-02T03:04:05Z"
+    assert await reasons(api, recorder) == ["SuccessfulRescale"]
+
+
+async def test_a_scale_that_cannot_be_written_is_said_and_the_status_stored(
+    api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
+) -> None:
+    depth(api, 35)
+    api.fail("PUT", SCALE, 403, "admission webhook denied the request")
+    error = await reconciler.reconcile(hpa())
+    assert error == "failed to rescale Deployment/default/web: admission webhook denied the request"
+    assert condition(written_status(api), "AbleToScale") == ("False", "FailedUpdateScale")
+    assert await reasons(api, recorder) == ["FailedRescale"]
+
+
+async def test_a_status_that_cannot_be_stored_is_said(
+    api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
+) -> None:
+    depth(api, 35)
+    api.fail("PUT", STATUS, 409, "the object has been modified")
+    error = await reconciler.reconcile(hpa())
+    assert error == "failed to update status for web: the object has been modified"
+    assert await reasons(api, recorder) == ["SuccessfulRescale", "FailedUpdateStatus"]
+
+
+async def test_a_metric_that_fails_leaves_the_scale_alone(
+    api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
+) -> None:
+    api.fail("GET", DEPTH, 503, "prometheus is away")
+    error = await reconciler.reconcile(hpa())
+    assert error is not None
+    assert error.endswith("unable to fetch metrics from external metrics API: prometheus is away")
+    assert not api.named("PUT", SCALE)
+    assert condition(written_status(api), "ScalingActive") == ("False", "FailedGetExternalMetric")
+    assert await reasons(api, recorder) == ["FailedGetExternalMetric", "FailedComputeMetricsReplicas"]
+
+
+async def test_recommendations_are_remembered_from_step_to_step(
+    api: ScriptedApi, reconciler: Reconciler, clock: WallClock
+) -> None:
+    scaled_to(api, 4)
+    depth(api, 40)
+    await reconciler.reconcile(hpa())
+    depth(api, 10)
+    clock.now += 59
+    await reconciler.reconcile(hpa())
+    assert condition(written_status(api), "AbleToScale") == ("True", "ScaleDownStabilized")
+    assert not api.named("PUT", SCALE)
+    clock.now += 2
+    await reconciler.reconcile(hpa())
+    assert api.named("PUT", SCALE)[0].body["spec"]["replicas"] == 1
+
+
+@pytest.mark.parametrize(
+    ("next_hpa", "forgotten", "scaled"),
+    [(hpa(), False, [4]), (hpa(), True, []), (hpa(uid="u-2"), False, [])],
+    ids=["the same", "forgotten", "made anew under its name"],
+)
+async def test_a_new_hpa_begins_without_memory(
+    next_hpa: TrackedHPA, forgotten: bool, scaled: list[int], api: ScriptedApi, reconciler: Reconciler
+) -> None:
+    scaled_to(api, 4)
+    depth(api, 40)
+    await reconciler.reconcile(hpa())
+    if forgotten:
+        reconciler.forget(("default", "web"))
+    # Somebody scales down by hand: who remembers that 4 were needed a moment ago goes back to that.
+    scaled_to(api, 2)
+    depth(api, 10)
+    await reconciler.reconcile(next_hpa)
+    assert [asked.body["spec"]["replicas"] for asked in api.named("PUT", SCALE)] == scaled
+
+
+async def test_steps_and_metrics_are_counted(api: ScriptedApi, reconciler: Reconciler, telemetry: Telemetry) -> None:
+    depth(api, 35)
+    await reconciler.reconcile(hpa())
+    api.fail("GET", DEPTH, 503, "prometheus is away")
+    await reconciler.reconcile(hpa())
+    await reconciler.reconcile(hpa(metric_type="Mystery"))
+    shown = telemetry.render().decode().splitlines()
+    for line in [
+        f'{PREFIX}_reconciliations_total{{action="scale_up",error="none"}} 1.0',
+        f'{PREFIX}_reconciliations_total{{action="none",error="internal"}} 1.0',
+        f'{PREFIX}_reconciliations_total{{action="none",error="spec"}} 1.0',
+        f'{PREFIX}_metric_computation_total{{action="scale_up",error="none",metric_type="External"}} 1.0',
+        f'{PREFIX}_metric_computation_total{{action="none",error="internal",metric_type="External"}} 1.0',
+        f'{PREFIX}_metric_computation_total{{action="none",error="spec",metric_type="Invalid"}} 1.0',
+        f'{PREFIX}_desired_replicas{{hpa_name="web",namespace="default"}} 2.0',
+    ]:
+        assert line in shown
