@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "CORPUS",
     "RECORDED",
     "Failure",
     "Judge",
@@ -24,6 +25,15 @@ __all__ = [
 ]
 
 RECORDED = Path(__file__).parent.parent / "data"
+
+CORPUS = (
+    "hpa_validation",
+    "label_selectors",
+    "normalize",
+    "quantity",
+    "reconcile_traces",
+    "replica_calculator",
+)
 
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 _FLAGS = ("platformDependent", "milliValueWrong", "valueWrong")
@@ -70,15 +80,10 @@ class Outcome:
 
 
 def corpus_names(directory: Path) -> list[str]:
-    """Return the names (without suffixes) of the files recorded here and of those in the directory, sorted."""
-    return sorted(
-        {
-            path.name.removesuffix(".gz").removesuffix(".jsonl")
-            for place in (RECORDED, directory)
-            for path in place.iterdir()
-            if path.name.endswith(_SUFFIXES)
-        }
-    )
+    """Return the names (without suffixes) of the recorded files and, in another directory, of those there; sorted."""
+    found = () if directory == RECORDED else directory.iterdir()
+    others = {path.name.removesuffix(".gz").removesuffix(".jsonl") for path in found if path.name.endswith(_SUFFIXES)}
+    return sorted({*CORPUS, *others})
 
 
 def find_file(directory: Path, name: str) -> Path | None:

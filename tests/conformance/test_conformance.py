@@ -11,10 +11,10 @@ from click.testing import CliRunner, Result
 
 from tests.conformance.__main__ import main
 from tests.conformance.comparison import difference
-from tests.conformance.runner import RECORDED, Skip, corpus_names, find_file, load_judge, run_file
+from tests.conformance.runner import CORPUS, RECORDED, Skip, find_file, load_judge, run_file
 
 
-@pytest.mark.parametrize("name", corpus_names(RECORDED))
+@pytest.mark.parametrize("name", CORPUS)
 def test_recorded_cases(name: str) -> None:
     path = find_file(RECORDED, name)
     assert path is not None
@@ -53,7 +53,7 @@ def test_a_wrong_case_is_counted_shown_and_status_1(tmp_path: Path, one_kilo: di
     assert result.exit_code == 1
 
 
-@pytest.mark.parametrize("name", corpus_names(RECORDED))
+@pytest.mark.parametrize("name", CORPUS)
 def test_every_judge_notices_another_result(name: str) -> None:
     """Give each of some cases the recorded result of another: the judge must object to nearly all."""
     path = find_file(RECORDED, name)
