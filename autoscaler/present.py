@@ -47,7 +47,7 @@ def status_json(status: Status) -> dict[str, Any]:
 
 def rfc3339(time_ms: int) -> str:
     """A time as metav1.Time writes it: UTC, whole seconds."""
-    return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(time_ms // 1000, UTC).replace(tzinfo=None).isoformat() + "Z"
 
 
 def _condition(condition: Condition) -> dict[str, Any]:

@@ -1,0 +1,316 @@
+"""Kubernetes JSON into the model: what is read, and what is said of JSON that is not what it should be."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.model import (
+    Behavior,
+    Condition,
+    Container,
+    CrossVersionObjectReference,
+    CurrentMetric,
+    ExternalMetric,
+    InvalidMetric,
+    MetricIdentifier,
+    MetricSelector,
+    MetricSpec,
+    MetricTarget,
+    ObjectMetric,
+    Pod,
+    PodsMetric,
+    ReadyCondition,
+    ResourceMetric,
+    Scale,
+    ScalingPolicy,
+    ScalingRules,
+    SelectorRequirement,
+    Status,
+)
+from autoscaler.parse import ParseError, milli_value, parse_hpa, parse_pod, parse_scale, time_ms
+
+JSON = dict[str, Any]
+
+
+def raw_hpa(**spec: Any) -> JSON:
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization"}}}]
+    target = {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7", "generation": 3},
+        "spec": {"scaleTargetRef": target, "maxReplicas": 10, "metrics": metrics} | spec,
+    }
+
+
+def parsed_metric(metric: JSON) -> MetricSpec:
+    return parse_hpa(raw_hpa(metrics=[metric])).spec.metrics[0]
+
+
+# --- HPAs ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_hpa_is_known_by_its_metadata_and_target() -> None:
+    hpa = parse_hpa(raw_hpa(minReplicas=2))
+    assert (hpa.key, hpa.target) == ("shop/web", "Deployment/shop/web")
+    assert (hpa.uid, hpa.resource_version, hpa.generation, hpa.api_version) == ("u", "7", 3, "autoscaling/v2")
+    assert (hpa.spec.min_replicas, hpa.spec.max_replicas, hpa.spec.behavior) == (2, 10, None)
+    assert hpa.status == Status()
+
+
+def test_the_five_metric_types() -> None:
+    name = {"name": "m", "selector": {"matchLabels": {"b": "2", "a": "1"}}}
+    identifier = MetricIdentifier("m", MetricSelector((("a", "1"), ("b", "2"))))
+    service = {"kind": "Service", "name": "front", "apiVersion": "v1"}
+    half = {"type": "AverageValue", "averageValue": "500m"}
+    half_target = MetricTarget(type="AverageValue", average_value=500)
+    assert parsed_metric(
+        {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}}}
+    ) == MetricSpec(ResourceMetric("cpu"), MetricTarget(type="Utilization", average_utilization=60))
+    assert parsed_metric(
+        {"type": "ContainerResource", "containerResource": {"name": "memory", "container": "app", "target": half}}
+    ) == MetricSpec(ResourceMetric("memory", "app"), half_target)
+    assert parsed_metric({"type": "Pods", "pods": {"metric": name, "target": half}}) == MetricSpec(
+        PodsMetric(identifier), half_target
+    )
+    assert parsed_metric(
+        {
+            "type": "Object",
+            "object": {"metric": name, "describedObject": service, "target": {"type": "Value", "value": "2k"}},
+        }
+    ) == MetricSpec(
+        ObjectMetric(identifier, CrossVersionObjectReference("Service", "front", "v1")),
+        MetricTarget(type="Value", value=2_000_000),
+    )
+    assert parsed_metric({"type": "External", "external": {"metric": name, "target": half}}) == MetricSpec(
+        ExternalMetric(identifier), half_target
+    )
+
+
+def test_a_metric_type_of_the_future_is_kept_as_what_it_is() -> None:
+    assert parsed_metric({"type": "Weather", "weather": {}}).source == InvalidMetric("Weather")
+
+
+def test_a_metric_selector_is_kept_as_written_however_wrong() -> None:
+    selector = {"matchExpressions": [{"key": "verb", "operator": "Near"}]}
+    spec = parsed_metric(
+        {"type": "External", "external": {"metric": {"name": "m", "selector": selector}, "target": {"type": "Value"}}}
+    )
+    assert spec.source == ExternalMetric(
+        MetricIdentifier("m", MetricSelector(match_expressions=(SelectorRequirement("verb", "Near"),)))
+    )
+
+
+def test_behavior_in_milliseconds_and_doubles() -> None:
+    policy = {"type": "Percent", "value": 50, "periodSeconds": 15}
+    up = {"stabilizationWindowSeconds": 0, "selectPolicy": "Min", "policies": [policy], "tolerance": "18m"}
+    hpa = parse_hpa(raw_hpa(behavior={"scaleUp": up, "scaleDown": {"selectPolicy": "Disabled"}}))
+    assert hpa.spec.behavior == Behavior(
+        scale_up=ScalingRules(
+            policies=(ScalingPolicy(type="Percent", value=50, period_ms=15_000),),
+            select_policy="Min",
+            stabilization_window_ms=0,
+            tolerance=18 * 0.001,
+        ),
+        scale_down=ScalingRules(policies=(), select_policy="Disabled", stabilization_window_ms=None),
+    )
+
+
+def test_a_status_as_stored() -> None:
+    status = parse_hpa(
+        raw_hpa()
+        | {
+            "status": {
+                "currentReplicas": 3,
+                "desiredReplicas": 4,
+                "lastScaleTime": "2026-01-01T00:00:00Z",
+                "currentMetrics": [
+                    {"type": ""},
+                    {
+                        "type": "Resource",
+                        "resource": {"name": "cpu", "current": {"averageValue": "152m", "averageUtilization": 61}},
+                    },
+                ],
+                "conditions": [
+                    {
+                        "type": "AbleToScale",
+                        "status": "True",
+                        "lastTransitionTime": "2026-01-01T00:00:01Z",
+                        "reason": "ReadyForNewScale",
+                        "message": "recommended size matches current size",
+                    }
+                ],
+            }
+        }
+    ).status
+    newyear = 1_767_225_600_000
+    assert status == Status(
+        current_replicas=3,
+        desired_replicas=4,
+        last_scale_ms=newyear,
+        current_metrics=(
+            CurrentMetric(),
+            CurrentMetric(source=ResourceMetric("cpu"), average_value=152, average_utilization=61),
+        ),
+        conditions=(
+            Condition(
+                type="AbleToScale",
+                status="True",
+                reason="ReadyForNewScale",
+                message="recommended size matches current size",
+                last_transition_ms=newyear + 1000,
+            ),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        ({"maxReplicas": "ten"}, r"shop/web: Expected `int`, got `str` - at `\$.spec.maxReplicas`"),
+        ({"maxReplicas": 2**31}, r"at `\$.spec.maxReplicas`"),
+        ({"scaleTargetRef": None}, r"at `\$.spec.scaleTargetRef`"),
+        ({"metrics": []}, r"shop/web: spec.metrics is empty"),
+        ({"metrics": [{"type": "Pods"}]}, r"spec.metrics\[0\]: type is Pods, but the field of that metric type"),
+        ({"metrics": [{"type": "Pods", "pods": {}}]}, r"spec.metrics\[0\]: .* must have the field metric"),
+        (
+            {"metrics": [{"type": "Object", "object": {"metric": {"name": "m"}}}]},
+            r"spec.metrics\[0\]: .* must have the field describedObject",
+        ),
+        (
+            {"metrics": [{"type": "Pods", "pods": {"metric": {"name": "m"}, "target": {"averageValue": "many"}}}]},
+            r"spec.metrics\[0\]: target.averageValue: 'many': quantities must match",
+        ),
+        ({"behavior": {"scaleUp": {"selectPolicy": "Often"}}}, r"'Often' - at `\$.spec.behavior.scaleUp.selectPolicy`"),
+        ({"behavior": {"scaleDown": {"tolerance": "x"}}}, r"spec.behavior.scaleDown.tolerance: 'x'"),
+    ],
+)
+def test_what_is_wrong_with_an_hpa_is_said_with_its_name_and_field(spec: JSON, error: str) -> None:
+    with pytest.raises(ParseError, match=f"^HorizontalPodAutoscaler .*{error}"):
+        parse_hpa(raw_hpa(**spec))
+
+
+# --- scales and pods -----------------------------------------------------------------------------------------------
+
+
+def test_a_scale() -> None:
+    raw = {"metadata": {"name": "web"}, "spec": {"replicas": 3}, "status": {"replicas": 2, "selector": "app=web"}}
+    assert parse_scale(raw) == Scale(spec_replicas=3, status_replicas=2, selector="app=web")
+
+
+def test_what_a_scale_leaves_out_is_zero() -> None:
+    assert parse_scale({"spec": {}, "status": {}}) == Scale(spec_replicas=0, status_replicas=0, selector="")
+
+
+def test_a_pod() -> None:
+    raw = {
+        "metadata": {
+            "name": "web-0",
+            "namespace": "shop",
+            "labels": {"app": "web"},
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {
+            "containers": [
+                {"name": "app", "resources": {"requests": {"cpu": "250m", "memory": "1Gi"}}},
+                {"name": "helper"},
+            ],
+            "initContainers": [
+                {"name": "setup", "resources": {"requests": {"cpu": 1}}},
+                {"name": "proxy", "restartPolicy": "Always"},
+            ],
+            "resources": {"requests": {"cpu": "2"}},
+            "overhead": {"memory": "1"},
+        },
+        "status": {
+            "phase": "Running",
+            "startTime": "1970-01-01T00:00:10Z",
+            "conditions": [
+                {"type": "Initialized", "status": "True", "lastTransitionTime": "1970-01-01T00:00:11Z"},
+                {"type": "Ready", "status": "False", "lastTransitionTime": "1970-01-01T00:00:12Z"},
+            ],
+        },
+    }
+    assert parse_pod(raw) == Pod(
+        name="web-0",
+        namespace="shop",
+        labels={"app": "web"},
+        phase="Running",
+        deleted=True,
+        start_ms=10_000,
+        ready=ReadyCondition(status="False", last_transition_ms=12_000),
+        containers=(
+            Container(name="app", requests={"cpu": 250, "memory": 1024**3 * 1000}),
+            Container(name="helper", requests={}),
+            Container(name="setup", requests={"cpu": 1000}, init=True),
+            Container(name="proxy", requests={}, init=True, restartable=True),
+        ),
+        requests={"cpu": 2000},
+        overhead={"memory": 1000},
+    )
+
+
+def test_a_pod_that_has_only_just_been_created() -> None:
+    pod = parse_pod({"metadata": {"name": "web-0", "labels": None}, "spec": {}})
+    assert (pod.phase, pod.start_ms, pod.ready, pod.labels, pod.containers) == ("", None, None, {}, ())
+
+
+def test_what_is_wrong_with_a_pod_is_said_with_its_name() -> None:
+    raw = {"metadata": {"namespace": "shop", "name": "web-0"}, "spec": {}, "status": {"startTime": "yesterday"}}
+    with pytest.raises(ParseError, match=r"^Pod shop/web-0: status.startTime: 'yesterday' is not an RFC 3339 time"):
+        parse_pod(raw)
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+hpa_fields = st.dictionaries(
+    st.sampled_from(["metrics", "minReplicas", "maxReplicas", "behavior", "scaleTargetRef"]), anything
+)
+
+
+@given(anything, hpa_fields, anything)
+def test_no_json_at_all_is_more_than_a_parse_error(whole: Any, spec: JSON, part: Any) -> None:
+    pod = {"metadata": part, "spec": {"containers": part, "resources": {"requests": part}}, "status": part}
+    hpa = raw_hpa(**spec) | {"status": part}
+    for parse, raw in [
+        (parse_hpa, whole),
+        (parse_hpa, hpa),
+        (parse_pod, whole),
+        (parse_pod, pod),
+        (parse_scale, whole),
+    ]:
+        with suppress(ParseError):
+            parse(raw)
+
+
+# --- numbers and times ---------------------------------------------------------------------------------------------
+
+
+def test_quantities_are_rounded_up_to_thousandths() -> None:
+    assert milli_value("100u", "x") == 1
+    assert milli_value("2.5Ki", "x") == 2_560_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1970-01-01T00:00:01Z", 1000),
+        ("1970-01-01T00:00:01.250999999Z", 1250),
+        ("1970-01-01T01:00:00+01:00", 0),
+        ("1969-12-31T23:59:59.5Z", -500),
+        ("0001-01-01T00:00:00Z", -62_135_596_800_000),
+    ],
+)
+def test_times_are_whole_milliseconds(text: str, expected: int) -> None:
+    assert time_ms(text, "x") == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2026-01-01", "2026-01-01T00:00:00", "2026-13-01T00:00:00Z"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ParseError, match=r"timestamp: .* is not an RFC 3339 time"):
+        time_ms(text, "timestamp")

@@ -1,0 +1,71 @@
+"""What the metrics APIs' answers amount to."""
+
+from autoscaler import readings
+from autoscaler.model import (
+    AnswerError,
+    ContainerUsage,
+    ExternalAnswer,
+    PodSample,
+    PodsAnswer,
+    PodUsage,
+    ResourceAnswer,
+    ResourceMetric,
+)
+from autoscaler.replicas import Unavailable
+from tests.autoscaler.worlds import NOW
+
+
+def usage(name: str, **containers: dict[str, int]) -> PodUsage:
+    return PodUsage(
+        name=name,
+        timestamp_ms=NOW,
+        window_ms=15_000,
+        containers=tuple(ContainerUsage(name=each, usage=values) for each, values in containers.items()),
+    )
+
+
+def values(answer: ResourceAnswer, metric: ResourceMetric) -> dict[str, int]:
+    samples = readings.resource_samples(answer, metric)
+    assert not isinstance(samples, Unavailable)
+    return {name: sample.value for name, sample in samples.items()}
+
+
+ANSWER = ResourceAnswer(
+    (
+        usage("web-0", app={"cpu": 100, "memory": 7}, proxy={"cpu": 20}),
+        usage("web-1", app={"cpu": 200}),
+        usage("web-2"),
+    )
+)
+
+
+def test_a_pods_usage_is_the_sum_of_its_containers_if_each_has_one() -> None:
+    assert values(ANSWER, ResourceMetric("cpu")) == {"web-0": 120, "web-1": 200}
+    assert values(ANSWER, ResourceMetric("memory")) == {}
+
+
+def test_one_container_is_taken_where_it_is() -> None:
+    assert values(ANSWER, ResourceMetric("cpu", "proxy")) == {"web-0": 20}
+    assert values(ANSWER, ResourceMetric("memory", "app")) == {"web-0": 7}
+
+
+def test_a_sample_keeps_its_time_and_window() -> None:
+    samples = readings.resource_samples(ANSWER, ResourceMetric("cpu"))
+    assert not isinstance(samples, Unavailable)
+    assert samples["web-1"] == PodSample(value=200, timestamp_ms=NOW, window_ms=15_000)
+
+
+def test_empty_answers_are_failures_of_the_api_that_gave_them() -> None:
+    empty = "no metrics returned from {} metrics API"
+    assert readings.resource_samples(ResourceAnswer(()), ResourceMetric("cpu")) == Unavailable(empty.format("resource"))
+    assert readings.pods_samples(PodsAnswer({})) == Unavailable(empty.format("custom"))
+    assert readings.external_values(ExternalAnswer(values=(), timestamp_ms=0)) == Unavailable(empty.format("external"))
+
+
+def test_failed_calls_name_the_api() -> None:
+    error = AnswerError("timed out")
+    failed = "unable to fetch metrics from {} metrics API: timed out"
+    assert readings.resource_samples(error, ResourceMetric("cpu")) == Unavailable(failed.format("resource"))
+    assert readings.pods_samples(error) == Unavailable(failed.format("custom"))
+    assert readings.object_value(error) == Unavailable(failed.format("custom"))
+    assert readings.external_values(error) == Unavailable(failed.format("external"))
