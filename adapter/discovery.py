@@ -161,8 +161,7 @@ class Discovery:
         """/apis/GROUP/VERSION: the APIResourceList with one entry for each metric."""
         if group == CUSTOM_GROUP:
             resources = [
-                _Resource(f"{info.resource}/{info.metric}", "", info.namespaced, "MetricValueList", ["get"])
-                for info in self._names.custom
+                _Resource(str(info), "", info.namespaced, "MetricValueList", ["get"]) for info in self._names.custom
             ]
         else:
             resources = [_Resource(name, "", True, "ExternalMetricValueList", ["get"]) for name in self._names.external]

@@ -17,6 +17,7 @@ import os
 import socket
 import ssl
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,11 +25,26 @@ from cryptography import x509
 
 from kube.certs import self_signed
 
-__all__ = ["MINIMUM_VERSIONS", "CertificateFiles", "ServingTLS", "TLSError", "self_signed_files"]
+__all__ = ["CIPHER_SUITES", "MINIMUM_VERSIONS", "CertificateFiles", "ServingTLS", "TLSError", "self_signed_files"]
 
 _log = logging.getLogger(__name__)
 
 MINIMUM_VERSIONS = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
+"""The names that `--tls-min-version` takes; nothing older is spoken."""
+
+CIPHER_SUITES = {
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+    # Those of TLS 1.3 cannot be chosen, in Go as here; listing them is usual and harmless.
+    "TLS_AES_128_GCM_SHA256": "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384": "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256": "TLS_CHACHA20_POLY1305_SHA256",
+}
+"""The names that `--tls-cipher-suites` takes, and OpenSSL's names for them: those that Go calls secure."""
 
 # The names that Kubernetes' own servers use in --cert-dir.
 _CERT_NAME = "apiserver.crt"
@@ -63,14 +79,22 @@ class ServingTLS:
     Args:
         files: the serving certificate.
         minimum: the oldest protocol version that is spoken.
+        ciphers: the TLS 1.2 cipher suites that are spoken, by OpenSSL's names; none for its own choice.
 
     Raises:
         TLSError: the files cannot be used.
     """
 
-    def __init__(self, files: CertificateFiles, *, minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2) -> None:
+    def __init__(
+        self,
+        files: CertificateFiles,
+        *,
+        minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2,
+        ciphers: Sequence[str] = (),
+    ) -> None:
         self._files = files
         self._minimum = minimum
+        self._ciphers = ":".join(ciphers)
         self._authorities = ""
         self._stamp, self._current = self._build()
         self.context = self._new_context()
@@ -126,6 +150,8 @@ class ServingTLS:
     def _new_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = self._minimum
+        if self._ciphers:
+            context.set_ciphers(self._ciphers)
         context.verify_mode = ssl.CERT_OPTIONAL
         # An authority that is an intermediate is trusted for itself, as Go does.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

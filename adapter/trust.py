@@ -38,6 +38,7 @@ _CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-aut
 _REFRESH_SECONDS = 60.0
 _RETRY_SECONDS = (1.0, 30.0)
 _TIMEOUT_SECONDS = 10.0
+_UNREACHABLE = "the API server, which has the authorities of client certificates, cannot be reached"
 
 
 class TrustError(ValueError):
@@ -172,7 +173,8 @@ class TrustKeeper:
             except (ValueError, KubeUnreachable, StatusError) as error:  # TrustError, and what on_change says
                 reason = _explain(error)
                 if self._problem is not None:
-                    self._problem = reason
+                    # This is shown to everybody, who need not know the API server's address.
+                    self._problem = _UNREACHABLE if isinstance(error, KubeUnreachable) else reason
                 if told != reason:
                     _log.warning("cannot read whose client certificates to trust: %s", reason)
                     told = reason

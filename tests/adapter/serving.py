@@ -18,6 +18,7 @@ from yarl import URL
 
 from adapter.authentication import Authenticator, TokenReviewer
 from adapter.authorization import AuthorizationOptions, Authorizer
+from adapter.catalog import CustomMetricInfo
 from adapter.discovery import Discovery
 from adapter.health import Health
 from adapter.routes import Router
@@ -168,13 +169,6 @@ class CannedMetrics:
             window_seconds=None,
             milli=self.milli,
         )
-
-
-@dataclass(frozen=True)
-class CustomMetricInfo:
-    resource: GroupResource
-    metric: str
-    namespaced: bool
 
 
 @dataclass

@@ -1,0 +1,96 @@
+"""The adapter's command line.
+
+Everything is validated before anything starts: a wrong flag is one message and exit status 2, a wrong rules file and
+whatever else goes wrong later is one line and exit status 1.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import click
+
+from adapter.authorization import AuthorizationOptions
+from adapter.flags import (
+    IGNORED,
+    authentication_flags,
+    authorization_flags,
+    catalog_flags,
+    kubernetes_flags,
+    prometheus_flags,
+    serving_flags,
+)
+from adapter.options import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions, ServingOptions
+from adapter.prometheus import PrometheusConfigError
+from adapter.rules import RulesError, load_rules
+from adapter.serve import ListenError
+from adapter.serve import serve as run_server
+from adapter.tls import TLSError
+from adapter.trust import TrustError, TrustOptions
+from kube.client import KubeConfigError
+from kube.flags import CONTEXT_SETTINGS, ignored_options, verbosity_option
+from kube.logs import setup_logging
+from kube.process import run
+
+__all__ = ["main"]
+
+_log = logging.getLogger(__name__)
+
+
+@click.group(context_settings=CONTEXT_SETTINGS)
+@click.version_option(package_name="milliscale")
+def main() -> None:
+    """The metrics adapter of milliscale: custom and external metrics APIs, answered from Prometheus."""
+
+
+@main.command()
+@click.option("--config", type=click.Path(path_type=Path), help="The rules file, in prometheus-adapter's format.")
+@prometheus_flags
+@catalog_flags
+@kubernetes_flags
+@serving_flags
+@authentication_flags
+@authorization_flags
+@verbosity_option
+@ignored_options(IGNORED)
+def serve(
+    *,
+    config: Path | None,
+    prometheus: PrometheusAccess,
+    catalog: CatalogOptions,
+    kubernetes: KubernetesOptions,
+    serving: ServingOptions,
+    trust: TrustOptions,
+    token_ttl: float,
+    authorization: AuthorizationOptions,
+    verbosity: int,
+    ignored: tuple[str, ...],
+) -> None:
+    """Serve custom.metrics.k8s.io and external.metrics.k8s.io until SIGTERM or Ctrl-C.
+
+    Takes prometheus-adapter's flags and rules file unchanged. Without kubeconfigs the service account of the pod that
+    this runs in is used.
+    """
+    if config is None:
+        raise click.UsageError("no metrics discovery configuration file specified (make sure to use --config)")
+    setup_logging(verbosity)
+    for flag in ignored:
+        _log.warning("%s has no effect: %s", flag, IGNORED[flag])
+    options = ServeOptions(
+        config=config,
+        prometheus=prometheus,
+        catalog=catalog,
+        kubernetes=kubernetes,
+        serving=serving,
+        trust=trust,
+        token_ttl=token_ttl,
+        authorization=authorization,
+    )
+    try:
+        rules = load_rules(config)
+        run(run_server(options, rules))
+    except RulesError as error:
+        raise click.ClickException(f"unable to load metrics discovery configuration: {error}") from error
+    except (KubeConfigError, ListenError, PrometheusConfigError, TLSError, TrustError) as error:
+        raise click.ClickException(str(error)) from error

@@ -1,0 +1,203 @@
+"""The running adapter: everything that lives as long as the process, and who owns it.
+
+    trust, TLS     keep authorities and the serving certificate current
+    catalog        keeps the list of metrics current
+    listener       answers requests from these
+
+Nothing waits for anything else at the start: the listener answers at once, discovery with what the catalog has, which
+is nothing at first, and readyz with what is still missing. One TaskGroup owns the tasks: should one of them end by a
+bug, the process ends and is started anew, rather than living on by half. On SIGTERM or Ctrl-C no connection is
+accepted any more, requests in flight may end, and then the tasks are cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import socket
+from contextlib import AsyncExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from adapter.authentication import Authenticator, TokenReviewer
+from adapter.authorization import Authorizer
+from adapter.catalog import Catalog
+from adapter.custom import CustomMetrics
+from adapter.discovery import Discovery
+from adapter.external import ExternalMetrics
+from adapter.health import Health
+from adapter.objects import ListedObjects
+from adapter.options import ServeOptions, ServingOptions
+from adapter.prometheus import PrometheusClient
+from adapter.prometheus_auth import authorized_options
+from adapter.routes import Router
+from adapter.rule_queries import RuleQueries
+from adapter.rules import RulesFile
+from adapter.server import Listener, RequestServer
+from adapter.telemetry import Telemetry
+from adapter.tls import ServingTLS, self_signed_files
+from adapter.trust import TrustKeeper
+from kube.client import KubeClient
+from kube.mapping import RestMapper
+from kube.process import stopped_by_signals
+
+__all__ = ["ListenError", "serve"]
+
+_log = logging.getLogger(__name__)
+
+_UNSPECIFIED = ("", "0.0.0.0", "::")  # noqa: S104  (what is compared, not what is bound)
+
+
+class ListenError(OSError):
+    """The address cannot be listened on; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Clients:
+    """The API server, for each purpose."""
+
+    lister: KubeClient
+    authentication: KubeClient
+    authorization: KubeClient
+
+
+async def serve(options: ServeOptions, rules: RulesFile) -> None:
+    """Serve the metrics of `rules` until SIGTERM or SIGINT.
+
+    Raises:
+        ListenError: the address is taken, or not ours.
+        TLSError: the serving certificate cannot be used or made.
+        TrustError: an authority's file cannot be used.
+        KubeConfigError: there is no usable configuration for the API server.
+        PrometheusConfigError: the credentials for Prometheus cannot be used.
+    """
+    stop = asyncio.Event()
+    with stopped_by_signals(stop), authorized_options(options.prometheus) as prometheus_options:
+        async with AsyncExitStack() as stack:
+            clients = await _connect(options, stack)
+            prometheus = await stack.enter_async_context(PrometheusClient(prometheus_options))
+            listening = stack.enter_context(closing(_bind(options.serving)))
+            await _Adapter(options, rules, clients, prometheus, listening).run(stop)
+
+
+class _Adapter:
+    """The parts, put together."""
+
+    def __init__(
+        self,
+        options: ServeOptions,
+        rules: RulesFile,
+        clients: _Clients,
+        prometheus: PrometheusClient,
+        listening: socket.socket,
+    ) -> None:
+        serving = options.serving
+        files = serving.certificate or self_signed_files(serving.cert_dir, now=datetime.datetime.now(datetime.UTC))
+        self._tls = ServingTLS(files, minimum=serving.minimum_tls, ciphers=serving.ciphers)
+        self._trust = TrustKeeper(
+            options.trust, clients.authentication, on_change=lambda trust: self._tls.trust(trust.pem)
+        )
+        mapper = RestMapper(clients.lister)
+        self._catalog = Catalog(
+            rules,
+            prometheus,
+            mapper,
+            relist_interval=options.catalog.relist_interval,
+            max_age=options.catalog.max_age,
+        )
+        self._stopping = False
+        self._socket = listening
+        self._listener = Listener(
+            self._request_server(options, rules, clients, prometheus, mapper), self._tls.context, serving.limits
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set."""
+        await self._trust.load_files()
+        async with asyncio.TaskGroup() as tasks:
+            background = [
+                tasks.create_task(self._trust.run(), name="trust"),
+                tasks.create_task(self._tls.run(), name="serving certificate"),
+                tasks.create_task(self._catalog.run(), name="catalog"),
+            ]
+            await self._listener.start(self._socket)
+            _log.info("serving on https://%s", _shown_address(self._socket))
+            try:
+                await stop.wait()
+            finally:
+                _log.info("stopping")
+                self._stopping = True
+                await self._listener.stop()
+                for task in background:
+                    task.cancel()
+        _log.info("stopped")
+
+    def _request_server(
+        self,
+        options: ServeOptions,
+        rules: RulesFile,
+        clients: _Clients,
+        prometheus: PrometheusClient,
+        mapper: RestMapper,
+    ) -> RequestServer:
+        telemetry = Telemetry()
+        discovery = Discovery(
+            self._catalog,
+            custom=bool(rules.custom),
+            external=bool(rules.external),
+            port=self._socket.getsockname()[1],
+        )
+        queries = RuleQueries(prometheus, registry=telemetry.registry)
+        router = Router(
+            discovery=discovery,
+            custom=CustomMetrics(self._catalog, queries, ListedObjects(clients.lister), mapper),
+            external=ExternalMetrics(self._catalog, queries),
+            health=Health(
+                alive={"ping": lambda: None},
+                ready={
+                    "authentication": self._trust.problem,
+                    "metrics": self._catalog.readiness,
+                    "shutdown": lambda: "the process is ending" if self._stopping else None,
+                },
+            ),
+            telemetry=telemetry,
+        )
+        return RequestServer(
+            authenticator=Authenticator(
+                lambda: self._trust.current, TokenReviewer(clients.authentication, ttl=options.token_ttl)
+            ),
+            authorizer=Authorizer(clients.authorization, options.authorization),
+            router=router,
+            telemetry=telemetry,
+            discovery=discovery,
+            limits=options.serving.limits,
+        )
+
+
+async def _connect(options: ServeOptions, stack: AsyncExitStack) -> _Clients:
+    """A client for each purpose; purposes with the same kubeconfig share one."""
+    pools: dict[Path | None, KubeClient] = {}
+    wanted = options.kubernetes
+    for kubeconfig in (wanted.lister, wanted.authentication, wanted.authorization):
+        if kubeconfig not in pools:
+            client = await KubeClient.connect(kubeconfig, user_agent="milliscale-adapter")
+            pools[kubeconfig] = await stack.enter_async_context(client)
+    return _Clients(pools[wanted.lister], pools[wanted.authentication], pools[wanted.authorization])
+
+
+def _bind(serving: ServingOptions) -> socket.socket:
+    """The listening socket. The unspecified address means all addresses, of both families where there are two."""
+    address = (serving.bind_address.strip("[]"), serving.port)
+    try:
+        if address[0] in _UNSPECIFIED and socket.has_dualstack_ipv6():
+            return socket.create_server(("::", serving.port), family=socket.AF_INET6, dualstack_ipv6=True)
+        return socket.create_server(address, family=socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ListenError(f"cannot listen on {serving.bind_address} port {serving.port}: {reason}") from error
+
+
+def _shown_address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

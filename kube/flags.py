@@ -1,0 +1,99 @@
+"""Command-line flags that behave like those of Kubernetes' own programs, so that the same arguments do.
+
+Go's flags differ from click's in three ways: a boolean may have a value (`--flag`, `--flag=false`), a list is one
+flag with commas or several flags, and `-v=4` means what `--v=4` does. And a program may be given flags that concern a
+machinery which it does not have; `ignored_options` accepts those and says so, in the help and at the start.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+__all__ = ["BOOL", "CONTEXT_SETTINGS", "bool_option", "ignored_options", "list_option", "verbosity_option"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CONTEXT_SETTINGS: dict[str, Any] = {"max_content_width": 120, "help_option_names": ["-h", "--help"]}
+
+# As strconv.ParseBool.
+_TRUE = ("1", "t", "T", "true", "TRUE", "True")
+_FALSE = ("0", "f", "F", "false", "FALSE", "False")
+
+
+class _Bool(click.ParamType[bool]):
+    """A boolean, as Go reads it."""
+
+    name = "bool"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        """Read the flag's text."""
+        if isinstance(value, bool):
+            return value
+        if value not in _TRUE + _FALSE:
+            self.fail(f"{value!r} is neither true nor false", param, ctx)
+        return value in _TRUE
+
+
+class _Verbosity(click.ParamType[int]):
+    """A number of zero or more; the short flag brings its equals sign along."""
+
+    name = "int"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read the flag's text."""
+        text = str(value).removeprefix("=")
+        if not text.isascii() or not text.isdigit():
+            self.fail(f"{text!r} is not a number of zero or more", param, ctx)
+        return int(text)
+
+
+BOOL = _Bool()
+
+
+def bool_option(name: str, **attributes: Any) -> Callable[[F], F]:
+    """A flag that is true when it has no value."""
+    return click.option(name, type=BOOL, is_flag=False, flag_value="true", default=False, **attributes)
+
+
+def list_option(name: str, *, default: Sequence[str] = (), **attributes: Any) -> Callable[[F], F]:
+    """A flag whose values, separated by commas or given one by one, become a tuple of str."""
+
+    def split(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+        return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+    return click.option(name, multiple=True, default=tuple(default), callback=split, **attributes)
+
+
+def verbosity_option(function: F) -> F:
+    """`-v`, `--v`: passed on as `verbosity`."""
+    option = click.option(
+        "-v", "--v", "verbosity", type=_Verbosity(), default=0, help="Log verbosity; 4 and more: debug."
+    )
+    return option(function)
+
+
+def ignored_options(flags: Mapping[str, str]) -> Callable[[F], F]:
+    """Flags that are accepted and do nothing, with the reason for each; those given are passed on as `ignored`."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def wrapper(*arguments: Any, **values: Any) -> Any:
+            given = tuple(flag for flag in flags if values.pop(_parameter(flag)) is not None)
+            return function(*arguments, ignored=given, **values)
+
+        for flag, reason in flags.items():
+            option = click.option(
+                flag, _parameter(flag), is_flag=False, flag_value="", default=None, help=f"No effect: {reason}."
+            )
+            option(wrapper)
+        return wrapper  # type: ignore[return-value]  # click looks at the parameters that the options declare, not here
+
+    return decorate
+
+
+def _parameter(flag: str) -> str:
+    return "ignored_" + flag.strip("-").replace("-", "_")

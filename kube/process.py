@@ -1,0 +1,42 @@
+"""A process in a cluster: on which event loop it runs, and how it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+__all__ = ["run", "stopped_by_signals"]
+
+T = TypeVar("T")
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, on uvloop where it is installed and on asyncio's own loop elsewhere."""
+    with asyncio.Runner(loop_factory=_event_loop) as runner:
+        return runner.run(main)
+
+
+@contextmanager
+def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
+    """Let SIGTERM and Ctrl-C set `stop` instead of ending the process."""
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+def _event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

@@ -1,0 +1,308 @@
+"""The command line: the real process, what it refuses to start with, and how it ends."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import ssl
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from click.testing import CliRunner
+
+from adapter.cli import main
+from adapter.flags import IGNORED
+from tests.adapter.serving import FRONT_PROXY, AccessApi, Authorities, bound_socket, write_pair
+from tests.eventually import eventually
+from tests.kube.scripted import ScriptedServer, answer, scripted_server
+
+RULES = """
+rules:
+- seriesQuery: 'packets_total{namespace!="",pod!=""}'
+  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+"""
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    path = tmp_path / "rules.yaml"
+    path.write_text(RULES)
+    return path
+
+
+def invoke(*arguments: str | Path) -> tuple[int, str]:
+    """Run in this process, for what ends before anything starts."""
+    result = CliRunner().invoke(main, ["serve", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no metrics discovery configuration file specified (make sure to use --config)"),
+        (["--config=RULES", "--metrics-max-age=1m"], "max age must not be less than relist interval"),
+        (["--config=RULES", "--metrics-relist-interval=0s"], "must be longer than 0s"),
+        (["--config=RULES", "--metrics-relist-interval=soon"], 'invalid duration "soon"'),
+        (
+            ["--config=RULES", "--prometheus-verb=PUT"],
+            'unsupported Prometheus HTTP verb "PUT"; supported verbs: "GET" and "POST"',
+        ),
+        (["--config=RULES", "--prometheus-url=prometheus"], "not a URL of a Prometheus: 'prometheus'"),
+        (
+            ["--config=RULES", "--prometheus-auth-incluster", "--prometheus-auth-config=RULES"],
+            "may not use both in-cluster auth and an explicit kubeconfig at the same time",
+        ),
+        (["--config=RULES", "--prometheus-header=nonsense"], "'nonsense' is not a header; write NAME=VALUE"),
+        (["--config=RULES", "--prometheus-header=A=b\nC: d"], "the value of A cannot be sent in a header"),
+        (["--config=RULES", "--prometheus-ca-file=/nowhere/ca.crt"], "'/nowhere/ca.crt' does not exist"),
+        (["--config=RULES", "--tls-cert-file=RULES"], "--tls-cert-file and --tls-private-key-file must be given"),
+        (["--config=RULES", "--tls-min-version=VersionTLS10"], "'VersionTLS10' is not one of"),
+        (["--config=RULES", "--tls-cipher-suites=TLS_RSA_WITH_RC4_128_SHA"], "unknown TLS_RSA_WITH_RC4_128_SHA"),
+        (["--config=RULES", "--secure-port=65536"], "65536 is not in the range"),
+        (["--config=RULES", "--authentication-skip-lookup=perhaps"], "'perhaps' is neither true nor false"),
+        (["--config=RULES", "-v=much"], "'much' is not a number of zero or more"),
+        (["--config=RULES", "--nonsense"], "No such option"),
+    ],
+)
+def test_wrong_flags(rules: Path, arguments: list[str], message: str) -> None:
+    code, output = invoke(*(argument.replace("RULES", str(rules)) for argument in arguments))
+    assert code == 2
+    assert message in output
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read"),
+        ("rules: [{seriesQuery: a, metricsQuery: b, nonsense: c}]", "nonsense"),
+        ("rules: [{seriesQuery: a, metricsQuery: '<<.Nonsense>>'}]", "Nonsense"),
+    ],
+)
+def test_wrong_rules_file_is_one_line(tmp_path: Path, content: str | None, message: str) -> None:
+    path = tmp_path / "wrong.yaml"
+    if content is not None:
+        path.write_text(content)
+    code, output = invoke(f"--config={path}")
+    assert code == 1
+    assert output.startswith(f"Error: unable to load metrics discovery configuration: {path}: ")
+    assert message in output
+    assert output.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--lister-kubeconfig=RULES"], "kubeconfig RULES: "),
+        (["--client-ca-file=RULES"], "--client-ca-file=RULES: no PEM certificates found"),
+        (["--tls-cert-file=RULES", "--tls-private-key-file=RULES"], "cannot use RULES with RULES"),
+        (["--cert-dir=RULES"], "cannot write a self-signed certificate to --cert-dir=RULES"),
+        (["--bind-address=192.0.2.1"], "cannot listen on 192.0.2.1 port "),
+        (["--prometheus-auth-config=RULES"], "--prometheus-auth-config=RULES: "),
+    ],
+)
+async def test_what_cannot_be_used_is_one_line(tmp_path: Path, rules: Path, arguments: list[str], message: str) -> None:
+    async with scripted_server() as api:
+        kubeconfig = api.kubeconfig(tmp_path)
+        given = [argument.replace("RULES", str(rules)) for argument in arguments]
+        flags = [f"--config={rules}", "--secure-port=0", f"--cert-dir={tmp_path}"]
+        flags += [f"--{purpose}-kubeconfig={kubeconfig}" for purpose in ("lister", "authentication", "authorization")]
+        process = await start(*flags, *given)
+        _, errors = await asyncio.wait_for(process.communicate(), 20.0)
+        output = errors.decode()
+        lines = [line for line in output.splitlines() if line.startswith("Error: ")]
+        assert process.returncode == 1
+        assert len(lines) == 1
+        assert message.replace("RULES", str(rules)) in lines[0]
+        assert "Traceback" not in output
+
+
+async def start(*arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "adapter",
+        "serve",
+        *arguments,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"PYTHONWARNINGS": "error", "PYTHONASYNCIODEBUG": ""},
+    )
+
+
+class RunningAdapter:
+    """A process that serves, its log so far, and a client of it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, context: ssl.SSLContext) -> None:
+        self.process = process
+        self.log = ""
+        self.port = 0
+        self._context = context
+
+    async def read_log(self, pattern: str) -> re.Match[str]:
+        """Read the log up to a line with this in it."""
+        assert self.process.stderr is not None
+        while True:
+            line = (await asyncio.wait_for(self.process.stderr.readline(), 20.0)).decode()
+            self.log += line
+            if found := re.search(pattern, line):
+                return found
+            assert line, f"ended without {pattern!r}: {self.log}"
+
+    async def end(self) -> int:
+        """Send SIGTERM, and give the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.stderr is not None
+        self.log += (await asyncio.wait_for(self.process.stderr.read(), 20.0)).decode()
+        return await self.process.wait()
+
+    async def ask(self, path: str, **headers: str) -> tuple[int, Any]:
+        """The status and body of an answer."""
+        connector = aiohttp.TCPConnector(ssl=self._context)
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            session.get(f"https://127.0.0.1:{self.port}{path}", headers=headers) as response,
+        ):
+            text = await response.text()
+            return response.status, json.loads(text) if text.startswith("{") else text
+
+
+@contextlib.asynccontextmanager
+async def running_adapter(
+    tmp_path: Path, rules: Path, kubeconfig: Path, *arguments: str
+) -> AsyncIterator[RunningAdapter]:
+    """An adapter on free ports, with a client that holds the front proxy's certificate."""
+    authorities = Authorities()
+    proxy_authority = tmp_path / "front-proxy.crt"
+    proxy_authority.write_bytes(authorities.front_proxy.cert_pem)
+    serving = write_pair(tmp_path, authorities.serving.issue("adapter", hosts=["127.0.0.1"], server=True))
+    proxy = write_pair(tmp_path, authorities.front_proxy.issue(FRONT_PROXY, client=True), "proxy")
+    context = ssl.create_default_context(cadata=authorities.serving.cert_pem.decode())
+    context.load_cert_chain(proxy.cert, proxy.key)
+    process = await start(
+        f"--config={rules}",
+        "--bind-address=127.0.0.1",
+        "--secure-port=0",
+        f"--tls-cert-file={serving.cert}",
+        f"--tls-private-key-file={serving.key}",
+        f"--requestheader-client-ca-file={proxy_authority}",
+        *(f"--{purpose}-kubeconfig={kubeconfig}" for purpose in ("lister", "authentication", "authorization")),
+        *arguments,
+    )
+    adapter = RunningAdapter(process, context)
+    try:
+        adapter.port = int((await adapter.read_log(r"serving on https://127\.0\.0\.1:(\d+)"))[1])
+        yield adapter
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+def script_resources(server: ScriptedServer) -> None:
+    """Let an API server have pods and namespaces."""
+    resources = [
+        {"name": "namespaces", "singularName": "namespace", "namespaced": False, "kind": "Namespace"},
+        {"name": "pods", "singularName": "pod", "namespaced": True, "kind": "Pod"},
+    ]
+    server.answers["/apis"] = answer({"groups": []})
+    server.answers["/api/v1"] = answer({"groupVersion": "v1", "resources": resources})
+
+
+async def test_nothing_else_is_there_yet(tmp_path: Path, rules: Path) -> None:
+    """Without Prometheus and without an API server: alive, in discovery, not ready, and it says why."""
+    with bound_socket() as nobody:
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        kubeconfig = ScriptedServer(url=url).kubeconfig(tmp_path)
+        async with running_adapter(tmp_path, rules, kubeconfig, f"--prometheus-url={url}") as adapter:
+            master = {"X-Remote-User": "system:kube-aggregator", "X-Remote-Group": "system:masters"}
+            assert await adapter.ask("/livez") == (200, "ok")
+            status, document = await adapter.ask("/apis/custom.metrics.k8s.io/v1beta1", **master)
+            assert (status, document["resources"]) == (200, [])
+            assert (await adapter.ask("/apis/external.metrics.k8s.io/v1beta1", **master))[0] == 404
+
+            async def not_ready() -> str:
+                status, text = await adapter.ask("/readyz?verbose")
+                assert status == 500
+                assert "[-]metrics failed: no good relist yet of rules[0]: " in text
+                assert "[-]authentication failed: the API server" in text
+                return str(text)
+
+            assert url.removeprefix("http://") not in await eventually(not_ready, within=10.0)
+            path = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/b/packets"
+            assert (await adapter.ask(path, **master))[0] in (404, 503)
+            status, body = await adapter.ask(path, **{"X-Remote-User": "bob"})
+            assert (status, body["reason"]) == (503, "ServiceUnavailable")
+            assert await adapter.end() == 0
+            assert "Traceback" not in adapter.log
+
+
+async def test_main_job_from_series_to_value(tmp_path: Path, rules: Path) -> None:
+    series = [{"__name__": "packets_total", "namespace": "default", "pod": "web-0"}]
+    sample = {"metric": {"pod": "web-0"}, "value": [1_795_163_861.667, "99.9949"]}
+    async with scripted_server() as api, scripted_server() as prometheus:
+        script_resources(api)
+        access = AccessApi(Authorities())
+        access.script(api)
+        prometheus.answers["/api/v1/series"] = answer({"status": "success", "data": series})
+        prometheus.answers["/api/v1/query"] = answer(
+            {"status": "success", "data": {"resultType": "vector", "result": [sample]}}
+        )
+        kubeconfig = api.kubeconfig(tmp_path)
+        async with running_adapter(tmp_path, rules, kubeconfig, f"--prometheus-url={prometheus.url}") as adapter:
+
+            async def ready() -> bool:
+                return (await adapter.ask("/readyz"))[0] == 200
+
+            await eventually(ready, within=10.0)
+            path = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/web-0/packets_total"
+            status, body = await adapter.ask(path, **{"X-Remote-User": "bob"})
+            assert (status, body["items"][0]["value"]) == (200, "99994m")
+            assert access.reviews[0]["spec"]["resourceAttributes"]["subresource"] == "packets_total"
+            status, text = await adapter.ask("/metrics", **{"X-Remote-User": "bob"})
+            assert 'apiserver_request_total{code="200",group="custom.metrics.k8s.io",resource="pods"' in text
+            assert await adapter.end() == 0
+
+
+async def test_flags_of_a_peers_deployment_are_accepted(tmp_path: Path, rules: Path) -> None:
+    async with scripted_server() as api:
+        flags = ["--logtostderr=true", "--stderrthreshold=2", "--v=6", "--disable-http2", "--client-qps=20"]
+        async with running_adapter(
+            tmp_path, rules, api.kubeconfig(tmp_path), "--prometheus-url=http://127.0.0.1:9", *flags
+        ) as adapter:
+            assert await adapter.end() == 0
+            for flag in ("--logtostderr", "--stderrthreshold", "--disable-http2", "--client-qps"):
+                assert f"{flag} has no effect: {IGNORED[flag]}" in adapter.log
+            assert "--profiling" not in adapter.log
+
+
+async def test_self_signed_certificate_and_all_addresses(tmp_path: Path, rules: Path) -> None:
+    async with scripted_server() as api:
+        kubeconfig = api.kubeconfig(tmp_path)
+        process = await start(
+            f"--config={rules}",
+            "--secure-port=0",
+            f"--cert-dir={tmp_path / 'certificates'}",
+            *(f"--{purpose}-kubeconfig={kubeconfig}" for purpose in ("lister", "authentication", "authorization")),
+        )
+        adapter = RunningAdapter(process, ssl.create_default_context())
+        adapter.port = int((await adapter.read_log(r"serving on https://.*:(\d+)"))[1])
+        adapter._context = ssl.create_default_context(cafile=tmp_path / "certificates" / "apiserver.crt")
+        assert await adapter.ask("/livez") == (200, "ok")
+        assert await adapter.end() == 0
+
+
+def test_help_is_honest_about_flags_without_effect() -> None:
+    code, output = invoke("--help")
+    text = " ".join(output.split())
+    assert code == 0
+    for flag, reason in IGNORED.items():
+        assert flag in text
+        assert reason.split()[0] in text

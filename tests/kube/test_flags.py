@@ -1,0 +1,46 @@
+"""Flags that behave like Go's."""
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from kube.flags import bool_option, ignored_options, list_option, verbosity_option
+
+
+@click.command()
+@bool_option("--on")
+@list_option("--names", default=("a", "b"))
+@verbosity_option
+@ignored_options({"--logtostderr": "the log goes there anyway", "--log-dir": "the log is no file"})
+def command(*, on: bool, names: tuple[str, ...], verbosity: int, ignored: tuple[str, ...]) -> None:
+    click.echo(f"{on} {','.join(names)} {verbosity} {' '.join(ignored)}".strip())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "read"),
+    [
+        ([], "False a,b 0"),
+        (["--on"], "True a,b 0"),
+        (["--on=true"], "True a,b 0"),
+        (["--on=F"], "False a,b 0"),
+        (["--on", "--v=3"], "True a,b 3"),
+        (["-v=4"], "False a,b 4"),
+        (["-v", "5"], "False a,b 5"),
+        (["--names=x, y", "--names=z,"], "False x,y,z 0"),
+        (["--logtostderr"], "False a,b 0 --logtostderr"),
+        (["--logtostderr=true", "--log-dir=/tmp"], "False a,b 0 --logtostderr --log-dir"),
+    ],
+)
+def test_accepted(arguments: list[str], read: str) -> None:
+    result = CliRunner().invoke(command, arguments)
+    assert (result.exit_code, result.output.strip()) == (0, read)
+
+
+@pytest.mark.parametrize("arguments", [["--on=maybe"], ["-v=-1"], ["-v=x"], ["--v="], ["--off"]])
+def test_refused(arguments: list[str]) -> None:
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 2
+
+
+def test_help_says_what_has_no_effect() -> None:
+    assert "No effect: the log is no file." in " ".join(CliRunner().invoke(command, ["--help"]).output.split())
