@@ -83,10 +83,6 @@ class Conditions:
         """Remove one condition, if it is there."""
         self._conditions = [each for each in self._conditions if each.type != type_]
 
-    def status_of(self, type_: str) -> str | None:
-        """The status of one condition; None if it is not there."""
-        return next((each.status for each in self._conditions if each.type == type_), None)
-
     @property
     def all(self) -> tuple[Condition, ...]:
         """The conditions as they are now."""

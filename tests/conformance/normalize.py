@@ -9,6 +9,7 @@ from autoscaler.defaults import default_hpa
 from autoscaler.model import Behavior, History, Recommendation, ScaleEvent
 from autoscaler.normalize import normalize, remember_scale
 from autoscaler.parse import parse_hpa
+from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds
 
 
@@ -19,7 +20,7 @@ def judge(case: dict[str, Any]) -> str | None:
     if case.get("platformDependent"):
         for key in [key for key, value in expected.items() if value in (-(2**31), -(2**63))]:
             del expected[key], actual[key]
-    return None if actual == expected else f"expected {expected}, got {actual}"
+    return difference(expected, actual)
 
 
 def _normalize(case: dict[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from autoscaler.model import (
 from autoscaler.parse import parse_hpa, time_ms
 from autoscaler.present import status_json
 from kube.selectors import LabelSelector
+from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds, parse_pod
 
 if TYPE_CHECKING:
@@ -47,10 +48,9 @@ def judge(case: dict[str, Any]) -> str | None:
     """What is wrong with our answer to the first step that we answer wrongly; None if none is."""
     cluster = _Cluster(case)
     for index, step in enumerate(case["steps"]):
-        expected = _expected(step)
-        actual = cluster.step(step)
-        if actual != expected:
-            return f"step {index} (t={step['t']}): expected {expected}, got {actual}"
+        found = difference(_expected(step), cluster.step(step))
+        if found is not None:
+            return f"step {index} (t={step['t']}):\n{found}"
     return None
 
 

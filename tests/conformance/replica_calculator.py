@@ -16,6 +16,7 @@ from autoscaler.parse import metric_selector
 from autoscaler.pod_groups import PodTiming
 from autoscaler.replicas import Pods, Proposal, ReplicaError, Tolerance, Unavailable
 from kube.selectors import LabelSelector, SelectorError
+from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds, parse_pod
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def judge(case: dict[str, Any]) -> str | None:
     if case.get("platformDependent"):
         for key in [key for key, value in wanted.items() if value in (-(2**31), -(2**63))]:
             del wanted[key], actual[key]
-    return None if actual == wanted else f"expected {wanted}, got {actual}"
+    return difference(wanted, actual)
 
 
 def _outcome(proposal: Proposal) -> dict[str, Any]:
