@@ -70,4 +70,4 @@ def to_milli(value: float) -> int | None:
     if math.isnan(value):
         return 0
     scaled = value * 1000.0
-    return int(scaled) if -_INT64_LIMIT <= scaled < _INT64_LIMIT else None
+    return int(scaled) if -_INT64_LIMIT < scaled < _INT64_LIMIT else None

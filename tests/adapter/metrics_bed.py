@@ -1,0 +1,173 @@
+"""A small cluster for the adapter's data path.
+
+It has an API server that knows some resources, and a Prometheus whose answers the test writes down. The mapper, the
+client and the lists of objects are the real ones, over HTTP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from adapter.catalog import Catalog
+from adapter.custom import CustomMetrics
+from adapter.external import ExternalMetrics
+from adapter.objects import ListedObjects
+from adapter.prometheus import PrometheusError, Sample, Scalar, Series, Vector
+from adapter.rule_queries import RuleQueries
+from adapter.rules import RulesFile, load_rules
+from kube.client import KubeClient
+from kube.mapping import RestMapper
+from tests.kube.scripted import ScriptedServer, answer, connected, scripted_server
+
+DATA = Path(__file__).parent.parent / "data"
+RULES = DATA / "rules"
+NOW = 1_700_000_000.0
+
+
+@dataclass
+class CannedPrometheus:
+    """Says what it was told to say, and remembers what it was asked.
+
+    `found` has the series of each selector (others find nothing), `result` what every query gives; an error in the
+    place of either is raised.
+    """
+
+    found: dict[str, tuple[Series, ...] | PrometheusError] = field(default_factory=dict)
+    result: Vector | Scalar | PrometheusError = field(default_factory=lambda: Vector(()))
+    listed: list[tuple[str, float, float]] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
+    timeouts: list[float | None] = field(default_factory=list)
+
+    async def series(self, selector: str, *, start: float, end: float) -> tuple[Series, ...]:
+        self.listed.append((selector, start, end))
+        found = self.found.get(selector, ())
+        if isinstance(found, PrometheusError):
+            raise found
+        return found
+
+    async def instant(self, query: str, *, timeout: float | None = None) -> Vector | Scalar:
+        self.queries.append(query)
+        self.timeouts.append(timeout)
+        if isinstance(self.result, PrometheusError):
+            raise self.result
+        return self.result
+
+
+@dataclass
+class MetricsBed:
+    """Everything between a routed request and Prometheus."""
+
+    api: ScriptedServer
+    client: KubeClient
+    mapper: RestMapper
+    prometheus: CannedPrometheus
+    catalog: Catalog
+    registry: CollectorRegistry
+    custom: CustomMetrics
+    external: ExternalMetrics
+
+
+@contextlib.asynccontextmanager
+async def metrics_bed(folder: Path, rules: RulesFile, prometheus: CannedPrometheus) -> AsyncIterator[MetricsBed]:
+    """The data path for some rules; nothing is listed before the test says so."""
+    async with scripted_server() as api, connected(api, folder) as client:
+        api.answers.update(RESOURCES)
+        mapper = RestMapper(client)
+        catalog = Catalog(rules, prometheus, mapper, relist_interval=60.0, max_age=120.0, clock=lambda: NOW)
+        registry = CollectorRegistry()
+        queries = RuleQueries(prometheus, registry=registry)
+        yield MetricsBed(
+            api=api,
+            client=client,
+            mapper=mapper,
+            prometheus=prometheus,
+            catalog=catalog,
+            registry=registry,
+            custom=CustomMetrics(catalog, queries, ListedObjects(client), mapper),
+            external=ExternalMetrics(catalog, queries),
+        )
+
+
+def packets() -> tuple[RulesFile, CannedPrometheus]:
+    """The rules of tests/data/rules/packets.yaml, and the series that their selectors find."""
+    rules = load_rules(RULES / "packets.yaml")
+    selectors = [rule.series_query for rule in (*rules.custom, *rules.external)]
+    found = [
+        (series("http_packets_total", "namespace", "pod", "service", "port", "instance", "job"),),
+        (
+            series("conn_open", "namespace", "pod", "verb", "instance", "job"),
+            series("edge_value", "namespace", "pod", "instance", "job"),
+            series("ns:conn:sum", "namespace", "pod", "instance", "job"),
+        ),
+        (series("conn_raw", "namespace", "pod", "verb", "instance", "job"),),
+        (series("nolabel", "namespace", "pod", "instance", "job"),),
+        (series("dep_lag", "namespace", "deployment", "instance", "job"),),
+        (series("node_load", "node", "instance", "job"),),
+        (series("queue_depth", "namespace", "queue", "tier", "instance", "job"),),
+        (series("global_backlog", "region", "instance", "job"),),
+    ]
+    return rules, CannedPrometheus(found=dict(zip(selectors, found, strict=True)))
+
+
+def series(name: str, *labels: str) -> Series:
+    """Series of a name, with these labels."""
+    return Series(name, frozenset(labels))
+
+
+def vector(*samples: tuple[dict[str, str], float]) -> Vector:
+    """A result of samples taken at NOW."""
+    return Vector(tuple(Sample(labels, NOW, value) for labels, value in samples))
+
+
+def objects(*names: str, status: int = 200) -> Any:
+    """A list of objects, as an API server answers it; or a refusal."""
+    if status != 200:
+        return answer({"kind": "Status", "code": status, "reason": "Forbidden", "message": "no"}, status=status)
+    return answer({"kind": "PartialObjectMetadataList", "items": [{"metadata": {"name": name}} for name in names]})
+
+
+def _resource(name: str, kind: str, *, namespaced: bool = True) -> dict[str, Any]:
+    return {"name": name, "kind": kind, "namespaced": namespaced, "singularName": kind.lower(), "verbs": ["list"]}
+
+
+def _group(name: str) -> dict[str, Any]:
+    version = {"groupVersion": f"{name}/v1", "version": "v1"}
+    return {"name": name, "versions": [version], "preferredVersion": version}
+
+
+RESOURCES = {
+    "/apis": answer({"kind": "APIGroupList", "groups": [_group("apps"), _group("batch"), _group("example.com")]}),
+    "/api/v1": answer(
+        {
+            "resources": [
+                _resource("pods", "Pod"),
+                _resource("services", "Service"),
+                _resource("namespaces", "Namespace", namespaced=False),
+                _resource("nodes", "Node", namespaced=False),
+            ]
+        }
+    ),
+    "/apis/apps/v1": answer({"resources": [_resource("deployments", "Deployment")]}),
+    "/apis/batch/v1": answer({"resources": [_resource("jobs", "Job")]}),
+    "/apis/example.com/v1": answer({"resources": [_resource("tenants", "Tenant", namespaced=False)]}),
+}
+
+__all__ = [
+    "DATA",
+    "NOW",
+    "RESOURCES",
+    "RULES",
+    "CannedPrometheus",
+    "MetricsBed",
+    "metrics_bed",
+    "objects",
+    "packets",
+    "series",
+    "vector",
+]

@@ -1,0 +1,158 @@
+"""Go's templates, as far as rules use them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.gotemplate import Template, TemplateError, Value
+
+DATA: Mapping[str, Value] = {
+    "Series": "packets",
+    "LabelMatchers": 'namespace="a",pod=~"x|y"',
+    "LabelValuesByName": {"namespace": "a", "pod": "x|y"},
+    "GroupBy": "namespace,pod",
+    "GroupBySlice": ("namespace", "pod"),
+}
+
+
+def render(source: str) -> str:
+    return Template.parse(source, fields=DATA).render(DATA)
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        pytest.param("sum(up)", "sum(up)", id="text alone"),
+        pytest.param("sum(<<.Series>>{<<.LabelMatchers>>})", 'sum(packets{namespace="a",pod=~"x|y"})', id="fields"),
+        pytest.param('<<index .LabelValuesByName "pod">>', "x|y", id="index of a map"),
+        pytest.param('<<index .LabelValuesByName "zone">>.', ".", id="index of what a map lacks"),
+        pytest.param("<<index .GroupBySlice 1>>", "pod", id="index of a list"),
+        pytest.param("<<.LabelValuesByName.namespace>>", "a", id="field of a map"),
+        pytest.param("<<.LabelValuesByName.zone>>", "<no value>", id="field that a map lacks"),
+        pytest.param("<<range $i, $v := .GroupBySlice>><<if $i>>,<<end>><<$v>><<end>>", "namespace,pod", id="join"),
+        pytest.param("<<range .GroupBySlice>>[<<.>>]<<end>>", "[namespace][pod]", id="range sets the dot"),
+        pytest.param("<<range $k, $v := .LabelValuesByName>><<$k>>=<<$v>>;<<end>>", "namespace=a;pod=x|y;", id="map"),
+        pytest.param("<<range slice .GroupBySlice 0 0>>x<<else>>none<<end>>", "none", id="range with else"),
+        pytest.param('<<range .GroupBySlice>><<if eq . "pod">><<break>><<end>><<.>><<end>>', "namespace", id="break"),
+        pytest.param('<<range .GroupBySlice>><<if ne . "pod">><<continue>><<end>><<.>><<end>>', "pod", id="continue"),
+        pytest.param('<<if eq .Series "a" "packets">>yes<<else>>no<<end>>', "yes", id="eq of several"),
+        pytest.param("<<if eq 1 2>>a<<else if lt 1 2>>b<<else>>c<<end>>", "b", id="else if"),
+        pytest.param(
+            "<<with .Series>><<.>> of <<$.GroupBy>><<else>>none<<end>>", "packets of namespace,pod", id="with"
+        ),
+        pytest.param('<<with "">>x<<else>><<.Series>><<end>>', "packets", id="with of nothing keeps the dot"),
+        pytest.param("<<$x := 1>><<range .GroupBySlice>><<$x = .>><<end>><<$x>>", "pod", id="assignment"),
+        pytest.param("<<if $n := len .GroupBySlice>><<$n>><<end>>", "2", id="variable of an if"),
+        pytest.param("<<and 1 .Series>> <<or 0 .Series>> <<not .Series>>", "packets packets false", id="logic"),
+        pytest.param("<<or .Series (index .GroupBySlice 9)>>", "packets", id="or stops when it can"),
+        pytest.param('<<le 1 1>><<gt "b" "a">><<ge 1 2>><<ne 1 2>>', "truetruefalsetrue", id="order"),
+        pytest.param('<<.GroupBySlice | len | printf "%03d">>', "002", id="pipeline"),
+        pytest.param(
+            '<<printf "%q %s %v %5d|%-4s|%.2f %t %%" .Series "a" 1 42 "b" 1.5 true>>',
+            '"packets" a 1    42|b   |1.50 true %',
+            id="printf",
+        ),
+        pytest.param('<<print 1 2 "x" 3>><<println "a" 1>>', "1 2x3a 1\n", id="print"),
+        pytest.param("<<slice .Series 1 3>>", "ac", id="slice of a string"),
+        pytest.param(
+            "<<.GroupBySlice>> <<.LabelValuesByName>>", "[namespace pod] map[namespace:a pod:x|y]", id="whole"
+        ),
+        pytest.param("a  <<- .Series ->>  \n b", "apacketsb", id="trim"),
+        pytest.param("a<</* why */>>b <<- /* why\nnot */ ->> c", "abc", id="comments"),
+        pytest.param('<<"\\u00e9\\x41\\101\\n">><<`raw\\n`>>', "éAA\nraw\\n", id="strings"),
+        pytest.param("<<1e3>> <<0x1F>> <<-3>> <<1.50>> <<1e30>> <<1e-7>>", "1000 31 -3 1.5 1e+30 1e-07", id="numbers"),
+        pytest.param("<<(index .GroupBySlice 0)>>", "namespace", id="parentheses"),
+        pytest.param("<<\n  .Series\n>>", "packets", id="an action over several lines"),
+    ],
+)
+def test_renders_as_go_does(source: str, text: str) -> None:
+    assert render(source) == text
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("<<.Foo>>", "there is no field .Foo; there are .GroupBy,"),
+        ("<<range .GroupBySlice>><<$.Foo>><<end>>", "there is no field .Foo"),
+        ('<<join .GroupBySlice ",">>', 'function "join" is not defined; there are and, or,'),
+        ('<<define "x">>a<<end>>', "nested templates are not supported"),
+        ('<<template "x">>', "nested templates are not supported"),
+        ("<<html .Series>>", "html is not supported"),
+        ("<<.Series", "there is no >> for it"),
+        ("<<>>", "there is nothing in it"),
+        ("<<if .Series>>a", "<<if .Series>>: there is no <<end>> for it"),
+        ("a<<end>>", "<<end>>: there is nothing open"),
+        ("<<else>>", "<<else>>: there is nothing open"),
+        ("<<if 1>>a<<else>>b<<else>>c<<end>>", "a second else"),
+        ("<<range .GroupBySlice>>a<<else if 1>>b<<end>>", "unexpected if after else"),
+        ("<<break>>", "there is no range to break"),
+        ("<<$x>>", "undefined variable $x"),
+        ("<<if 1>><<$x := 1>><<end>><<$x>>", "undefined variable $x"),
+        ("<<$x = 1>>", "undefined variable $x"),
+        ("<<if $a, $b := 1>><<end>>", "only range declares two variables"),
+        ("<<.Series .GroupBy>>", ".Series is not a function"),
+        ("<<.Series | .GroupBy>>", ".GroupBy is not a function"),
+        ("<<nil>>", "nil is not a command"),
+        ("<<not>>", "not takes 1 arguments, not 0"),
+        ("<<eq 1>>", "eq takes 2 or more arguments, not 1"),
+        ('<<printf "%x" 1>>', "%d, %f, %g, %t, not %x"),
+        ('<<printf "%9999d" 1>>', "no wider than"),
+        ("<<(.Series>>", "a ( is not closed"),
+        ('<<"a>>', "unexpected '\"'"),
+        ('<<"\\q">>', "has an unknown escape"),
+        ("<<1.2.3>>", "bad number syntax: 1.2.3"),
+        ("<</* a >>", "a comment ends with */>>"),
+        ("<<if 1>>" * 60 + "<<end>>" * 60, "nested more than 50 deep"),
+        ("<<" + "(" * 60 + "1" + ")" * 60 + ">>", "nested more than 50 deep"),
+    ],
+)
+def test_mistakes_are_found_when_a_template_is_read(source: str, says: str) -> None:
+    with pytest.raises(TemplateError) as refused:
+        Template.parse(source, fields=DATA)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("<<index .GroupBySlice 5>>", "index 5 is out of range: there are 2"),
+        ("<<index .GroupBySlice .Series>>", "an index is an integer, not a string"),
+        ("<<range .Series>><<end>>", "range cannot iterate over a string"),
+        ('<<eq 1 "a">>', "cannot compare an integer with a string"),
+        ("<<eq .GroupBySlice .GroupBySlice>>", "cannot compare a list with a list"),
+        ("<<lt true false>>", "cannot order"),
+        ("<<.Series.Foo>>", "cannot evaluate field Foo in a string"),
+        ("<<len 3>>", "an integer has no length"),
+        ("<<slice .Series 4 2>>", "slice 4:2 is out of range"),
+        ('<<printf "%d" "x">>', "an index is an integer, not a string"),
+        ('<<printf "%s">>', "nothing is left for %s"),
+        ('<<printf "a" 1>>', "more arguments than verbs"),
+    ],
+)
+def test_what_only_the_data_can_show_is_found_when_it_is_filled_in(source: str, says: str) -> None:
+    template = Template.parse(source, fields=DATA)
+    with pytest.raises(TemplateError) as refused:
+        template.render(DATA)
+    assert says in str(refused.value)
+
+
+def test_an_absurdly_long_text_is_refused() -> None:
+    template = Template.parse("<<range $.Many>>" * 3 + "x" * 200 + "<<end>>" * 3, fields=["Many"])
+    with pytest.raises(TemplateError, match="longer than"):
+        template.render({"Many": ["a"] * 40})
+
+
+WORDS = """<< >> <<- ->> if else end range with break $x := = .Series .LabelValuesByName .GroupBySlice . $ $v , | ( )
+index eq printf len slice "a" "%d" `b` 1 -2 3.5 nil true not and or /* */ text"""
+PIECES = st.sampled_from(WORDS.split())
+
+
+@given(st.lists(PIECES, max_size=14).map(" ".join) | st.lists(PIECES, max_size=14).map("".join))
+def test_no_text_does_worse_than_being_refused(source: str) -> None:
+    with contextlib.suppress(TemplateError):
+        render(source)

@@ -1,0 +1,45 @@
+"""Label templates, both ways round."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapter.naming import LabelTemplate
+from kube.mapping import GroupResource
+
+
+@pytest.mark.parametrize(
+    ("template", "label", "resource"),
+    [
+        ("<<.Resource>>", "pod", GroupResource("", "pod")),
+        ("<<.Resource>>", "label_app", None),  # no resource has an underscore
+        ("kube_<<.Resource>>", "kube_pod", GroupResource("", "pod")),
+        ("kube_<<.Resource>>", "pod", None),
+        ("kube_<<.Group>>_<<.Resource>>", "kube_apps_deployment", GroupResource("apps", "deployment")),
+        ("kube_<<.Group>>_<<.Resource>>", "kube__pod", GroupResource("", "pod")),
+        (
+            "kube_<<.Group>>_<<.Resource>>",
+            "kube_networking_k8s_io_ingress",
+            GroupResource("networking_k8s_io", "ingress"),
+        ),
+        ("<<if .Group>><<.Group>>_<<end>><<.Resource>>", "apps_deployment", GroupResource("apps", "deployment")),
+        ("<<if .Group>><<.Group>>_<<end>><<.Resource>>", "pod", GroupResource("", "pod")),
+        ("a.c_<<.Resource>>", "abc_pod", None),  # text is no pattern
+        ("<<.Resource>>_<<.Resource>>", "pod_pod", GroupResource("", "pod")),
+        ("<<.Resource>>_<<.Resource>>", "pod_node", None),
+    ],
+)
+def test_a_label_names_its_resource(template: str, label: str, resource: GroupResource | None) -> None:
+    assert LabelTemplate.parse(template).resource_in(label) == resource
+
+
+@pytest.mark.parametrize(
+    ("template", "group", "singular", "label"),
+    [
+        ("<<.Resource>>", "apps", "deployment", "deployment"),
+        ("kube_<<.Group>>_<<.Resource>>", "networking.k8s.io", "ingress", "kube_networking_k8s_io_ingress"),
+        ("kube_<<.Group>>_<<.Resource>>", "my-group.io", "thing", "kube_my_group_io_thing"),
+    ],
+)
+def test_a_resource_names_its_label(template: str, group: str, singular: str, label: str) -> None:
+    assert LabelTemplate.parse(template).label_for(group=group, singular=singular) == label

@@ -1,0 +1,214 @@
+"""The rules file: what loads, and what is said of what does not."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from adapter.rules import RulesError, RulesFile, load_rules, parse_rules
+from kube.mapping import GroupResource
+from tests.adapter.metrics_bed import RULES
+
+RULE = """rules:
+- seriesQuery: 'up{pod!=""}'
+  metricsQuery: 'sum(<<.Series>>)'
+"""
+
+
+def parse(text: str) -> RulesFile:
+    return parse_rules(text, source="rules.yaml")
+
+
+@pytest.mark.parametrize("path", sorted(RULES.iterdir()), ids=lambda path: path.stem)
+def test_files_as_people_have_them_load(path: Path) -> None:
+    rules = load_rules(path)
+    assert rules.custom or rules.external or rules.resource
+
+
+def test_a_rule_has_all_that_the_file_says() -> None:
+    rule = load_rules(RULES / "packets.yaml").custom[0]
+    assert rule.key == "rules[0]"
+    assert str(rule) == """rules[0] (http_packets_total{namespace!="",pod!=""})"""
+    assert rule.resources.overrides == (
+        ("namespace", GroupResource("", "namespace")),
+        ("pod", GroupResource("", "pod")),
+        ("service", GroupResource("", "service")),
+    )
+    assert rule.resources.namespaced
+    assert rule.metric_for("http_packets_total") == "http_packets_per_second"
+    assert rule.metric_for("http_packets") is None  # name.matches filters, too
+
+
+def test_resource_rules_are_read() -> None:
+    rules = load_rules(RULES / "resource-metrics.yaml").resource
+    assert rules is not None
+    assert rules.window == 300.0
+    assert rules.cpu.container_label == "container"
+    assert rules.memory.resources.overrides[0] == ("instance", GroupResource("", "node"))
+
+
+@pytest.mark.parametrize(
+    ("name", "series", "metric"),
+    [
+        ("", "cpu_total", "cpu_total"),
+        ("{matches: ''}", "cpu_total", "cpu_total"),
+        ("{matches: '^(.*)_total$'}", "cpu_total", "cpu"),
+        ("{matches: '^(.*)_total$', as: ''}", "cpu_total", "cpu"),
+        ("{matches: 'cpu'}", "cpu_total", "cpu"),  # without a group: what it found
+        ("{matches: '^(.*)_(total)$', as: '${1}_${2}s'}", "cpu_total", "cpu_totals"),
+        ("{as: backlog}", "cpu_total", "backlog"),
+        ("{as: 'a/b'}", "cpu_total", None),  # no part of a path
+        ("{as: '$2'}", "cpu_total", None),  # empty
+    ],
+)
+def test_metrics_are_named_after_series(name: str, series: str, metric: str | None) -> None:
+    rule = parse(RULE + (f"  name: {name}\n" if name else "")).custom[0]
+    assert rule.metric_for(series) == metric
+
+
+@pytest.mark.parametrize(
+    ("filters", "series", "passes"),
+    [
+        ("[]", "a_total", True),
+        ("[{is: '_total$'}]", "a_total", True),
+        ("[{is: '_total$'}]", "a", False),
+        ("[{isNot: '_total$'}]", "a_total", False),
+        ("[{is: '^a'}, {isNot: '_total$'}]", "a_total", False),
+        ("[{is: '^a'}, {isNot: '_total$'}]", "a_sum", True),
+        ("null", "a_total", True),
+    ],
+)
+def test_series_pass_every_filter(filters: str, series: str, passes: bool) -> None:
+    rule = parse(f"{RULE}  seriesFilters: {filters}\n").custom[0]
+    assert (rule.metric_for(series) is not None) is passes
+
+
+@pytest.mark.parametrize("word", ["false", "no", "off", "'false'", "False"])
+def test_booleans_are_what_yaml_takes_for_them(word: str) -> None:
+    assert not parse(f"{RULE}  resources: {{namespaced: {word}}}\n").custom[0].resources.namespaced
+
+
+def test_plain_words_stay_words() -> None:
+    rule = parse(f"{RULE}  name: {{as: yes}}\n").custom[0]
+    assert rule.metric_for("up") == "yes"
+
+
+@pytest.mark.parametrize("text", ["rules: []", "rules:\nexternalRules: []", "{}"])
+def test_a_file_may_have_no_rules(text: str) -> None:
+    assert parse(text) == RulesFile()
+
+
+def test_anchors_and_merges_are_expanded() -> None:
+    rules = parse(
+        """
+        externalRules:
+        - &first
+          seriesQuery: a
+          metricsQuery: max(<<.Series>>)
+        - <<: *first
+          seriesQuery: b
+        """
+    )
+    assert [(rule.series_query, rule.query.source) for rule in rules.external] == [
+        ("a", "max(<<.Series>>)"),
+        ("b", "max(<<.Series>>)"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "rules.yaml: there is nothing in it; it needs rules, externalRules or resourceRules"),
+        ("- a", "rules.yaml: expected a mapping, got a list"),
+        ("rulez: []", "rules.yaml: unknown key `rulez`"),
+        ("rules: {}", "rules.yaml: rules: expected a list, got a mapping"),
+        ("rules: [5]", "rules.yaml: rules[0]: expected a mapping, got text"),
+        (f"{RULE}  query: x", 'rules.yaml: rules[0]: unknown key `query` (seriesQuery: up{pod!=""})'),
+        (f"{RULE}  name: {{match: x}}", 'rules.yaml: rules[0].name: unknown key `match` (seriesQuery: up{pod!=""})'),
+        (
+            f"{RULE}  seriesFilters: {{is: x}}",
+            'rules.yaml: rules[0].seriesFilters: expected a list, got a mapping (seriesQuery: up{pod!=""})',
+        ),
+        (
+            f"{RULE}  seriesFilters: [{{is: x}}, {{is: a, isNot: b}}]",
+            'rules.yaml: rules[0].seriesFilters[1]: give exactly one of is and isNot (seriesQuery: up{pod!=""})',
+        ),
+        (
+            f"{RULE}  seriesFilters: [{{isNot: '[z-a]'}}]",
+            "rules.yaml: rules[0].seriesFilters[0].isNot: invalid character class range: z-a",
+        ),
+        (
+            f"{RULE}  name: {{matches: '(?=a)'}}",
+            "rules.yaml: rules[0].name.matches: (?= is not Go's syntax: Go's regular expressions have no lookahead",
+        ),
+        (
+            f"{RULE}  name: {{matches: '(a)(b)'}}",
+            'rules.yaml: rules[0].name.as: required, because matches has 2 groups (seriesQuery: up{pod!=""})',
+        ),
+        (
+            f"{RULE}  resources: {{template: 'pod'}}",
+            "rules.yaml: rules[0].resources.template: it must contain <<.Resource>>, or every resource would have the",
+        ),
+        (
+            f"{RULE}  resources: {{template: '<<.Name>>'}}",
+            "rules.yaml: rules[0].resources.template: <<.Name>>: there is no field .Name; there are .Group, .Resource",
+        ),
+        (
+            f"{RULE}  resources: {{overrides: {{pod: {{group: apps}}}}}}",
+            'rules.yaml: rules[0].resources.overrides[...]: missing key `resource` (seriesQuery: up{pod!=""})',
+        ),
+        (
+            f"{RULE}  resources: {{namespaced: perhaps}}",
+            "rules.yaml: rules[0].resources.namespaced: expected true or false, got 'perhaps'",
+        ),
+        ("rules: [{seriesQuery: up}]", "rules.yaml: rules[0].metricsQuery: this key is required (seriesQuery: up)"),
+        ("rules: [{metricsQuery: up}]", "rules.yaml: rules[0].seriesQuery: this key is required"),
+        (
+            "rules: [{seriesQuery: up, metricsQuery: '<<if .Series>>a'}]",
+            "rules.yaml: rules[0].metricsQuery: <<if .Series>>: there is no <<end>> for it (seriesQuery: up)",
+        ),
+        (
+            "externalRules: [{seriesQuery: up, metricsQuery: '<<join .GroupBySlice>>'}]",
+            'rules.yaml: externalRules[0].metricsQuery: <<join .GroupBySlice>>: function "join" is not defined; there',
+        ),
+        ("resourceRules: {window: 1m}", "rules.yaml: resourceRules.cpu.containerQuery: this key is required"),
+        (f"{RULE}  metricsQuery: b", 'rules.yaml: line 4, column 3: duplicate key "metricsQuery"'),
+        ("rules: [", "rules.yaml: line 1, column 9: while parsing a flow node, expected the node content, but found "),
+        ("a\n---\nb", "rules.yaml: line 2, column 1: expected a single document in the stream, but found another"),
+        ("rules: !!python/name:os.system", "rules.yaml: line 1, column 8: the tag tag:yaml.org,2002:python/name:os."),
+        ("rules: &r [*r]", "rules.yaml: line 1, column 8: nested more than 30 deep, or an alias that contains itself"),
+        ("rules: " + "[" * 3000, "rules.yaml: nested too deep"),
+        ("#" + "x" * 2**20, "rules.yaml: longer than 1048576 bytes"),
+        ("rules: \x00", "rules.yaml: this is not YAML: "),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_where(text: str, message: str) -> None:
+    with pytest.raises(RulesError) as refused:
+        parse(text)
+    assert str(refused.value).startswith(message)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_alias_bomb_is_refused_before_it_grows() -> None:
+    levels = ["a0: &a0 [x,x,x,x,x,x,x,x,x]"]
+    levels += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    with pytest.raises(RulesError, match="more than 50000 values, aliases expanded"):
+        parse("\n".join(levels))
+
+
+def test_a_label_that_cannot_exist_is_a_warning_because_other_adapters_take_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        parse(f"{RULE}  resources: {{overrides: {{app.io/pod: {{resource: pod}}}}}}")
+    assert "rules[0].resources.overrides.app.io/pod: no Prometheus label has such a name" in caplog.text
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RulesError, match=r"nowhere\.yaml: cannot be read: No such file or directory"):
+        load_rules(tmp_path / "nowhere.yaml")
+    (tmp_path / "latin.yaml").write_bytes(b"rules: \xff")
+    with pytest.raises(RulesError, match=r"latin\.yaml: not UTF-8"):
+        load_rules(tmp_path / "latin.yaml")
