@@ -4,7 +4,7 @@ from typing import Any
 
 
 def deployment(name: str = "web", *, replicas: int = 2) -> dict[str, Any]:
-    labels = {"app": name}
+    labels = {"app": name[:63]}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

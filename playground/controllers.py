@@ -1,0 +1,333 @@
+"""The deployment controller of the playground: as many pods as a Deployment wants, from its template.
+
+In a cluster kube-controller-manager does this, by way of ReplicaSets; here pods belong to their Deployment directly,
+and a changed template replaces all pods at once. It is a client of the API like any other, so it works with the
+playground's API server and with a real one alike. What makes the pods run is `playground.kubelet`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import hashlib
+import logging
+import random
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from kube.backoff import Backoff
+from kube.client import KubeClient, KubeError
+from kube.status import StatusError
+from kube.store import Key, Store
+
+__all__ = ["DeploymentController"]
+
+_log = logging.getLogger(__name__)
+
+_HASH_LABEL: Final = "pod-template-hash"
+_SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_KIND: Final = "Deployment"
+_NOT_FOUND: Final = 404
+
+
+class _Json(msgspec.Struct, rename="camel"):
+    """The part of an object that is looked at, as the API has it."""
+
+
+class _OwnerJson(_Json):
+    kind: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class _MetadataJson(_Json):
+    name: str
+    namespace: str
+    uid: str
+    generation: int = 0
+    deletion_timestamp: str | None = None
+    creation_timestamp: str = ""
+    labels: dict[str, str] = {}
+    owner_references: list[_OwnerJson] = []
+
+
+class _ConditionJson(_Json):
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
+
+
+class _ConditionsJson(_Json):
+    conditions: list[_ConditionJson] = []
+
+    def find(self, wanted: str) -> _ConditionJson:
+        return next((one for one in self.conditions if one.type == wanted), _ConditionJson())
+
+
+class _DeploymentSpecJson(_Json):
+    template: dict[str, Any]
+    replicas: int = 1
+
+
+class _DeploymentJson(_Json):
+    metadata: _MetadataJson
+    spec: _DeploymentSpecJson
+    status: dict[str, Any] = {}
+
+
+class _PodJson(_Json):
+    metadata: _MetadataJson
+    status: _ConditionsJson = msgspec.field(default_factory=_ConditionsJson)
+
+
+class _Counts(_Json):
+    """A Deployment's status, conditions aside; the same shape is read and written."""
+
+    observed_generation: int = 0
+    replicas: int = 0
+    updated_replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+    unavailable_replicas: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Deployment:
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    replicas: int
+    template: dict[str, Any]
+    template_hash: str
+    counts: _Counts
+    available: _ConditionJson
+
+    @staticmethod
+    def select(entry: Mapping[str, Any]) -> _Deployment | None:
+        try:
+            json = msgspec.convert(entry, _DeploymentJson)
+            counts = msgspec.convert(json.status, _Counts)
+            conditions = msgspec.convert(json.status, _ConditionsJson)
+        except msgspec.ValidationError:
+            return None
+        if json.metadata.deletion_timestamp is not None:
+            return None
+        return _Deployment(
+            namespace=json.metadata.namespace,
+            name=json.metadata.name,
+            uid=json.metadata.uid,
+            generation=json.metadata.generation,
+            replicas=json.spec.replicas,
+            template=json.spec.template,
+            template_hash=_hash(json.spec.template),
+            counts=counts,
+            available=conditions.find("Available"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    namespace: str
+    name: str
+    owner: str
+    """The uid of the Deployment that it belongs to."""
+    template_hash: str
+    created: str
+    ready: bool
+    deleting: bool
+
+    @staticmethod
+    def select(entry: Mapping[str, Any]) -> _Pod | None:
+        """The view of a pod that belongs to a Deployment directly; of no other."""
+        try:
+            json = msgspec.convert(entry, _PodJson)
+        except msgspec.ValidationError:
+            return None
+        owners = [owner.uid for owner in json.metadata.owner_references if owner.controller and owner.kind == _KIND]
+        if not owners:
+            return None
+        return _Pod(
+            namespace=json.metadata.namespace,
+            name=json.metadata.name,
+            owner=owners[0],
+            template_hash=json.metadata.labels.get(_HASH_LABEL, ""),
+            created=json.metadata.creation_timestamp,
+            ready=json.status.find("Ready").status == "True",
+            deleting=json.metadata.deletion_timestamp is not None,
+        )
+
+
+class DeploymentController:
+    """Follows all Deployments and their pods while `run` runs."""
+
+    def __init__(self, client: KubeClient, *, node: str) -> None:
+        """New pods are bound to the node `node`, as a scheduler would do."""
+        self._client = client
+        self._node = node
+        self._changed = asyncio.Event()
+        self._deployments = Store(
+            client, "/apis/apps/v1/deployments", _Deployment.select, on_change=lambda *_: self._changed.set()
+        )
+        self._pods = Store(client, "/api/v1/pods", _Pod.select, on_change=self._pod_changed)
+        # What was done and has not come back through the watch yet, so that nothing is done twice.
+        self._created: dict[Key, _Pod] = {}
+        self._deleted: set[Key] = set()
+        self._backoff = Backoff(0.2, 5.0)
+
+    async def run(self) -> None:
+        """Follow, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._deployments.run())
+            tasks.create_task(self._pods.run())
+            await self._deployments.wait_synced()
+            await self._pods.wait_synced()
+            while True:
+                self._changed.clear()
+                if await self._bring_in_step():
+                    self._backoff.reset()
+                    await self._changed.wait()
+                else:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(self._backoff.next()):
+                            await self._changed.wait()
+
+    def _pod_changed(self, key: Key, _: _Pod | None, new: _Pod | None) -> None:
+        self._created.pop(key, None)
+        if new is None or new.deleting:
+            self._deleted.discard(key)
+        self._changed.set()
+
+    async def _bring_in_step(self) -> bool:
+        """Do what is missing for every Deployment; whether all of it was done."""
+        pods: defaultdict[str, list[_Pod]] = defaultdict(list)
+        for pod in (*self._pods.list(), *self._created.values()):
+            if not pod.deleting and (pod.namespace, pod.name) not in self._deleted:
+                pods[pod.owner].append(pod)
+        done = True
+        for deployment in self._deployments.list():
+            done &= await self._attempt(deployment, pods.pop(deployment.uid, []))
+        for orphans in pods.values():  # in a cluster the garbage collector's work
+            for pod in orphans:
+                done &= await self._attempt_deletion(pod)
+        return done
+
+    async def _attempt(self, deployment: _Deployment, pods: list[_Pod]) -> bool:
+        try:
+            await self._adjust_pods(deployment, pods)
+            await self._update_status(deployment)
+        except (StatusError, KubeError) as error:
+            _log.warning("deployment %s/%s: %s", deployment.namespace, deployment.name, error)
+            return False
+        return True
+
+    async def _attempt_deletion(self, pod: _Pod) -> bool:
+        try:
+            await self._delete(pod)
+        except (StatusError, KubeError) as error:
+            _log.warning("pod %s/%s: %s", pod.namespace, pod.name, error)
+            return False
+        return True
+
+    async def _adjust_pods(self, deployment: _Deployment, pods: list[_Pod]) -> None:
+        current = [pod for pod in pods if pod.template_hash == deployment.template_hash]
+        for pod in pods:
+            if pod.template_hash != deployment.template_hash:
+                await self._delete(pod)
+        # The ones that serve stay, among them the oldest.
+        current.sort(key=lambda pod: (not pod.ready, pod.created))
+        for pod in current[deployment.replicas :]:
+            await self._delete(pod)
+        for _ in range(deployment.replicas - len(current)):
+            await self._create(deployment)
+
+    async def _create(self, deployment: _Deployment) -> None:
+        pod = await self._client.post(
+            f"/api/v1/namespaces/{deployment.namespace}/pods", _pod_of(deployment, self._node)
+        )
+        view = _Pod.select(pod)
+        key = (deployment.namespace, pod["metadata"]["name"])
+        if view is not None and self._pods.get(*key) is None:
+            self._created[key] = view
+
+    async def _delete(self, pod: _Pod) -> None:
+        try:
+            await self._client.delete(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")
+        except StatusError as error:
+            if error.code != _NOT_FOUND:
+                raise
+        found = self._pods.get(pod.namespace, pod.name)
+        if found is not None and not found.deleting:
+            self._deleted.add((pod.namespace, pod.name))
+
+    async def _update_status(self, deployment: _Deployment) -> None:
+        pods = [
+            pod
+            for pod in self._pods.list(deployment.namespace)
+            if pod.owner == deployment.uid and not pod.deleting and (pod.namespace, pod.name) not in self._deleted
+        ]
+        ready = sum(pod.ready for pod in pods)
+        counts = _Counts(
+            observed_generation=deployment.generation,
+            replicas=len(pods),
+            updated_replicas=sum(pod.template_hash == deployment.template_hash for pod in pods),
+            ready_replicas=ready,
+            available_replicas=ready,
+            unavailable_replicas=max(0, deployment.replicas - ready),
+        )
+        available = "True" if ready >= deployment.replicas else "False"
+        before = deployment.available
+        if counts == deployment.counts and available == before.status:
+            return
+        condition = {
+            "type": "Available",
+            "status": available,
+            "reason": "MinimumReplicasAvailable" if available == "True" else "MinimumReplicasUnavailable",
+            "message": f"{ready} of {deployment.replicas} replicas are available",
+            "lastUpdateTime": _now(),
+            "lastTransitionTime": before.last_transition_time if available == before.status else _now(),
+        }
+        await self._client.patch(
+            f"/apis/apps/v1/namespaces/{deployment.namespace}/deployments/{deployment.name}/status",
+            {"status": {**msgspec.to_builtins(counts), "conditions": [condition]}},
+        )
+
+
+def _pod_of(deployment: _Deployment, node: str) -> dict[str, Any]:
+    metadata = deployment.template.get("metadata") or {}
+    suffix = "".join(random.choices(_SUFFIX_LETTERS, k=5))
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": _KIND,
+        "name": deployment.name,
+        "uid": deployment.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{deployment.name}-{deployment.template_hash}-{suffix}",
+            "namespace": deployment.namespace,
+            "labels": {**(metadata.get("labels") or {}), _HASH_LABEL: deployment.template_hash},
+            "annotations": metadata.get("annotations") or {},
+            "ownerReferences": [owner],
+        },
+        "spec": {**(deployment.template.get("spec") or {}), "nodeName": node},
+    }
+
+
+def _hash(template: Mapping[str, Any]) -> str:
+    """A name for a template, in letters that make no words."""
+    digest = hashlib.sha256(msgspec.json.encode(template, order="sorted")).digest()
+    return "".join(_SUFFIX_LETTERS[byte % len(_SUFFIX_LETTERS)] for byte in digest[:8])
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,171 @@
+"""The playground's node: pods bound to it become Running and Ready after a moment, and those to be deleted go.
+
+Nothing runs in these pods. This only tells the API what a kubelet would tell it, as a client like any other, so that
+what looks at pods (the autoscaler, `kubectl get pods`) sees them come and go as in a cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from kube.backoff import Backoff
+from kube.client import KubeClient, KubeError
+from kube.status import StatusError
+from kube.store import Key, Store
+
+__all__ = ["Kubelet"]
+
+_log = logging.getLogger(__name__)
+
+_POD_IP: Final = "127.0.0.1"
+_NOT_FOUND: Final = 404
+
+
+class _Json(msgspec.Struct, rename="camel"):
+    """The part of an object that is looked at, as the API has it."""
+
+
+class _MetadataJson(_Json):
+    name: str
+    namespace: str
+    uid: str
+    deletion_timestamp: str | None = None
+
+
+class _ContainerJson(_Json):
+    name: str
+    image: str = ""
+
+
+class _SpecJson(_Json):
+    node_name: str = ""
+    containers: list[_ContainerJson] = []
+
+
+class _StatusJson(_Json):
+    phase: str = ""
+
+
+class _PodJson(_Json):
+    metadata: _MetadataJson
+    spec: _SpecJson
+    status: _StatusJson = msgspec.field(default_factory=_StatusJson)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    uid: str
+    node: str
+    containers: tuple[tuple[str, str], ...]
+    """Name and image of each."""
+    pending: bool
+    deleting: bool
+
+    @staticmethod
+    def select(entry: Mapping[str, Any]) -> _Pod | None:
+        try:
+            json = msgspec.convert(entry, _PodJson)
+        except msgspec.ValidationError:
+            return None
+        return _Pod(
+            uid=json.metadata.uid,
+            node=json.spec.node_name,
+            containers=tuple((container.name, container.image) for container in json.spec.containers),
+            pending=json.status.phase in ("", "Pending"),
+            deleting=json.metadata.deletion_timestamp is not None,
+        )
+
+
+class Kubelet:
+    """Looks after the pods of one node while `run` runs."""
+
+    def __init__(self, client: KubeClient, *, node: str, ready_seconds: float) -> None:
+        """A pod is Ready `ready_seconds` after it appeared."""
+        self._client = client
+        self._node = node
+        self._ready_seconds = ready_seconds
+        self._pods = Store(client, "/api/v1/pods", _Pod.select, on_change=self._pod_changed)
+        self._arrivals: asyncio.Queue[tuple[Key, _Pod]] = asyncio.Queue()
+
+    async def run(self) -> None:
+        """Look after them, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._pods.run())
+            while True:
+                key, pod = await self._arrivals.get()
+                tasks.create_task(self._stop(key, pod) if pod.deleting else self._start(key, pod))
+
+    def _pod_changed(self, key: Key, old: _Pod | None, new: _Pod | None) -> None:
+        if new is None or new.node != self._node:
+            return
+        # What is to be done changes when the pod is another one, or is to be deleted from now on.
+        if old is not None and old.uid == new.uid and old.deleting == new.deleting:
+            return
+        if new.deleting or new.pending:
+            self._arrivals.put_nowait((key, new))
+
+    async def _start(self, key: Key, pod: _Pod) -> None:
+        await asyncio.sleep(self._ready_seconds)
+        path = f"{_path(key)}/status"
+        # The uid is a precondition: another pod of the same name is not meant.
+        change = {"metadata": {"uid": pod.uid}, "status": _running(pod)}
+
+        await self._insist(key, pod, lambda: self._client.patch(path, change))
+
+    async def _stop(self, key: Key, pod: _Pod) -> None:
+        await self._insist(key, pod, lambda: self._client.delete(_path(key), {"gracePeriodSeconds": 0}))
+
+    async def _insist(self, key: Key, pod: _Pod, report: Callable[[], Awaitable[object]]) -> None:
+        """Tell the API, again if need be, as long as the pod is there."""
+        backoff = Backoff(0.2, 5.0)
+        while (found := self._pods.get(*key)) is not None and found.uid == pod.uid:
+            try:
+                await report()
+            except StatusError as error:
+                if error.code == _NOT_FOUND:
+                    return
+                _log.warning("pod %s/%s: %s", *key, error)
+            except KubeError as error:
+                _log.warning("pod %s/%s: %s", *key, error)
+            else:
+                return
+            await asyncio.sleep(backoff.next())
+
+
+def _path(key: Key) -> str:
+    namespace, name = key
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def _running(pod: _Pod) -> dict[str, Any]:
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "phase": "Running",
+        "startTime": now,
+        "podIP": _POD_IP,
+        "podIPs": [{"ip": _POD_IP}],
+        "hostIP": _POD_IP,
+        "conditions": [
+            {"type": name, "status": "True", "lastTransitionTime": now}
+            for name in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+        ],
+        "containerStatuses": [
+            {
+                "name": name,
+                "image": image,
+                "imageID": "",
+                "ready": True,
+                "started": True,
+                "restartCount": 0,
+                "state": {"running": {"startedAt": now}},
+            }
+            for name, image in pod.containers
+        ],
+    }

@@ -1,0 +1,160 @@
+"""A cluster behaves the same whichever API server it has: what the rest of the playground relies on."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.client import KubeClient
+from kube.mapping import RestMapper
+from kube.status import StatusError
+from playground.cluster import Cluster, start_cluster
+from playground.kube_apiserver import ClusterError, find_assets
+from tests.eventually import eventually
+from tests.playground.apiserver.objects import deployment
+
+DEPLOYMENT = "/apis/apps/v1/namespaces/default/deployments/web"
+PODS = "/api/v1/namespaces/default/pods"
+_SELF_REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+needs_binaries = pytest.mark.skipif(
+    "KUBEBUILDER_ASSETS" not in os.environ, reason="KUBEBUILDER_ASSETS names no directory with kube-apiserver and etcd"
+)
+
+
+@pytest.fixture(
+    params=["playground", pytest.param("kube-apiserver", marks=[pytest.mark.kubebuilder, needs_binaries])],
+)
+async def cluster(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Cluster]:
+    if request.param == "playground":
+        monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    async with start_cluster(tmp_path, ready_seconds=0.05) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def admin(cluster: Cluster) -> AsyncIterator[KubeClient]:
+    async with await cluster.client() as client:
+        yield client
+
+
+async def pods(client: KubeClient) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = (await client.get(PODS, {"labelSelector": "app=web"}))["items"]
+    return items
+
+
+async def settled(client: KubeClient, replicas: int) -> dict[str, Any]:
+    """The Deployment, once as many pods are ready as it wants, and no others are left."""
+
+    async def look() -> dict[str, Any]:
+        found = await client.get(DEPLOYMENT)
+        status = found["status"]
+        assert status.get("observedGeneration") == found["metadata"]["generation"]
+        assert (status.get("replicas", 0), status.get("readyReplicas", 0)) == (replicas, replicas)
+        assert len(await pods(client)) == replicas
+        return found
+
+    return await eventually(look, within=15, every=0.05)
+
+
+async def test_a_deployments_pods_run_and_follow_its_scale(admin: KubeClient) -> None:
+    await admin.post("/apis/apps/v1/namespaces/default/deployments", deployment(replicas=2))
+    found = await settled(admin, 2)
+    assert [(one["type"], one["status"]) for one in found["status"]["conditions"]] == [("Available", "True")]
+    for pod in await pods(admin):
+        assert pod["metadata"]["name"].startswith("web-")
+        assert pod["metadata"]["ownerReferences"][0]["uid"] == found["metadata"]["uid"]
+        assert pod["status"]["phase"] == "Running"
+        assert {one["type"]: one["status"] for one in pod["status"]["conditions"]}["Ready"] == "True"
+        assert pod["status"]["startTime"]
+    await admin.patch(f"{DEPLOYMENT}/scale", {"spec": {"replicas": 4}})
+    await settled(admin, 4)
+    await admin.patch(f"{DEPLOYMENT}/scale", {"spec": {"replicas": 0}})
+    await settled(admin, 0)
+
+
+async def test_deleted_pods_come_back_under_other_names(admin: KubeClient) -> None:
+    await admin.post("/apis/apps/v1/namespaces/default/deployments", deployment(replicas=1))
+    await settled(admin, 1)
+    old = (await pods(admin))[0]["metadata"]["name"]
+    await admin.delete(f"{PODS}/{old}")
+
+    async def replaced() -> bool:
+        return [pod["metadata"]["name"] for pod in await pods(admin)] not in ([], [old])
+
+    await eventually(replaced, within=10)
+
+
+async def test_a_new_template_replaces_the_pods(admin: KubeClient) -> None:
+    await admin.post("/apis/apps/v1/namespaces/default/deployments", deployment(replicas=2))
+    await settled(admin, 2)
+    image = {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "new"}
+    await admin.patch(DEPLOYMENT, [image], content_type="application/json-patch+json")
+
+    async def replaced() -> bool:
+        return [pod["spec"]["containers"][0]["image"] for pod in await pods(admin)] == ["new", "new"]
+
+    await eventually(replaced, within=10)
+    assert (await settled(admin, 2))["status"]["updatedReplicas"] == 2
+
+
+async def test_a_deleted_deployment_takes_its_pods_along(admin: KubeClient) -> None:
+    await admin.post("/apis/apps/v1/namespaces/default/deployments", deployment(replicas=2))
+    await settled(admin, 2)
+    await admin.delete(DEPLOYMENT, {"propagationPolicy": "Background"})
+
+    async def gone() -> bool:
+        return await pods(admin) == []
+
+    await eventually(gone, within=10)
+
+
+async def test_a_deployment_that_cannot_have_pods_does_not_hold_up_others(admin: KubeClient) -> None:
+    too_long = "a" * 250  # no room for what a pod's name has after it
+    await admin.post("/apis/apps/v1/namespaces/default/deployments", deployment(too_long))
+    await admin.post("/apis/apps/v1/namespaces/default/deployments", deployment(replicas=1))
+    await settled(admin, 1)
+
+
+async def test_users_are_known_by_their_certificates(cluster: Cluster) -> None:
+    async with await KubeClient.connect(cluster.user_kubeconfig("ann", ["team"])) as ann:
+        review = await ann.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", _SELF_REVIEW)
+        assert review["status"]["userInfo"]["username"] == "ann"
+        assert "team" in review["status"]["userInfo"]["groups"]
+        with pytest.raises(StatusError, match=r'pods is forbidden: User "ann" cannot list resource "pods"'):
+            await ann.get(PODS)
+
+
+async def test_discovery_maps_what_the_project_needs(admin: KubeClient) -> None:
+    mapper = RestMapper(admin)
+    assert (await mapper.resource_for("deployments")).path("ns", "web", "scale").startswith("/apis/apps/v1/")
+    kinds = await mapper.mappings_for_kind("autoscaling", "HorizontalPodAutoscaler")
+    assert [info.version for info in kinds] == ["v2", "v1"]
+
+
+async def test_aggregated_servers_learn_whom_to_trust(admin: KubeClient, cluster: Cluster) -> None:
+    found = await admin.get("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication")
+    assert found["data"]["requestheader-client-ca-file"] == cluster.pki.requestheader_ca.cert_pem.decode()
+    assert found["data"]["client-ca-file"] == cluster.pki.client_ca.cert_pem.decode()
+    assert found["data"]["requestheader-allowed-names"] == '["front-proxy-client"]'
+
+
+def test_assets_that_are_not_there_are_named(tmp_path: Path) -> None:
+    assert find_assets({}) is None
+    (tmp_path / "etcd").touch()
+    with pytest.raises(ClusterError, match=r"there is no kube-apiserver; install them there"):
+        find_assets({"KUBEBUILDER_ASSETS": str(tmp_path)})
+
+
+async def test_a_server_that_does_not_start_is_told_with_its_last_words(tmp_path: Path) -> None:
+    for program in ("kube-apiserver", "etcd"):
+        path = tmp_path / "assets" / program
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\necho {program} is broken\nexit 3\n")
+        path.chmod(0o755)
+    with pytest.raises(ClusterError, match=r"(?s)etcd ended.*etcd is broken"):
+        async with start_cluster(tmp_path / "cluster", assets=tmp_path / "assets"):
+            pass
