@@ -90,7 +90,8 @@ def plain_lines(picture: Picture) -> list[str]:
 
 def event_line(event: Event) -> str:
     """An event in one line."""
-    return f"{event.about}: {event.reason}: {event.message}"
+    again = f" ({event.count} times)" if event.count > 1 else ""
+    return f"{event.about}: {event.reason}{again}: {event.message}"
 
 
 def summary(standings: Sequence[Standing]) -> RenderableType:
@@ -134,7 +135,8 @@ def _spark(history: Sequence[float]) -> str:
 
 def _replicas(standing: Standing) -> Text:
     wanted, ready = standing.deployment.replicas, standing.deployment.ready
-    bar = Text("■" * min(ready, wanted), "green")
+    bar = Text()
+    bar.append("■" * min(ready, wanted), "green")
     bar.append("■" * max(0, wanted - ready), "yellow")
     bar.append("·" * max(0, standing.hpa.maximum - wanted), "dim")
     bar.append(f" {wanted}")

@@ -67,11 +67,12 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What happened, and to what (`kind/name`)."""
+    """What happened, to what (`kind/name`), and how often so far."""
 
     about: str
     reason: str
     message: str
+    count: int = 1
 
     @staticmethod
     def select(entry: Mapping[str, Any]) -> Event | None:
@@ -80,7 +81,7 @@ class Event:
         if event is None:
             return None
         about = f"{event.involved_object.kind.lower()}/{event.involved_object.name}"
-        return Event(about=about, reason=event.reason, message=event.message)
+        return Event(about=about, reason=event.reason, message=event.message, count=event.count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +210,7 @@ class _EventJson(_Json):
     involved_object: _ReferenceJson
     reason: str = ""
     message: str = ""
+    count: int = 1
 
 
 class _PodStatusJson(_Json):

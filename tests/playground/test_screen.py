@@ -76,6 +76,11 @@ def test_without_a_terminal_every_hpa_is_one_line() -> None:
     assert event_line(EVENT) == "horizontalpodautoscaler/router: SuccessfulRescale: New size: 3"
 
 
+def test_an_event_that_came_before_says_how_often() -> None:
+    line = event_line(replace(EVENT, count=2))
+    assert line == "horizontalpodautoscaler/router: SuccessfulRescale (2 times): New size: 3"
+
+
 def test_the_summary_tells_how_often_each_was_scaled() -> None:
     text = printed(summary([STANDING]), width=80)
     for part in ["router", "packets_per_second", "142.5", "2 x", "1 x", "1 to 7"]:
