@@ -111,7 +111,7 @@ async def test_an_event_that_the_server_has_forgotten_is_written_anew(
     assert [asked.body["count"] for asked in api.named("POST")] == [1, 1]
 
 
-async def test_a_flood_of_events_of_one_object_is_cut_off(
+async def test_a_flood_of_warnings_about_one_object_is_cut_off(
     api: ScriptedApi, recorder: EventRecorder, clock: Clock
 ) -> None:
     for number in range(40):
@@ -124,6 +124,13 @@ async def test_a_flood_of_events_of_one_object_is_cut_off(
         recorder.record(hpa(), "Warning", "A", f"later {number}")
     await recorder.flush()
     assert len(api.named("POST")) == 27
+
+
+async def test_what_was_done_is_told_however_often(api: ScriptedApi, recorder: EventRecorder) -> None:
+    for number in range(40):
+        recorder.record(hpa(), "Normal", "SuccessfulRescale", f"New size: {number}")
+    await recorder.flush()
+    assert len(api.named("POST")) == 40
 
 
 async def test_failing_to_write_is_said_once_and_ends_nothing(
