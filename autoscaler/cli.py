@@ -6,7 +6,6 @@ wrong later is one line and exit status 1.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from pathlib import Path
 
@@ -17,14 +16,14 @@ from autoscaler.model import Config
 from autoscaler.options import Options
 from kube.client import KubeConfigError
 from kube.durations import DURATION, POSITIVE_DURATION
+from kube.flags import BOOL, CONTEXT_SETTINGS, verbosity_option
 from kube.logs import setup_logging
+from kube.process import run as run_process
 
 __all__ = ["main"]
 
 _GATES = ("HPAScaleToZero",)
 _DEFAULTS = Options()
-# As Go's strconv.ParseBool, which reads them for kube-controller-manager.
-_TRUE, _FALSE = {"1", "t", "T", "true", "TRUE", "True"}, {"0", "f", "F", "false", "FALSE", "False"}
 
 
 class _FeatureGates(click.ParamType[dict[str, bool]]):
@@ -43,23 +42,8 @@ class _FeatureGates(click.ParamType[dict[str, bool]]):
             name, _, switch = part.partition("=")
             if name not in _GATES:
                 self.fail(f"unknown feature gate {name!r}; known: {', '.join(_GATES)}", param, ctx)
-            if switch not in _TRUE | _FALSE:
-                self.fail(f"{part!r}: write {name}=true or {name}=false", param, ctx)
-            gates[name] = switch in _TRUE
+            gates[name] = BOOL.convert(switch, param, ctx)
         return gates
-
-
-class _Verbosity(click.ParamType[int]):
-    """A log level. Go's flags allow `-v=2`, and manifests write it so; click hands over "=2" then."""
-
-    name = "integer"
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse the text of the flag."""
-        text = str(value).removeprefix("=")
-        if not text.isdecimal():
-            self.fail(f"{text!r} is not a whole number of zero or more", param, ctx)
-        return int(text)
 
 
 class _Finite(click.ParamType[float]):
@@ -87,16 +71,7 @@ def _milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def _event_loop() -> asyncio.AbstractEventLoop:
-    """A uvloop where it is installed; asyncio's own elsewhere."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
-@click.group()
+@click.group(context_settings=CONTEXT_SETTINGS)
 @click.version_option(package_name="milliscale")
 def main() -> None:
     """The HorizontalPodAutoscaler loop of milliscale."""
@@ -192,7 +167,7 @@ def main() -> None:
     show_default=True,
     help="Port of --bind-address; 0 lets the system choose one.",
 )
-@click.option("-v", "--v", "verbosity", type=_Verbosity(), default=0, help="Log verbosity; 4 and more: debug.")
+@verbosity_option
 def run(
     *,
     kubeconfig: Path | None,
@@ -228,8 +203,7 @@ def run(
         ),
     )
     try:
-        with asyncio.Runner(loop_factory=_event_loop) as runner:
-            runner.run(run_controller(options))
+        run_process(run_controller(options))
     except KubeConfigError as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:

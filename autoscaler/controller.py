@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from autoscaler.events import EventRecorder
@@ -35,10 +33,11 @@ from autoscaler.throttle import ThrottledClient, TokenBucket
 from autoscaler.watched import HPAS, PODS, TrackedHPA, track_hpa, track_pod
 from kube.client import KubeClient
 from kube.mapping import RestMapper
+from kube.process import stopped_by_signals
 from kube.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Coroutine
 
     from autoscaler.model import Pod
     from autoscaler.options import Options
@@ -61,7 +60,7 @@ async def run(options: Options) -> None:
         OSError: the endpoint's address cannot be bound.
     """
     stop = asyncio.Event()
-    with _stopped_by_signals(stop):
+    with stopped_by_signals(stop):
         async with await KubeClient.connect(options.kubeconfig, user_agent="milliscale-autoscaler") as client:
             await Controller(client, options).run(stop)
 
@@ -215,17 +214,3 @@ async def _done_before(stop: asyncio.Event, work: Coroutine[None, None, None]) -
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
     return not stop.is_set()
-
-
-@contextmanager
-def _stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
-    """Let SIGTERM and Ctrl-C set `stop` instead of ending the process."""
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    for number in numbers:
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)

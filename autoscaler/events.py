@@ -5,8 +5,8 @@ an event is news for people, and a reconciliation must not wait or fail for it.
 
 As client-go's recorder does it, an event that repeats (same object, type, reason and message) is not written again:
 the first one gets a new count and lastTimestamp. And the warnings about an object have a token bucket, so that an HPA
-that fails at every sync cannot fill etcd: 25 at once, then one every five minutes. Unlike client-go's, the bucket leaves
-alone what is no warning: such an event tells of a scale that was written, and is no greater load than that.
+that fails at every sync cannot fill etcd: 25 at once, then one every five minutes. Unlike client-go's, the bucket
+leaves alone what is no warning: such an event tells of a scale that was written, and is no greater load than that.
 """
 
 from __future__ import annotations

@@ -109,8 +109,8 @@ def test_the_feature_can_be_off_in_so_many_words(text: str, controller: Controll
         ("--kube-api-burst=0", "x>=1"),
         ("--metrics-port=65536", "0<=x<=65535"),
         ("--feature-gates=Scale=true", "unknown feature gate 'Scale'; known: HPAScaleToZero"),
-        ("--feature-gates=HPAScaleToZero", "write HPAScaleToZero=true"),
-        ("--v=loud", "not a whole number"),
+        ("--feature-gates=HPAScaleToZero", "neither true nor false"),
+        ("--v=loud", "not a number of zero or more"),
         ("--no-such-flag", "No such option"),
     ],
 )
