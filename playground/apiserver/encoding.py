@@ -2,7 +2,7 @@
 
 A client names what it can read in its Accept header, best first. Objects go out as they are, as a Table for
 `kubectl get`, or as PartialObjectMetadata for those that need no more. Protobuf, which Kubernetes' own components like
-better, is not spoken here; all of them also name JSON.
+better, never goes out; all of them also name JSON.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import yaml
 from kube.status import bad_request, not_acceptable
 from playground.apiserver.errors import unsupported_media_type
 from playground.apiserver.objects import Object
+from playground.apiserver.protobuf import PROTOBUF, decode_protobuf
 
 __all__ = ["Form", "decode_body", "encode", "negotiate"]
 
 _JSON: Final = "application/json"
 _YAML: Final = "application/yaml"
-_ACCEPTED_BODIES: Final = (_JSON, _YAML)
+_ACCEPTED_BODIES: Final = (_JSON, _YAML, PROTOBUF)
 _META_GROUP: Final = "meta.k8s.io"
 _META_VERSIONS: Final = ("v1", "v1beta1")
 
@@ -71,6 +72,8 @@ def decode_body(content: bytes, content_type: str, *, accepted: tuple[str, ...] 
     media_type = content_type.partition(";")[0].strip() or _JSON
     if media_type not in accepted:
         raise unsupported_media_type(accepted)
+    if media_type == PROTOBUF:
+        return decode_protobuf(content)
     try:
         return yaml.safe_load(content) if media_type == _YAML else msgspec.json.decode(content)
     except (msgspec.DecodeError, yaml.YAMLError, RecursionError, UnicodeDecodeError) as error:
