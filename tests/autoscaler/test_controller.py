@@ -10,7 +10,8 @@ import aiohttp
 import pytest
 
 from autoscaler.controller import Controller
-from autoscaler.model import Config
+from autoscaler.decide import Decision, decide
+from autoscaler.model import Config, History, Observation
 from autoscaler.options import Options
 from kube.client import KubeClient
 from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster
@@ -93,6 +94,25 @@ async def test_a_missing_target_is_said_and_the_other_hpas_go_on(cluster: Cluste
         ("FailedGetScale", 'deployments.apps "nowhere" not found')
     ]
     assert events[0][2] > 1
+
+
+async def test_a_bug_that_one_hpa_meets_is_logged_and_the_others_go_on(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decide_unless_odd(observation: Observation, history: History, now_ms: int) -> Decision:
+        if observation.hpa.name == "odd":
+            raise RuntimeError("unheard of")
+        return decide(observation, history, now_ms)
+
+    monkeypatch.setattr("autoscaler.reconcile.decide", decide_unless_odd)
+    for name in ("odd", "web"):
+        cluster.add_deployment(name, replicas=1)
+        cluster.add_hpa(name)
+    cluster.metrics.value = "20"
+    async with autoscaler(cluster):
+        await until(lambda: caplog.text.count("default/odd: internal error") >= 6)  # more often than there are workers
+        await until(lambda: cluster.replicas("web") == 2)
+    assert cluster.replicas("odd") == 1
 
 
 async def test_without_metrics_nothing_is_scaled_down(cluster: Cluster) -> None:
