@@ -105,7 +105,7 @@ class Decision:
     error: str | None = None
     """What the step returns as its error, even if it scales."""
     failed: bool = False
-    """The step ends here with `error`; a status that cannot be written does not change that."""
+    """The step ends early with `error`: no replica count was found."""
     history: History
     """The memory with this step's recommendation; a scale that succeeds is added by `conclude`."""
 
@@ -125,6 +125,7 @@ class Outcome:
     history: History
     """The memory for the next step."""
     failed: bool
+    """The step ended early with `error`; a status that cannot be stored is not worth an error of its own."""
 
     def status_not_stored(self, hpa: HPA, message: str) -> Outcome:
         """This outcome if the status could not be stored, for the reason `message`."""
@@ -162,6 +163,9 @@ def decide(observation: Observation, history: History, now_ms: int) -> Decision:
         observation: what was read.
         history: what was remembered of this HPA so far; empty for one that is new.
         now_ms: the time of the whole step, in milliseconds since the Unix epoch.
+
+    Raises:
+        ValueError: something that `missing` asks for has not been read.
     """
     hpa, scale, config = observation.hpa, observation.scale, observation.config
     conditions = Conditions(hpa.status.conditions, now_ms)

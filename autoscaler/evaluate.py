@@ -83,7 +83,11 @@ class _InvalidSourceError(ValueError):
 
 
 def evaluate(spec: MetricSpec, answer: MetricAnswer | None, circumstances: Circumstances) -> Evaluation:
-    """What `spec` asks for, given the metrics API's `answer` (None where `unanswerable` said so)."""
+    """What `spec` asks for, given the metrics API's `answer` (None where `unanswerable` said so).
+
+    Raises:
+        ValueError: the answer is not one to a metric of this type.
+    """
     failure = unanswerable(spec)
     if failure is not None:
         return Evaluation(spec=spec, failure=failure)
@@ -145,7 +149,7 @@ def _propose(spec: MetricSpec, answer: MetricAnswer | None, given: Circumstances
         case ExternalMetric() as source, (ExternalAnswer() | AnswerError()) as read:
             return _propose_external(spec, source, read, given)
         case _:
-            raise TypeError(f"{type(spec.source).__name__} cannot be answered by {type(answer).__name__}")
+            raise ValueError(f"{type(spec.source).__name__} has no answer of its kind but {type(answer).__name__}")
 
 
 def _propose_resource(

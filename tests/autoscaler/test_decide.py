@@ -10,6 +10,7 @@ from autoscaler.decide import Event, decide
 from autoscaler.model import (
     Config,
     CurrentMetric,
+    ExternalAnswer,
     ExternalMetric,
     History,
     InvalidMetric,
@@ -18,6 +19,7 @@ from autoscaler.model import (
     MetricSpec,
     MetricTarget,
     Observation,
+    PodListError,
     PodsAnswer,
     Recommendation,
     ResourceMetric,
@@ -280,6 +282,22 @@ def test_a_malformed_api_version_is_found_without_reading_anything() -> None:
     assert outcome.error == "invalid API version in scale target reference: unexpected GroupVersion string: a/b/c"
 
 
+def test_pods_that_cannot_be_listed_fail_the_metrics_that_need_them() -> None:
+    target = hpa(pods_metric(100), external_metric(100))
+    answers = (PodsAnswer(samples(100, 100)), ExternalAnswer(values=(300,), timestamp_ms=NOW))
+    observation = Observation(
+        hpa=target,
+        scale=Scale(spec_replicas=2, status_replicas=2, selector="app=web"),
+        pods=PodListError("no cache"),
+        answers=answers,
+        other_selectors={"default/front": LabelSelector.parse("app")},
+    )
+    decision = decide(observation, History(), NOW)
+    assert decision.scale_to == 3
+    assert decision.error is not None
+    assert decision.error.endswith("unable to get pods while calculating replica count: no cache")
+
+
 # --- when writing fails --------------------------------------------------------------------------------------------
 
 
@@ -350,6 +368,16 @@ def test_a_minimum_that_was_raised_meanwhile_wakes_it_too() -> None:
     world.hpa = replace(world.hpa, spec=replace(world.hpa.spec, min_replicas=2))
     outcome = world.step(0)
     assert outcome.events[0].message == "New size: 2; reason: Current number of replicas below Spec.MinReplicas"
+
+
+def test_what_somebody_else_scaled_to_zero_stays_there() -> None:
+    world = World(hpa(external_metric(100), minimum=0, behavior=AT_ONCE), replicas=2, config=TO_ZERO)
+    world.step(300)
+    assert world.reasons()["ScaledToZero"] == "-NotScaledToZero"
+    world.scale_by_hand(0)
+    world.step()
+    assert world.asked == ["ScaleWanted"]
+    assert world.reasons()["ScalingActive"] == "-ScalingDisabled"
 
 
 def test_with_the_feature_off_zero_is_final_and_the_condition_goes() -> None:

@@ -149,6 +149,15 @@ def test_a_limit_never_forces_a_change_against_its_direction() -> None:
     assert (held.scale_up_limit, held.desired_replicas) == (3, 10)
 
 
+def test_a_rate_limit_gives_the_reason_only_where_it_is_tighter_than_the_bound() -> None:
+    policies = behavior(up=rules(some_pods(5, 60), window=0), down=rules(some_pods(5, 60), window=0))
+    assert apply(1, current=10, minimum=4, rules=policies).limit == "ScaleDownLimit"
+    assert apply(1, current=10, minimum=5, rules=policies).limit == "TooFewReplicas"
+    assert apply(5, current=10, minimum=5, rules=policies).limit == "DesiredWithinRange"
+    assert apply(20, current=10, maximum=16, rules=policies).limit == "ScaleUpLimit"
+    assert apply(20, current=10, maximum=15, rules=policies).limit == "TooManyReplicas"
+
+
 # --- the memory ----------------------------------------------------------------------------------------------------
 
 

@@ -92,6 +92,23 @@ def test_an_assumption_never_turns_the_direction_around() -> None:
     assert average(samples(70), pods(3), target=60).replicas == 3
 
 
+def test_nor_does_it_make_the_count_move_against_the_ratio() -> None:
+    """The count is that of the pods that are there, which may be far from the count that is wished for."""
+    up = average(samples(300, 300), pods(3), target=100, replicas=10)
+    assert (up.rebalanced_ratio, up.replicas) == (2.0, 10)
+    down = average(samples(10), pods(3), target=100, replicas=1)
+    assert (down.rebalanced_ratio, down.replicas) == (0.7, 1)
+
+
+def test_exactly_at_the_target_nothing_is_assumed() -> None:
+    assert cpu_utilization(samples(500), pods(2), target=50).rebalanced_ratio == 1.0
+    assert average(samples(100), (pod("web-0"), pod("web-1", phase="Pending")), target=100).rebalanced_ratio is None
+
+
+def test_an_absurd_count_on_an_assumption_changes_nothing() -> None:
+    assert average(samples(2**60), pods(2), target=1).replicas == 2
+
+
 # --- tolerance -----------------------------------------------------------------------------------------------------
 
 
