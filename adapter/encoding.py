@@ -23,19 +23,21 @@ from kube.quantity import Quantity
 from kube.selectors import LabelSelector, Operator
 from kube.status import StatusError
 
-__all__ = ["Encoded", "Representation", "custom_list", "external_list"]
+__all__ = ["Encoded", "MediaType", "Representation", "custom_list", "external_list"]
 
 
-class _MediaType(enum.Enum):
+class MediaType(enum.Enum):
+    """What documents are written as."""
+
     JSON = "application/json"
     YAML = "application/yaml"
 
 
 # What may stand in Accept, and what is answered for it; the first is the default.
 _SPOKEN = {
-    ("application", "json"): _MediaType.JSON,
-    ("application", "yaml"): _MediaType.YAML,
-    ("application", "vnd.kubernetes.protobuf"): _MediaType.JSON,
+    ("application", "json"): MediaType.JSON,
+    ("application", "yaml"): MediaType.YAML,
+    ("application", "vnd.kubernetes.protobuf"): MediaType.JSON,
 }
 # Command lines and browsers, which Kubernetes answers with indented JSON.
 _PEOPLE = ("curl", "Wget", "Mozilla/5.0")
@@ -49,6 +51,8 @@ _EXPRESSION_OPERATORS = {
     Operator.GREATER_THAN: "Gt",
     Operator.LESS_THAN: "Lt",
 }
+# libyaml's, where PyYAML was built with it: an answer can be long.
+_YAML_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _NAMES = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
 
 
@@ -62,10 +66,15 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """How one client wants its answers."""
+    """How one client wants its answers.
 
-    _media_type: _MediaType | None = _MediaType.JSON
-    _pretty: bool = False
+    Attributes:
+        media_type: what they are written as; None for something that they cannot become, such as a Table.
+        pretty: whether JSON is indented.
+    """
+
+    media_type: MediaType | None = MediaType.JSON
+    pretty: bool = False
 
     @classmethod
     def negotiate(cls, accept: str, *, pretty: str = "", user_agent: str = "") -> Representation:
@@ -74,19 +83,16 @@ class Representation:
         Raises:
             StatusError: 406 if no media type in Accept is spoken here.
         """
-        wants_pretty = pretty.lower() in ("1", "t", "true") or (not pretty and user_agent.startswith(_PEOPLE))
+        indented = pretty.lower() in ("1", "t", "true") or (not pretty and user_agent.startswith(_PEOPLE))
         clauses = _parse_accept(accept)
         if not clauses:
-            return cls(_MediaType.JSON, wants_pretty)
-        transformed = False
-        for clause in clauses:
-            for (kind, subtype), media_type in _SPOKEN.items():
-                if clause.kind in (kind, "*") and clause.subtype in (subtype, "*"):
-                    if not clause.transformed:
-                        return cls(media_type, wants_pretty)
-                    transformed = True
-        if transformed:
-            return cls(None, wants_pretty)
+            return cls(MediaType.JSON, indented)
+        spoken = [(clause, media_type) for clause in clauses if (media_type := clause.spoken()) is not None]
+        for clause, media_type in spoken:
+            if not clause.transformed:
+                return cls(media_type, indented)
+        if spoken:
+            return cls(None, indented)
         raise StatusError(
             406,
             "NotAcceptable",
@@ -102,19 +108,19 @@ class Representation:
             StatusError: 406 if it was wanted as something that it cannot become, such as a Table. Kubernetes, too,
                 finds that out only once there is an answer.
         """
-        if self._media_type is None:
+        if self.media_type is None:
             raise StatusError(406, "NotAcceptable", f"only the following media types are accepted: {_NAMES}")
-        if self._media_type is _MediaType.YAML:
-            text: str = yaml.safe_dump(msgspec.to_builtins(document), allow_unicode=True)
-            return Encoded(text.encode(), self._media_type.value)
+        if self.media_type is MediaType.YAML:
+            text: str = yaml.dump(msgspec.to_builtins(document), Dumper=_YAML_DUMPER, allow_unicode=True)
+            return Encoded(text.encode(), self.media_type.value)
         body = msgspec.json.encode(document)
-        if self._pretty:
+        if self.pretty:
             body = msgspec.json.format(body, indent=2)
-        return Encoded(body + b"\n", self._media_type.value)
+        return Encoded(body + b"\n", self.media_type.value)
 
     def encode_error(self, error: StatusError) -> Encoded:
         """Write an error's Status, which every client must be able to read: as JSON where nothing else fits."""
-        readable = self if self._media_type else Representation(_MediaType.JSON, self._pretty)
+        readable = self if self.media_type else Representation(MediaType.JSON, self.pretty)
         return readable.encode(error.body())
 
 
@@ -124,6 +130,13 @@ class _Clause:
     subtype: str
     quality: float
     transformed: bool
+
+    def spoken(self) -> MediaType | None:
+        """What is answered for it, if anything."""
+        for (kind, subtype), media_type in _SPOKEN.items():
+            if self.kind in (kind, "*") and self.subtype in (subtype, "*"):
+                return media_type
+        return None
 
 
 def _parse_accept(header: str) -> list[_Clause]:

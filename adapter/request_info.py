@@ -2,8 +2,9 @@
 
 Kubernetes derives these from the method and the path before any handler runs (RequestInfoFactory in
 k8s.io/apiserver/pkg/endpoints/request/requestinfo.go), and access rules are written against them. Routing here reads
-the same `parts`, so that what was authorized and what is answered cannot differ: a path is split once, after
-decoding.
+the same segments in the same way, so that what was authorized and what is answered cannot differ. For that reason two
+forms are left out that Kubernetes has and these APIs have not: a verb in the path (/watch/..., /proxy/...), and parts
+of a namespace itself (/namespaces/NAME/status).
 """
 
 from __future__ import annotations
@@ -11,15 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
 
-from kube.status import StatusError, bad_request
+from kube.status import bad_request
 
 __all__ = ["Query", "RequestInfo", "Target"]
 
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-# Old path prefixes that name a verb: /apis/GROUP/VERSION/watch/...
-_VERB_PREFIXES = frozenset({"proxy", "watch"})
-# Parts of a namespace itself, so that /namespaces/NAME/status is not a resource called "status".
-_NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 _MAX_QUERY_FIELDS = 100
 
 
@@ -90,7 +87,6 @@ class RequestInfo:
         resource: the resource; `*` is nothing special here.
         subresource: what follows the name.
         name: the object's name.
-        parts: the segments from the resource on.
     """
 
     verb: str
@@ -102,29 +98,19 @@ class RequestInfo:
     resource: str = ""
     subresource: str = ""
     name: str = ""
-    parts: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, method: str, target: Target) -> RequestInfo:
-        """Derive the attributes as Kubernetes does.
-
-        Raises:
-            StatusError: 400 for a verb prefix that nothing follows.
-        """
+        """Derive the attributes as Kubernetes does."""
         segments = target.segments
         if len(segments) < 4 or segments[0] != "apis":
             return cls(verb=method.lower(), path=target.path)
         group, version, parts = segments[1], segments[2], segments[3:]
         verb = _VERBS.get(method, "")
-        if parts[0] in _VERB_PREFIXES:
-            verb, parts = parts[0], parts[1:]
-            if not parts:
-                raise _undetermined(target.path)
         namespace = ""
         if parts[0] == "namespaces" and len(parts) > 1:
             namespace = parts[1]
-            if len(parts) > 2 and parts[2] not in _NAMESPACE_SUBRESOURCES:
-                parts = parts[2:]
+            parts = parts[2:] or parts
         name = parts[1] if len(parts) > 1 else ""
         if not name:
             if verb == "get":
@@ -139,11 +125,6 @@ class RequestInfo:
             version=version,
             namespace=namespace,
             resource=parts[0],
-            subresource=parts[2] if len(parts) > 2 and verb != "proxy" else "",
+            subresource=parts[2] if len(parts) > 2 else "",
             name=name,
-            parts=parts,
         )
-
-
-def _undetermined(path: str) -> StatusError:
-    return bad_request(f"unable to determine kind and namespace from url, {path}")
