@@ -93,22 +93,23 @@ def _check_workload(obj: Object) -> list[str]:
     replicas = spec["replicas"]
     if not isinstance(replicas, int) or replicas < 0:
         errors.append(fields.invalid("spec.replicas", replicas, _REPLICAS_MESSAGE))
-    labels = child(spec, "template", "metadata", "labels")
     selector = spec.get("selector")
     if not selector:
         errors.append(fields.required("spec.selector"))
-    else:
-        try:
-            matches = LabelSelector.from_object(selector).matches(labels)
-        except SelectorError as error:
-            errors.append(fields.invalid("spec.selector", selector, str(error)))
-        else:
-            if not matches:
-                message = "`selector` does not match template `labels`"
-                errors.append(fields.invalid("spec.template.metadata.labels", labels, message))
+    errors += _template_label_errors(selector, child(spec, "template", "metadata").get("labels"))
     if not child(spec, "template", "spec").get("containers"):
         errors.append(fields.required("spec.template.spec.containers"))
     return errors
+
+
+def _template_label_errors(selector: Object | None, labels: Object | None) -> list[str]:
+    try:
+        if LabelSelector.from_object(selector).matches(labels or {}) and selector:
+            return []
+    except SelectorError as error:
+        return [fields.invalid("spec.selector", selector, str(error))]
+    message = "`selector` does not match template `labels`"
+    return [fields.invalid("spec.template.metadata.labels", labels, message)]
 
 
 def _default_hpa(obj: Object) -> None:

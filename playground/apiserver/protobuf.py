@@ -139,7 +139,7 @@ def _decode(content: bytes, message: str) -> Object:
             result.setdefault(field.name, []).append(value)
         elif isinstance(value, dict) and field.type in ("map", "bytes-map"):
             result.setdefault(field.name, {}).update(value)
-        elif value or field.optional:  # Go writes what is not optional also where it is empty
+        elif value or field.optional:  # Go writes what is not optional even where it is empty
             result[field.name] = value
     return result
 

@@ -18,7 +18,7 @@ from kube.status import StatusError, bad_request, forbidden
 from playground.apiserver.admission import admit
 from playground.apiserver.errors import already_exists, invalid_object, modified, no_such_object
 from playground.apiserver.objects import Object, child, copy_of, name_of, namespace_of, text_time, uid_of
-from playground.apiserver.resource_types import ResourceType
+from playground.apiserver.resource_types import RESOURCE_TYPES, ResourceType
 from playground.apiserver.storage import Storage
 
 __all__ = ["ObjectRegistry"]
@@ -164,12 +164,18 @@ class ObjectRegistry:
 
     def _check_type(self, kind: ResourceType, obj: Object) -> None:
         given, version = obj.setdefault("kind", kind.kind), obj.setdefault("apiVersion", kind.api_version)
-        if version != kind.api_version:
+        if (given, version) == (kind.kind, kind.api_version):
+            return
+        if not any((known.kind, known.api_version) == (given, version) for known in RESOURCE_TYPES):
             raise bad_request(
-                f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
+                f'{given} in version "{version}" cannot be handled as a {kind.kind}: '
+                f'no kind "{given}" is registered for version "{version}"'
             )
         if given != kind.kind:
-            raise bad_request(f'{given} in version "{kind.version}" cannot be handled as a {kind.kind}')
+            raise bad_request(f'{given} in version "{version}" cannot be handled as a {kind.kind}')
+        raise bad_request(
+            f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
+        )
 
     def _check_namespace(self, kind: ResourceType, namespace: str, metadata: Object) -> None:
         if not kind.namespaced:

@@ -92,7 +92,11 @@ def _field_term(kind: ResourceType, term: str) -> _FieldTerm:
     if operator is None:
         raise bad_request(f"invalid selector: '{term}'; can't understand '{term}'")
     key, _, value = term.partition(operator)
-    if key not in (*_COMMON_FIELDS, *_FIELDS.get(kind.group_resource, ())):
-        raise bad_request(f"field label not supported: {key}")
+    known = _FIELDS.get(kind.group_resource)
+    if key not in (*_COMMON_FIELDS, *(known or ())):
+        # Two texts, because kinds with fields of their own check by themselves upstream.
+        common = ", ".join(f'"{name}"' for name in _COMMON_FIELDS)
+        only = f'"{key}" is not a known field selector: only {common}'
+        raise bad_request(f"field label not supported: {key}" if known else only)
     path = ("source", "component") if key == "source" else tuple(key.split("."))
     return _FieldTerm(path, value, equal=operator != "!=")

@@ -1,0 +1,175 @@
+"""Tables hold what `kubectl get` of Kubernetes 1.36 shows."""
+
+import datetime
+from typing import Any
+
+import pytest
+
+from kube.client import KubeClient
+from kube.status import StatusError
+from playground.apiserver import PlaygroundApiServer
+from playground.apiserver.encoding import Form
+from playground.apiserver.resource_types import find_resource_type
+from playground.apiserver.tables import human_duration, table_of
+from tests.playground.apiserver.objects import deployment, hpa, pod
+
+NOW = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
+CREATED = "2026-01-01T11:00:00Z"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "<invalid>"),
+        (-1, "0s"),
+        (0, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (125, "2m5s"),
+        (600, "10m"),
+        (3 * 3600 - 1, "179m"),
+        (3 * 3600, "3h"),
+        (7 * 3600 + 1800, "7h30m"),
+        (47 * 3600, "47h"),
+        (50 * 3600, "2d2h"),
+        (8 * 86400, "8d"),
+        (729 * 86400, "729d"),
+        (800 * 86400, "2y70d"),
+        (3000 * 86400, "8y"),
+    ],
+)
+def test_ages_have_two_units_at_most(seconds: float, text: str) -> None:
+    assert human_duration(seconds) == text
+
+
+def cells(group: str, version: str, plural: str, obj: dict[str, Any]) -> dict[str, Any]:
+    """The cells of an object's row, by column, without those that only `-o wide` shows."""
+    kind = find_resource_type(group, version, plural)
+    assert kind is not None
+    obj["metadata"]["creationTimestamp"] = CREATED
+    table = table_of(kind, [obj], Form("Table"), metadata={}, include="None", now=NOW)
+    columns = [(column["name"], column["priority"]) for column in table["columnDefinitions"]]
+    row = table["rows"][0]["cells"]
+    return {name: cell for (name, priority), cell in zip(columns, row, strict=True) if not priority}
+
+
+def pods_metric(name: str, goal: str) -> dict[str, Any]:
+    return {
+        "type": "Pods",
+        "pods": {"metric": {"name": name}, "target": {"type": "AverageValue", "averageValue": goal}},
+    }
+
+
+def object_metric(goal: str, field: str) -> dict[str, Any]:
+    described = {"kind": "Service", "name": "shop"}
+    return {
+        "type": "Object",
+        "object": {"metric": {"name": "m"}, "describedObject": described, "target": {field: goal}},
+    }
+
+
+EXTERNAL = {"type": "External", "external": {"metric": {"name": "q"}, "target": {"averageValue": "5"}}}
+CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "current", "text"),
+    [
+        ([], None, "<none>"),
+        ([pods_metric("pps", "10")], None, "<unknown>/10"),
+        ([pods_metric("pps", "10")], [{"type": "Pods", "pods": {"current": {"averageValue": "12500m"}}}], "12500m/10"),
+        ([object_metric("100", "value")], [{"type": "Object", "object": {"current": {"value": "80"}}}], "80/100"),
+        ([object_metric("9", "averageValue")], [], "<unknown>/9 (avg)"),
+        ([EXTERNAL], [{"type": "External", "external": {"current": {"averageValue": "7"}}}], "7/5 (avg)"),
+        ([CPU], [{"type": "Resource", "resource": {"current": {"averageUtilization": 70}}}], "cpu: 70%/50%"),
+        ([EXTERNAL, CPU], [{"type": ""}], "<unknown>/5 (avg), cpu: <unknown>/50%"),
+        ([pods_metric("a", "1"), EXTERNAL, CPU, CPU], None, "<unknown>/1, <unknown>/5 (avg) + 2 more..."),
+    ],
+)
+def test_an_hpas_metrics_are_current_and_target(metrics: list[Any], current: list[Any] | None, text: str) -> None:
+    obj = hpa(metrics=metrics, minReplicas=1)
+    obj["status"] = {"currentReplicas": 2, "currentMetrics": current}
+    assert cells("autoscaling", "v2", "horizontalpodautoscalers", obj) == {
+        "Name": "web",
+        "Reference": "Deployment/web",
+        "Targets": text,
+        "MinPods": "1",
+        "MaxPods": 5,
+        "Replicas": 2,
+        "Age": "60m",
+    }
+
+
+def test_a_deployment_shows_how_many_are_ready() -> None:
+    obj = deployment(replicas=3)
+    obj["status"] = {"readyReplicas": 2, "updatedReplicas": 3, "availableReplicas": 2}
+    row = cells("apps", "v1", "deployments", obj)
+    assert row == {"Name": "web", "Ready": "2/3", "Up-to-date": 3, "Available": 2, "Age": "60m"}
+
+
+@pytest.mark.parametrize(
+    ("status", "deleting", "ready", "text"),
+    [
+        ({"phase": "Pending"}, False, "0/1", "Pending"),
+        ({"phase": "Running", "containerStatuses": [{"ready": True}]}, False, "1/1", "Running"),
+        ({"phase": "Running", "containerStatuses": [{"ready": True}]}, True, "1/1", "Terminating"),
+        (
+            {"phase": "Running", "containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]},
+            False,
+            "0/1",
+            "CrashLoopBackOff",
+        ),
+        ({"phase": "Failed", "reason": "Evicted"}, False, "0/1", "Evicted"),
+    ],
+)
+def test_a_pod_shows_its_state(status: dict[str, Any], deleting: bool, ready: str, text: str) -> None:
+    obj = {**pod("p"), "status": status}
+    if deleting:
+        obj["metadata"]["deletionTimestamp"] = CREATED
+    row = cells("", "v1", "pods", obj)
+    assert row == {"Name": "p", "Ready": ready, "Status": text, "Restarts": "0", "Age": "60m"}
+
+
+def test_an_event_shows_when_it_was_last_seen() -> None:
+    obj = {
+        "metadata": {"name": "e"},
+        "type": "Normal",
+        "reason": "SuccessfulRescale",
+        "message": "New size: 3\n",
+        "involvedObject": {"kind": "HorizontalPodAutoscaler", "name": "web"},
+        "lastTimestamp": "2026-01-01T11:58:30Z",
+    }
+    assert cells("", "v1", "events", obj) == {
+        "Last Seen": "90s",
+        "Type": "Normal",
+        "Reason": "SuccessfulRescale",
+        "Object": "horizontalpodautoscaler/web",
+        "Message": "New size: 3",
+    }
+
+
+async def test_a_table_is_for_those_who_ask(admin: KubeClient, server: PlaygroundApiServer) -> None:
+    server.create(deployment())
+    path = "/apis/apps/v1/deployments"
+    assert (await admin.get(path))["kind"] == "DeploymentList"
+    table = await admin.get(path, accept=TABLE)
+    assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+    assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
+    whole = await admin.get(path, {"includeObject": "Object"}, accept=TABLE)
+    assert whole["rows"][0]["object"]["spec"]["replicas"] == 2
+
+
+async def test_metadata_alone_can_be_asked_for(admin: KubeClient, server: PlaygroundApiServer) -> None:
+    server.create(deployment())
+    accept = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+    answer = await admin.get("/apis/apps/v1/deployments", accept=accept)
+    assert answer["kind"] == "PartialObjectMetadataList"
+    assert answer["items"][0].keys() == {"kind", "apiVersion", "metadata"}
+
+
+async def test_what_is_not_served_is_406(admin: KubeClient) -> None:
+    with pytest.raises(StatusError) as refusal:
+        await admin.get("/api/v1/pods", accept="application/vnd.kubernetes.protobuf")
+    assert refusal.value.code == 406
+    assert await admin.get("/api/v1/pods", accept="application/vnd.kubernetes.protobuf, */*")
