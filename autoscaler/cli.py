@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from autoscaler.apis import HPA_APIS, HPAApi
 from autoscaler.controller import run as run_controller
 from autoscaler.model import Config
 from autoscaler.options import Options
@@ -44,6 +45,25 @@ class _FeatureGates(click.ParamType[dict[str, bool]]):
                 self.fail(f"unknown feature gate {name!r}; known: {', '.join(_GATES)}", param, ctx)
             gates[name] = BOOL.convert(switch, param, ctx)
         return gates
+
+
+class _HPAApis(click.ParamType[tuple[HPAApi, ...]]):
+    """`kubernetes,milliscale`, as the APIs of these names."""
+
+    name = "apis"
+
+    def convert(
+        self, value: str | tuple[HPAApi, ...], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[HPAApi, ...]:
+        """Parse the text of the flag; at least one API must be named."""
+        if isinstance(value, tuple):
+            return value
+        known = {api.name: api for api in HPA_APIS}
+        names = [part.strip() for part in value.split(",")]
+        for name in names:
+            if name not in known:
+                self.fail(f"unknown API {name!r}; known: {', '.join(known)}", param, ctx)
+        return tuple(api for api in HPA_APIS if api.name in names)
 
 
 class _Finite(click.ParamType[float]):
@@ -82,6 +102,14 @@ def main() -> None:
     "--kubeconfig",
     type=click.Path(path_type=Path),
     help="Kubeconfig file; without it the service account of the pod this runs in.",
+)
+@click.option(
+    "--hpa-apis",
+    "hpa_apis",
+    type=_HPAApis(),
+    help="Comma-separated: whose HPAs to reconcile. kubernetes: autoscaling/v2, which nobody else may reconcile; "
+    "milliscale: milliscale.io/v1, which is safe beside Kubernetes' own controller.  "
+    "[default: kubernetes, and milliscale where it is served]",
 )
 @click.option(
     "--horizontal-pod-autoscaler-sync-period",
@@ -152,7 +180,7 @@ def main() -> None:
     "feature_gates",
     type=_FeatureGates(),
     default="",
-    help=f"Comma-separated Name=true|false. Known: {', '.join(_GATES)} (default: false).",
+    help=f"Comma-separated Name=true|false. Known: {', '.join(_GATES)} (default: true, as in Kubernetes 1.37).",
 )
 @click.option(
     "--bind-address",
@@ -171,6 +199,7 @@ def main() -> None:
 def run(
     *,
     kubeconfig: Path | None,
+    hpa_apis: tuple[HPAApi, ...] | None,
     sync_period: float,
     downscale_stabilization: float,
     tolerance: float,
@@ -188,6 +217,8 @@ def run(
     setup_logging(verbosity)
     options = Options(
         kubeconfig=kubeconfig,
+        hpa_apis=_DEFAULTS.hpa_apis if hpa_apis is None else hpa_apis,
+        welcome_hpa_apis=_DEFAULTS.welcome_hpa_apis if hpa_apis is None else (),
         sync_period=sync_period,
         workers=workers,
         qps=qps,
@@ -199,7 +230,7 @@ def run(
             downscale_stabilization_ms=_milliseconds(downscale_stabilization),
             cpu_initialization_period_ms=_milliseconds(cpu_initialization_period),
             initial_readiness_delay_ms=_milliseconds(initial_readiness_delay),
-            scale_to_zero=feature_gates.get("HPAScaleToZero", False),
+            scale_to_zero=feature_gates.get("HPAScaleToZero", _DEFAULTS.config.scale_to_zero),
         ),
     )
     try:

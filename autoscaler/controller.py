@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from autoscaler.events import EventRecorder
 from autoscaler.health import application, serving
+from autoscaler.hpas import HPAs
 from autoscaler.label_index import PodIndex, SelectorIndex
 from autoscaler.metrics_client import MetricsClient
 from autoscaler.observe import Observer
@@ -30,7 +31,7 @@ from autoscaler.scales import ScaleClient
 from autoscaler.status import StatusWriter
 from autoscaler.telemetry import Telemetry
 from autoscaler.throttle import ThrottledClient, TokenBucket
-from autoscaler.watched import HPAS, PODS, TrackedHPA, track_hpa, track_pod
+from autoscaler.watched import PODS, RefusedHPA, TrackedHPA, track_pod
 from kube.client import KubeClient
 from kube.mapping import RestMapper
 from kube.process import stopped_by_signals
@@ -39,9 +40,8 @@ from kube.store import Store
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from autoscaler.model import Pod
+    from autoscaler.model import HPAKey, Pod
     from autoscaler.options import Options
-    from kube.store import Key
 
 __all__ = ["Controller", "run"]
 
@@ -74,7 +74,13 @@ class Controller:
         self._telemetry = Telemetry()
         self._pod_index = PodIndex()
         self._selectors = SelectorIndex()
-        self._hpas: Store[TrackedHPA] = Store(client, HPAS, track_hpa, on_change=self._hpa_changed)
+        self._hpas = HPAs(
+            client,
+            required=options.hpa_apis,
+            welcome=options.welcome_hpa_apis,
+            scale_to_zero=options.config.scale_to_zero,
+            on_change=self._hpa_changed,
+        )
         self._pods: Store[Pod] = Store(client, PODS, track_pod, on_change=self._pod_index.apply)
 
         def throttled() -> ThrottledClient:
@@ -104,7 +110,7 @@ class Controller:
             recorder=self._recorder,
             telemetry=self._telemetry,
         )
-        self._said: dict[Key, str] = {}
+        self._said: dict[HPAKey, str] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop` is set.
@@ -116,7 +122,7 @@ class Controller:
         app = application(
             self._telemetry,
             live={},
-            ready={"hpas": lambda: _problem(self._hpas), "pods": lambda: _problem(self._pods)},
+            ready={"hpas": lambda: self._hpas.problem, "pods": lambda: _problem(self._pods)},
         )
         async with serving(app, host=options.bind_address, port=options.metrics_port) as port:
             _log.info("health and metrics on %s port %d", options.bind_address, port)
@@ -161,43 +167,49 @@ class Controller:
             finally:
                 self._queue.done(key)
 
-    async def _reconcile(self, key: Key) -> None:
-        tracked = self._hpas.get(*key)
+    async def _reconcile(self, key: HPAKey) -> None:
+        tracked = self._hpas.get(key)
         if tracked is None:
             self._reconciler.forget(key)
             self._selectors.drop(key)
             self._said.pop(key, None)
             return
         try:
-            error = await self._reconciler.reconcile(tracked)
+            if isinstance(tracked, RefusedHPA):
+                self._selectors.drop(key)
+                error: str | None = await self._reconciler.refuse(tracked)
+            else:
+                error = await self._reconciler.reconcile(tracked)
         except Exception:  # noqa: BLE001  # a bug, met by one HPA: the others must go on
-            _log.exception("%s/%s: internal error", *key)
+            _log.exception("%s: internal error", key)
         else:
             self._say(key, error or "")
         self._queue.add_after(key, self._options.sync_period)
 
-    def _say(self, key: Key, error: str) -> None:
+    def _say(self, key: HPAKey, error: str) -> None:
         """Log how a step ended, if that is news."""
         if error and (self._hpas.away or self._pods.away):
             # Without contact to the API server every HPA fails, and the stores have said that it is lost.
-            _log.debug("%s/%s: %s", *key, error)
+            _log.debug("%s: %s", key, error)
         elif error != self._said.get(key, ""):
             self._said[key] = error
             if error:
-                _log.warning("%s/%s: %s", *key, error)
+                _log.warning("%s: %s", key, error)
             else:
-                _log.info("%s/%s: reconciles again", *key)
+                _log.info("%s: reconciles again", key)
 
-    def _hpa_changed(self, key: Key, old: TrackedHPA | None, new: TrackedHPA | None) -> None:
+    def _hpa_changed(
+        self, key: HPAKey, old: TrackedHPA | RefusedHPA | None, new: TrackedHPA | RefusedHPA | None
+    ) -> None:
         """Schedule an HPA as Kubernetes does: a status that changed, mostly by ourselves, is no reason to hurry."""
         self._telemetry.autoscalers(len(self._hpas))
-        if old is None or new is None or old.hpa.spec != new.hpa.spec or old.hpa.uid != new.hpa.uid:
+        if old is None or new is None or old.wish != new.wish:
             self._queue.add(key)
         else:
             self._queue.add_after(key, self._options.sync_period)
 
 
-def _problem(store: Store[TrackedHPA] | Store[Pod]) -> str | None:
+def _problem(store: Store[Pod]) -> str | None:
     """What is wrong with a store, for the readiness probe."""
     if not store.synced:
         return "not listed yet"

@@ -219,6 +219,7 @@ def conclude(decision: Decision, *, scale_error: str | None = None) -> Outcome:
                 new_replicas=decision.scale_to,
                 now_ms=decision.now_ms,
             )
+    status = replace(status, observed_generation=hpa.generation or None)
     return Outcome(
         status=None if status == hpa.status else status,
         events=events,

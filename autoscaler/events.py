@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from cachetools import LRUCache
 
+from autoscaler.apis import KIND
 from autoscaler.throttle import TokenBucket
 from kube.client import KubeError
 from kube.status import StatusError
@@ -27,7 +28,7 @@ from kube.status import StatusError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from autoscaler.model import HPA
+    from autoscaler.model import HPA, InvalidHPA
     from autoscaler.throttle import ThrottledClient
 
 __all__ = ["EventRecorder"]
@@ -59,7 +60,7 @@ class _Event:
 
     @property
     def object_key(self) -> tuple[str, ...]:
-        return (self.namespace, self.name, self.uid)
+        return (self.api_version, self.namespace, self.name, self.uid)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -91,7 +92,7 @@ class EventRecorder:
         self._last_ns = 0
         self._failing = False
 
-    def record(self, hpa: HPA, event_type: str, reason: str, message: str) -> None:
+    def record(self, hpa: HPA | InvalidHPA, event_type: str, reason: str, message: str) -> None:
         """Note that something happened to an HPA; `event_type` is "Normal" or "Warning"."""
         event = _Event(
             hpa.namespace,
@@ -105,12 +106,12 @@ class EventRecorder:
             self._unique_time(),
         )
         if not self._admits(event):
-            _log.debug("%s/%s: too many events, not recorded: %s %s", hpa.namespace, hpa.name, reason, message)
+            _log.debug("%s: too many events, not recorded: %s %s", hpa.key, reason, message)
             return
         try:
             self._queue.put_nowait(event)
         except asyncio.QueueFull:
-            _log.debug("%s/%s: event queue full, not recorded: %s %s", hpa.namespace, hpa.name, reason, message)
+            _log.debug("%s: event queue full, not recorded: %s %s", hpa.key, reason, message)
 
     async def run(self) -> None:
         """Send what is recorded, until cancelled."""
@@ -176,7 +177,7 @@ def _body(event: _Event) -> dict[str, Any]:
         "metadata": {"name": event.name[: _NAME_LENGTH - len(suffix)] + suffix, "namespace": event.namespace},
         "involvedObject": {
             "apiVersion": event.api_version,
-            "kind": "HorizontalPodAutoscaler",
+            "kind": KIND,
             "namespace": event.namespace,
             "name": event.name,
             "uid": event.uid,

@@ -14,7 +14,7 @@ from kube.selectors import Operator
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autoscaler.model import Pod
+    from autoscaler.model import HPAKey, Pod
     from kube.selectors import LabelSelector
     from kube.store import Key
 
@@ -65,30 +65,29 @@ class SelectorIndex:
     """The selectors of the HPAs' targets, to find HPAs that fight over a pod."""
 
     def __init__(self) -> None:
-        self._selectors: dict[Key, LabelSelector] = {}
+        self._selectors: dict[HPAKey, LabelSelector] = {}
         # Those without an anchor are under their namespace and two empty texts, which are no label.
-        self._by_anchor: dict[_Pair, dict[Key, LabelSelector]] = {}
+        self._by_anchor: dict[_Pair, dict[HPAKey, LabelSelector]] = {}
 
-    def put(self, key: Key, selector: LabelSelector) -> None:
+    def put(self, key: HPAKey, selector: LabelSelector) -> None:
         """An HPA's target has this selector now."""
         if self._selectors.get(key) == selector:
             return
         self.drop(key)
         self._selectors[key] = selector
-        self._by_anchor.setdefault((key[0], *_anchor(selector)), {})[key] = selector
+        self._by_anchor.setdefault((key.namespace, *_anchor(selector)), {})[key] = selector
 
-    def drop(self, key: Key) -> None:
+    def drop(self, key: HPAKey) -> None:
         """An HPA is gone."""
         selector = self._selectors.pop(key, None)
         if selector is not None:
-            _remove(self._by_anchor, (key[0], *_anchor(selector)), key)
+            _remove(self._by_anchor, (key.namespace, *_anchor(selector)), key)
 
-    def others(self, key: Key, pods: Iterable[Pod]) -> dict[str, LabelSelector]:
-        """{NAMESPACE/NAME: selector} of the other HPAs that may select one of these pods of the key's namespace."""
-        namespace, _ = key
-        anchors = {(namespace, *_NO_ANCHOR)}.union(*(_pairs(namespace, pod) for pod in pods))
+    def others(self, key: HPAKey, pods: Iterable[Pod]) -> dict[str, LabelSelector]:
+        """{key as text: selector} of the other HPAs that may select one of these pods of the key's namespace."""
+        anchors = {(key.namespace, *_NO_ANCHOR)}.union(*(_pairs(key.namespace, pod) for pod in pods))
         return {
-            "/".join(other): selector
+            str(other): selector
             for anchor in anchors
             for other, selector in self._by_anchor.get(anchor, {}).items()
             if other != key

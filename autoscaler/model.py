@@ -17,6 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from autoscaler.apis import KUBERNETES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -34,7 +36,9 @@ __all__ = [
     "CurrentMetric",
     "ExternalAnswer",
     "ExternalMetric",
+    "HPAKey",
     "History",
+    "InvalidHPA",
     "InvalidMetric",
     "MetricAnswer",
     "MetricIdentifier",
@@ -79,8 +83,8 @@ class Config:
     downscale_stabilization_ms: int = 300_000
     cpu_initialization_period_ms: int = 300_000
     initial_readiness_delay_ms: int = 30_000
-    scale_to_zero: bool = False
-    """The HPAScaleToZero feature (off by default in Kubernetes 1.36)."""
+    scale_to_zero: bool = True
+    """The HPAScaleToZero feature: on by default from Kubernetes 1.37 on, off in 1.36."""
 
 
 # --- the HPA's spec ------------------------------------------------------------------------------------------------
@@ -262,6 +266,25 @@ class Status:
     last_scale_ms: int | None = None
     current_metrics: tuple[CurrentMetric, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    observed_generation: int | None = None
+    """The generation of the spec that this status is about; None where the API does not count generations."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HPAKey:
+    """Which HPA. One of each API may have the same namespace and name, so the API's group belongs to the key."""
+
+    namespace: str
+    name: str
+    group: str = KUBERNETES.group
+
+    @property
+    def qualified_name(self) -> str:
+        """The name without the namespace, as texts show it: with the group, unless that is Kubernetes' own."""
+        return self.name if self.group == KUBERNETES.group else f"{self.name} ({self.group})"
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.qualified_name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,18 +298,39 @@ class HPA:
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
-    api_version: str = "autoscaling/v2"
+    """0 where the API does not count generations: `autoscaling/v2` does from Kubernetes 1.37 on."""
+    api_version: str = KUBERNETES.api_version
 
     @property
-    def key(self) -> str:
-        """NAMESPACE/NAME."""
-        return f"{self.namespace}/{self.name}"
+    def key(self) -> HPAKey:
+        """Which HPA this is."""
+        return HPAKey(self.namespace, self.name, self.api_version.rpartition("/")[0])
 
     @property
     def target(self) -> str:
         """The scale target as the HPA's texts name it: KIND/NAMESPACE/NAME."""
         ref = self.spec.scale_target_ref
         return f"{ref.kind}/{self.namespace}/{ref.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvalidHPA:
+    """An HPA whose spec is not valid: what can be said of it all the same."""
+
+    namespace: str
+    name: str
+    problem: str
+    """What is wrong, with the fields' paths."""
+    api_version: str
+    status: Status = field(default_factory=Status)
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+
+    @property
+    def key(self) -> HPAKey:
+        """Which HPA this is."""
+        return HPAKey(self.namespace, self.name, self.api_version.rpartition("/")[0])
 
 
 # --- what was observed ---------------------------------------------------------------------------------------------

@@ -93,10 +93,9 @@ class Observer:
                     else:
                         observation = replace(observation, scale=read)
                 case PodsWanted(selector):
-                    key = (hpa.namespace, hpa.name)
-                    self._selectors.put(key, selector)
+                    self._selectors.put(hpa.key, selector)
                     pods = self._pods.matching(hpa.namespace, selector)
-                    observation = replace(observation, pods=pods, other_selectors=self._selectors.others(key, pods))
+                    observation = replace(observation, pods=pods, other_selectors=self._selectors.others(hpa.key, pods))
                 case AnswersWanted():
                     answers, seconds = await self._answers(hpa, wanted)
                     observation = replace(observation, answers=answers)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from autoscaler.apis import KUBERNETES, MILLISCALE
 from autoscaler.model import Config
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from autoscaler.apis import HPAApi
 
 __all__ = ["Options"]
 
@@ -19,6 +22,10 @@ class Options:
 
     kubeconfig: Path | None = None
     """None: the service account of the pod this runs in."""
+    hpa_apis: tuple[HPAApi, ...] = (KUBERNETES,)
+    """Whose HPAs are reconciled; every one of these must be served."""
+    welcome_hpa_apis: tuple[HPAApi, ...] = (MILLISCALE,)
+    """Whose HPAs are reconciled as well, once the cluster serves them."""
     sync_period: float = 15.0
     """Seconds from the end of an HPA's reconciliation to the start of its next."""
     workers: int = 5

@@ -21,6 +21,7 @@ from autoscaler.model import (
     CrossVersionObjectReference,
     CurrentMetric,
     ExternalMetric,
+    InvalidHPA,
     InvalidMetric,
     MetricIdentifier,
     MetricSelector,
@@ -49,6 +50,7 @@ __all__ = [
     "metric_selector",
     "milli_value",
     "parse_hpa",
+    "parse_invalid_hpa",
     "parse_pod",
     "parse_scale",
     "time_ms",
@@ -65,7 +67,7 @@ class ParseError(ValueError):
 
 
 def parse_hpa(raw: Mapping[str, Any]) -> HPA:
-    """One HorizontalPodAutoscaler of autoscaling/v2.
+    """One HorizontalPodAutoscaler, of either API.
 
     Raises:
         ParseError: a field has the wrong type or an impossible value.
@@ -82,6 +84,27 @@ def parse_hpa(raw: Mapping[str, Any]) -> HPA:
         api_version=hpa.api_version,
         spec=_spec(hpa.spec, what),
         status=_status(hpa.status or wire.Status(), what),
+    )
+
+
+def parse_invalid_hpa(raw: Mapping[str, Any], problem: str) -> InvalidHPA:
+    """One HorizontalPodAutoscaler whose spec is not looked at, because of a `problem`.
+
+    Raises:
+        ParseError: a field of the metadata or of the status has the wrong type or an impossible value.
+    """
+    what = _what("HorizontalPodAutoscaler", raw)
+    hpa = _convert(raw, wire.HPAWithoutSpec, what)
+    meta = hpa.metadata
+    return InvalidHPA(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        generation=meta.generation,
+        api_version=hpa.api_version,
+        status=_status(hpa.status or wire.Status(), what),
+        problem=problem,
     )
 
 
@@ -281,6 +304,7 @@ def _status(status: wire.Status, what: str) -> Status:
             )
             for each in status.conditions or ()
         ),
+        observed_generation=status.observed_generation,
     )
 
 

@@ -119,11 +119,11 @@ def rivals(
     keys = [
         key
         for key, selector in other_selectors.items()
-        if key != hpa.key and any(selector.matches(pod.labels) for pod in pods)
+        if key != str(hpa.key) and any(selector.matches(pod.labels) for pod in pods)
     ]
     if not keys:
         return None
-    hpas = " ".join(sorted([hpa.key, *keys]))
+    hpas = " ".join(sorted([str(hpa.key), *keys]))
     return _problem("AmbiguousSelector", f"pods by selector {scale.selector} are controlled by multiple HPAs: [{hpas}]")
 
 

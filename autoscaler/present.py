@@ -40,6 +40,8 @@ def status_json(status: Status) -> dict[str, Any]:
     }
     if status.last_scale_ms is not None:
         body["lastScaleTime"] = rfc3339(status.last_scale_ms)
+    if status.observed_generation is not None:
+        body["observedGeneration"] = status.observed_generation
     if status.current_metrics:
         body["currentMetrics"] = [_current_metric(each) for each in status.current_metrics]
     return body

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kube.store import Key
+    from autoscaler.model import HPAKey
 
 __all__ = ["WorkQueue"]
 
@@ -32,11 +32,11 @@ class WorkQueue:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._due: dict[Key, float] = {}
+        self._due: dict[HPAKey, float] = {}
         # May hold entries that `_due` has replaced since; they are skipped when they come up.
-        self._heap: list[tuple[float, int, Key]] = []
+        self._heap: list[tuple[float, int, HPAKey]] = []
         self._sequence = 0
-        self._in_work: set[Key] = set()
+        self._in_work: set[HPAKey] = set()
         self._changed = asyncio.Event()
         self._closed = False
 
@@ -44,11 +44,11 @@ class WorkQueue:
         """How many keys are scheduled, those in work not counted."""
         return len(self._due)
 
-    def add(self, key: Key) -> None:
+    def add(self, key: HPAKey) -> None:
         """Make a key due now."""
         self.add_after(key, 0.0)
 
-    def add_after(self, key: Key, delay: float) -> None:
+    def add_after(self, key: HPAKey, delay: float) -> None:
         """Make a key due in `delay` seconds, unless it is due before that anyway."""
         due = self._clock() + delay
         if due >= self._due.get(key, float("inf")):
@@ -57,7 +57,7 @@ class WorkQueue:
         if key not in self._in_work:
             self._push(key, due)
 
-    def take(self) -> Key | None:
+    def take(self) -> HPAKey | None:
         """The key that has been due longest, now in work until `done`; None if there is none to hand out."""
         head = self._head()
         if head is None or head[0] > self._clock():
@@ -67,13 +67,13 @@ class WorkQueue:
         self._in_work.add(key)
         return key
 
-    def done(self, key: Key) -> None:
+    def done(self, key: HPAKey) -> None:
         """The work on a key has ended; it may be handed out again."""
         self._in_work.discard(key)
         if key in self._due:
             self._push(key, self._due[key])
 
-    async def get(self) -> Key | None:
+    async def get(self) -> HPAKey | None:
         """Wait for a key to be due and take it; None once the queue is closed."""
         while not self._closed:
             key = self.take()
@@ -93,12 +93,12 @@ class WorkQueue:
         self._closed = True
         self._changed.set()
 
-    def _push(self, key: Key, due: float) -> None:
+    def _push(self, key: HPAKey, due: float) -> None:
         self._sequence += 1
         heapq.heappush(self._heap, (due, self._sequence, key))
         self._changed.set()
 
-    def _head(self) -> tuple[float, int, Key] | None:
+    def _head(self) -> tuple[float, int, HPAKey] | None:
         while self._heap:
             due, _, key = self._heap[0]
             if self._due.get(key) == due and key not in self._in_work:

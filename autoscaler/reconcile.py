@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from autoscaler.decide import conclude, decide
 from autoscaler.evaluate import unanswerable
 from autoscaler.model import ExternalMetric, History, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
+from autoscaler.refusal import INVALID_SPEC, refuse
 from autoscaler.scales import ScaleWriteError
 from autoscaler.status import StatusWriteError
 from autoscaler.telemetry import Action, ErrorKind
@@ -25,13 +26,12 @@ if TYPE_CHECKING:
     from autoscaler.decide import Decision, Event
     from autoscaler.evaluate import Evaluation
     from autoscaler.events import EventRecorder
-    from autoscaler.model import HPA, MetricSource
+    from autoscaler.model import HPA, HPAKey, MetricSource
     from autoscaler.observe import Observed, Observer
     from autoscaler.scales import ScaleClient
     from autoscaler.status import StatusWriter
     from autoscaler.telemetry import Telemetry
-    from autoscaler.watched import TrackedHPA
-    from kube.store import Key
+    from autoscaler.watched import RefusedHPA, TrackedHPA
 
 __all__ = ["Reconciler"]
 
@@ -70,7 +70,7 @@ class Reconciler:
         self._wall_clock = wall_clock
         self._clock = clock
         # With the uid, so that an HPA made anew under the same name begins with an empty memory.
-        self._histories: dict[Key, tuple[str, History]] = {}
+        self._histories: dict[HPAKey, tuple[str, History]] = {}
 
     async def reconcile(self, tracked: TrackedHPA) -> str | None:
         """Take one step; the error that it ended with, also where it did scale, or None.
@@ -78,7 +78,7 @@ class Reconciler:
         Must not run twice at the same time for the same HPA.
         """
         hpa = tracked.hpa
-        key = (hpa.namespace, hpa.name)
+        key = hpa.key
         started = self._clock()
         observed = await self._observer.observe(hpa)
         uid, history = self._histories.get(key, (hpa.uid, History()))
@@ -97,10 +97,22 @@ class Reconciler:
         self._count(decision, observed, outcome.error, seconds=self._clock() - started)
         return outcome.error
 
-    def forget(self, key: Key) -> None:
+    async def refuse(self, tracked: RefusedHPA) -> str:
+        """Tell an HPA that it is not valid, and do nothing else; what is wrong with it."""
+        hpa = tracked.hpa
+        refusal = refuse(hpa, round(self._wall_clock() * 1000))
+        self._recorder.record(hpa, "Warning", INVALID_SPEC, refusal.message)
+        if refusal.status is not None:
+            try:
+                await self._statuses.write(tracked, refusal.status)
+            except StatusWriteError as error:
+                self._recorder.record(hpa, "Warning", "FailedUpdateStatus", str(error))
+        return refusal.message
+
+    def forget(self, key: HPAKey) -> None:
         """An HPA is gone: drop what is remembered of it."""
         self._histories.pop(key, None)
-        self._telemetry.forget(*key)
+        self._telemetry.forget(key)
 
     async def _write_scale(self, observed: Observed, decision: Decision) -> str | None:
         if decision.scale_to is None or observed.target is None:
@@ -135,7 +147,7 @@ class Reconciler:
             kind = ErrorKind.SPEC if ErrorKind.SPEC in kinds else ErrorKind.INTERNAL
         self._telemetry.reconciled(Action.of(current=current, desired=desired), kind, seconds=seconds)
         if decision.current_replicas is not None:
-            self._telemetry.desired_replicas(hpa.namespace, hpa.name, desired)
+            self._telemetry.desired_replicas(hpa.key, desired)
 
 
 def _error_kind(evaluation: Evaluation) -> ErrorKind:

@@ -1,15 +1,15 @@
 """Writing an HPA's status.
 
-It is written as Kubernetes' own controller writes it: PUT of the whole object to its status subresource, on top of the
-version that the decision was made from. There the API server ignores the spec but takes the metadata, so labels and
-annotations have to go back as they came.
+It is written as Kubernetes' own controller writes it, to the API that the HPA was read from: PUT of the whole object to
+its status subresource, on top of the version that the decision was made from. There the API server ignores the spec but
+takes the metadata, so labels and annotations have to go back as they came.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
+from autoscaler.apis import KIND
 from autoscaler.present import status_json
 from kube.client import KubeError
 from kube.status import StatusError
@@ -17,7 +17,7 @@ from kube.status import StatusError
 if TYPE_CHECKING:
     from autoscaler.model import Status
     from autoscaler.throttle import ThrottledClient
-    from autoscaler.watched import TrackedHPA
+    from autoscaler.watched import RefusedHPA, TrackedHPA
 
 __all__ = ["StatusWriteError", "StatusWriter"]
 
@@ -32,17 +32,17 @@ class StatusWriter:
     def __init__(self, client: ThrottledClient) -> None:
         self._client = client
 
-    async def write(self, tracked: TrackedHPA, status: Status) -> None:
+    async def write(self, tracked: TrackedHPA | RefusedHPA, status: Status) -> None:
         """Replace an HPA's status.
 
         Raises:
             StatusWriteError: it could not be written, also because the HPA has changed since it was read.
         """
-        namespace, name = quote(tracked.hpa.namespace, safe=""), quote(tracked.hpa.name, safe="")
-        path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers/{name}/status"
+        api = tracked.api
+        path = api.path(tracked.hpa.namespace, tracked.hpa.name, subresource="status")
         body = {
-            "apiVersion": "autoscaling/v2",
-            "kind": "HorizontalPodAutoscaler",
+            "apiVersion": api.api_version,
+            "kind": KIND,
             "metadata": tracked.metadata,
             "status": status_json(status),
         }

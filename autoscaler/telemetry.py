@@ -7,8 +7,12 @@ global one, so that two controllers in one process (tests) do not share counters
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+if TYPE_CHECKING:
+    from autoscaler.model import HPAKey
 
 __all__ = ["CONTENT_TYPE", "Action", "ErrorKind", "Telemetry"]
 
@@ -101,13 +105,13 @@ class Telemetry:
         """So many HPAs are known."""
         self._autoscalers.set(number)
 
-    def desired_replicas(self, namespace: str, name: str, replicas: int) -> None:
+    def desired_replicas(self, key: HPAKey, replicas: int) -> None:
         """An HPA wants so many replicas."""
-        self._desired.labels(namespace, name).set(replicas)
+        self._desired.labels(key.namespace, key.qualified_name).set(replicas)
 
-    def forget(self, namespace: str, name: str) -> None:
+    def forget(self, key: HPAKey) -> None:
         """An HPA is gone, and its series with it."""
-        self._desired.remove(namespace, name)
+        self._desired.remove(key.namespace, key.qualified_name)
 
     def render(self) -> bytes:
         """Everything in Prometheus' text format."""

@@ -1,6 +1,7 @@
 """What the autoscaler keeps in memory of the objects that it watches: HPAs and pods, of all namespaces.
 
-An object that cannot be understood is left out, with a line in the log; the others are not affected.
+An object that cannot be understood is left out, with a line in the log; the others are not affected. An HPA that is
+understood but not valid is kept as such, so that it can be told.
 """
 
 from __future__ import annotations
@@ -9,18 +10,21 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from autoscaler.parse import ParseError, parse_hpa, parse_pod
+from autoscaler.apis import KUBERNETES
+from autoscaler.defaults import DecodeError, default_hpa
+from autoscaler.parse import ParseError, parse_hpa, parse_invalid_hpa, parse_pod
+from autoscaler.validation import validate_hpa
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from autoscaler.model import HPA, Pod
+    from autoscaler.apis import HPAApi
+    from autoscaler.model import HPA, InvalidHPA, Pod, Spec
 
-__all__ = ["HPAS", "PODS", "TrackedHPA", "track_hpa", "track_pod"]
+__all__ = ["PODS", "RefusedHPA", "TrackedHPA", "track_hpa", "track_pod"]
 
 _log = logging.getLogger(__name__)
 
-HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 PODS = "/api/v1/pods"
 
 
@@ -31,16 +35,55 @@ class TrackedHPA:
     hpa: HPA
     metadata: Mapping[str, Any]
     """As served, without managedFields: the API server keeps those itself where they are absent."""
+    api: HPAApi = KUBERNETES
+
+    @property
+    def wish(self) -> tuple[str, Spec]:
+        """What makes it worth another look at once when it changes."""
+        return self.hpa.uid, self.hpa.spec
 
 
-def track_hpa(raw: Mapping[str, Any]) -> TrackedHPA | None:
-    """What to keep of an HPA's JSON; None if it is no HPA."""
+@dataclass(frozen=True, slots=True)
+class RefusedHPA:
+    """An HPA that is not valid, and the metadata that a status update must repeat."""
+
+    hpa: InvalidHPA
+    metadata: Mapping[str, Any]
+    """As served, without managedFields."""
+    api: HPAApi
+
+    @property
+    def wish(self) -> tuple[str, str]:
+        """What makes it worth another look at once when it changes."""
+        return self.hpa.uid, self.hpa.problem
+
+
+def track_hpa(
+    raw: Mapping[str, Any], *, api: HPAApi = KUBERNETES, scale_to_zero: bool = True
+) -> TrackedHPA | RefusedHPA | None:
+    """What to keep of an HPA's JSON; None if it is no HPA.
+
+    Args:
+        raw: the object, which may be anything.
+        api: where it was read. Of an API that is not built into the API server an HPA gets here the defaults and the
+            checks that the API server makes for its own.
+        scale_to_zero: whether the feature HPAScaleToZero is on, which the checks depend on.
+    """
     try:
-        hpa = parse_hpa(raw)
+        metadata = {name: value for name, value in raw["metadata"].items() if name != "managedFields"}
+        if api.built_in:
+            return TrackedHPA(parse_hpa(raw), metadata, api)
+        try:
+            complete = default_hpa(raw)
+            problems = validate_hpa(complete, scale_to_zero=scale_to_zero)
+        except DecodeError as error:
+            problems = [str(error)]
+        if problems:
+            return RefusedHPA(parse_invalid_hpa(raw, "; ".join(dict.fromkeys(problems))), metadata, api)
+        return TrackedHPA(parse_hpa(complete), metadata, api)
     except ParseError as error:
         _log.warning("this HPA is left alone: %s", error)
         return None
-    return TrackedHPA(hpa, {name: value for name, value in raw["metadata"].items() if name != "managedFields"})
 
 
 def track_pod(raw: Mapping[str, Any]) -> Pod | None:

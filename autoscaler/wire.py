@@ -14,6 +14,7 @@ __all__ = [
     "HPA",
     "Behavior",
     "Container",
+    "HPAWithoutSpec",
     "LabelSelector",
     "Metric",
     "MetricFields",
@@ -161,15 +162,21 @@ class Status(_Wire):
     last_scale_time: str | None = None
     current_metrics: list[Metric] | None = None
     conditions: list[Condition] | None = None
+    observed_generation: int | None = None
 
 
-class HPA(_Wire):
-    """HorizontalPodAutoscaler."""
+class HPAWithoutSpec(_Wire, kw_only=True):
+    """HorizontalPodAutoscaler, whatever its spec may be."""
 
     metadata: Metadata
-    spec: Spec
     status: Status | None = None
     api_version: str = "autoscaling/v2"
+
+
+class HPA(HPAWithoutSpec, kw_only=True):
+    """HorizontalPodAutoscaler."""
+
+    spec: Spec
 
 
 class ScaleSpec(_Wire):

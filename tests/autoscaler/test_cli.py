@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from autoscaler import cli
+from autoscaler.apis import KUBERNETES, MILLISCALE
 from autoscaler.model import Config
 from autoscaler.options import Options
 
@@ -32,10 +33,12 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli.main, ["run", *arguments])
 
 
-def test_the_defaults_are_those_of_kube_controller_manager(controller: Controller) -> None:
+def test_the_defaults_are_those_of_kube_controller_manager_with_scale_to_zero(controller: Controller) -> None:
     assert run().exit_code == 0
     assert controller.options == Options(
         kubeconfig=None,
+        hpa_apis=(KUBERNETES,),
+        welcome_hpa_apis=(MILLISCALE,),
         sync_period=15.0,
         workers=5,
         qps=20.0,
@@ -47,7 +50,7 @@ def test_the_defaults_are_those_of_kube_controller_manager(controller: Controlle
             downscale_stabilization_ms=300_000,
             cpu_initialization_period_ms=300_000,
             initial_readiness_delay_ms=30_000,
-            scale_to_zero=False,
+            scale_to_zero=True,
         ),
     )
 
@@ -63,7 +66,8 @@ def test_every_flag_reaches_the_loop(controller: Controller) -> None:
         "--concurrent-horizontal-pod-autoscaler-syncs=7",
         "--kube-api-qps=-1",
         "--kube-api-burst=100",
-        "--feature-gates=HPAScaleToZero=true",
+        "--hpa-apis=milliscale",
+        "--feature-gates=HPAScaleToZero=false",
         "--bind-address=127.0.0.1",
         "--metrics-port=0",
         "-v=2",
@@ -71,6 +75,8 @@ def test_every_flag_reaches_the_loop(controller: Controller) -> None:
     assert result.exit_code == 0, result.output
     assert controller.options == Options(
         kubeconfig=Path("/etc/kubeconfig"),
+        hpa_apis=(MILLISCALE,),
+        welcome_hpa_apis=(),
         sync_period=90.0,
         workers=7,
         qps=-1.0,
@@ -82,12 +88,12 @@ def test_every_flag_reaches_the_loop(controller: Controller) -> None:
             downscale_stabilization_ms=0,
             cpu_initialization_period_ms=120_000,
             initial_readiness_delay_ms=500,
-            scale_to_zero=True,
+            scale_to_zero=False,
         ),
     )
 
 
-@pytest.mark.parametrize("text", ["HPAScaleToZero=false", "HPAScaleToZero=F", ""])
+@pytest.mark.parametrize("text", ["HPAScaleToZero=false", "HPAScaleToZero=F"])
 def test_the_feature_can_be_off_in_so_many_words(text: str, controller: Controller) -> None:
     assert run(f"--feature-gates={text}").exit_code == 0
     assert controller.options is not None
@@ -108,6 +114,8 @@ def test_the_feature_can_be_off_in_so_many_words(text: str, controller: Controll
         ("--kube-api-qps=inf", "not a finite number"),
         ("--kube-api-burst=0", "x>=1"),
         ("--metrics-port=65536", "0<=x<=65535"),
+        ("--hpa-apis=keda", "unknown API 'keda'; known: kubernetes, milliscale"),
+        ("--hpa-apis=", "unknown API ''; known: kubernetes, milliscale"),
         ("--feature-gates=Scale=true", "unknown feature gate 'Scale'; known: HPAScaleToZero"),
         ("--feature-gates=HPAScaleToZero", "neither true nor false"),
         ("--v=loud", "not a number of zero or more"),

@@ -68,6 +68,7 @@ def test_above_target_it_scales_up_and_says_why() -> None:
         "AbleToScale": "SucceededRescale",
         "ScalingActive": "ValidMetricFound",
         "ScalingLimited": "-DesiredWithinRange",
+        "ScaledToZero": "-NotScaledToZero",
     }
 
 
@@ -95,7 +96,12 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     world.step(130)
     world.step(900)
     times = {each.type: each.last_transition_ms for each in world.hpa.status.conditions}
-    assert times == {"AbleToScale": began, "ScalingActive": began, "ScalingLimited": world.now_ms}
+    assert times == {
+        "AbleToScale": began,
+        "ScalingActive": began,
+        "ScalingLimited": world.now_ms,
+        "ScaledToZero": world.now_ms - 15_000,
+    }
 
 
 def test_a_decision_explains_itself() -> None:
@@ -382,7 +388,7 @@ def test_what_somebody_else_scaled_to_zero_stays_there() -> None:
 
 def test_with_the_feature_off_zero_is_final_and_the_condition_goes() -> None:
     world = idle_world()
-    world.config = Config()
+    world.config = Config(scale_to_zero=False)
     world.step()
     assert world.asked == ["ScaleWanted"]
     assert "ScaledToZero" not in world.reasons()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.label_index import PodIndex, SelectorIndex
-from autoscaler.model import Pod
+from autoscaler.model import HPAKey, Pod
 from kube.selectors import LabelSelector
 
 SELECTORS = [
@@ -54,23 +54,23 @@ def test_pods_are_found_as_by_looking_at_each(
 @pytest.mark.parametrize("text", SELECTORS)
 def test_every_selector_that_matches_a_pod_is_found(text: str) -> None:
     index = SelectorIndex()
-    index.put(("default", "other"), LabelSelector.parse(text))
+    index.put(HPAKey("default", "other"), LabelSelector.parse(text))
     pods = [pod("a", app="web", tier="front"), pod("b", app="api"), pod("c")]
     for one in pods:
-        found = index.others(("default", "self"), [one])
+        found = index.others(HPAKey("default", "self"), [one])
         if LabelSelector.parse(text).matches(one.labels):
             assert found == {"default/other": LabelSelector.parse(text)}
 
 
 def test_neither_itself_nor_other_namespaces_are_found() -> None:
     index = SelectorIndex()
-    for key in (("default", "self"), ("elsewhere", "other")):
+    for key in (HPAKey("default", "self"), HPAKey("elsewhere", "other")):
         index.put(key, LabelSelector.parse("app=web"))
-    assert index.others(("default", "self"), [pod("a", app="web")]) == {}
+    assert index.others(HPAKey("default", "self"), [pod("a", app="web")]) == {}
 
 
 def test_a_selector_can_change_and_go() -> None:
-    index, me, other = SelectorIndex(), ("default", "self"), ("default", "other")
+    index, me, other = SelectorIndex(), HPAKey("default", "self"), HPAKey("default", "other")
     index.put(other, LabelSelector.parse("app=web"))
     index.put(other, LabelSelector.parse("app=api"))
     assert index.others(me, [pod("a", app="web")]) == {}
@@ -80,7 +80,16 @@ def test_a_selector_can_change_and_go() -> None:
     assert index.others(me, [pod("a", app="api")]) == {}
 
 
+def test_hpas_of_both_apis_with_one_name_are_two() -> None:
+    index, built_in, ours = SelectorIndex(), HPAKey("default", "web"), HPAKey("default", "web", "milliscale.io")
+    selector = LabelSelector.parse("app=web")
+    index.put(built_in, selector)
+    index.put(ours, selector)
+    assert index.others(built_in, [pod("a", app="web")]) == {"default/web (milliscale.io)": selector}
+    assert index.others(ours, [pod("a", app="web")]) == {"default/web": selector}
+
+
 def test_an_unrelated_selector_is_not_even_looked_at() -> None:
     index = SelectorIndex()
-    index.put(("default", "other"), LabelSelector.parse("app=api"))
-    assert index.others(("default", "self"), [pod("a", app="web")]) == {}
+    index.put(HPAKey("default", "other"), LabelSelector.parse("app=api"))
+    assert index.others(HPAKey("default", "self"), [pod("a", app="web")]) == {}

@@ -11,6 +11,7 @@ from autoscaler.model import (
     CrossVersionObjectReference,
     ExternalAnswer,
     ExternalMetric,
+    HPAKey,
     InvalidMetric,
     MetricIdentifier,
     MetricSelector,
@@ -165,6 +166,6 @@ async def test_hpas_learn_of_each_other_when_their_pods_are_listed(
     assert first.observation.other_selectors == {}
     assert second.observation.other_selectors == {"default/one": LabelSelector.parse("app=web")}
     assert second.observation.answers is None, "an ambiguous target's metrics do not matter"
-    selectors.drop(("default", "one"))
+    selectors.drop(HPAKey("default", "one"))
     third = await observer.observe(hpa(packets, name="two"))
     assert third.observation.other_selectors == {}

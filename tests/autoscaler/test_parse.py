@@ -54,7 +54,7 @@ def parsed_metric(metric: JSON) -> MetricSpec:
 
 def test_an_hpa_is_known_by_its_metadata_and_target() -> None:
     hpa = parse_hpa(raw_hpa(minReplicas=2))
-    assert (hpa.key, hpa.target) == ("shop/web", "Deployment/shop/web")
+    assert (str(hpa.key), hpa.target) == ("shop/web", "Deployment/shop/web")
     assert (hpa.uid, hpa.resource_version, hpa.generation, hpa.api_version) == ("u", "7", 3, "autoscaling/v2")
     assert (hpa.spec.min_replicas, hpa.spec.max_replicas, hpa.spec.behavior) == (2, 10, None)
     assert hpa.status == Status()

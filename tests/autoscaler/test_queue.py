@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
+from autoscaler.model import HPAKey
 from autoscaler.queue import WorkQueue
 
-A, B, C = ("default", "a"), ("default", "b"), ("other", "a")
+A, B, C = HPAKey("default", "a"), HPAKey("default", "b"), HPAKey("other", "a")
 
 
 class Clock:

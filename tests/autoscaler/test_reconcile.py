@@ -49,7 +49,7 @@ def hpa(*, uid: str = "u-1", metric_type: str = "External") -> TrackedHPA:
             },
         }
     )
-    assert tracked is not None
+    assert isinstance(tracked, TrackedHPA)
     return tracked
 
 
@@ -202,7 +202,7 @@ async def test_a_new_hpa_begins_without_memory(
     depth(api, 40)
     await reconciler.reconcile(hpa())
     if forgotten:
-        reconciler.forget(("default", "web"))
+        reconciler.forget(hpa().hpa.key)
     # Somebody scales down by hand: who remembers that 4 were needed a moment ago goes back to that.
     scaled_to(api, 2)
     depth(api, 10)

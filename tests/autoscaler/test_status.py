@@ -34,7 +34,7 @@ def tracked() -> TrackedHPA:
             },
         }
     )
-    assert tracked is not None
+    assert isinstance(tracked, TrackedHPA)
     return tracked
 
 

@@ -1,5 +1,6 @@
 """The autoscaler's own metrics."""
 
+from autoscaler.model import HPAKey
 from autoscaler.telemetry import Action, ErrorKind, Telemetry
 
 PREFIX = "horizontal_pod_autoscaler_controller"
@@ -14,7 +15,7 @@ def test_the_names_and_labels_are_those_of_kube_controller_manager() -> None:
     telemetry.reconciled(Action.SCALE_UP, ErrorKind.NONE, seconds=0.003)
     telemetry.computed("Pods", Action.NONE, ErrorKind.INTERNAL, seconds=20)
     telemetry.autoscalers(4)
-    telemetry.desired_replicas("default", "web", 3)
+    telemetry.desired_replicas(HPAKey("default", "web"), 3)
     shown = lines(telemetry)
     assert f'{PREFIX}_reconciliations_total{{action="scale_up",error="none"}} 1.0' in shown
     assert f'{PREFIX}_reconciliation_duration_seconds_bucket{{action="scale_up",error="none",le="0.004"}} 1.0' in shown
@@ -27,10 +28,19 @@ def test_the_names_and_labels_are_those_of_kube_controller_manager() -> None:
 
 def test_the_series_of_a_forgotten_autoscaler_end() -> None:
     telemetry = Telemetry()
-    telemetry.desired_replicas("default", "web", 3)
-    telemetry.forget("default", "web")
-    telemetry.forget("default", "never-known")
+    telemetry.desired_replicas(HPAKey("default", "web"), 3)
+    telemetry.forget(HPAKey("default", "web"))
+    telemetry.forget(HPAKey("default", "never-known"))
     assert not any(line.startswith(f"{PREFIX}_desired_replicas{{") for line in lines(telemetry))
+
+
+def test_an_hpa_of_our_own_api_has_a_series_of_its_own() -> None:
+    telemetry = Telemetry()
+    telemetry.desired_replicas(HPAKey("default", "web"), 3)
+    telemetry.desired_replicas(HPAKey("default", "web", "milliscale.io"), 4)
+    shown = lines(telemetry)
+    assert f'{PREFIX}_desired_replicas{{hpa_name="web",namespace="default"}} 3.0' in shown
+    assert f'{PREFIX}_desired_replicas{{hpa_name="web (milliscale.io)",namespace="default"}} 4.0' in shown
 
 
 def test_the_action_is_the_way_from_current_to_desired() -> None:
