@@ -17,7 +17,18 @@ from autoscaler.model import Recommendation, ScaleEvent
 if TYPE_CHECKING:
     from autoscaler.model import Behavior, History, ScalingPolicy, ScalingRules
 
-__all__ = ["Normalized", "normalize", "remember_scale"]
+__all__ = ["Normalized", "RateLimit", "normalize", "remember_scale"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimit:
+    """How far the rules of one direction allow to go now, and what says so."""
+
+    replicas: int
+    policy: ScalingPolicy | None = None
+    """The policy that was selected; None without behavior, without policies, or where the direction is disabled."""
+    period_start: int | None = None
+    """The replicas at the start of the policy's period, from which it counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +40,13 @@ class Normalized:
     """After stabilisation."""
     stabilization: str
     """Reason for the AbleToScale condition: ReadyForNewScale, ScaleUpStabilized or ScaleDownStabilized."""
-    scale_up_limit: int
+    window_ms: int
+    """The stabilisation window of the direction in which the proposal points."""
+    held_by: Recommendation | None
+    """The earlier recommendation that changed the count: the highest or lowest in the window, of equals the latest."""
+    scale_up_limit: RateLimit
     """The most that the scale-up rules allow now."""
-    scale_down_limit: int | None
+    scale_down_limit: RateLimit | None
     """The least that the scale-down rules allow now; None without behavior, which knows no such limit."""
     desired_replicas: int
     """After rate limits and bounds: the answer."""
@@ -72,27 +87,37 @@ def normalize(
     latest = Recommendation(proposed_replicas, now_ms)
     if behavior is None:
         cutoff = now_ms - downscale_stabilization_ms
-        recent = [each.replicas for each in history.recommendations if each.time_ms >= cutoff]
-        stabilized = max([proposed_replicas, *recent])
-        stabilization = "ScaleDownStabilized"
-        up_limit, down_limit = max(2 * current_replicas, 4), None
-        desired, limit = _bounded(stabilized, min_replicas, max_replicas, up_limit)
+        recent = [each for each in history.recommendations if each.time_ms >= cutoff]
+        stabilized = max([proposed_replicas, *(each.replicas for each in recent)])
+        stabilization, window_ms = "ScaleDownStabilized", downscale_stabilization_ms
+        up_limit, down_limit = RateLimit(replicas=max(2 * current_replicas, 4)), None
+        desired, limit = _bounded(stabilized, min_replicas, max_replicas, up_limit.replicas)
     else:
-        up_cutoff = now_ms - (behavior.scale_up.stabilization_window_ms or 0)
+        up_window = behavior.scale_up.stabilization_window_ms or 0
         down_window = behavior.scale_down.stabilization_window_ms
-        cutoff_down = now_ms - (downscale_stabilization_ms if down_window is None else down_window)
+        down_window = downscale_stabilization_ms if down_window is None else down_window
+        up_cutoff, cutoff_down = now_ms - up_window, now_ms - down_window
         stabilized = _stabilized(latest, current_replicas, history.recommendations, up_cutoff, cutoff_down)
-        stabilization = "ScaleUpStabilized" if proposed_replicas >= current_replicas else "ScaleDownStabilized"
+        upwards = proposed_replicas >= current_replicas
+        stabilization, window_ms = ("ScaleUpStabilized", up_window) if upwards else ("ScaleDownStabilized", down_window)
+        recent = [each for each in history.recommendations if each.time_ms > now_ms - window_ms]
         up_limit = _scale_up_limit(behavior.scale_up, current_replicas, history, now_ms)
         down_limit = _scale_down_limit(behavior.scale_down, current_replicas, history, now_ms)
         desired, limit = _rate_limited(
-            stabilized, current_replicas, min_replicas, max_replicas, up_limit=up_limit, down_limit=down_limit
+            stabilized,
+            current_replicas,
+            min_replicas,
+            max_replicas,
+            up_limit=up_limit.replicas,
+            down_limit=down_limit.replicas,
         )
         cutoff = min(up_cutoff, cutoff_down)
     return Normalized(
         proposed_replicas=proposed_replicas,
         stabilized_replicas=stabilized,
         stabilization="ReadyForNewScale" if stabilized == proposed_replicas else stabilization,
+        window_ms=window_ms,
+        held_by=_held_by(recent, proposed_replicas, stabilized),
         scale_up_limit=up_limit,
         scale_down_limit=down_limit,
         desired_replicas=desired,
@@ -131,6 +156,14 @@ def _stabilized(
     least = min([latest.replicas, *(each.replicas for each in recommendations if each.time_ms > up_cutoff)])
     most = max([latest.replicas, *(each.replicas for each in recommendations if each.time_ms > down_cutoff)])
     return min(max(current_replicas, least), most)
+
+
+def _held_by(recent: list[Recommendation], proposed_replicas: int, stabilized_replicas: int) -> Recommendation | None:
+    """Which of the recommendations in the window kept `proposed_replicas` from being taken; None if it was taken."""
+    if stabilized_replicas == proposed_replicas or not recent:
+        return None
+    up = -1 if stabilized_replicas < proposed_replicas else 1
+    return max(recent, key=lambda each: (up * each.replicas, each.time_ms))
 
 
 def _remembered(
@@ -187,34 +220,40 @@ def _rate_limited(
     return replicas, "DesiredWithinRange"
 
 
-def _scale_up_limit(rules: ScalingRules, current_replicas: int, history: History, now_ms: int) -> int:
+def _scale_up_limit(rules: ScalingRules, current_replicas: int, history: History, now_ms: int) -> RateLimit:
     if rules.select_policy == "Disabled":
-        return current_replicas
+        return RateLimit(replicas=current_replicas)
     limits = []
     for policy in rules.policies:
         start = _period_start(policy, current_replicas, history, now_ms)
         if policy.type == "Pods":
-            limits.append(int32(start + policy.value))
+            most = int32(start + policy.value)
         else:
-            limits.append(clamp_int32(math.ceil(start * (1 + policy.value / 100))))
+            most = clamp_int32(math.ceil(start * (1 + policy.value / 100)))
+        limits.append(RateLimit(replicas=most, policy=policy, period_start=start))
     if rules.select_policy == "Min":
-        return min(limits, default=MAX_INT32)
-    return max(limits, default=MIN_INT32)
+        return min(limits, key=_replicas, default=RateLimit(replicas=MAX_INT32))
+    return max(limits, key=_replicas, default=RateLimit(replicas=MIN_INT32))
 
 
-def _scale_down_limit(rules: ScalingRules, current_replicas: int, history: History, now_ms: int) -> int:
+def _scale_down_limit(rules: ScalingRules, current_replicas: int, history: History, now_ms: int) -> RateLimit:
     if rules.select_policy == "Disabled":
-        return current_replicas
+        return RateLimit(replicas=current_replicas)
     limits = []
     for policy in rules.policies:
         start = _period_start(policy, current_replicas, history, now_ms)
         if policy.type == "Pods":
-            limits.append(int32(start - policy.value))
+            least = int32(start - policy.value)
         else:
-            limits.append(clamp_int32(math.trunc(start * (1 - policy.value / 100))))
+            least = clamp_int32(math.trunc(start * (1 - policy.value / 100)))
+        limits.append(RateLimit(replicas=least, policy=policy, period_start=start))
     if rules.select_policy == "Min":
-        return max(limits, default=MIN_INT32)
-    return min(limits, default=MAX_INT32)
+        return max(limits, key=_replicas, default=RateLimit(replicas=MIN_INT32))
+    return min(limits, key=_replicas, default=RateLimit(replicas=MAX_INT32))
+
+
+def _replicas(limit: RateLimit) -> int:
+    return limit.replicas
 
 
 def _period_start(policy: ScalingPolicy, current_replicas: int, history: History, now_ms: int) -> int:

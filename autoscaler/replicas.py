@@ -80,6 +80,10 @@ class Proposal:
     rebalanced_ratio: float | None = None
     """The ratio with missing and unready pods filled in, where that was necessary."""
     within_tolerance: bool = False
+    counted: int | None = None
+    """How many pods the ratio was multiplied by; None if it was not."""
+    overruled: bool = False
+    """The product was not used: what was assumed for some pods turned the direction, or it is no number."""
     pods: PodGroups | None = None
     """None where the pods were not looked at."""
 
@@ -243,18 +247,23 @@ def _propose(
 ) -> Proposal:
     effective = ratio if rebalanced_ratio is None else rebalanced_ratio
     within = tolerance.covers(effective)
+    counted, overruled = None, False
     if within:
         replicas = current_replicas
     elif rebalanced_ratio is None:
-        replicas = _ceil(ratio * len(groups.ready), otherwise=current_replicas)
+        counted = len(groups.ready)
+        overruled = math.isnan(ratio)
+        replicas = _ceil(ratio * counted, otherwise=current_replicas)
     else:
-        replicas = _ceil(rebalanced_ratio * metric_count, otherwise=current_replicas)
+        counted = metric_count
+        replicas = _ceil(rebalanced_ratio * counted, otherwise=current_replicas)
         turned = (ratio < 1.0 < rebalanced_ratio) or (rebalanced_ratio < 1.0 < ratio)
         against = (rebalanced_ratio < 1.0 and replicas > current_replicas) or (
             rebalanced_ratio > 1.0 and replicas < current_replicas
         )
         # Beyond 32 bits a count turns negative in Kubernetes, and so against the direction.
-        if turned or against or replicas == MAX_INT32:
+        overruled = turned or against or replicas == MAX_INT32 or math.isnan(rebalanced_ratio)
+        if overruled:
             replicas = current_replicas
     return Proposal(
         replicas=replicas,
@@ -263,6 +272,8 @@ def _propose(
         ratio=ratio,
         rebalanced_ratio=rebalanced_ratio,
         within_tolerance=within,
+        counted=counted,
+        overruled=overruled,
         pods=groups,
     )
 
@@ -384,8 +395,14 @@ def _total(usage: int, pods: Pods, target_usage: int, current_replicas: int, tol
         ready = tuple(pod.name for pod in _some_pods(pods) if is_ready(pod))
     except ReplicaError as error:
         raise ReplicaError(f"unable to calculate ready pods: {error}") from None
-    replicas = _ceil(ratio * len(ready), otherwise=current_replicas)
-    return Proposal(replicas=replicas, usage=usage, ratio=ratio, pods=PodGroups(ready=ready))
+    return Proposal(
+        replicas=_ceil(ratio * len(ready), otherwise=current_replicas),
+        usage=usage,
+        ratio=ratio,
+        counted=len(ready),
+        overruled=math.isnan(ratio),
+        pods=PodGroups(ready=ready),
+    )
 
 
 def _per_replica(usage: int, target_usage: int, status_replicas: int, tolerance: Tolerance) -> Proposal:

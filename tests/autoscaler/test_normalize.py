@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.model import Behavior, History, Recommendation, ScaleEvent, ScalingRules
-from autoscaler.normalize import Normalized, normalize, remember_scale
+from autoscaler.normalize import Normalized, RateLimit, normalize, remember_scale
 from tests.autoscaler.worlds import NOW, behavior, percent, rules, some_pods
 
 
@@ -139,14 +139,14 @@ def test_a_period_starts_with_the_changes_of_both_directions_undone() -> None:
         scale_up_events=(ScaleEvent(3, NOW - 10_000), ScaleEvent(50, NOW - 60_000)),
         scale_down_events=(ScaleEvent(1, NOW - 20_000),),
     )
-    assert apply(900, current=10, rules=policies, history=history).scale_up_limit == 10 - 3 + 1 + 4
+    assert apply(900, current=10, rules=policies, history=history).scale_up_limit.replicas == 10 - 3 + 1 + 4
 
 
 def test_a_limit_never_forces_a_change_against_its_direction() -> None:
     policies = behavior(up=rules(some_pods(1, 60), window=0))
     history = History(scale_up_events=(ScaleEvent(8, NOW - 10_000),))
     held = apply(20, current=10, rules=policies, history=history)
-    assert (held.scale_up_limit, held.desired_replicas) == (3, 10)
+    assert (held.scale_up_limit.replicas, held.desired_replicas) == (3, 10)
 
 
 def test_a_rate_limit_gives_the_reason_only_where_it_is_tighter_than_the_bound() -> None:
@@ -156,6 +156,30 @@ def test_a_rate_limit_gives_the_reason_only_where_it_is_tighter_than_the_bound()
     assert apply(5, current=10, minimum=5, rules=policies).limit == "DesiredWithinRange"
     assert apply(20, current=10, maximum=16, rules=policies).limit == "ScaleUpLimit"
     assert apply(20, current=10, maximum=15, rules=policies).limit == "TooManyReplicas"
+
+
+def test_it_says_which_recommendation_held_the_count_back() -> None:
+    history = recommended((6, 200), (9, 290), (9, 100), (20, 301))
+    held = apply(2, current=9, history=history)
+    assert (held.held_by, held.window_ms) == (Recommendation(9, NOW - 100_000), 300_000)
+    assert apply(9, current=9, history=history).held_by is None
+    policies = behavior(up=rules(percent(900, 15), window=60))
+    up = apply(9, current=3, rules=policies, history=recommended((1, 10), (2, 30), (0, 61)))
+    assert (up.held_by, up.window_ms, up.stabilized_replicas) == (Recommendation(1, NOW - 10_000), 60_000, 3)
+
+
+def test_it_says_which_policy_limits_and_from_what_it_counts() -> None:
+    few, many = some_pods(4, 60), percent(100, 15)
+    history = History(scale_up_events=(ScaleEvent(3, NOW - 30_000),))
+    for select, limit in (
+        ("Max", RateLimit(replicas=20, policy=many, period_start=10)),
+        ("Min", RateLimit(replicas=11, policy=few, period_start=7)),
+        ("Disabled", RateLimit(replicas=10)),
+    ):
+        policies = behavior(up=rules(few, many, select=select, window=0))
+        assert apply(900, current=10, rules=policies, history=history).scale_up_limit == limit
+    without = apply(900, current=10)
+    assert (without.scale_up_limit, without.scale_down_limit) == (RateLimit(replicas=20), None)
 
 
 # --- the memory ----------------------------------------------------------------------------------------------------

@@ -100,6 +100,16 @@ def test_nor_does_it_make_the_count_move_against_the_ratio() -> None:
     assert (down.rebalanced_ratio, down.replicas) == (0.7, 1)
 
 
+def test_it_says_how_many_pods_were_counted_and_whether_the_product_was_used() -> None:
+    for proposal, counted, overruled in (
+        (average(samples(150, 150, 150), pods(3), target=100), 3, False),
+        (average(samples(300), pods(2), target=100), 2, False),  # rebalanced, over both
+        (average(samples(70), pods(3), target=60), 3, True),
+        (average(samples(100), pods(1), target=100), None, False),
+    ):
+        assert (proposal.counted, proposal.overruled) == (counted, overruled)
+
+
 def test_exactly_at_the_target_nothing_is_assumed() -> None:
     assert cpu_utilization(samples(500), pods(2), target=50).rebalanced_ratio == 1.0
     assert average(samples(100), (pod("web-0"), pod("web-1", phase="Pending")), target=100).rebalanced_ratio is None

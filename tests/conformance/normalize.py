@@ -55,8 +55,8 @@ def _normalize(case: dict[str, Any]) -> dict[str, Any]:
         ],
     }
     if case["kind"] == "normalize_behaviors":
-        answer["scaleUpLimit"] = normalized.scale_up_limit
-        answer["scaleDownLimit"] = normalized.scale_down_limit
+        answer["scaleUpLimit"] = normalized.scale_up_limit.replicas
+        answer["scaleDownLimit"] = normalized.scale_down_limit and normalized.scale_down_limit.replicas
     return answer
 
 
