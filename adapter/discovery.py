@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from adapter.aggregated_discovery import GroupEntry, custom_resources, discovery_document, external_resources
+from adapter.encoding import Conversion
+
 if TYPE_CHECKING:
     from adapter.catalog import CustomMetricInfo
 
@@ -152,6 +155,19 @@ class Discovery:
         """/apis: the APIGroupList."""
         addresses = (_ServerAddress("0.0.0.0/0", f":{self._port}"),)
         return _GroupList("APIGroupList", [_group(name, addresses) for name in self._versions])
+
+    def aggregated(self, form: Conversion) -> msgspec.Struct:
+        """/apis in one of DISCOVERY_FORMS: everything in one document, the newest versions first."""
+        groups = []
+        for group, versions in self._versions.items():
+            resources = {
+                version: custom_resources(group, version, self._names.custom)
+                if group == CUSTOM_GROUP
+                else external_resources(group, version, self._names.external)
+                for version in reversed(versions)
+            }
+            groups.append(GroupEntry.of(group, resources))
+        return discovery_document(form, groups)
 
     def group(self, name: str) -> msgspec.Struct:
         """/apis/GROUP: the APIGroup of a group that is served."""

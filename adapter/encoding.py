@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import enum
 import functools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from kube.quantity import Quantity
 from kube.selectors import LabelSelector, Operator
 from kube.status import StatusError
 
-__all__ = ["Encoded", "MediaType", "Representation", "custom_list", "external_list"]
+__all__ = ["Conversion", "Encoded", "MediaType", "Representation", "custom_list", "external_list"]
 
 
 class MediaType(enum.Enum):
@@ -65,20 +65,38 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True)
+class Conversion:
+    """What a document is wanted as: Accept's parameters `as`, `g` and `v`."""
+
+    kind: str
+    group: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"g={self.group};v={self.version};as={self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
 class Representation:
     """How one client wants its answers.
 
     Attributes:
         media_type: what they are written as; None for something that they cannot become, such as a Table.
         pretty: whether JSON is indented.
+        conversion: what the document is wanted as, if not as itself.
     """
 
     media_type: MediaType | None = MediaType.JSON
     pretty: bool = False
+    conversion: Conversion | None = None
 
     @classmethod
-    def negotiate(cls, accept: str, *, pretty: str = "", user_agent: str = "") -> Representation:
+    def negotiate(
+        cls, accept: str, *, pretty: str = "", user_agent: str = "", offered: Collection[Conversion] = ()
+    ) -> Representation:
         """Choose by the Accept header, the `pretty` parameter and, where that is absent, the client's kind.
+
+        A conversion is chosen only where it is `offered`.
 
         Raises:
             StatusError: 406 if no media type in Accept is spoken here.
@@ -89,8 +107,8 @@ class Representation:
             return cls(MediaType.JSON, indented)
         spoken = [(clause, media_type) for clause in clauses if (media_type := clause.spoken()) is not None]
         for clause, media_type in spoken:
-            if not clause.transformed:
-                return cls(media_type, indented)
+            if clause.conversion is None or clause.conversion in offered:
+                return cls(media_type, indented, clause.conversion)
         if spoken:
             return cls(None, indented)
         raise StatusError(
@@ -112,16 +130,18 @@ class Representation:
             raise StatusError(406, "NotAcceptable", f"only the following media types are accepted: {_NAMES}")
         if self.media_type is MediaType.YAML:
             text: str = yaml.dump(msgspec.to_builtins(document), Dumper=_YAML_DUMPER, allow_unicode=True)
-            return Encoded(text.encode(), self.media_type.value)
+            return Encoded(text.encode(), self._content_type(self.media_type))
         body = msgspec.json.encode(document)
         if self.pretty:
             body = msgspec.json.format(body, indent=2)
-        return Encoded(body + b"\n", self.media_type.value)
+        return Encoded(body + b"\n", self._content_type(self.media_type))
+
+    def _content_type(self, media_type: MediaType) -> str:
+        return f"{media_type.value};{self.conversion}" if self.conversion else media_type.value
 
     def encode_error(self, error: StatusError) -> Encoded:
         """Write an error's Status, which every client must be able to read: as JSON where nothing else fits."""
-        readable = self if self.media_type else Representation(MediaType.JSON, self.pretty)
-        return readable.encode(error.body())
+        return Representation(self.media_type or MediaType.JSON, self.pretty).encode(error.body())
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +149,7 @@ class _Clause:
     kind: str
     subtype: str
     quality: float
-    transformed: bool
+    conversion: Conversion | None
 
     def spoken(self) -> MediaType | None:
         """What is answered for it, if anything."""
@@ -154,8 +174,9 @@ def _parse_accept(header: str) -> list[_Clause]:
             quality = float(values.get("q", "1"))
         except ValueError:
             quality = 1.0
+        wanted = Conversion(values["as"], values.get("g", ""), values.get("v", "")) if "as" in values else None
         if quality > 0:
-            clauses.append(_Clause(kind, subtype, quality, transformed="as" in values))
+            clauses.append(_Clause(kind, subtype, quality, wanted))
     return sorted(clauses, key=lambda clause: (-clause.quality, clause.kind == "*", clause.subtype == "*"))
 
 

@@ -13,13 +13,16 @@ Routing works on a request that has been authorized, and on the same segments th
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
+from adapter.aggregated_discovery import DISCOVERY_FORMS
 from adapter.discovery import CUSTOM_GROUP, Discovery, version_document
-from adapter.encoding import Encoded, Representation, custom_list, external_list
+from adapter.encoding import Conversion, Encoded, Representation, custom_list, external_list
 from adapter.health import Health
 from adapter.request_info import RequestInfo, Target
 from adapter.telemetry import Telemetry
@@ -74,7 +77,17 @@ class ExternalProvider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request that has been authorized."""
+    """A request that has been authorized.
+
+    Attributes:
+        method: the HTTP method.
+        target: the path and query.
+        info: what was authorized.
+        accept: the Accept header.
+        user_agent: the User-Agent header.
+        timeout: the seconds that are left for it.
+        known_tags: entity tags of answers that the client has already.
+    """
 
     method: str
     target: Target
@@ -82,19 +95,26 @@ class Call:
     accept: str
     user_agent: str
     timeout: float
+    known_tags: frozenset[str] = frozenset()
 
-    def representation(self) -> Representation:
-        """How the client wants its answer; raises 406."""
-        return Representation.negotiate(self.accept, pretty=self.target.query.get("pretty"), user_agent=self.user_agent)
+    def representation(self, offered: Collection[Conversion] = ()) -> Representation:
+        """How the client wants its answer, which can also be converted to what is offered; raises 406."""
+        return Representation.negotiate(
+            self.accept, pretty=self.target.query.get("pretty"), user_agent=self.user_agent, offered=offered
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A status, a body, and for some errors the seconds after which to ask again."""
+    """A status and a body.
+
+    For some errors there are the seconds after which to ask again, for some documents there is an entity tag.
+    """
 
     status: int
     content: Encoded
     retry_after: int | None = None
+    tag: str | None = None
 
 
 class Router:
@@ -126,7 +146,7 @@ class Router:
             return self._other(call)
         match segments[1:]:
             case ():
-                return _document(call, self._discovery.group_list())
+                return self._groups(call)
             case (group,) if self._discovery.serves(group):
                 return _document(call, self._discovery.group(group))
             case (group, version) if self._discovery.serves(group, version):
@@ -136,6 +156,18 @@ class Router:
             case (group, *_) if self._discovery.serves(group):
                 raise _no_such_resource()
         return self._nowhere()
+
+    def _groups(self, call: Call) -> Answer:
+        """All groups, alone or with everything in them; clients keep the latter until its tag changes."""
+        _require_get(call)
+        representation = call.representation(DISCOVERY_FORMS)
+        if representation.conversion is None:
+            return Answer(200, representation.encode(self._discovery.group_list()))
+        content = representation.encode(self._discovery.aggregated(representation.conversion))
+        tag = f'"{hashlib.sha256(content.body).hexdigest().upper()}"'
+        if tag in call.known_tags:
+            return Answer(304, Encoded(b"", content.content_type), tag=tag)
+        return Answer(200, content, tag=tag)
 
     async def _custom_metric(self, call: Call, parts: list[str]) -> Answer:
         match parts:

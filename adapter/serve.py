@@ -72,6 +72,8 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
         KubeConfigError: there is no usable configuration for the API server.
         PrometheusConfigError: the credentials for Prometheus cannot be used.
     """
+    if rules.resource is not None:
+        _log.warning("resourceRules are read and have no effect: metrics.k8s.io is not served yet")
     stop = asyncio.Event()
     with stopped_by_signals(stop), authorized_options(options.prometheus) as prometheus_options:
         async with AsyncExitStack() as stack:

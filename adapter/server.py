@@ -251,6 +251,7 @@ def _call(request: web.BaseRequest, target: Target, info: RequestInfo, seconds: 
         accept=",".join(request.headers.getall("Accept", ())),
         user_agent=request.headers.get("User-Agent", ""),
         timeout=seconds,
+        known_tags=frozenset(tag.strip() for tag in request.headers.get("If-None-Match", "").split(",")),
     )
 
 
@@ -267,6 +268,9 @@ def _response(answer: Answer, request: web.BaseRequest | None) -> web.Response:
     headers = {"Content-Type": content.content_type, "Cache-Control": "no-cache, private", "Server": "milliscale"}
     if answer.retry_after is not None:
         headers["Retry-After"] = str(answer.retry_after)
+    if answer.tag is not None:
+        headers["ETag"] = answer.tag
+        headers["Vary"] = "Accept"
     response = web.Response(status=answer.status, body=content.body, headers=headers)
     if (
         request is not None

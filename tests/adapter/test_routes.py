@@ -397,6 +397,88 @@ async def test_resource_lists(tmp_path: Path) -> None:
         assert document["resources"] == [entry("queue_depth", "ExternalMetricValueList", namespaced=True)]
 
 
+@pytest.mark.parametrize("version", ["v2", "v2beta1"])
+async def test_aggregated_discovery(tmp_path: Path, version: str) -> None:
+    def metric(name: str, version: str) -> dict[str, Any]:
+        kind = {"group": "custom.metrics.k8s.io", "version": version, "kind": "MetricValueList"}
+        return {"subresource": name, "responseKind": kind, "verbs": ["get"]}
+
+    def resource(name: str, scope: str, *metrics: dict[str, Any]) -> dict[str, Any]:
+        nothing = {"group": "", "version": "", "kind": ""}
+        return {
+            "resource": name,
+            "responseKind": nothing,
+            "scope": scope,
+            "singularResource": "",
+            "verbs": [],
+            "subresources": list(metrics),
+        }
+
+    def custom(version: str) -> dict[str, Any]:
+        return {
+            "version": version,
+            "freshness": "Current",
+            "resources": [
+                resource("pods", "Namespaced", metric("http_packets_per_second", version)),
+                resource("nodes", "Cluster", metric("node_load", version)),
+                resource("ingresses.networking.k8s.io", "Namespaced", metric("hits", version)),
+            ],
+        }
+
+    media_type = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask_as_master("/apis", headers={"Accept": f"{media_type},application/json"})
+        assert (reply.status, reply.content_type) == (200, media_type)
+        external_kind = {"group": "external.metrics.k8s.io", "version": "v1beta1", "kind": "ExternalMetricValueList"}
+        assert reply.json == {
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": f"apidiscovery.k8s.io/{version}",
+            "metadata": {},
+            "items": [
+                {"metadata": {"name": "custom.metrics.k8s.io"}, "versions": [custom("v1beta2"), custom("v1beta1")]},
+                {
+                    "metadata": {"name": "external.metrics.k8s.io"},
+                    "versions": [
+                        {
+                            "version": "v1beta1",
+                            "freshness": "Current",
+                            "resources": [
+                                {
+                                    "resource": "queue_depth",
+                                    "responseKind": external_kind,
+                                    "scope": "Namespaced",
+                                    "singularResource": "",
+                                    "verbs": ["get"],
+                                }
+                            ],
+                        }
+                    ],
+                },
+            ],
+        }
+
+
+async def test_aggregated_discovery_is_sent_again_only_when_it_has_changed(tmp_path: Path) -> None:
+    headers = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
+    async with served_adapter(tmp_path) as adapter:
+        first = await adapter.ask_as_master("/apis", headers=headers)
+        again = headers | {"If-None-Match": first.headers["ETag"]}
+        unchanged = await adapter.ask_as_master("/apis", headers=again)
+        assert (unchanged.status, unchanged.body, unchanged.headers["ETag"]) == (304, b"", first.headers["ETag"])
+        adapter.names.external = ("queue_depth", "backlog")
+        changed = await adapter.ask_as_master("/apis", headers=again)
+        assert changed.status == 200
+        assert changed.headers["ETag"] != first.headers["ETag"]
+
+
+async def test_unknown_form_of_discovery_falls_back(tmp_path: Path) -> None:
+    wanted = "application/json;g=apidiscovery.k8s.io;v=v3;as=APIGroupDiscoveryList"
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask_as_master("/apis", headers={"Accept": f"{wanted},application/json"})
+        assert (reply.content_type, reply.json["kind"]) == ("application/json", "APIGroupList")
+        assert (await adapter.ask_as_master("/apis", headers={"Accept": wanted})).status == 406
+
+
 async def test_discovery_follows_the_catalog_and_never_asks_for_metrics(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.names.external = ()
