@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from autoscaler.apis import KUBERNETES
+from autoscaler.knobs import Fallback, Knobs, Pause, PodSelection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +77,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Settings that hold for every HPA; the defaults are kube-controller-manager's."""
+    """What decisions on an HPA depend on beside its spec; the defaults are kube-controller-manager's.
+
+    The flags say it for every HPA, and an HPA's own annotations for itself (`Knobs.applied_to`).
+    """
 
     tolerance: float = 0.1
     """How far a ratio may be from 1 without effect, where the HPA sets no tolerance of its own."""
@@ -85,6 +89,9 @@ class Config:
     initial_readiness_delay_ms: int = 30_000
     scale_to_zero: bool = True
     """The HPAScaleToZero feature: on by default from Kubernetes 1.37 on, off in 1.36."""
+    paused: Pause = Pause.NONE
+    fallback: Fallback | None = None
+    pod_selection: PodSelection = PodSelection.SELECTOR
 
 
 # --- the HPA's spec ------------------------------------------------------------------------------------------------
@@ -300,6 +307,8 @@ class HPA:
     generation: int = 0
     """0 where the API does not count generations: `autoscaling/v2` does from Kubernetes 1.37 on."""
     api_version: str = KUBERNETES.api_version
+    knobs: Knobs = field(default_factory=Knobs)
+    """From its annotations."""
 
     @property
     def key(self) -> HPAKey:

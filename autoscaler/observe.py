@@ -57,7 +57,7 @@ class Observer:
         metrics: asks the metrics APIs.
         pods: the pods of the cluster.
         selectors: which HPA's target selects what; this HPA's is noted here.
-        config: goes into every observation.
+        config: what the flags say; with the HPA's own settings it goes into every observation.
         clock: the current time in seconds, to measure with.
     """
 
@@ -80,7 +80,7 @@ class Observer:
 
     async def observe(self, hpa: HPA) -> Observed:
         """Everything that a decision on this HPA needs now."""
-        observation = Observation(hpa=hpa, config=self._config)
+        observation = Observation(hpa=hpa, config=hpa.knobs.applied_to(self._config))
         target: TargetScale | None = None
         seconds: tuple[float, ...] = ()
         while (wanted := missing(observation)) is not None:

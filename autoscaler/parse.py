@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from autoscaler import wire
+from autoscaler.knobs import parse_knobs
 from autoscaler.model import (
     HPA,
     Behavior,
@@ -84,6 +85,7 @@ def parse_hpa(raw: Mapping[str, Any]) -> HPA:
         api_version=hpa.api_version,
         spec=_spec(hpa.spec, what),
         status=_status(hpa.status or wire.Status(), what),
+        knobs=parse_knobs(meta.annotations or {}),
     )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from autoscaler.apis import HPAApi
+    from autoscaler.knobs import Knobs
     from autoscaler.model import HPA, InvalidHPA, Pod, Spec
 
 __all__ = ["PODS", "RefusedHPA", "TrackedHPA", "track_hpa", "track_pod"]
@@ -38,9 +39,9 @@ class TrackedHPA:
     api: HPAApi = KUBERNETES
 
     @property
-    def wish(self) -> tuple[str, Spec]:
+    def wish(self) -> tuple[str, Spec, Knobs]:
         """What makes it worth another look at once when it changes."""
-        return self.hpa.uid, self.hpa.spec
+        return self.hpa.uid, self.hpa.spec, self.hpa.knobs
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ class Metadata(_Wire):
     resource_version: str = ""
     generation: int = 0
     labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
     deletion_timestamp: str | None = None
 
 
