@@ -34,12 +34,10 @@ from autoscaler.throttle import ThrottledClient, TokenBucket
 from autoscaler.watched import PODS, RefusedHPA, TrackedHPA, track_pod
 from kube.client import KubeClient
 from kube.mapping import RestMapper
-from kube.process import stopped_by_signals
+from kube.process import done_before, stopped_by_signals
 from kube.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from autoscaler.model import HPAKey, Pod
     from autoscaler.options import Options
 
@@ -132,7 +130,7 @@ class Controller:
                     tasks.create_task(self._pods.run()),
                     tasks.create_task(self._recorder.run()),
                 ]
-                if await _done_before(stop, self._synced()):
+                if await done_before(stop, self._synced()):
                     _log.info(
                         "%d HPAs, %d pods; starting %d workers", len(self._hpas), len(self._pods), options.workers
                     )
@@ -214,15 +212,3 @@ def _problem(store: Store[Pod]) -> str | None:
     if not store.synced:
         return "not listed yet"
     return "no contact to the API server" if store.away else None
-
-
-async def _done_before(stop: asyncio.Event, work: Coroutine[None, None, None]) -> bool:
-    """Wait for `work`, unless `stop` is set before; whether it was done."""
-    waiting = [asyncio.create_task(work), asyncio.create_task(stop.wait())]
-    try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-    return not stop.is_set()

@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-__all__ = ["run", "stopped_by_signals"]
+__all__ = ["done_before", "run", "stopped_by_signals"]
 
 T = TypeVar("T")
 
@@ -32,6 +32,21 @@ def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
+
+
+async def done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Wait for `work`, unless `stop` is set before; whether it was done. What it raises is raised."""
+    waiting = asyncio.create_task(stop.wait())
+    working = asyncio.create_task(work)
+    try:
+        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        working.cancel()
+        waiting.cancel()
+        await asyncio.wait((working, waiting))
+    if not working.cancelled():
+        working.result()
+    return not stop.is_set()
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
