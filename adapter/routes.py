@@ -22,7 +22,8 @@ import msgspec
 
 from adapter.aggregated_discovery import DISCOVERY_FORMS
 from adapter.discovery import CUSTOM_GROUP, Discovery, version_document
-from adapter.encoding import Conversion, Encoded, Representation, custom_list, external_list
+from adapter.documents import custom_list, external_list
+from adapter.encoding import Conversion, Encoded, Representation
 from adapter.health import Health
 from adapter.request_info import RequestInfo, Target
 from adapter.telemetry import Telemetry

@@ -89,7 +89,7 @@ async def test_what_is_answered_is_what_was_authorized(raw: str) -> None:
         assert info.is_resource
         if info.group == "external.metrics.k8s.io":
             assert (info.resource, info.namespace) == (asked["metric"], asked["namespace"])
-        elif asked["resource"] == "namespaces":
+        elif (asked["resource"], asked["namespace"]) == ("namespaces", ""):
             assert (info.resource, info.name, info.namespace) == ("metrics", asked["metric"], asked.get("name", "*"))
         else:
             assert (info.namespace, info.subresource) == (asked["namespace"], asked["metric"])

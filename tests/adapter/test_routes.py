@@ -308,8 +308,6 @@ async def test_metric_selector_is_shown_in_every_item(tmp_path: Path, selector: 
         ("*/*", "application/json"),
         ("application/*", "application/json"),
         ("application/json;charset=utf-8", "application/json"),
-        ("application/vnd.kubernetes.protobuf, */*", "application/json"),
-        ("application/vnd.kubernetes.protobuf,application/json", "application/json"),
         ("application/json;as=Table;g=meta.k8s.io;v=v1,application/json", "application/json"),
         ("text/html, application/json;q=0.1", "application/json"),
         ("application/yaml", "application/yaml"),
