@@ -21,6 +21,7 @@ from playground.apiserver.resource_types import ResourceType
 
 __all__ = ["admit"]
 
+_MAX_PORT: Final = 65535
 _REPLICAS_MESSAGE: Final = "must be greater than or equal to 0"
 
 
@@ -143,6 +144,14 @@ def _check_api_service(obj: Object) -> list[str]:
     if name_of(obj) != expected:
         message = f'must be `spec.version+"."+spec.group`: "{expected}"'
         errors.append(fields.invalid("metadata.name", name_of(obj), message))
+    service = child(spec, "service")
+    if service:
+        errors += [
+            fields.required(f"spec.service.{field}") for field in ("namespace", "name") if not service.get(field)
+        ]
+        if not 0 < service["port"] <= _MAX_PORT:
+            message = "must be between 1 and 65535, inclusive"
+            errors.append(fields.invalid("spec.service.port", service["port"], message))
     for field, limit in (("groupPriorityMinimum", 20000), ("versionPriority", 1000)):
         priority = spec.get(field) or 0
         if not 0 < priority <= limit:

@@ -236,7 +236,10 @@ class Aggregator:
                 f'service/{name} in "{namespace}" cannot be reached: there is no cluster network here, '
                 "only Services of type ExternalName work",
             )
-        return URL(f"https://{host}:{service.port}{path}", encoded=True)
+        try:
+            return URL(f"https://{host}:{service.port}{path}", encoded=True)
+        except ValueError as error:
+            raise _UnavailableError("ServiceAccessError", f'service/{name} in "{namespace}": {error}') from error
 
     def _context(self, service: AggregatedService) -> ssl.SSLContext:
         key = (service.ca_bundle, service.insecure)

@@ -72,18 +72,18 @@ class Access:
 class PolicyRule(msgspec.Struct, frozen=True, rename="camel"):
     """One rule of a role."""
 
-    verbs: list[str] = []
-    api_groups: list[str] = []
-    resources: list[str] = []
-    resource_names: list[str] = []
-    non_resource_urls: list[str] = msgspec.field(default_factory=list, name="nonResourceURLs")
+    verbs: list[str] | None = None
+    api_groups: list[str] | None = None
+    resources: list[str] | None = None
+    resource_names: list[str] | None = None
+    non_resource_urls: list[str] | None = msgspec.field(default=None, name="nonResourceURLs")
 
     def allows(self, access: Access) -> bool:
         """Whether this rule alone allows it."""
         if not _covers(self.verbs, access.verb):
             return False
         if not access.resource:
-            return any(_path_covers(pattern, access.path) for pattern in self.non_resource_urls)
+            return any(_path_covers(pattern, access.path) for pattern in self.non_resource_urls or ())
         return (
             _covers(self.api_groups, access.group)
             and self._covers_resource(access)
@@ -93,7 +93,7 @@ class PolicyRule(msgspec.Struct, frozen=True, rename="camel"):
     def _covers_resource(self, access: Access) -> bool:
         if _covers(self.resources, access.full_resource):
             return True
-        return bool(access.subresource) and f"{_ALL}/{access.subresource}" in self.resources
+        return bool(access.subresource) and f"{_ALL}/{access.subresource}" in (self.resources or ())
 
 
 class RbacAuthorizer:
@@ -161,8 +161,8 @@ def _is_subject(subject: dict[str, Any], user: User) -> bool:
     return False
 
 
-def _covers(patterns: Sequence[str], value: str) -> bool:
-    return _ALL in patterns or value in patterns
+def _covers(patterns: Sequence[str] | None, value: str) -> bool:
+    return patterns is not None and (_ALL in patterns or value in patterns)
 
 
 def _path_covers(pattern: str, path: str) -> bool:

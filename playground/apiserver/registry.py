@@ -10,7 +10,7 @@ import datetime
 import random
 import uuid
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from kube import fields, names
 from kube.mapping import GroupResource
@@ -18,7 +18,8 @@ from kube.status import StatusError, bad_request, forbidden
 from playground.apiserver.admission import admit
 from playground.apiserver.errors import already_exists, invalid_object, modified, no_such_object
 from playground.apiserver.objects import Object, child, copy_of, name_of, namespace_of, text_time, uid_of
-from playground.apiserver.resource_types import RESOURCE_TYPES, ResourceType
+from playground.apiserver.resource_types import ResourceType, resource_type_of_kind
+from playground.apiserver.shapes import check_shape
 from playground.apiserver.storage import Storage
 
 __all__ = ["ObjectRegistry"]
@@ -59,6 +60,8 @@ class ObjectRegistry:
             StatusError: 400, 403, 404, 409, 422.
         """
         self._check_type(kind, obj)
+        obj = _without_nulls(obj)
+        check_shape(kind, obj)
         metadata = obj.setdefault("metadata", {})
         self._check_namespace(kind, namespace, metadata)
         if metadata.get("resourceVersion"):
@@ -96,6 +99,8 @@ class ObjectRegistry:
             StatusError: 400, 404, 409, 422.
         """
         self._check_type(kind, obj)
+        obj = _without_nulls(obj)
+        check_shape(kind, obj)
         metadata = obj.setdefault("metadata", {})
         self._check_namespace(kind, namespace, metadata)
         if metadata.setdefault("name", name) != name:
@@ -166,7 +171,7 @@ class ObjectRegistry:
         given, version = obj.setdefault("kind", kind.kind), obj.setdefault("apiVersion", kind.api_version)
         if (given, version) == (kind.kind, kind.api_version):
             return
-        if not any((known.kind, known.api_version) == (given, version) for known in RESOURCE_TYPES):
+        if resource_type_of_kind(version, given) is None:
             raise bad_request(
                 f'{given} in version "{version}" cannot be handled as a {kind.kind}: '
                 f'no kind "{given}" is registered for version "{version}"'
@@ -244,8 +249,23 @@ class ObjectRegistry:
         if child(old, "status").get("phase") in ("Succeeded", "Failed"):
             return 0
         grace = options.get("gracePeriodSeconds")
-        return int(spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS) if grace is None else grace)
+        if grace is None:
+            grace = spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS)
+        if not isinstance(grace, int) or grace < 0:
+            raise bad_request(f"gracePeriodSeconds: must be a whole number of seconds, not {grace!r}")
+        return grace
 
     def _lingers(self, obj: Object) -> bool:
         """Whether something still holds an object that is being deleted."""
         return bool(obj["metadata"].get("finalizers")) or bool(obj["metadata"].get("deletionGracePeriodSeconds"))
+
+
+def _without_nulls(obj: Object) -> Object:
+    """A copy in which nothing is null outside of the status: as in Go, null is as good as absent."""
+    return {key: value if key == "status" else _pruned(value) for key, value in obj.items() if value is not None}
+
+
+def _pruned(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _pruned(inner) for key, inner in value.items() if inner is not None}
+    return [_pruned(item) for item in value] if isinstance(value, list) else value

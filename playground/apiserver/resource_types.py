@@ -11,7 +11,15 @@ from typing import Final
 
 from kube.mapping import GroupResource
 
-__all__ = ["CREATE_ONLY", "RESOURCE_TYPES", "ResourceType", "find_resource_type", "resource_types_of", "storage_type"]
+__all__ = [
+    "CREATE_ONLY",
+    "RESOURCE_TYPES",
+    "ResourceType",
+    "find_resource_type",
+    "resource_type_of_kind",
+    "resource_types_of",
+    "storage_type",
+]
 
 _ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 CREATE_ONLY: Final = ("create",)
@@ -178,6 +186,11 @@ _BY_PATH: Final = {(kind.group, kind.version, kind.plural): kind for kind in RES
 def find_resource_type(group: str, version: str, plural: str) -> ResourceType | None:
     """The resource that a path names, or None."""
     return _BY_PATH.get((group, version, plural))
+
+
+def resource_type_of_kind(api_version: str, kind: str) -> ResourceType | None:
+    """The resource whose objects say that they are this, or None."""
+    return next((entry for entry in RESOURCE_TYPES if (entry.api_version, entry.kind) == (api_version, kind)), None)
 
 
 def resource_types_of(group: str, version: str) -> tuple[ResourceType, ...]:

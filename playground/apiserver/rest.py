@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -61,7 +62,7 @@ class Call:
     async def object_body(self) -> Object:
         """The decoded body, which must be a JSON object."""
         body = await self.body()
-        if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
+        if not isinstance(body, dict):
             raise bad_request("the body of the request must be an API object")
         return body
 
@@ -158,11 +159,12 @@ class ResourceHandler:
             headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
         )
         await response.prepare(call.request)
-        async for event in watch(self._storage, kind, _scope(kind, call), selection, options):
-            obj = event.object if event.type in ("ERROR", "BOOKMARK") else to_version(kind, event.object)
-            if event.type != "ERROR":
-                obj = render(obj)
-            await response.write(encode({"type": event.type, "object": obj}) + b"\n")
+        async with aclosing(watch(self._storage, kind, _scope(kind, call), selection, options)) as events:
+            async for event in events:
+                obj = event.object if event.type in ("ERROR", "BOOKMARK") else to_version(kind, event.object)
+                if event.type != "ERROR":
+                    obj = render(obj)
+                await response.write(encode({"type": event.type, "object": obj}) + b"\n")
         await response.write_eof()
         return response
 

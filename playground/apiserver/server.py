@@ -39,7 +39,7 @@ from playground.apiserver.pki import Pki
 from playground.apiserver.rbac import Access, RbacAuthorizer
 from playground.apiserver.registry import ObjectRegistry
 from playground.apiserver.requests import RequestInfo
-from playground.apiserver.resource_types import RESOURCE_TYPES
+from playground.apiserver.resource_types import resource_type_of_kind
 from playground.apiserver.rest import Call, ResourceHandler, json_response
 from playground.apiserver.reviews import Reviews
 from playground.apiserver.storage import Storage
@@ -174,11 +174,14 @@ class PlaygroundApiServer:
         return self._tokens.issue(account, seconds=seconds)
 
     def create(self, obj: Object) -> Object:
-        """Create an object by the API's rules, its status (which creation through the API drops) included."""
-        group, _, version = str(obj["apiVersion"]).rpartition("/")
-        kind = next(
-            kind for kind in RESOURCE_TYPES if (kind.group, kind.version, kind.kind) == (group, version, obj["kind"])
-        )
+        """Create an object by the API's rules, its status (which creation through the API drops) included.
+
+        Raises:
+            StatusError: as through the API.
+        """
+        kind = resource_type_of_kind(obj["apiVersion"], obj["kind"])
+        if kind is None:
+            raise no_such_resource()
         status = obj.get("status")
         namespace = (namespace_of(obj) or "default") if kind.namespaced else ""
         created = self._registry.create(kind, namespace, {**obj, "metadata": {**obj["metadata"]}})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,7 +51,7 @@ class WatchOptions:
 
 async def watch(
     storage: Storage, kind: ResourceType, namespace: str, selection: Selection, options: WatchOptions
-) -> AsyncIterator[WatchEvent]:
+) -> AsyncGenerator[WatchEvent, None]:
     """The events of a collection (of one namespace, or with "" of all) until the time is up or history is lost."""
     initial = storage.objects(kind.group_resource, namespace) if options.since is None else []
     since = storage.revision if options.since is None else options.since

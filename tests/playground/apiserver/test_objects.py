@@ -138,7 +138,6 @@ async def test_an_hpa_is_stored_with_its_defaults(admin: KubeClient) -> None:
             "the namespace of the provided object does not match the namespace sent on the request",
         ),
         (CONFIG_MAPS.replace("default", "nowhere"), config_map("c"), 404, 'namespaces "nowhere" not found'),
-        (CONFIG_MAPS, {"metadata": "c"}, 400, "must be an API object"),
         (
             DEPLOYMENTS,
             {"metadata": {"name": "d"}, "spec": {"template": {}}},
@@ -262,3 +261,41 @@ async def test_the_older_hpa_version_hides_in_annotations_what_it_has_no_fields_
     new = await admin.get(f"{HPAS}/web")
     assert (new["spec"]["maxReplicas"], new["spec"]["metrics"]) == (9, [pods_metric])
     assert "annotations" not in new["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "where"),
+    [
+        (CONFIG_MAPS, {"metadata": {"name": 7}}, r"\$.metadata.name"),
+        (CONFIG_MAPS, {"metadata": {"name": "c", "labels": {"a": 1}}}, r"\$.metadata.labels"),
+        (DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": "x"}, r"\$.spec"),
+        (DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": {"replicas": "two"}}, r"\$.spec.replicas"),
+        (PODS, {"metadata": {"name": "p"}, "spec": {"containers": ["c"]}}, r"\$.spec.containers"),
+        ("/apis/rbac.authorization.k8s.io/v1/clusterroles", {"metadata": {"name": "r"}, "rules": ["all"]}, r"\$.rules"),
+        (
+            "/apis/apiregistration.k8s.io/v1/apiservices",
+            {"metadata": {"name": "v1.x"}, "spec": {"service": {"port": "https"}}},
+            r"\$.spec.service.port",
+        ),
+    ],
+)
+async def test_a_field_of_a_wrong_type_is_refused_with_its_path(
+    admin: KubeClient, path: str, body: dict[str, Any], where: str
+) -> None:
+    with pytest.raises(StatusError, match=f"cannot be handled as a .*{where}") as refusal:
+        await admin.post(path, body)
+    assert refusal.value.code == 400
+
+
+@pytest.mark.parametrize("body", [[], "text", None, 7, {"metadata": []}])
+async def test_a_body_that_is_no_object_is_refused(admin: KubeClient, body: Any) -> None:
+    with pytest.raises(StatusError) as refusal:
+        await admin.post(CONFIG_MAPS, body)
+    assert refusal.value.code == 400
+
+
+async def test_null_is_as_good_as_absent(admin: KubeClient) -> None:
+    created = await admin.post(CONFIG_MAPS, {"metadata": {"name": "c", "labels": None}, "data": None})
+    assert "labels" not in created["metadata"]
+    with pytest.raises(StatusError, match=r"spec.selector: Required value"):
+        await admin.post(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": None})
