@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from autoscaler import preconditions
-from autoscaler.conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, SCALING_ACTIVE, Conditions
+from autoscaler.conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, SCALING_ACTIVE, SCALING_LIMITED, Conditions
 from autoscaler.evaluate import Circumstances, Evaluation, evaluate, unanswerable
 from autoscaler.model import History, Recommendation, Scale, ScaleError, Status, TargetError
 from autoscaler.normalize import Normalized, normalize, remember_scale
+from autoscaler.overrides import PAUSED, Held, StandIn, held, stand_in
 from autoscaler.pod_groups import PodTiming
 from autoscaler.preconditions import BELOW_MIN, SelectorProblem
 from autoscaler.replicas import Tolerance
@@ -89,13 +90,17 @@ class Decision:
     evaluations: tuple[Evaluation, ...] = ()
     """One per metric; empty if the metrics did not matter."""
     winner: Evaluation | None = None
-    """The metric that asks for the most replicas."""
+    """The metric that asks for the most replicas; None if there is none, or something stands in for it."""
+    stand_in: StandIn | None = None
+    """What asked for replicas in place of metrics that keep failing; None: nothing had to."""
     normalized: Normalized | None = None
-    """How the winner's proposal was stabilised and limited; None if the metrics did not decide."""
+    """How the winner's or the stand-in's proposal was stabilised and limited; None if the metrics did not decide."""
     scale_to: int | None = None
     """The replica count to write to the scale; None: leave it alone."""
     rescale_reason: str = ""
     """Why, in the words of the event."""
+    held: Held | None = None
+    """The scale that a pause held back, if any; `scale_to` is None then."""
     status: Status
     """The HPA's status as far as it is known before the scale is written."""
     events: tuple[Event, ...] = ()
@@ -167,6 +172,11 @@ def decide(observation: Observation, history: History, now_ms: int) -> Decision:
     Raises:
         ValueError: something that `missing` asks for has not been read.
     """
+    return _unless_paused(_decide(observation, history, now_ms))
+
+
+def _decide(observation: Observation, history: History, now_ms: int) -> Decision:
+    """The decision, pauses aside."""
     hpa, scale, config = observation.hpa, observation.scale, observation.config
     conditions = Conditions(hpa.status.conditions, now_ms)
     start = Decision(observation=observation, now_ms=now_ms, status=hpa.status, history=history)
@@ -279,7 +289,7 @@ def _by_selector(start: Decision, scale: Scale, problem: SelectorProblem, condit
 
 def _by_metrics(start: Decision, scale: Scale, conditions: Conditions) -> Decision:
     """The metrics decide: the one that asks for the most, unless failed ones might ask for more."""
-    spec, current = start.observation.hpa.spec, scale.spec_replicas
+    current = scale.spec_replicas
     tolerance = _tolerance(start.observation)
     evaluations = _evaluate(start.observation, scale, tolerance, start.now_ms)
     failures = [each.failure for each in evaluations if each.failure is not None]
@@ -289,6 +299,15 @@ def _by_metrics(start: Decision, scale: Scale, conditions: Conditions) -> Decisi
     if failures:
         count = f"{len(failures)} invalid out of {len(evaluations)}"
         start = replace(start, error=f"invalid metrics ({count}), first error is: {failures[0].error}")
+    failed_steps = start.history.metric_failures + 1 if failures else 0
+    start = replace(start, history=replace(start.history, metric_failures=failed_steps))
+    substitute = stand_in(start.observation.config.fallback, failures=failed_steps, current_replicas=current)
+    if substitute is not None and asked < substitute.replicas:
+        start = replace(start, stand_in=substitute)
+        message = f"the HPA was unable to compute the replica count: {failures[0].message}; {substitute.message}"
+        conditions.set(SCALING_ACTIVE, False, failures[0].reason, message)
+        reason = substitute.rescale_reason if substitute.replicas > current else ""
+        return _by_proposal(start, scale, substitute.replicas, reason, conditions)
     if winner is None or (failures and asked < current):
         message = f"the HPA was unable to compute the replica count: {failures[0].message}"
         conditions.set(SCALING_ACTIVE, False, failures[0].reason, message)
@@ -296,7 +315,18 @@ def _by_metrics(start: Decision, scale: Scale, conditions: Conditions) -> Decisi
 
     message = f"the HPA was able to successfully calculate a replica count from {winner.name}"
     conditions.set(SCALING_ACTIVE, True, "ValidMetricFound", message)
-    proposed = max(asked, 0)
+    # The reason is about what the metrics ask for, even where stabilisation turns that around.
+    proposed, reason = max(asked, 0), ""
+    if proposed > current:
+        reason = f"{winner.name} above target"
+    elif proposed < current:
+        reason = "All metrics below target"
+    return _by_proposal(replace(start, winner=winner), scale, proposed, reason, conditions)
+
+
+def _by_proposal(start: Decision, scale: Scale, proposed: int, reason: str, conditions: Conditions) -> Decision:
+    """A replica count is asked for, for `reason`: stabilisation, rate limits and bounds say what becomes of it."""
+    spec, current = start.observation.hpa.spec, scale.spec_replicas
     normalized = normalize(
         proposed_replicas=proposed,
         current_replicas=current,
@@ -308,24 +338,31 @@ def _by_metrics(start: Decision, scale: Scale, conditions: Conditions) -> Decisi
         now_ms=start.now_ms,
     )
     conditions.set_normalized(normalized)
-    # The reason is about what the metrics ask for, even where stabilisation turns that around.
-    desired, reason = normalized.desired_replicas, ""
-    if proposed > current:
-        reason = f"{winner.name} above target"
-    elif proposed < current:
-        reason = "All metrics below target"
+    desired = normalized.desired_replicas
     if current == 0 and desired < spec.min_replicas:
         # The minimum was raised while the target was scaled to zero.
         desired, reason = spec.min_replicas, reason or BELOW_MIN
     return replace(
         start,
-        winner=winner,
         normalized=normalized,
         scale_to=None if desired == current else desired,
         rescale_reason=reason,
         status=_status(start, scale, conditions, desired_replicas=desired),
         history=replace(start.history, recommendations=normalized.recommendations),
     )
+
+
+def _unless_paused(decision: Decision) -> Decision:
+    """The decision without the scale that the HPA's pause forbids."""
+    current = decision.current_replicas or 0
+    pause, scale_to = decision.observation.config.paused, decision.scale_to
+    back = held(pause, current_replicas=current, scale_to=scale_to, reason=decision.rescale_reason)
+    if back is None:
+        return decision
+    conditions = Conditions(decision.status.conditions, decision.now_ms)
+    conditions.set(SCALING_LIMITED, True, PAUSED, back.message)
+    status = replace(decision.status, desired_replicas=current, conditions=conditions.all)
+    return replace(decision, scale_to=None, rescale_reason="", held=back, status=status)
 
 
 def _without_count(start: Decision, scale: Scale, conditions: Conditions, problem: str) -> Decision:

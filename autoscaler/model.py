@@ -532,3 +532,5 @@ class History:
     recommendations: tuple[Recommendation, ...] = ()
     scale_up_events: tuple[ScaleEvent, ...] = ()
     scale_down_events: tuple[ScaleEvent, ...] = ()
+    metric_failures: int = 0
+    """Steps in a row in which the metrics mattered and one of them failed."""

@@ -1,0 +1,184 @@
+"""Pauses and fallbacks: what an HPA's own settings change about a decision."""
+
+import pytest
+
+from autoscaler.decide import Event, Outcome
+from autoscaler.knobs import Fallback, Pause
+from autoscaler.model import Config, Status
+from autoscaler.overrides import Held, StandIn
+from tests.autoscaler.worlds import World, behavior, external_metric, hpa, pods_metric, rules, some_pods
+
+AWAY = "prometheus is away"
+
+
+def paused(pause: Pause, *, replicas: int, minimum: int = 1, maximum: int = 10) -> World:
+    """A target whose pods should each have 100 of a metric."""
+    config = Config(paused=pause, downscale_stabilization_ms=0)
+    return World(hpa(pods_metric(100), minimum=minimum, maximum=maximum), replicas=replicas, config=config)
+
+
+def limited(outcome: Outcome) -> tuple[str, str]:
+    """Reason and message of the ScalingLimited condition."""
+    assert outcome.status is not None
+    return next((each.reason, each.message) for each in outcome.status.conditions if each.type == "ScalingLimited")
+
+
+class TestPause:
+    @pytest.mark.parametrize(
+        ("pause", "value", "replicas"),
+        [
+            (Pause.NONE, 200, 4),
+            (Pause.NONE, 50, 1),
+            (Pause.SCALE_IN, 200, 4),
+            (Pause.SCALE_IN, 50, 2),
+            (Pause.SCALE_OUT, 200, 2),
+            (Pause.SCALE_OUT, 50, 1),
+            (Pause.ALL, 200, 2),
+            (Pause.ALL, 50, 2),
+        ],
+    )
+    def test_closes_a_direction(self, pause: Pause, value: int, replicas: int) -> None:
+        world = paused(pause, replicas=2)
+        world.step(100)
+        world.step(value)
+        assert world.replicas == replicas
+
+    def test_what_it_kept_from_happening_is_in_the_decision_and_the_status(self) -> None:
+        world = paused(Pause.ALL, replicas=2)
+        outcome = world.step(200)
+        assert world.decision is not None
+        assert world.decision.held == Held(pause=Pause.ALL, replicas=4, reason="pods metric packets above target")
+        assert world.decision.scale_to is None
+        assert outcome.events == ()
+        assert outcome.error is None
+        assert outcome.status is not None
+        assert (outcome.status.current_replicas, outcome.status.desired_replicas) == (2, 2)
+        assert outcome.status.last_scale_ms is None
+        message = "annotation milliscale.io/paused: all keeps the target from being scaled to 4 replicas"
+        assert limited(outcome) == ("Paused", message)
+        assert world.reasons()["ScalingActive"] == "ValidMetricFound"
+
+    def test_bounds_do_not_count_either(self) -> None:
+        above = paused(Pause.SCALE_IN, replicas=12)
+        above.step(100)
+        assert above.replicas == 12
+        below = paused(Pause.SCALE_OUT, replicas=1, minimum=3)
+        below.step(100)
+        assert below.replicas == 1
+
+    def test_says_nothing_where_nothing_would_have_happened(self) -> None:
+        world = paused(Pause.ALL, replicas=2)
+        outcome = world.step(100)
+        assert world.decision is not None
+        assert world.decision.held is None
+        assert limited(outcome)[0] == "DesiredWithinRange"
+
+    def test_recommendations_go_on_so_that_its_end_scales_with_what_is_known(self) -> None:
+        world = World(hpa(pods_metric(100)), replicas=4, config=Config(paused=Pause.ALL))
+        world.step(100)
+        world.step(25, seconds=200)
+        world.config = Config()
+        world.step(25, seconds=15)
+        assert world.replicas == 4, "4 replicas were asked for 215 s ago"
+        world.step(25, seconds=100)
+        assert world.replicas == 1
+
+
+class TestFallback:
+    def world(self, *, replicas: int, fallback: int = 6, after: int = 3, maximum: int = 10) -> World:
+        config = Config(fallback=Fallback(replicas=fallback, failure_threshold=after), downscale_stabilization_ms=0)
+        return World(hpa(pods_metric(100), maximum=maximum), replicas=replicas, config=config)
+
+    def test_raises_after_so_many_failures_in_a_row(self) -> None:
+        world = self.world(replicas=4)
+        for expected in (4, 4, 6, 6):
+            outcome = world.step(AWAY)
+            assert world.replicas == expected
+        assert outcome.error is not None, "the metrics are still reported as failing"
+
+    def test_says_why_it_raised(self) -> None:
+        world = self.world(replicas=4, after=1)
+        outcome = world.step(AWAY)
+        assert world.decision is not None
+        assert world.decision.stand_in == StandIn(
+            fallback=Fallback(replicas=6, failure_threshold=1), failures=1, replicas=6
+        )
+        assert world.decision.winner is None
+        failure = f"unable to get metric packets: unable to fetch metrics from custom metrics API: {AWAY}"
+        assert outcome.events == (
+            Event("Warning", "FailedGetPodsMetric", failure),
+            Event("Normal", "SuccessfulRescale", "New size: 6; reason: metrics unavailable, fallback to 6 replicas"),
+        )
+        assert world.reasons()["ScalingActive"] == "-FailedGetPodsMetric"
+        assert outcome.status is not None
+        active = next(each for each in outcome.status.conditions if each.type == "ScalingActive")
+        assert active.message == (
+            f"the HPA was unable to compute the replica count: {failure}; after 1 or more failures in a row, "
+            "annotation milliscale.io/fallback-replicas asks for at least 6 replicas"
+        )
+
+    def test_never_takes_replicas_away(self) -> None:
+        world = self.world(replicas=8, after=1)
+        for _ in range(3):
+            world.step(AWAY, seconds=600)
+            assert world.replicas == 8
+
+    def test_the_status_does_not_change_while_it_holds(self) -> None:
+        world = self.world(replicas=8, after=1)
+        world.step(AWAY)
+        assert world.step(AWAY).status is None
+
+    def test_a_success_in_between_starts_the_count_anew(self) -> None:
+        world = self.world(replicas=4)
+        for value in (AWAY, AWAY, 100, AWAY, AWAY):
+            world.step(value)
+        assert world.replicas == 4
+        world.step(AWAY)
+        assert world.replicas == 6
+
+    def test_the_maximum_and_the_rate_limits_hold(self) -> None:
+        world = self.world(replicas=4, after=1, maximum=5)
+        world.step(AWAY)
+        assert world.replicas == 5
+        slow = behavior(up=rules(some_pods(1, 60), window=0))
+        world = World(
+            hpa(pods_metric(100), behavior=slow),
+            replicas=4,
+            config=Config(fallback=Fallback(replicas=9, failure_threshold=1)),
+        )
+        world.step(AWAY)
+        assert world.replicas == 5
+
+    def test_a_metric_that_works_and_asks_for_more_wins(self) -> None:
+        config = Config(fallback=Fallback(replicas=6, failure_threshold=1))
+        world = World(hpa(pods_metric(100), external_metric(100)), replicas=4, config=config)
+        world.step(AWAY, 800)
+        assert world.replicas == 8
+        assert world.decision is not None
+        assert world.decision.stand_in is None
+
+    def test_a_metric_that_works_and_asks_for_less_does_not(self) -> None:
+        config = Config(fallback=Fallback(replicas=6, failure_threshold=1))
+        world = World(hpa(pods_metric(100), external_metric(100)), replicas=4, config=config)
+        world.step(AWAY, 100)
+        assert world.replicas == 6
+
+    def test_a_pause_holds_it_too(self) -> None:
+        config = Config(fallback=Fallback(replicas=6, failure_threshold=1), paused=Pause.ALL)
+        world = World(hpa(pods_metric(100)), replicas=4, config=config)
+        world.step(AWAY)
+        assert world.replicas == 4
+
+    def test_once_metrics_are_back_it_goes_as_ever(self) -> None:
+        world = self.world(replicas=4, after=1)
+        world.step(AWAY)
+        world.step(50)
+        assert world.replicas == 3
+        assert world.reasons()["ScalingActive"] == "ValidMetricFound"
+
+    def test_without_one_nothing_changes(self) -> None:
+        world = World(hpa(pods_metric(100), status=Status(desired_replicas=4)), replicas=4)
+        for _ in range(5):
+            outcome = world.step(AWAY)
+        assert world.replicas == 4
+        assert [event.reason for event in outcome.late_events] == ["FailedComputeMetricsReplicas"]
