@@ -38,12 +38,14 @@ class Cluster:
         kubeconfig: of an administrator, who may do everything.
         pki: the certificates and their authorities.
         is_real: whether a kube-apiserver serves the API.
+        controllers: the tasks that look after pods; they end only by failing, and whoever goes on for long looks.
     """
 
     url: str
     kubeconfig: Path
     pki: Pki
     is_real: bool
+    controllers: tuple[asyncio.Task[None], ...] = ()
 
     def user_kubeconfig(self, user: str, groups: Sequence[str] = ()) -> Path:
         """A kubeconfig for a user, with a client certificate; what the user may do is up to the RBAC objects."""
@@ -77,8 +79,11 @@ async def start_cluster(
             pki = await asyncio.to_thread(Pki.create, folder)
             real = await stack.enter_async_context(KubeApiServer(folder, assets=assets, pki=pki))
             url = real.url
-        cluster = Cluster(url, pki.kubeconfig(url, "admin", [_MASTERS]), pki, is_real=assets is not None)
-        controllers = await stack.enter_async_context(await cluster.client(user_agent="playground-controllers"))
-        await stack.enter_async_context(background(DeploymentController(controllers, node=_NODE).run()))
-        await stack.enter_async_context(background(Kubelet(controllers, node=_NODE, ready_seconds=ready_seconds).run()))
-        yield cluster
+        admin = pki.kubeconfig(url, "admin", [_MASTERS])
+        client = await stack.enter_async_context(await KubeClient.connect(admin, user_agent="playground-controllers"))
+        works = (
+            DeploymentController(client, node=_NODE).run(),
+            Kubelet(client, node=_NODE, ready_seconds=ready_seconds).run(),
+        )
+        controllers = [await stack.enter_async_context(background(work)) for work in works]
+        yield Cluster(url, admin, pki, is_real=assets is not None, controllers=tuple(controllers))

@@ -14,7 +14,7 @@ import hashlib
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -211,28 +211,30 @@ class DeploymentController:
                 pods[pod.owner].append(pod)
         done = True
         for deployment in self._deployments.list():
-            done &= await self._attempt(deployment, pods.pop(deployment.uid, []))
+            what = f"deployment {deployment.namespace}/{deployment.name}"
+            work = self._bring_one_in_step(deployment, pods.pop(deployment.uid, []))
+            done &= await self._attempt(what, work)
         for orphans in pods.values():  # in a cluster the garbage collector's work
             for pod in orphans:
-                done &= await self._attempt_deletion(pod)
+                done &= await self._attempt(f"pod {pod.namespace}/{pod.name}", self._delete(pod))
         return done
 
-    async def _attempt(self, deployment: _Deployment, pods: list[_Pod]) -> bool:
+    async def _attempt(self, what: str, work: Coroutine[Any, Any, None]) -> bool:
+        """Do what may fail now and go well later, and say whether it was done; a failure does not hold up the rest."""
         try:
-            await self._adjust_pods(deployment, pods)
-            await self._update_status(deployment)
-        except (StatusError, KubeError) as error:
-            _log.warning("deployment %s/%s: %s", deployment.namespace, deployment.name, error)
+            await work
+        except StatusError as error:
+            if error.code == _NOT_FOUND:  # deleted in the meantime: the store will hear of it
+                return True
+            _log.warning("%s: %s", what, error)
+            return False
+        except KubeError:  # that there is no contact is told by the stores, once
             return False
         return True
 
-    async def _attempt_deletion(self, pod: _Pod) -> bool:
-        try:
-            await self._delete(pod)
-        except (StatusError, KubeError) as error:
-            _log.warning("pod %s/%s: %s", pod.namespace, pod.name, error)
-            return False
-        return True
+    async def _bring_one_in_step(self, deployment: _Deployment, pods: list[_Pod]) -> None:
+        await self._adjust_pods(deployment, pods)
+        await self._update_status(deployment)
 
     async def _adjust_pods(self, deployment: _Deployment, pods: list[_Pod]) -> None:
         current = [pod for pod in pods if pod.template_hash == deployment.template_hash]

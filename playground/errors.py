@@ -4,6 +4,7 @@ PlaygroundError
   MissingBinaryError   a program is neither on PATH nor to be had (playground.binaries)
   PrometheusError      Prometheus does not start, or refuses samples (playground.prometheus)
   InstallError         manifests cannot be rendered or applied (playground.install)
+  ClusterError         a real API server cannot be started (playground.kube_apiserver)
   ChildEndedError      a process ended that should go on (playground.bundle)
   DemoError            the demo cannot run here (playground.demo)
 """

@@ -25,7 +25,9 @@ __all__ = ["Kubelet"]
 _log = logging.getLogger(__name__)
 
 _POD_IP: Final = "127.0.0.1"
+_VERSION: Final = "playground"
 _NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
 
 
 class _Json(msgspec.Struct, rename="camel"):
@@ -98,9 +100,23 @@ class Kubelet:
         """Look after them, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._pods.run())
+            await self._pods.wait_synced()
+            await self._register()
             while True:
                 key, pod = await self._arrivals.get()
                 tasks.create_task(self._stop(key, pod) if pod.deleting else self._start(key, pod))
+
+    async def _register(self) -> None:
+        """Make the node known, and say that it is well."""
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._node}}
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": _now()}
+        status = {"conditions": [ready], "nodeInfo": {"kubeletVersion": _VERSION}}
+        try:
+            await self._client.post("/api/v1/nodes", node)
+        except StatusError as error:
+            if error.code != _CONFLICT:
+                raise
+        await self._client.patch(f"/api/v1/nodes/{self._node}/status", {"status": status})
 
     def _pod_changed(self, key: Key, old: _Pod | None, new: _Pod | None) -> None:
         if new is None or new.node != self._node:
@@ -132,8 +148,8 @@ class Kubelet:
                 if error.code == _NOT_FOUND:
                     return
                 _log.warning("pod %s/%s: %s", *key, error)
-            except KubeError as error:
-                _log.warning("pod %s/%s: %s", *key, error)
+            except KubeError as error:  # the store says so, once
+                _log.debug("pod %s/%s: %s", *key, error)
             else:
                 return
             await asyncio.sleep(backoff.next())
@@ -145,7 +161,7 @@ def _path(key: Key) -> str:
 
 
 def _running(pod: _Pod) -> dict[str, Any]:
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = _now()
     return {
         "phase": "Running",
         "startTime": now,
@@ -169,3 +185,7 @@ def _running(pod: _Pod) -> dict[str, Any]:
             for name, image in pod.containers
         ],
     }
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -119,6 +119,19 @@ async def test_a_deployment_that_cannot_have_pods_does_not_hold_up_others(admin:
     await settled(admin, 1)
 
 
+async def test_pods_are_on_a_node_that_is_ready(admin: KubeClient) -> None:
+    async def ready() -> bool:
+        nodes = (await admin.get("/api/v1/nodes"))["items"]
+        return [
+            (node["metadata"]["name"], one["status"])
+            for node in nodes
+            for one in node["status"].get("conditions", [])
+            if one["type"] == "Ready"
+        ] == [("playground", "True")]
+
+    await eventually(ready, within=10)
+
+
 async def test_users_are_known_by_their_certificates(cluster: Cluster) -> None:
     async with await KubeClient.connect(cluster.user_kubeconfig("ann", ["team"])) as ann:
         review = await ann.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", _SELF_REVIEW)
