@@ -18,6 +18,8 @@ from playground.binaries import find
 ROOT = Path(__file__).parent.parent.parent
 BASE = ROOT / "manifests/base"
 ADAPTER_ONLY = ROOT / "manifests/overlays/adapter-only"
+MANAGED = ROOT / "manifests/overlays/managed"
+CRDS = ROOT / "manifests/crds"
 
 Object = dict[str, Any]
 
@@ -193,11 +195,16 @@ def test_kubernetes_own_hpa_controller_may_read_the_metrics() -> None:
     assert rights("horizontal-pod-autoscaler") == READ_METRICS
 
 
+HPA_RIGHTS = [
+    ("horizontalpodautoscalers", "list"),
+    ("horizontalpodautoscalers", "watch"),
+    ("horizontalpodautoscalers/status", "update"),
+]
+
+
 def test_the_autoscaler_has_the_rights_that_it_uses() -> None:
     assert rights("milliscale-autoscaler") == READ_METRICS | {
-        ("autoscaling", "horizontalpodautoscalers", "list"),
-        ("autoscaling", "horizontalpodautoscalers", "watch"),
-        ("autoscaling", "horizontalpodautoscalers/status", "update"),
+        *((group, resource, verb) for group in ("autoscaling", "milliscale.io") for resource, verb in HPA_RIGHTS),
         ("*", "*/scale", "get"),
         ("*", "*/scale", "update"),
         ("", "pods", "list"),
@@ -229,13 +236,34 @@ def test_only_one_autoscaler_ever_runs() -> None:
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
-def test_the_adapter_only_overlay_is_the_base_without_the_autoscaler() -> None:
+@pytest.fixture
+def overlays_can_be_rendered() -> None:
     found = re.search(r'Minor:"(\d+)', kubectl("version", "--client")) or re.search(
         r"v1\.(\d+)", kubectl("version", "--client")
     )
     assert found is not None
     if int(found[1]) < 21:
-        pytest.skip(f"kubectl 1.{found[1]} cannot delete with a patch; the overlay needs 1.21")
+        pytest.skip(f"the patches of kubectl 1.{found[1]} are too old for the overlays; they need 1.21")
+
+
+@pytest.mark.usefixtures("overlays_can_be_rendered")
+def test_the_managed_overlay_is_the_base_with_the_autoscaler_kept_to_hpas_of_its_own_kind() -> None:
+    (crd,) = of_kind("CustomResourceDefinition", MANAGED)
+    assert [crd] == list(render(CRDS))
+    changed = [obj for obj in render(MANAGED) if obj not in (*render(BASE), crd)]
+    assert [(obj["kind"], obj["metadata"]["name"]) for obj in changed] == [
+        ("ClusterRole", "milliscale-autoscaler"),
+        ("Deployment", "milliscale-autoscaler"),
+    ]
+    role, deployment = changed
+    ours = {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+    assert ours >= set(HPA_RIGHTS)
+    assert not [rule for rule in role["rules"] if "autoscaling" in rule["apiGroups"]]
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "--hpa-apis=milliscale"
+
+
+@pytest.mark.usefixtures("overlays_can_be_rendered")
+def test_the_adapter_only_overlay_is_the_base_without_the_autoscaler() -> None:
     assert list(render(ADAPTER_ONLY)) == [
         obj for obj in render(BASE) if obj["metadata"]["labels"].get("app.kubernetes.io/component") != "autoscaler"
     ]
