@@ -3,6 +3,9 @@
 `--kube-api-qps` and `--kube-api-burst` mean what they mean to kube-controller-manager, whose HPA controller talks
 through several clients (scales, objects, each metrics API) with a token bucket each. So the requests for one metrics
 API never use up those that scaling needs.
+
+As everything that the autoscaler does to a cluster goes through here, this is also where a process that has lost its
+lease is kept from writing, however long before it decided to: the last thing before a request is sent.
 """
 
 from __future__ import annotations
@@ -11,12 +14,18 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
+from kube.client import KubeError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kube.client import KubeClient, Query
 
-__all__ = ["ThrottledClient", "TokenBucket"]
+__all__ = ["NotLeading", "ThrottledClient", "TokenBucket"]
+
+
+class NotLeading(KubeError):
+    """This process may not write any more: another one may have the lease."""
 
 
 class TokenBucket:
@@ -60,11 +69,20 @@ class TokenBucket:
 
 
 class ThrottledClient:
-    """The verbs of a KubeClient, each waiting for a token of this client's own bucket first."""
+    """The verbs of a KubeClient, each waiting for a token of this client's own bucket first.
 
-    def __init__(self, client: KubeClient, bucket: TokenBucket) -> None:
+    Args:
+        client: the connection.
+        bucket: the rate limit.
+        may_write: whether this process may write at the moment; if not, whoever tries meets NotLeading.
+    """
+
+    def __init__(
+        self, client: KubeClient, bucket: TokenBucket, *, may_write: Callable[[], bool] = lambda: True
+    ) -> None:
         self._client = client
         self._bucket = bucket
+        self._may_write = may_write
 
     async def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
         """As KubeClient.get."""
@@ -73,20 +91,25 @@ class ThrottledClient:
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """As KubeClient.post."""
-        await self._wait()
+        await self._wait_to_write()
         return await self._client.post(path, body)
 
     async def put(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """As KubeClient.put."""
-        await self._wait()
+        await self._wait_to_write()
         return await self._client.put(path, body)
 
     async def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """As KubeClient.patch, a JSON merge patch."""
-        await self._wait()
+        await self._wait_to_write()
         return await self._client.patch(path, body)
 
     async def _wait(self) -> None:
         seconds = self._bucket.reserve()
         if seconds:
             await asyncio.sleep(seconds)
+
+    async def _wait_to_write(self) -> None:
+        await self._wait()
+        if not self._may_write():
+            raise NotLeading("this process does not hold the lease any more")
