@@ -59,7 +59,7 @@ class ObjectRegistry:
         Raises:
             StatusError: 400, 403, 404, 409, 422.
         """
-        self._check_type(kind, obj)
+        _check_type(kind, obj)
         obj = _without_nulls(obj)
         check_shape(kind, obj)
         metadata = obj.setdefault("metadata", {})
@@ -69,7 +69,7 @@ class ObjectRegistry:
         if not metadata.get("name") and metadata.get("generateName"):
             suffix = "".join(random.choices(_SUFFIX_LETTERS, k=5))
             metadata["name"] = f"{metadata['generateName'][:58]}{suffix}"
-        self._check_name(kind, metadata)
+        _check_name(kind, metadata)
         if self._storage.get(kind.group_resource, namespace_of(obj), name_of(obj)) is not None:
             raise already_exists(kind.group_resource, name_of(obj))
         for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink", "managedFields"):
@@ -98,7 +98,7 @@ class ObjectRegistry:
         Raises:
             StatusError: 400, 404, 409, 422.
         """
-        self._check_type(kind, obj)
+        _check_type(kind, obj)
         obj = _without_nulls(obj)
         check_shape(kind, obj)
         metadata = obj.setdefault("metadata", {})
@@ -108,8 +108,8 @@ class ObjectRegistry:
                 f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
             )
         old = self.get(kind, namespace, name)
-        self._check_version(kind, metadata, old)
-        obj = self._status_of(old, obj) if subresource == "status" else self._all_but_status_of(kind, old, obj)
+        _check_version(kind, metadata, old)
+        obj = _status_of(old, obj) if subresource == "status" else _all_but_status_of(kind, old, obj)
         for field in (*_SYSTEM_METADATA, "resourceVersion"):
             obj["metadata"].pop(field, None)
             if field in old["metadata"]:
@@ -121,7 +121,7 @@ class ObjectRegistry:
                 obj["metadata"]["generation"] += 1
         if obj == old or dry_run:
             return obj
-        if obj["metadata"].get("deletionTimestamp") and not self._lingers(obj):
+        if obj["metadata"].get("deletionTimestamp") and not _lingers(obj):
             return self._storage.remove(kind.group_resource, namespace_of(obj), name) or obj
         return self._storage.put(kind.group_resource, obj)
 
@@ -144,10 +144,10 @@ class ObjectRegistry:
             StatusError: 404; 409, a precondition does not hold.
         """
         old = self.get(kind, namespace, name)
-        self._check_preconditions(kind, old, child(options, "preconditions"))
+        _check_preconditions(kind, old, child(options, "preconditions"))
         if dry_run:
             return old, True
-        grace = self._grace_seconds(kind, old, options)
+        grace = _grace_seconds(kind, old, options)
         if grace or old["metadata"].get("finalizers"):
             if old["metadata"].get("deletionTimestamp"):
                 return old, False
@@ -167,21 +167,6 @@ class ObjectRegistry:
         for resource, obj in self._storage.namespaced_in(namespace):
             self._storage.remove(resource, namespace, name_of(obj))
 
-    def _check_type(self, kind: ResourceType, obj: Object) -> None:
-        given, version = obj.setdefault("kind", kind.kind), obj.setdefault("apiVersion", kind.api_version)
-        if (given, version) == (kind.kind, kind.api_version):
-            return
-        if resource_type_of_kind(version, given) is None:
-            raise bad_request(
-                f'{given} in version "{version}" cannot be handled as a {kind.kind}: '
-                f'no kind "{given}" is registered for version "{version}"'
-            )
-        if given != kind.kind:
-            raise bad_request(f'{given} in version "{version}" cannot be handled as a {kind.kind}')
-        raise bad_request(
-            f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
-        )
-
     def _check_namespace(self, kind: ResourceType, namespace: str, metadata: Object) -> None:
         if not kind.namespaced:
             metadata.pop("namespace", None)
@@ -197,67 +182,90 @@ class ObjectRegistry:
                 details={"causes": [{"reason": "NamespaceTerminating", "message": "namespace is being terminated"}]},
             )
 
-    def _check_name(self, kind: ResourceType, metadata: Object) -> None:
-        name = str(metadata.get("name") or "")
-        # Names of RBAC objects may hold colons; an APIService of the core group ends in a dot.
-        free = kind.group in ("rbac.authorization.k8s.io", "apiregistration.k8s.io")
-        complaints = names.path_segment_errors(name) if free else names.rfc1123_subdomain_errors(name)
-        errors = [fields.invalid("metadata.name", name, complaint) for complaint in complaints]
-        if not name:
-            errors = [fields.required("metadata.name", "name or generateName is required")]
-        if errors:
-            raise invalid_object(kind.group, kind.kind, name, errors)
 
-    def _check_version(self, kind: ResourceType, metadata: Object, old: Object) -> None:
-        resource, name = kind.group_resource, name_of(old)
-        if metadata.get("uid") and metadata["uid"] != uid_of(old):
-            why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {uid_of(old)}"
-            raise modified(resource, name, why)
-        version = metadata.get("resourceVersion")
-        if version and version != old["metadata"]["resourceVersion"]:
-            raise modified(resource, name)
-        if not version and not kind.unconditional_update:
-            error = fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")
-            raise invalid_object(kind.group, resource.resource, name, [error])
+def _check_type(kind: ResourceType, obj: Object) -> None:
+    given, version = obj.setdefault("kind", kind.kind), obj.setdefault("apiVersion", kind.api_version)
+    if (given, version) == (kind.kind, kind.api_version):
+        return
+    if resource_type_of_kind(version, given) is None:
+        raise bad_request(
+            f'{given} in version "{version}" cannot be handled as a {kind.kind}: '
+            f'no kind "{given}" is registered for version "{version}"'
+        )
+    if given != kind.kind:
+        raise bad_request(f'{given} in version "{version}" cannot be handled as a {kind.kind}')
+    raise bad_request(
+        f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
+    )
 
-    def _check_preconditions(self, kind: ResourceType, old: Object, preconditions: Object) -> None:
-        for field, title in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-            wanted, found = preconditions.get(field), old["metadata"].get(field)
-            if wanted and wanted != found:
-                why = f"Precondition failed: {title} in precondition: {wanted}, {title} in object meta: {found}"
-                raise modified(kind.group_resource, name_of(old), why)
 
-    def _status_of(self, old: Object, new: Object) -> Object:
-        """`old` with the status of `new`, and its labels and annotations, as most kinds let through."""
-        metadata = {**old["metadata"]}
-        for field in ("labels", "annotations", "finalizers"):
-            metadata.pop(field, None)
-            if new["metadata"].get(field):
-                metadata[field] = new["metadata"][field]
-        return {**old, "metadata": metadata, "status": new.get("status") or {}}
+def _check_name(kind: ResourceType, metadata: Object) -> None:
+    name = str(metadata.get("name") or "")
+    # Names of RBAC objects may hold colons; an APIService of the core group ends in a dot.
+    free = kind.group in ("rbac.authorization.k8s.io", "apiregistration.k8s.io")
+    complaints = names.path_segment_errors(name) if free else names.rfc1123_subdomain_errors(name)
+    errors = [fields.invalid("metadata.name", name, complaint) for complaint in complaints]
+    if not name:
+        errors = [fields.required("metadata.name", "name or generateName is required")]
+    if errors:
+        raise invalid_object(kind.group, kind.kind, name, errors)
 
-    def _all_but_status_of(self, kind: ResourceType, old: Object, new: Object) -> Object:
-        if kind.has_status:
-            new["status"] = old.get("status", {})
-        return new
 
-    def _grace_seconds(self, kind: ResourceType, old: Object, options: Object) -> int:
-        """How long a deletion waits: only pods that run on some node are stopped gracefully, by that node's kubelet."""
-        spec = child(old, "spec")
-        if kind.kind != "Pod" or not spec.get("nodeName"):
-            return 0
-        if child(old, "status").get("phase") in ("Succeeded", "Failed"):
-            return 0
-        grace = options.get("gracePeriodSeconds")
-        if grace is None:
-            grace = spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS)
-        if not isinstance(grace, int) or grace < 0:
-            raise bad_request(f"gracePeriodSeconds: must be a whole number of seconds, not {grace!r}")
-        return grace
+def _check_version(kind: ResourceType, metadata: Object, old: Object) -> None:
+    resource, name = kind.group_resource, name_of(old)
+    if metadata.get("uid") and metadata["uid"] != uid_of(old):
+        why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {uid_of(old)}"
+        raise modified(resource, name, why)
+    version = metadata.get("resourceVersion")
+    if version and version != old["metadata"]["resourceVersion"]:
+        raise modified(resource, name)
+    if not version and not kind.unconditional_update:
+        error = fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise invalid_object(kind.group, resource.resource, name, [error])
 
-    def _lingers(self, obj: Object) -> bool:
-        """Whether something still holds an object that is being deleted."""
-        return bool(obj["metadata"].get("finalizers")) or bool(obj["metadata"].get("deletionGracePeriodSeconds"))
+
+def _check_preconditions(kind: ResourceType, old: Object, preconditions: Object) -> None:
+    for field, title in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        wanted, found = preconditions.get(field), old["metadata"].get(field)
+        if wanted and wanted != found:
+            why = f"Precondition failed: {title} in precondition: {wanted}, {title} in object meta: {found}"
+            raise modified(kind.group_resource, name_of(old), why)
+
+
+def _status_of(old: Object, new: Object) -> Object:
+    """`old` with the status of `new`, and its labels and annotations, as most kinds let through."""
+    metadata = {**old["metadata"]}
+    for field in ("labels", "annotations", "finalizers"):
+        metadata.pop(field, None)
+        if new["metadata"].get(field):
+            metadata[field] = new["metadata"][field]
+    return {**old, "metadata": metadata, "status": new.get("status") or {}}
+
+
+def _all_but_status_of(kind: ResourceType, old: Object, new: Object) -> Object:
+    if kind.has_status:
+        new["status"] = old.get("status", {})
+    return new
+
+
+def _grace_seconds(kind: ResourceType, old: Object, options: Object) -> int:
+    """How long a deletion waits: only pods that run on some node are stopped gracefully, by that node's kubelet."""
+    spec = child(old, "spec")
+    if kind.kind != "Pod" or not spec.get("nodeName"):
+        return 0
+    if child(old, "status").get("phase") in ("Succeeded", "Failed"):
+        return 0
+    grace = options.get("gracePeriodSeconds")
+    if grace is None:
+        grace = spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS)
+    if not isinstance(grace, int) or grace < 0:
+        raise bad_request(f"gracePeriodSeconds: must be a whole number of seconds, not {grace!r}")
+    return grace
+
+
+def _lingers(obj: Object) -> bool:
+    """Whether something still holds an object that is being deleted."""
+    return bool(obj["metadata"].get("finalizers")) or bool(obj["metadata"].get("deletionGracePeriodSeconds"))
 
 
 def _without_nulls(obj: Object) -> Object:
