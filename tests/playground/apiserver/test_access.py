@@ -1,7 +1,11 @@
 """Who may do what: identities from certificates and tokens, permissions from the RBAC objects, questions about both."""
 
+import datetime
+import ssl
+from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from kube.client import KubeClient
@@ -235,3 +239,64 @@ async def test_requests_are_counted_by_who_asked_what(admin: KubeClient, server:
     assert server.requests.by_user("admin")["get", "deployments/scale"] == 1
     server.requests.clear()
     assert server.requests.of("list", "pods") == 0
+
+
+async def test_a_token_ends(tmp_path: Path) -> None:
+    now = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    async with PlaygroundApiServer(tmp_path, now=lambda: now) as server:
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}
+        server.create(account)
+        token = server.token("default", "robot", seconds=60)
+        async with await KubeClient.connect(server.pki.kubeconfig(server.url, "robot", token=token)) as robot:
+            await robot.get("/version")
+            now += datetime.timedelta(seconds=60)
+            with pytest.raises(StatusError) as refusal:
+                await robot.get("/version")
+    assert refusal.value.code == 401
+
+
+async def test_to_pass_for_another_takes_the_permission(server: PlaygroundApiServer) -> None:
+    role(server, rule("impersonate", "''", "users", "bob"))
+    reviews = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    context = ssl.create_default_context(cafile=str(server.pki.serving_ca_file))
+    pair = server.pki.client_ca.issue("ann", client=True)
+    (server.pki.folder / "ann.pem").write_bytes(pair.cert_pem + pair.key_pem)
+    context.load_cert_chain(server.pki.folder / "ann.pem")
+    async with aiohttp.ClientSession(server.url, connector=aiohttp.TCPConnector(ssl=context)) as ann:
+        answer = await ann.post(reviews, json={}, headers={"Impersonate-User": "bob"})
+        assert (await answer.json())["status"]["userInfo"]["username"] == "bob"
+        answer = await ann.post(reviews, json={}, headers={"Impersonate-User": "root"})
+        assert answer.status == 403
+        answer = await ann.post(reviews, json={}, headers={"Impersonate-User": "bob", "Impersonate-Group": "wheel"})
+        assert answer.status == 403
+
+
+async def test_rules_and_local_access_can_be_reviewed(admin: KubeClient, server: PlaygroundApiServer) -> None:
+    role(server, rule("get", "''", "pods"), namespace="default")
+    async with await KubeClient.connect(server.kubeconfig("ann", [])) as ann:
+        path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+        rules = (await ann.post(path, {"spec": {"namespace": "default"}}))["status"]["resourceRules"]
+    assert {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]} in rules
+    local = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews"
+    wanted = {"namespace": "default", "verb": "get", "resource": "pods"}
+    answer = await admin.post(local, {"spec": {"user": "ann", "resourceAttributes": wanted}})
+    assert answer["status"]["allowed"]
+    with pytest.raises(StatusError, match="must match the namespace of the request"):
+        await admin.post(local, {"spec": {"user": "ann", "resourceAttributes": {**wanted, "namespace": "other"}}})
+
+
+@pytest.mark.parametrize("spec", [{}, {"user": "ann"}, {"resourceAttributes": {"verb": "get"}}])
+async def test_a_review_of_nothing_is_refused(admin: KubeClient, spec: dict[str, Any]) -> None:
+    with pytest.raises(StatusError) as refusal:
+        await admin.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
+    assert refusal.value.code == 400
+
+
+async def test_without_credentials_one_is_anonymous_and_sees_little(server: PlaygroundApiServer) -> None:
+    context = ssl.create_default_context(cafile=str(server.pki.serving_ca_file))
+    async with aiohttp.ClientSession(server.url, connector=aiohttp.TCPConnector(ssl=context)) as nobody:
+        assert (await nobody.get("/version")).status == 200
+        refused = await nobody.get("/api/v1/pods")
+        assert refused.status == 403
+        assert 'User "system:anonymous"' in (await refused.json())["message"]
+        assert (await nobody.get("/version", headers={"Authorization": "Basic eDp5"})).status == 401

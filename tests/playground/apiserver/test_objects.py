@@ -299,3 +299,28 @@ async def test_null_is_as_good_as_absent(admin: KubeClient) -> None:
     assert "labels" not in created["metadata"]
     with pytest.raises(StatusError, match=r"spec.selector: Required value"):
         await admin.post(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": None})
+
+
+async def test_a_collection_is_deleted_as_selected(admin: KubeClient) -> None:
+    for name, tier in (("a", "front"), ("b", "back"), ("c", "back")):
+        await admin.post(CONFIG_MAPS, config_map(name, tier=tier))
+    await admin.delete(CONFIG_MAPS, {"labelSelector": "tier=back"})
+    assert [item["metadata"]["name"] for item in (await admin.get(CONFIG_MAPS))["items"]] == ["a"]
+
+
+async def test_an_update_of_another_object_of_that_name_is_a_conflict(admin: KubeClient) -> None:
+    created = await admin.post(CONFIG_MAPS, config_map("c"))
+    await admin.delete(f"{CONFIG_MAPS}/c")
+    await admin.post(CONFIG_MAPS, config_map("c"))
+    with pytest.raises(StatusError, match=r"Precondition failed: UID in precondition: ") as refusal:
+        await admin.put(f"{CONFIG_MAPS}/c", {"metadata": {"name": "c", "uid": created["metadata"]["uid"]}})
+    assert refusal.value.code == 409
+
+
+async def test_only_the_server_says_who_an_object_is_and_since_when(admin: KubeClient) -> None:
+    created = await admin.post(CONFIG_MAPS, config_map("c"))
+    forged = {**created["metadata"], "creationTimestamp": "2000-01-01T00:00:00Z", "generation": 7, "labels": {"a": "b"}}
+    written = (await admin.put(f"{CONFIG_MAPS}/c", {**created, "metadata": forged}))["metadata"]
+    assert written["labels"] == {"a": "b"}
+    assert written["creationTimestamp"] == created["metadata"]["creationTimestamp"]
+    assert "generation" not in written
