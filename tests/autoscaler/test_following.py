@@ -1,0 +1,70 @@
+"""What a controller that does not act remembers of the scales that another one makes."""
+
+import pytest
+
+from autoscaler.decide import conclude, decide
+from autoscaler.following import follow
+from autoscaler.model import Behavior, History, ScaleEvent, Status
+from tests.autoscaler.worlds import NOW, World, behavior, hpa, percent, pods_metric, rules, some_pods
+
+RULES = behavior(up=rules(some_pods(4, 60), window=0), down=rules(percent(10, 60), window=0))
+BEFORE = Status(current_replicas=2, desired_replicas=2, last_scale_ms=NOW - 60_000)
+
+
+def seen(new: Status, *, old: Status = BEFORE, after_ms: int = 300, rules: Behavior | None = RULES) -> History:
+    return follow(History(), old=old, new=new, behavior=rules, now_ms=NOW + after_ms)
+
+
+def test_a_scale_is_what_a_status_with_a_new_time_tells() -> None:
+    up = Status(current_replicas=2, desired_replicas=6, last_scale_ms=NOW)
+    assert seen(up) == History(scale_up_events=(ScaleEvent(4, NOW + 300),))
+    down = Status(current_replicas=6, desired_replicas=5, last_scale_ms=NOW)
+    assert seen(down) == History(scale_down_events=(ScaleEvent(1, NOW + 300),))
+
+
+def test_the_first_scale_ever_is_one() -> None:
+    first = Status(current_replicas=2, desired_replicas=6, last_scale_ms=NOW)
+    assert seen(first, old=Status()).scale_up_events == (ScaleEvent(4, NOW + 300),)
+
+
+@pytest.mark.parametrize(("after_ms", "time_ms"), [(0, NOW), (999, NOW + 999), (45_000, NOW + 999), (-50, NOW - 50)])
+def test_it_was_made_within_the_second_that_the_status_names(after_ms: int, time_ms: int) -> None:
+    up = Status(current_replicas=2, desired_replicas=6, last_scale_ms=NOW)
+    assert seen(up, after_ms=after_ms).scale_up_events == (ScaleEvent(4, time_ms),)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        Status(current_replicas=2, desired_replicas=6, last_scale_ms=BEFORE.last_scale_ms),
+        Status(current_replicas=6, desired_replicas=6, last_scale_ms=NOW),
+        Status(current_replicas=2, desired_replicas=6),
+    ],
+    ids=["the same time", "no change", "no time"],
+)
+def test_other_changes_of_the_status_are_none(status: Status) -> None:
+    assert seen(status) == History()
+
+
+def test_without_behavior_nothing_is_remembered_as_in_kubernetes() -> None:
+    assert seen(Status(current_replicas=2, desired_replicas=6, last_scale_ms=NOW), rules=None) == History()
+
+
+def test_who_follows_remembers_what_the_one_who_acts_does_and_is_held_by_the_same_limits() -> None:
+    """Two controllers on one HPA, one of them only looking on."""
+    acting = World(hpa(pods_metric(100), behavior=RULES, maximum=100), replicas=10)
+    following = acting.history
+    for value in (200, 200, 200, 200, 200, 10, 10, 10, 10, 10, 10):
+        old = acting.hpa.status
+        acting.step(value, seconds=20)
+        assert acting.decision is not None
+        own = decide(acting.decision.observation, following, acting.now_ms)
+        assert own.scale_to == acting.decision.scale_to
+        # What an onlooker keeps of its step, which writes nothing; then it sees the other's status.
+        following = conclude(own, scale_error="not written").history
+        following = follow(
+            following, old=old, new=acting.hpa.status, behavior=acting.hpa.spec.behavior, now_ms=acting.now_ms
+        )
+        assert following == acting.history
+    assert following.scale_up_events
+    assert following.scale_down_events
