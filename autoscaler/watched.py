@@ -72,6 +72,7 @@ def track_hpa(
     """
     try:
         metadata = {name: value for name, value in raw["metadata"].items() if name != "managedFields"}
+        raw = {**raw, "apiVersion": api.api_version}  # the items of a list may come without
         if api.built_in:
             return TrackedHPA(parse_hpa(raw), metadata, api)
         try:

@@ -117,14 +117,15 @@ def _default_hpa(obj: Object) -> None:
     try:
         defaulted = default_hpa(obj)
     except DecodeError as error:
+        version = str(obj["apiVersion"]).rpartition("/")[2]
         raise bad_request(
-            f'HorizontalPodAutoscaler in version "v2" cannot be handled as a HorizontalPodAutoscaler: {error}'
+            f'HorizontalPodAutoscaler in version "{version}" cannot be handled as a HorizontalPodAutoscaler: {error}'
         ) from error
     obj["spec"] = defaulted["spec"]
 
 
 def _check_hpa(obj: Object) -> list[str]:
-    return validate_hpa(obj, scale_to_zero=False)
+    return validate_hpa(obj, scale_to_zero=True)
 
 
 def _check_pod(obj: Object) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from autoscaler.apis import KIND, MILLISCALE
 from kube.mapping import GroupResource
 
 __all__ = [
@@ -109,6 +110,21 @@ def _autoscaler(version: str) -> ResourceType:
     )
 
 
+def _autoscaler_of_ours() -> ResourceType:
+    """What manifests/crds makes of a cluster; here it is there from the start, with the same defaults and checks."""
+    return ResourceType(
+        MILLISCALE.group,
+        MILLISCALE.version,
+        KIND,
+        "horizontalpodautoscalers",
+        "horizontalpodautoscaler",
+        short_names=("mhpa",),
+        categories=("all",),
+        subresources=("status",),
+        generation=True,
+    )
+
+
 RESOURCE_TYPES: Final[tuple[ResourceType, ...]] = (
     ResourceType("", "v1", "ConfigMap", "configmaps", "configmap", short_names=("cm",)),
     ResourceType("", "v1", "Endpoints", "endpoints", "endpoints", short_names=("ep",)),
@@ -163,6 +179,7 @@ RESOURCE_TYPES: Final[tuple[ResourceType, ...]] = (
     _review("authorization.k8s.io", "SubjectAccessReview"),
     _autoscaler("v2"),
     _autoscaler("v1"),
+    _autoscaler_of_ours(),
     ResourceType("coordination.k8s.io", "v1", "Lease", "leases", "lease", unconditional_update=False),
     ResourceType(
         "policy",

@@ -11,6 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
+from autoscaler.apis import KIND, KUBERNETES, HPAApi
 from kube.certs import CertificateAuthority
 from kube.client import KubeClient
 from kube.mapping import GroupResource
@@ -88,13 +89,22 @@ class Cluster:
         )
         self._add_pods(name, range(replicas))
 
-    def add_hpa(self, name: str, *, target: str | None = None, most: int = 5, least: int = 1, goal: str = "10") -> None:
+    def add_hpa(
+        self,
+        name: str,
+        *,
+        target: str | None = None,
+        most: int = 5,
+        least: int = 1,
+        goal: str = "10",
+        api: HPAApi = KUBERNETES,
+    ) -> None:
         """An HPA on the Pods metric."""
         metric = {"metric": {"name": METRIC}, "target": {"type": "AverageValue", "averageValue": goal}}
         self.server.create(
             {
-                "apiVersion": "autoscaling/v2",
-                "kind": "HorizontalPodAutoscaler",
+                "apiVersion": api.api_version,
+                "kind": KIND,
                 "metadata": {"name": name, "namespace": "default", "labels": {"kept": "yes"}},
                 "spec": {
                     "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target or name},
@@ -120,13 +130,13 @@ class Cluster:
         path = f"/apis/apps/v1/namespaces/default/deployments/{name}/status"
         await self.admin.patch(path, {"status": {"replicas": wanted}})
 
-    def hpa(self, name: str) -> dict[str, Any]:
+    def hpa(self, name: str, *, api: HPAApi = KUBERNETES) -> dict[str, Any]:
         """An HPA as stored."""
-        return self._object("autoscaling", "horizontalpodautoscalers", name)
+        return self._object(api.group, "horizontalpodautoscalers", name)
 
-    def condition(self, name: str, type_: str) -> tuple[str, str] | None:
+    def condition(self, name: str, type_: str, *, api: HPAApi = KUBERNETES) -> tuple[str, str] | None:
         """Status and reason of one of an HPA's conditions."""
-        conditions = self.hpa(name).get("status", {}).get("conditions") or ()
+        conditions = self.hpa(name, api=api).get("status", {}).get("conditions") or ()
         return next(((each["status"], each["reason"]) for each in conditions if each["type"] == type_), None)
 
     async def patch_hpa(self, name: str, **spec: Any) -> None:

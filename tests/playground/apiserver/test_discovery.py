@@ -19,6 +19,7 @@ async def test_groups_come_in_the_order_of_their_priority(admin: KubeClient) -> 
         "policy",
         "rbac.authorization.k8s.io",
         "coordination.k8s.io",
+        "milliscale.io",
     ]
 
 

@@ -144,8 +144,8 @@ async def test_auth_can_i_asks_the_same_authorizer(kubectl: Kubectl) -> None:
 
 
 async def test_api_resources_lists_what_is_there(kubectl: Kubectl) -> None:
-    listed = {row[0]: row for row in rows(await kubectl("api-resources", "--no-headers"))}
-    assert listed["horizontalpodautoscalers"] == [
+    listed = {row[1]: row for row in rows(await kubectl("api-resources", "--no-headers"))}
+    assert listed["hpa"] == [
         "horizontalpodautoscalers",
         "hpa",
         "autoscaling/v2",

@@ -1,0 +1,240 @@
+"""HPAs of milliscale.io/v1: reconciled like those of autoscaling/v2, and never mixed up with them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoscaler.apis import KUBERNETES, MILLISCALE
+from autoscaler.controller import Controller
+from autoscaler.hpas import HPAs
+from autoscaler.model import Config, HPAKey
+from autoscaler.options import Options
+from autoscaler.watched import RefusedHPA, TrackedHPA
+from kube.client import KubeClient
+from kube.mapping import GroupResource
+from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster
+from tests.autoscaler.scripted_api import ScriptedApi
+from tests.eventually import eventually
+
+SOON = 10.0
+QUICK = Options(
+    sync_period=0.05, qps=-1, bind_address="127.0.0.1", metrics_port=0, config=Config(downscale_stabilization_ms=0)
+)
+ONLY_OURS = replace(QUICK, hpa_apis=(MILLISCALE,), welcome_hpa_apis=())
+ONLY_KUBERNETES = replace(QUICK, hpa_apis=(KUBERNETES,), welcome_hpa_apis=())
+RIGHTS: dict[str, Any] = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "own-hpas"},
+    "rules": [
+        {"apiGroups": ["milliscale.io"], "resources": ["horizontalpodautoscalers"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["milliscale.io"], "resources": ["horizontalpodautoscalers/status"], "verbs": ["update"]},
+    ],
+}
+BINDING: dict[str, Any] = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "own-hpas"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "own-hpas"},
+    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": AUTOSCALER}],
+}
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with running_cluster(tmp_path) as cluster:
+        cluster.server.create(RIGHTS)
+        cluster.server.create(BINDING)
+        yield cluster
+
+
+@asynccontextmanager
+async def autoscaler(cluster: Cluster, options: Options = QUICK) -> AsyncIterator[None]:
+    stop = asyncio.Event()
+    async with await KubeClient.connect(cluster.kubeconfig) as client, asyncio.TaskGroup() as tasks:
+        tasks.create_task(Controller(client, options).run(stop))
+        try:
+            yield
+        finally:
+            stop.set()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async def holds() -> bool:
+        return condition()
+
+    await eventually(holds, within=SOON, every=0.01)
+
+
+async def test_it_scales_and_its_status_says_which_generation_it_is_about(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=2)
+    cluster.add_hpa("web", api=MILLISCALE)
+    cluster.metrics.value = "20"
+    async with autoscaler(cluster, ONLY_OURS):
+        await until(lambda: cluster.replicas("web") == 4)
+        await until(lambda: cluster.condition("web", "AbleToScale", api=MILLISCALE) is not None)
+        assert cluster.hpa("web", api=MILLISCALE)["status"]["observedGeneration"] == 1
+        await cluster.admin.patch(MILLISCALE.path("default", "web"), {"spec": {"maxReplicas": 3}})
+        await until(lambda: cluster.replicas("web") == 3)
+        await until(lambda: cluster.hpa("web", api=MILLISCALE)["status"]["observedGeneration"] == 2)
+    found = (await cluster.admin.get("/api/v1/namespaces/default/events"))["items"]
+    about = {(event["involvedObject"]["apiVersion"], event["involvedObject"]["kind"]) for event in found}
+    assert about == {("milliscale.io/v1", "HorizontalPodAutoscaler")}
+
+
+async def test_kept_to_its_own_kind_it_does_not_even_look_at_the_other(cluster: Cluster) -> None:
+    for name, api in (("theirs", KUBERNETES), ("ours", MILLISCALE)):
+        cluster.add_deployment(name, replicas=1)
+        cluster.add_hpa(name, api=api)
+    cluster.metrics.value = "20"
+    async with autoscaler(cluster, ONLY_OURS):
+        await until(lambda: cluster.replicas("ours") == 2)
+        await until(lambda: cluster.condition("ours", "AbleToScale", api=MILLISCALE) is not None)
+    assert cluster.replicas("theirs") == 1
+    assert "conditions" not in cluster.hpa("theirs")["status"]
+
+
+async def test_kept_to_kubernetes_kind_it_leaves_its_own_alone(cluster: Cluster) -> None:
+    for name, api in (("theirs", KUBERNETES), ("ours", MILLISCALE)):
+        cluster.add_deployment(name, replicas=1)
+        cluster.add_hpa(name, api=api)
+    cluster.metrics.value = "20"
+    async with autoscaler(cluster, ONLY_KUBERNETES):
+        await until(lambda: cluster.replicas("theirs") == 2)
+    assert cluster.replicas("ours") == 1
+
+
+async def test_by_default_both_kinds_are_reconciled_also_under_one_name(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_deployment("api", replicas=2)
+    cluster.add_hpa("same", target="web", most=3)
+    cluster.add_hpa("same", target="api", most=4, api=MILLISCALE)
+    cluster.metrics.value = "40"
+    async with autoscaler(cluster):
+        await until(lambda: (cluster.replicas("web"), cluster.replicas("api")) == (3, 4))
+        await until(lambda: cluster.hpa("same")["status"]["desiredReplicas"] == 3)
+        await until(lambda: cluster.hpa("same", api=MILLISCALE)["status"]["desiredReplicas"] == 4)
+        await cluster.admin.delete(KUBERNETES.path("default", "same"))
+        await cluster.roll_out("api")
+        cluster.metrics.value = "5"
+        await until(lambda: cluster.replicas("api") == 2)
+
+
+async def test_an_hpa_of_each_kind_on_one_target_stop_each_other(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web")
+    cluster.add_hpa("web", api=MILLISCALE)
+    cluster.metrics.value = "10"
+    async with autoscaler(cluster):
+        stopped = ("False", "AmbiguousSelector")
+        await until(lambda: cluster.condition("web", "ScalingActive") == stopped)
+        await until(lambda: cluster.condition("web", "ScalingActive", api=MILLISCALE) == stopped)
+        conditions = cluster.hpa("web")["status"]["conditions"]
+        (message,) = (each["message"] for each in conditions if each["type"] == "ScalingActive")
+        assert message == (
+            "pods by selector app=web are controlled by multiple HPAs: [default/web default/web (milliscale.io)]"
+        )
+        cluster.metrics.value = "20"
+        await cluster.admin.delete(KUBERNETES.path("default", "web"))
+        await until(lambda: cluster.replicas("web") == 2)
+
+
+async def test_an_invalid_one_is_told_why_and_left_alone_until_it_is_valid(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=2)
+    cluster.add_hpa("web", api=MILLISCALE)
+    resource = GroupResource(MILLISCALE.group, "horizontalpodautoscalers")
+    stored = cluster.hpa("web", api=MILLISCALE)
+    target = {"type": "AverageValue", "averageValue": "-10"}  # past every check of the API server's
+    metrics = [{"type": "Pods", "pods": {"metric": {"name": "packets_per_second"}, "target": target}}]
+    cluster.server.storage.put(resource, {**stored, "spec": {**stored["spec"], "metrics": metrics}})
+    cluster.metrics.value = "20"
+    async with autoscaler(cluster):
+        wanted = ("False", "InvalidSpec")
+        await until(lambda: cluster.condition("web", "ScalingActive", api=MILLISCALE) == wanted)
+        conditions = cluster.hpa("web", api=MILLISCALE)["status"]["conditions"]
+        problem = 'spec.metrics[0].pods.target.averageValue: Invalid value: "-10": must be positive'
+        message = f"the HPA is left alone, because its spec is not valid: {problem}"
+        assert [each["message"] for each in conditions] == [message]
+        assert cluster.replicas("web") == 2
+        metrics[0]["pods"]["target"]["averageValue"] = "10"  # type: ignore[index]
+        await cluster.admin.patch(MILLISCALE.path("default", "web"), {"spec": {"metrics": metrics}})
+        await until(lambda: cluster.replicas("web") == 4)
+        wanted = ("True", "ValidMetricFound")
+        await until(lambda: cluster.condition("web", "ScalingActive", api=MILLISCALE) == wanted)
+    assert "InvalidSpec" in [reason for reason, _, _ in await cluster.events("web")]
+
+
+# --- where the CustomResourceDefinition is missing -----------------------------------------------------------------
+
+
+OURS = HPAKey("default", "web", MILLISCALE.group)
+OWN_HPA = {
+    "apiVersion": MILLISCALE.api_version,
+    "metadata": {"name": "web", "namespace": "default", "uid": "u-1", "generation": 1},
+    "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 3},
+}
+
+
+@asynccontextmanager
+async def following(hpas: HPAs) -> AsyncIterator[None]:
+    task = asyncio.create_task(hpas.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def ignore(key: HPAKey, old: TrackedHPA | RefusedHPA | None, new: TrackedHPA | RefusedHPA | None) -> None:
+    pass
+
+
+def serve(api: ScriptedApi, *items: dict[str, Any]) -> None:
+    api.on("GET", f"/apis/{MILLISCALE.api_version}", {"resources": []})
+    api.on("GET", MILLISCALE.collection, {"metadata": {"resourceVersion": "1"}, "items": list(items)})
+
+
+async def test_it_is_no_news_where_it_was_not_asked_for(
+    api: ScriptedApi, kube: KubeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    api.on("GET", KUBERNETES.collection, {"metadata": {"resourceVersion": "1"}, "items": []})
+    hpas = HPAs(kube, required=[KUBERNETES], welcome=[MILLISCALE], scale_to_zero=True, on_change=ignore)
+    async with following(hpas):
+        await hpas.wait_synced()
+        await api.until(lambda: bool(api.named("GET", f"/apis/{MILLISCALE.api_version}")))
+        assert hpas.problem is None
+        serve(api, OWN_HPA)
+        await until(lambda: len(hpas) == 1)
+    assert isinstance(hpas.get(OURS), TrackedHPA)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING and "milliscale" in record.msg]
+
+
+async def test_where_it_was_asked_for_it_is_said_and_waited_for(
+    api: ScriptedApi, kube: KubeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    hpas = HPAs(kube, required=[MILLISCALE], scale_to_zero=True, on_change=ignore)
+    async with following(hpas):
+        await until(lambda: hpas.problem == "milliscale.io/v1: not served by this cluster")
+        (warning,) = caplog.records
+        assert warning.message == "this cluster does not serve milliscale.io/v1: apply manifests/crds; waiting for it"
+        serve(api)
+        await hpas.wait_synced()
+        assert hpas.problem is None
+
+
+async def test_what_a_schema_cannot_fill_in_is_filled_in_here(api: ScriptedApi, kube: KubeClient) -> None:
+    serve(api, OWN_HPA)
+    hpas = HPAs(kube, required=[MILLISCALE], scale_to_zero=True, on_change=ignore)
+    async with following(hpas):
+        await hpas.wait_synced()
+    tracked = hpas.get(OURS)
+    assert isinstance(tracked, TrackedHPA)
+    assert tracked.hpa.spec.min_replicas == 1
+    assert tracked.hpa.spec.metrics[0].target.average_utilization == 80
