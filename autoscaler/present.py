@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         Status,
     )
 
-__all__ = ["rfc3339", "status_json"]
+__all__ = ["quantity_text", "rfc3339", "status_json"]
 
 
 def status_json(status: Status) -> dict[str, Any]:
@@ -85,16 +85,16 @@ def _current(metric: CurrentMetric) -> dict[str, Any]:
     binary = isinstance(metric.source, ResourceMetric) and metric.source.name == "memory"
     current: dict[str, Any] = {}
     if metric.value is not None:
-        current["value"] = _quantity(metric.value, binary=binary)
+        current["value"] = quantity_text(metric.value, binary=binary)
     if metric.average_value is not None:
-        current["averageValue"] = _quantity(metric.average_value, binary=binary)
+        current["averageValue"] = quantity_text(metric.average_value, binary=binary)
     if metric.average_utilization is not None:
         current["averageUtilization"] = metric.average_utilization
     return current
 
 
-def _quantity(milli: int, *, binary: bool) -> str:
-    """The text of a quantity after one trip through the API server, which may change its format."""
+def quantity_text(milli: int, *, binary: bool) -> str:
+    """A milli-value as a quantity, in the form that it has after one trip through the API server."""
     text = str(Quantity.from_milli(milli, Format.BINARY_SI if binary else Format.DECIMAL_SI))
     return str(Quantity.parse(text))
 

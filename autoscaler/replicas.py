@@ -73,6 +73,8 @@ class Proposal:
     replicas: int
     usage: int | None
     """Milli-value for the HPA's status: the average for per-pod targets, else the total. None: not a number."""
+    total: int | None = None
+    """Milli-value of the whole, where the metric is not one of pods."""
     ratio: float
     """Usage to target, of the pods with usable values."""
     utilization: int | None = None
@@ -388,9 +390,9 @@ def _external_values(values: Sequence[int] | Unavailable, metric: str) -> Sequen
 def _total(usage: int, pods: Pods, target_usage: int, current_replicas: int, tolerance: Tolerance) -> Proposal:
     ratio = _ratio(usage, target_usage)
     if current_replicas == 0:
-        return Proposal(replicas=_ceil(ratio, otherwise=0), usage=usage, ratio=ratio)
+        return Proposal(replicas=_ceil(ratio, otherwise=0), usage=usage, total=usage, ratio=ratio)
     if tolerance.covers(ratio):
-        return Proposal(replicas=current_replicas, usage=usage, ratio=ratio, within_tolerance=True)
+        return Proposal(replicas=current_replicas, usage=usage, total=usage, ratio=ratio, within_tolerance=True)
     try:
         ready = tuple(pod.name for pod in _some_pods(pods) if is_ready(pod))
     except ReplicaError as error:
@@ -398,6 +400,7 @@ def _total(usage: int, pods: Pods, target_usage: int, current_replicas: int, tol
     return Proposal(
         replicas=_ceil(ratio * len(ready), otherwise=current_replicas),
         usage=usage,
+        total=usage,
         ratio=ratio,
         counted=len(ready),
         overruled=math.isnan(ratio),
@@ -414,6 +417,7 @@ def _per_replica(usage: int, target_usage: int, status_replicas: int, tolerance:
     return Proposal(
         replicas=replicas,
         usage=_average_of_replicas(usage, status_replicas),
+        total=usage,
         ratio=ratio,
         within_tolerance=within,
     )

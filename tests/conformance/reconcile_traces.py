@@ -6,7 +6,7 @@ finds out whether it asks for enough.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from autoscaler.decide import AnswersWanted, PodsWanted, ScaleWanted, conclude, decide, missing
@@ -38,6 +38,9 @@ from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds, parse_pod
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autoscaler.decide import Decision, Outcome
     from autoscaler.model import MetricAnswer, MetricSource
 
 _GARBAGE = "-9223372036854775808m"
@@ -52,6 +55,25 @@ def judge(case: dict[str, Any]) -> str | None:
         if found is not None:
             return f"step {index} (t={step['t']}):\n{found}"
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """One step as we took it."""
+
+    decision: Decision
+    outcome: Outcome
+    scale_error: str | None
+    status_error: str | None
+
+
+def steps_taken(case: dict[str, Any]) -> Iterator[Taken]:
+    """All steps of a trace, as we take them."""
+    cluster = _Cluster(case)
+    for step in case["steps"]:
+        cluster.step(step)
+        assert cluster.taken is not None
+        yield cluster.taken
 
 
 class _Cluster:
@@ -75,6 +97,7 @@ class _Cluster:
         self._pods: list[dict[str, Any]] = []
         self._conditions: list[dict[str, Any]] | None = None
         self._history = History()
+        self.taken: Taken | None = None
 
     def step(self, step: dict[str, Any]) -> dict[str, Any]:
         """One reconciliation, in the form of the recorded output."""
@@ -96,6 +119,12 @@ class _Cluster:
         outcome = conclude(decision, scale_error=step.get("scaleUpdateError"))
         if outcome.status is not None and "statusUpdateError" in step:
             outcome = outcome.status_not_stored(self._hpa, step["statusUpdateError"])
+        self.taken = Taken(
+            decision=decision,
+            outcome=outcome,
+            scale_error=step.get("scaleUpdateError"),
+            status_error=step.get("statusUpdateError"),
+        )
         self._history = outcome.history
         status = None
         if outcome.status is not None:

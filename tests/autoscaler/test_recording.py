@@ -1,0 +1,344 @@
+"""The record of a step: everything that decided is in it, for every recorded step, and it stays small."""
+
+import gzip
+import json
+import math
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from autoscaler.integers import clamp_int32
+from autoscaler.knobs import Fallback, Pause
+from autoscaler.model import Config, PodsAnswer
+from autoscaler.record import (
+    CountedPods,
+    DecisionRecord,
+    HeldBy,
+    LimitRecord,
+    Measure,
+    MetricRecord,
+    PodNames,
+    PolicyRecord,
+    Value,
+    Values,
+    Written,
+)
+from autoscaler.recording import record_of
+from autoscaler.words import measure_text
+from kube.quantity import Quantity
+from tests.autoscaler.worlds import (
+    World,
+    behavior,
+    external_metric,
+    hpa,
+    object_metric,
+    pod,
+    pods,
+    pods_metric,
+    rules,
+    sample,
+    samples,
+    some_pods,
+)
+from tests.conformance.reconcile_traces import Taken, steps_taken
+from tests.conformance.runner import RECORDED
+
+# --- every recorded step -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def recorded() -> list[tuple[Taken, DecisionRecord]]:
+    """Every step of every trace, its record having gone through JSON."""
+    with gzip.open(RECORDED / "reconcile_traces.jsonl.gz", "rt") as lines:
+        taken = [each for line in lines for each in steps_taken(json.loads(line))]
+    return [(each, _through_json(_recorded(each))) for each in taken]
+
+
+def _recorded(taken: Taken) -> DecisionRecord:
+    return record_of(
+        taken.decision, taken.outcome, scale_error=taken.scale_error, status_error=taken.status_error, mode="act"
+    )
+
+
+def _through_json(record: DecisionRecord) -> DecisionRecord:
+    return msgspec.json.decode(msgspec.json.encode(record), type=DecisionRecord)
+
+
+def test_the_numbers_of_each_record_lead_to_the_count_that_was_decided(
+    recorded: list[tuple[Taken, DecisionRecord]],
+) -> None:
+    for taken, record in recorded:
+        decision = taken.decision
+        wanted = decision.current_replicas if decision.scale_to is None else decision.scale_to
+        assert record.desired_replicas == (None if decision.failed else wanted)
+        assert replay(record) == record.desired_replicas, record.sentence
+
+
+def test_each_sentence_names_the_numbers_that_decided(recorded: list[tuple[Taken, DecisionRecord]]) -> None:
+    for _, record in recorded:
+        for number in _decisive(record):
+            assert number in record.sentence, record
+
+
+def test_each_failure_is_told(recorded: list[tuple[Taken, DecisionRecord]]) -> None:
+    for _, record in recorded:
+        for metric in record.metrics:
+            if metric.failure is not None:
+                assert metric.failure.message in record.sentence
+        if record.written is not None and record.written.scale_error is not None:
+            assert record.written.scale_error in record.sentence
+
+
+def replay(record: DecisionRecord) -> int | None:
+    """The replica count, computed anew from the record's numbers alone."""
+    current, bounds = record.current_replicas, record.bounds
+    if record.decided_by is None or current is None:
+        return None
+    if record.decided_by == "disabled":
+        return 0
+    if record.decided_by == "bounds":
+        return min(max(current, bounds.min_replicas), bounds.max_replicas)
+    proposals = [_proposal(metric, record) for metric in record.metrics if metric.failure is None]
+    limited = _limited(_stabilized(max(0, *proposals), record), record)
+    assert limited == record.limited_replicas
+    return bounds.min_replicas if current == 0 and limited < bounds.min_replicas else limited
+
+
+def _proposal(metric: MetricRecord, record: DecisionRecord) -> int:
+    assert metric.current is not None
+    assert record.scale is not None
+    assert record.tolerance is not None
+    ratio = metric.ratio if metric.rebalanced_ratio is None else metric.rebalanced_ratio
+    current = record.scale.spec_replicas
+    if ratio is not None:
+        covered = 1.0 - record.tolerance.scale_down <= ratio <= 1.0 + record.tolerance.scale_up
+        from_zero = current == 0 and metric.target.value is not None
+        assert metric.within_tolerance == (covered and not from_zero)
+    if metric.total is not None and metric.target.average_value is not None:
+        if metric.within_tolerance:
+            return record.scale.status_replicas
+        return clamp_int32(math.ceil(_milli(metric.total) / _milli(metric.target.average_value)))
+    assert ratio is not None
+    assert metric.ratio == _number(metric.current, metric.target) / _number(metric.target, metric.target)
+    if metric.within_tolerance or metric.overruled:
+        return current
+    return clamp_int32(math.ceil(ratio * (1 if metric.counted is None else metric.counted)))
+
+
+def _stabilized(proposed: int, record: DecisionRecord) -> int:
+    given, current = record.stabilization, record.current_replicas
+    assert given is not None
+    assert current is not None
+    assert given.proposed_replicas == proposed
+    if given.held_by is None:
+        return proposed
+    if record.scale_down_limit is None:
+        return given.held_by.replicas
+    if proposed >= current:
+        return max(current, given.held_by.replicas)
+    return min(current, given.held_by.replicas)
+
+
+def _limited(stabilized: int, record: DecisionRecord) -> int:
+    up, down, current = record.scale_up_limit, record.scale_down_limit, record.current_replicas
+    least, most = record.bounds.min_replicas, record.bounds.max_replicas
+    assert up is not None
+    assert current is not None
+    if down is None:
+        assert up.replicas == max(2 * current, 4)
+        return max(least, min(stabilized, most, up.replicas))
+    _check_policies(up, down)
+    if stabilized > current:
+        return min(stabilized, most, max(up.replicas, current))
+    if stabilized < current:
+        return max(stabilized, least, min(down.replicas, current))
+    return stabilized
+
+
+def _check_policies(up: LimitRecord, down: LimitRecord) -> None:
+    for limit, sign, rounded in ((up, 1, math.ceil), (down, -1, math.trunc)):
+        policy, start = limit.policy, limit.period_start_replicas
+        if policy is not None:
+            assert start is not None
+            change = (
+                start * (1 + sign * policy.value / 100) if policy.type == "Percent" else start + sign * policy.value
+            )
+            assert limit.replicas == clamp_int32(rounded(change))
+
+
+def _milli(quantity: str) -> int:
+    return Quantity.parse(quantity).milli_value()
+
+
+def _number(measure: Measure, target: Measure) -> int:
+    if target.average_utilization is not None:
+        assert measure.average_utilization is not None
+        return measure.average_utilization
+    text = measure.value if target.average_value is None else measure.average_value
+    assert text is not None
+    return _milli(text)
+
+
+def _decisive(record: DecisionRecord) -> list[str]:
+    """What a sentence must say."""
+    numbers = [str(each) for each in (record.current_replicas, record.desired_replicas) if each is not None]
+    if record.decided_by == "metrics":
+        assert record.winner is not None
+        assert record.stabilization is not None
+        winner = record.metrics[record.winner]
+        assert winner.current is not None
+        value = winner.total or measure_text(winner.current)
+        numbers += [winner.name, value, measure_text(winner.target)]
+        if record.stabilization.proposed_replicas != record.desired_replicas:
+            numbers.append(f"asks for {winner.proposed_replicas}" if not winner.overruled else "no change")
+        if record.stabilization.replicas != record.stabilization.proposed_replicas:
+            assert record.stabilization.held_by is not None
+            numbers.append(f"held at {record.stabilization.replicas} by stabilisation")
+            numbers.append(f"{record.stabilization.held_by.replicas} was recommended")
+        if record.stabilization.replicas != record.limited_replicas:
+            numbers.append(f"to {record.limited_replicas} b")
+    if record.decided_by == "bounds":
+        numbers.append(str(record.desired_replicas))
+    return numbers
+
+
+# --- what is in a record -------------------------------------------------------------------------------------------
+
+
+def step(world: World, *values: int | str | PodsAnswer) -> DecisionRecord:
+    """The record of a world's next step."""
+    outcome = world.step(*values)
+    assert world.decision is not None
+    return record_of(world.decision, outcome)
+
+
+def test_a_pods_metric_with_its_values_and_pods() -> None:
+    world = World(hpa(), replicas=3)
+    world.pods = (*pods(2), pod("web-2"), pod("web-3", phase="Pending"), replace(pod("web-4"), deleted=True))
+    (metric,) = step(world, PodsAnswer(samples(200, 400))).metrics
+    assert metric == MetricRecord(
+        type="Pods",
+        name="packets",
+        target=Measure(average_value="100m"),
+        current=Measure(average_value="300m"),
+        values=Values(count=2, shown=(Value(pod="web-1", value="400m"), Value(pod="web-0", value="200m"))),
+        pods=CountedPods(
+            ready=PodNames(count=2, shown=("web-0", "web-1")),
+            unready=PodNames(count=1, shown=("web-3",)),
+            missing=PodNames(count=1, shown=("web-2",)),
+            ignored=PodNames(count=1, shown=("web-4",)),
+        ),
+        ratio=3.0,
+        rebalanced_ratio=1.5,
+        counted=4,
+        proposed_replicas=6,
+    )
+
+
+def test_stabilisation_and_the_policy_that_limits() -> None:
+    policies = behavior(up=rules(some_pods(1, 60), window=0), down=rules(some_pods(9, 60), window=60))
+    world = World(hpa(behavior=policies), replicas=3)
+    up = step(world, 200)
+    assert (up.desired_replicas, up.limit, up.limited_replicas) == (4, "ScaleUpLimit", 4)
+    assert up.scale_up_limit == LimitRecord(
+        replicas=4, policy=PolicyRecord(type="Pods", value=1, period_seconds=60.0), period_start_replicas=3
+    )
+    down = step(world, 50)
+    assert down.stabilization is not None
+    assert (down.stabilization.proposed_replicas, down.stabilization.replicas) == (2, 4)
+    assert down.stabilization.window_seconds == 60.0
+    assert down.stabilization.held_by == HeldBy(replicas=6, time=up.time)
+
+
+def test_the_winner_and_a_metric_that_failed() -> None:
+    world = World(hpa(pods_metric(100), external_metric(100), object_metric(100)), replicas=2)
+    record = step(world, "prometheus is away", 300, 200)
+    assert [each.proposed_replicas for each in record.metrics] == [None, 3, 4]
+    assert record.winner == 2
+    assert record.metrics[0].failure is not None
+    assert record.metrics[0].failure.reason == "FailedGetPodsMetric"
+    assert record.error is not None
+    assert record.error.startswith("invalid metrics (1 invalid out of 3)")
+
+
+def test_what_was_written_and_what_could_not_be() -> None:
+    world = World(hpa(), replicas=2)
+    assert step(world, 200).written == Written(replicas=4, status=True)
+    assert step(world, 100).written == Written(status=True)
+    assert step(world, 100).written == Written(), "nothing new to say"
+    outcome = world.step(200, scale_error="denied")
+    assert world.decision is not None
+    failed = record_of(world.decision, outcome, scale_error="denied")
+    assert failed.written == Written(scale_error="denied", status=True)
+    assert failed.error == "failed to rescale Deployment/default/web: denied"
+
+
+@pytest.mark.parametrize("mode", ["dry-run", "shadow"])
+def test_other_modes_write_nothing(mode: str) -> None:
+    world = World(hpa(), replicas=2)
+    outcome = world.step(200)
+    assert world.decision is not None
+    record = record_of(world.decision, outcome, mode=mode)
+    assert (record.mode, record.written, record.desired_replicas) == (mode, Written(), 4)
+    assert record.sentence.endswith(f"; not written, in mode {mode}")
+
+
+def test_a_step_that_is_only_computed_says_nothing_about_writing() -> None:
+    world = World(hpa(), replicas=2)
+    world.step(200)
+    assert world.decision is not None
+    record = record_of(world.decision)
+    assert record.written is None
+    assert "written" not in record.sentence
+
+
+def test_a_pause_and_what_it_holds_back() -> None:
+    world = World(hpa(), replicas=2, config=Config(paused=Pause.SCALE_OUT))
+    record = step(world, 200)
+    assert (record.decided_by, record.desired_replicas, record.limited_replicas) == ("metrics", 2, 4)
+    assert record.sentence == (
+        "stays at 2: packets is 200m against a target of 100m per pod (ratio 2, outside tolerance 0.1) on 2 ready "
+        "pods, so it asks for 4; not scaled to 4, because annotation milliscale.io/paused is scale-out"
+    )
+
+
+def test_a_pause_holds_the_bounds_back_too() -> None:
+    record = step(World(hpa(maximum=3), replicas=5, config=Config(paused=Pause.ALL)))
+    assert (record.decided_by, record.desired_replicas) == ("bounds", 5)
+    assert "5 is above maxReplicas 3" in record.sentence
+    assert "not scaled to 3" in record.sentence
+
+
+def test_a_fallback_that_stands_in_for_metrics() -> None:
+    world = World(hpa(), replicas=2, config=Config(fallback=Fallback(replicas=4, failure_threshold=1)))
+    record = step(world, "prometheus is away")
+    assert (record.decided_by, record.desired_replicas, record.winner) == ("fallback", 4, None)
+    assert record.sentence.startswith(
+        "2 -> 4: metrics have failed for 1 step in a row, so the fallback asks for at least 4 replicas; packets has no "
+    )
+
+
+def test_ten_thousand_pods_make_no_large_record() -> None:
+    world = World(hpa(maximum=100_000), replicas=10_000)
+    values = {each.name: sample(150) for each in world.pods[:5000]}
+    encoded = msgspec.json.encode(step(world, PodsAnswer(values)))
+    assert len(encoded) < 4000
+    record = msgspec.json.decode(encoded, type=DecisionRecord)
+    assert record.metrics[0].pods is not None
+    assert (record.metrics[0].pods.ready.count, record.metrics[0].pods.missing.count) == (5000, 5000)
+
+
+def test_nor_do_long_texts() -> None:
+    world = World(hpa(), replicas=2)
+    record = step(world, "x" * 100_000)
+    assert len(msgspec.json.encode(record)) < 10_000
+
+
+def test_what_does_not_apply_is_left_out_and_numbers_that_are_none_too() -> None:
+    world = World(hpa(external_metric(100), minimum=0), replicas=1)
+    shown = msgspec.to_builtins(step(world, 100))
+    assert shown["version"] == 1
+    assert "rebalancedRatio" not in shown["metrics"][0]
+    assert "heldBack" not in shown
+    assert shown["bounds"] == {"minReplicas": 0, "maxReplicas": 10}
