@@ -2,14 +2,14 @@
 
 Its rooms, from the outside in:
 
-    server            the listener, and the way of a request
-    identity, rbac    who asks, and may they (requests reads what is asked; audit counts it)
-    aggregation       other API servers behind this one
-    discovery, openapi, reviews    answers that are computed
-    rest              the verbs on stored objects; encoding, tables and versions say in which form
-    registry          the rules of an object's life; shapes and admission know the kinds, patches and scale change objects
-    watching          changes as a stream; selection says of which objects
-    storage           the objects, their revisions and their history
+    server              the listener, and the way of a request
+    identity, rbac      who asks, and may they (requests reads what is asked; audit counts it)
+    aggregation         other API servers behind this one
+    discovery, openapi, reviews: answers that are computed
+    rest                the verbs on stored objects; encoding, tables and versions say in which form
+    registry            the rules of an object's life; shapes and admission know the kinds, patches and scale change one
+    watching            changes as a stream; selection says of which objects
+    storage             the objects, their revisions and their history
 
 `resource_types` is the table of what is served, `bootstrap` (with its YAML) what is there from the start, `pki` makes
 the certificates and kubeconfigs. Texts, status codes and orderings are those of Kubernetes 1.36.
