@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.decide import Event, decide
+from autoscaler.decide import Event, decide, rehearse
 from autoscaler.model import (
     Config,
     CurrentMetric,
@@ -452,3 +452,30 @@ def test_pods_without_a_value_never_cause_a_scale_down_below_what_they_could_nee
     world = World(hpa(pods_metric(100), maximum=20, behavior=AT_ONCE), replicas=count)
     world.step(PodsAnswer(samples(*[1] * known)))
     assert world.replicas >= unknown
+
+
+# --- steps that must not write -------------------------------------------------------------------------------------
+
+
+def test_a_rehearsal_says_what_would_be_scaled_and_remembers_no_scale() -> None:
+    world = World(hpa(pods_metric(100), behavior=AT_ONCE), replicas=2)
+    acted = world.step(150)
+    assert world.decision is not None
+    outcome = rehearse(world.decision)
+    assert outcome.status is None
+    assert outcome.events == (
+        Event("Normal", "WouldRescale", "New size would be: 3; reason: pods metric packets above target"),
+    )
+    assert outcome.history.recommendations == acted.history.recommendations
+    assert acted.history.scale_up_events
+    assert not outcome.history.scale_up_events
+
+
+def test_a_rehearsal_of_failing_metrics_has_their_events_and_error() -> None:
+    world = World(hpa(pods_metric(100)), replicas=2)
+    acted = world.step("prometheus is away")
+    assert world.decision is not None
+    outcome = rehearse(world.decision)
+    assert outcome.status is None
+    assert (outcome.events, outcome.late_events, outcome.error) == (acted.events, acted.late_events, acted.error)
+    assert outcome.error is not None
