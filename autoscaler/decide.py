@@ -3,6 +3,7 @@
     missing(observation)                  what to read next; None: everything that matters is known
     decide(observation, history, now_ms)  the decision, with all that explains it
     conclude(decision, scale_error)       the status, events and memory once the scale has been written, or not
+    rehearse(decision)                    the same for a step that must write neither scale nor status
 
 No I/O, no clock, no globals: the live loop, shadow mode, replays and explanations call these same functions. The scale
 is written between `decide` and `conclude`, because a failed write leads to other conditions, events and memory.
@@ -39,6 +40,7 @@ __all__ = [
     "conclude",
     "decide",
     "missing",
+    "rehearse",
 ]
 
 
@@ -237,6 +239,25 @@ def conclude(decision: Decision, *, scale_error: str | None = None) -> Outcome:
         error=error,
         history=history,
         failed=failed,
+    )
+
+
+def rehearse(decision: Decision) -> Outcome:
+    """The end of the step where neither the scale nor the status may be written.
+
+    The event about a scale says what would have been, and the memory has no such scale.
+    """
+    events = decision.events
+    if decision.scale_to is not None:
+        size = f"New size would be: {decision.scale_to}; reason: {decision.rescale_reason}"
+        events = (*events, Event("Normal", "WouldRescale", size))
+    return Outcome(
+        status=None,
+        events=events,
+        late_events=decision.late_events,
+        error=decision.error,
+        history=decision.history,
+        failed=decision.failed,
     )
 
 

@@ -5,6 +5,8 @@ target; a key that is added while it is in work is handed out again afterwards. 
 scheduled only the earliest counts, so an HPA that changes often is not reconciled more often: this is what keeps the
 autoscaler's own status writes, which come back as changes, from starting another round.
 
+A key that is handed out late tells of too few workers, or of a slow API server; `on_take` is told how late each is.
+
 Times come from a clock that is passed in; `take` never waits, so schedules can be tested without sleeping.
 """
 
@@ -28,10 +30,14 @@ class WorkQueue:
 
     Args:
         clock: the current time in seconds; only differences matter.
+        on_take: told how many seconds after its time each key is handed out.
     """
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, *, clock: Callable[[], float] = time.monotonic, on_take: Callable[[float], None] | None = None
+    ) -> None:
         self._clock = clock
+        self._on_take = on_take
         self._due: dict[HPAKey, float] = {}
         # May hold entries that `_due` has replaced since; they are skipped when they come up.
         self._heap: list[tuple[float, int, HPAKey]] = []
@@ -60,11 +66,14 @@ class WorkQueue:
     def take(self) -> HPAKey | None:
         """The key that has been due longest, now in work until `done`; None if there is none to hand out."""
         head = self._head()
-        if head is None or head[0] > self._clock():
+        now = self._clock()
+        if head is None or head[0] > now:
             return None
-        _, _, key = heapq.heappop(self._heap)
+        due, _, key = heapq.heappop(self._heap)
         del self._due[key]
         self._in_work.add(key)
+        if self._on_take is not None:
+            self._on_take(now - due)
         return key
 
     def done(self, key: HPAKey) -> None:

@@ -5,19 +5,22 @@ through several clients (scales, objects, each metrics API) with a token bucket 
 API never use up those that scaling needs.
 
 As everything that the autoscaler does to a cluster goes through here, this is also where a process that has lost its
-lease is kept from writing, however long before it decided to: the last thing before a request is sent.
+lease is kept from writing, however long before it decided to: the last thing before a request is sent. And it is where
+requests that fail can be counted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kube.client import KubeError
+from kube.status import StatusError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from kube.client import KubeClient, Query
 
@@ -75,34 +78,46 @@ class ThrottledClient:
         client: the connection.
         bucket: the rate limit.
         may_write: whether this process may write at the moment; if not, whoever tries meets NotLeading.
+        on_error: told of each request that fails, with the API group that it went to ("" is the core group) and the
+            HTTP status code, or None where there was no answer.
     """
 
     def __init__(
-        self, client: KubeClient, bucket: TokenBucket, *, may_write: Callable[[], bool] = lambda: True
+        self,
+        client: KubeClient,
+        bucket: TokenBucket,
+        *,
+        may_write: Callable[[], bool] = lambda: True,
+        on_error: Callable[[str, int | None], None] | None = None,
     ) -> None:
         self._client = client
         self._bucket = bucket
         self._may_write = may_write
+        self._on_error = on_error
 
     async def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
         """As KubeClient.get."""
         await self._wait()
-        return await self._client.get(path, query)
+        with self._told_of_errors(path):
+            return await self._client.get(path, query)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """As KubeClient.post."""
         await self._wait_to_write()
-        return await self._client.post(path, body)
+        with self._told_of_errors(path):
+            return await self._client.post(path, body)
 
     async def put(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """As KubeClient.put."""
         await self._wait_to_write()
-        return await self._client.put(path, body)
+        with self._told_of_errors(path):
+            return await self._client.put(path, body)
 
     async def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """As KubeClient.patch, a JSON merge patch."""
         await self._wait_to_write()
-        return await self._client.patch(path, body)
+        with self._told_of_errors(path):
+            return await self._client.patch(path, body)
 
     async def _wait(self) -> None:
         seconds = self._bucket.reserve()
@@ -113,3 +128,18 @@ class ThrottledClient:
         await self._wait()
         if not self._may_write():
             raise NotLeading("this process does not hold the lease any more")
+
+    @contextmanager
+    def _told_of_errors(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (StatusError, KubeError) as error:
+            if self._on_error is not None:
+                self._on_error(_group(path), error.code if isinstance(error, StatusError) else None)
+            raise
+
+
+def _group(path: str) -> str:
+    """The API group in a path: `/apis/GROUP/VERSION/...`, or `/api/v1/...`, which is the core group's."""
+    _, prefix, *rest = path.split("/")
+    return rest[0] if prefix == "apis" and rest else ""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoscaler.decide import conclude, decide
+from autoscaler.decide import decide, rehearse
 from autoscaler.following import follow
 from autoscaler.model import Behavior, History, ScaleEvent, Status
 from tests.autoscaler.worlds import NOW, World, behavior, hpa, percent, pods_metric, rules, some_pods
@@ -60,8 +60,7 @@ def test_who_follows_remembers_what_the_one_who_acts_does_and_is_held_by_the_sam
         assert acting.decision is not None
         own = decide(acting.decision.observation, following, acting.now_ms)
         assert own.scale_to == acting.decision.scale_to
-        # What an onlooker keeps of its step, which writes nothing; then it sees the other's status.
-        following = conclude(own, scale_error="not written").history
+        following = rehearse(own).history
         following = follow(
             following, old=old, new=acting.hpa.status, behavior=acting.hpa.spec.behavior, now_ms=acting.now_ms
         )

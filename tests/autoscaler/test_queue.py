@@ -126,3 +126,15 @@ async def test_closing_ends_every_wait_and_hands_out_nothing_more(queue: WorkQue
     queue.add(A)
     assert [await task for task in waiting] == [None, None]
     assert await queue.get() is None
+
+
+def test_how_late_a_key_is_handed_out_is_told(clock: Clock) -> None:
+    told: list[float] = []
+    queue = WorkQueue(clock=clock, on_take=told.append)
+    queue.add(A)
+    assert queue.take() == A
+    queue.add_after(B, 10)
+    clock.now += 12.5
+    assert queue.take() == B
+    assert queue.take() is None
+    assert told == [0.0, 2.5]

@@ -3,7 +3,8 @@
 import pytest
 
 from autoscaler.throttle import ThrottledClient, TokenBucket
-from kube.client import KubeClient
+from kube.client import KubeClient, KubeError
+from kube.status import StatusError
 from tests.autoscaler.scripted_api import ScriptedApi
 
 
@@ -52,3 +53,20 @@ async def test_every_verb_of_a_client_waits_for_its_token(api: ScriptedApi, kube
     assert not bucket.try_take()
     assert await client.get("/thing") == {"verb": "GET"}
     assert bucket.reserve() == 0.002
+
+
+async def test_each_request_that_fails_is_told_with_its_group_and_code(api: ScriptedApi, kube: KubeClient) -> None:
+    told: list[tuple[str, int | None]] = []
+    bucket = TokenBucket(qps=-1, burst=1)
+    client = ThrottledClient(kube, bucket, on_error=lambda group, code: told.append((group, code)))
+    api.on("GET", "/apis/apps/v1/deployments", {})
+    api.fail("PUT", "/apis/apps/v1/namespaces/default/deployments/web/scale", 409, "changed")
+    api.on("GET", "/apis/external.metrics.k8s.io/v1beta1", b"<html>")
+    await client.get("/apis/apps/v1/deployments")
+    with pytest.raises(StatusError):
+        await client.put("/apis/apps/v1/namespaces/default/deployments/web/scale", {})
+    with pytest.raises(StatusError):
+        await client.post("/api/v1/namespaces/default/events", {})
+    with pytest.raises(KubeError):
+        await client.get("/apis/external.metrics.k8s.io/v1beta1")
+    assert told == [("apps", 409), ("", 404), ("external.metrics.k8s.io", None)]

@@ -1,0 +1,58 @@
+"""The one word that each step is counted by."""
+
+import pytest
+
+from autoscaler.knobs import Fallback, Pause
+from autoscaler.model import Behavior, Config, ScaleError, TargetError
+from autoscaler.reasons import reason_of
+from tests.autoscaler.worlds import World, behavior, hpa, pods_metric, rules, some_pods
+
+AWAY = "prometheus is away"
+
+
+def counted(world: World, value: int | str) -> str:
+    world.step(value)
+    assert world.decision is not None
+    return reason_of(world.decision)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "value", "rules", "reason"),
+    [
+        (2, 200, None, "ValidMetricFound"),
+        (2, 100, None, "ValidMetricFound"),
+        (2, 50, None, "ScaleDownStabilized"),
+        (8, 200, None, "TooManyReplicas"),
+        (2, 900, None, "ScaleUpLimit"),
+        (2, 200, behavior(up=rules(some_pods(1, 60), window=0)), "ScaleUpLimit"),
+        (2, 200, behavior(up=rules(some_pods(9, 60), window=60)), "ScaleUpStabilized"),
+        (4, 25, behavior(down=rules(some_pods(1, 60), window=0)), "ScaleDownLimit"),
+        (12, 100, None, "TooManyReplicas"),
+        (1, 100, None, "TooFewReplicas"),
+        (2, AWAY, None, "FailedGetPodsMetric"),
+    ],
+)
+def test_a_reason_is_that_of_the_condition_which_explains_the_count(
+    replicas: int, value: int | str, rules: Behavior | None, reason: str
+) -> None:
+    world = World(hpa(pods_metric(100), minimum=2, maximum=10, behavior=rules), replicas=replicas)
+    assert counted(world, value) == reason
+
+
+def test_a_target_that_was_switched_off() -> None:
+    assert counted(World(hpa(), replicas=0), 100) == "ScalingDisabled"
+
+
+@pytest.mark.parametrize("problem", [ScaleError("not found"), TargetError("no such kind")])
+def test_a_target_that_cannot_be_read(problem: ScaleError | TargetError) -> None:
+    world = World(hpa(), replicas=1)
+    world.scale = problem
+    assert counted(world, 100) == "FailedGetScale"
+
+
+def test_what_our_own_settings_decide() -> None:
+    paused = World(hpa(), replicas=2, config=Config(paused=Pause.ALL))
+    assert counted(paused, 100) == "ValidMetricFound"
+    assert counted(paused, 200) == "Paused"
+    fallback = Config(fallback=Fallback(replicas=3, failure_threshold=1))
+    assert counted(World(hpa(), replicas=2, config=fallback), AWAY) == "Fallback"
