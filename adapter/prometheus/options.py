@@ -47,7 +47,7 @@ class PrometheusOptions:
         """Refuse what can never work."""
         try:
             parts = urlsplit(self.url)
-            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
         except ValueError:
             usable = False
         if not usable or any(char.isspace() for char in self.url):

@@ -131,7 +131,11 @@ class _BoundedAdapter(HTTPAdapter):
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         """Send, and read the answer to its end."""
         response = super().send(request, *args, **kwargs)
-        body = self._read(response)
+        try:
+            body = self._read(response)
+        except BaseException:
+            response.raw.close()  # there is more to come, so the connection is of no more use
+            raise
         if response.status_code >= 400:
             raise refusal(response.status_code, body)
         response.raw = io.BytesIO(body)

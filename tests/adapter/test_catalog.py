@@ -1,0 +1,197 @@
+"""The catalog: what it lists, what it keeps, and what it says of rules that fail or overlap."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from adapter.catalog import Catalog
+from adapter.prometheus import PrometheusQueryError, PrometheusUnavailable, Series
+from adapter.rules import RulesFile, parse_rules
+from kube.mapping import GroupResource
+from tests.adapter.metrics_bed import NOW, RESOURCES, CannedPrometheus, metrics_bed, packets, series
+from tests.kube.scripted import raw
+
+PODS = GroupResource("", "pods")
+DOWN = PrometheusUnavailable("Prometheus cannot be reached: Connection refused")
+
+TWO = parse_rules(
+    """
+    rules:
+    - &rule
+      seriesQuery: first
+      resources: {template: <<.Resource>>}
+      metricsQuery: sum(<<.Series>>)
+    - {<<: *rule, seriesQuery: second}
+    externalRules:
+    - {<<: *rule, seriesQuery: second}
+    """,
+    source="rules.yaml",
+)
+
+
+async def test_every_metric_of_the_rules_is_listed(tmp_path: Path) -> None:
+    rules, prometheus = packets()
+    async with metrics_bed(tmp_path, rules, prometheus) as bed:
+        await bed.catalog.relist()
+        listed = {str(info): info.namespaced for info in bed.catalog.custom}
+        assert bed.catalog.external == ("backlog", "queue_depth")
+    # As recorded from prometheus-adapter with the same rules and series.
+    assert listed == {
+        "pods/edge_value": True,
+        "pods/ns:conn:sum": True,
+        "namespaces/dep_lag": False,
+        "namespaces/conn_open": False,
+        "pods/conn_open": True,
+        "jobs.batch/ns:conn:sum": True,
+        "namespaces/ns:conn:sum": False,
+        "namespaces/nolabel": False,
+        "pods/conn_raw": True,
+        "pods/http_packets_per_second": True,
+        "jobs.batch/conn_open": True,
+        "jobs.batch/edge_value": True,
+        "namespaces/edge_value": False,
+        "namespaces/conn_raw": False,
+        "deployments.apps/dep_lag": True,
+        "services/http_packets_per_second": True,
+        "pods/nolabel": True,
+        "nodes/node_load": False,
+        "namespaces/http_packets_per_second": False,
+    }
+
+
+async def test_each_distinct_series_query_is_asked_once_for_the_last_while(tmp_path: Path) -> None:
+    async with metrics_bed(tmp_path, TWO, CannedPrometheus()) as bed:
+        await bed.catalog.relist()
+        assert sorted(bed.prometheus.listed) == [("first", NOW - 120, NOW), ("second", NOW - 120, NOW)]
+
+
+async def test_a_rule_that_fails_keeps_its_last_list_and_harms_no_other(tmp_path: Path) -> None:
+    prometheus = CannedPrometheus(found={"first": (series("a", "pod"),), "second": (series("b", "pod"),)})
+    async with metrics_bed(tmp_path, TWO, prometheus) as bed:
+        await bed.catalog.relist()
+        assert [str(info) for info in bed.catalog.custom] == ["pods/a", "pods/b"]
+        prometheus.found = {"first": PrometheusQueryError("no"), "second": (series("c", "pod"),)}
+        await bed.catalog.relist()
+        assert [str(info) for info in bed.catalog.custom] == ["pods/a", "pods/c"]
+        assert bed.catalog.external == ("c",)
+
+
+async def test_ready_is_after_the_first_good_list(tmp_path: Path) -> None:
+    prometheus = CannedPrometheus(found={"first": DOWN, "second": DOWN})
+    async with metrics_bed(tmp_path, TWO, prometheus) as bed:
+        assert bed.catalog.readiness() == "no good relist yet: the first one is under way"
+        await bed.catalog.relist()
+        assert bed.catalog.readiness() == f"no good relist yet of rules[0]: {DOWN}"
+        prometheus.found = {}
+        await bed.catalog.relist()
+        assert bed.catalog.readiness() is None
+        prometheus.found = {"first": DOWN, "second": DOWN}
+        await bed.catalog.relist()
+        assert bed.catalog.readiness() is None  # it has something to answer with
+
+
+async def test_one_rule_that_never_works_does_not_hold_back_the_others(tmp_path: Path) -> None:
+    prometheus = CannedPrometheus(found={"first": PrometheusQueryError("parse error")})
+    async with metrics_bed(tmp_path, TWO, prometheus) as bed:
+        await bed.catalog.relist()
+        assert bed.catalog.readiness() is None
+
+
+async def test_without_rules_there_is_nothing_to_wait_for(tmp_path: Path) -> None:
+    async with metrics_bed(tmp_path, RulesFile(), CannedPrometheus()) as bed:
+        assert bed.catalog.readiness() is None
+
+
+async def test_an_outage_is_told_once_and_its_end_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    prometheus = CannedPrometheus(found={"first": DOWN, "second": DOWN})
+    async with metrics_bed(tmp_path, TWO, prometheus) as bed:
+        with caplog.at_level(logging.INFO, "adapter.catalog"):
+            await bed.catalog.relist()
+            await bed.catalog.relist()
+            assert [record.getMessage() for record in caplog.records] == [
+                f"rules[0] (first) cannot be listed, and keeps its last list: {DOWN}"
+            ]
+            caplog.clear()
+            prometheus.found = {}
+            await bed.catalog.relist()
+            await bed.catalog.relist()
+            assert len(caplog.records) == 1
+            assert caplog.records[0].getMessage().endswith("is listed again")
+
+
+async def test_of_two_rules_with_the_same_metric_the_later_wins_and_that_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    both = (series("a", "pod"), series("b", "pod"))
+    prometheus = CannedPrometheus(found={"first": both, "second": both})
+    async with metrics_bed(tmp_path, TWO, prometheus) as bed:
+        with caplog.at_level(logging.WARNING, "adapter.catalog"):
+            for _ in range(3):
+                await bed.catalog.relist()
+                source = bed.catalog.find_custom(PODS, "a")
+                assert source is not None
+                assert source.rule.key == "rules[1]"
+    assert [record.getMessage() for record in caplog.records] == [
+        "pods/a is made twice: of a by rules[1] (second), which wins, and of a by rules[0] (first)"
+    ]
+
+
+async def test_metrics_that_no_request_could_find_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rules = parse_rules(
+        "rules: [{seriesQuery: a, metricsQuery: b, resources: {overrides: {pod: {resource: pod}}}}]", source="r"
+    )
+    prometheus = CannedPrometheus(found={"a": (series("a", "pod"),)})
+    async with metrics_bed(tmp_path, rules, prometheus) as bed:
+        with caplog.at_level(logging.WARNING, "adapter.catalog"):
+            await bed.catalog.relist()
+            await bed.catalog.relist()
+    assert [record.getMessage() for record in caplog.records] == [
+        "rules[0] (a): pods/a can never be found, because no label means namespaces; add one to resources.overrides"
+    ]
+
+
+async def test_without_the_api_server_a_rule_fails_as_without_prometheus(tmp_path: Path) -> None:
+    prometheus = CannedPrometheus(found=dict.fromkeys(("first", "second"), (series("a", "pod"),)))
+    async with metrics_bed(tmp_path, RulesFile(custom=TWO.custom), prometheus) as bed:
+        bed.api.answers["/apis"] = raw(b"<html>")
+        await bed.catalog.relist()
+        reason = bed.catalog.readiness()
+        assert reason is not None
+        assert "rules[0]: the resources of the cluster cannot be listed: the API server's answer is not JSON" in reason
+        bed.api.answers.update(RESOURCES)
+        await bed.catalog.relist()
+        assert bed.catalog.readiness() is None
+
+
+class SlowPrometheus(CannedPrometheus):
+    """Never answers for the selector `second`."""
+
+    def __init__(self) -> None:
+        super().__init__(found={"first": DOWN})
+        self.asked_first = asyncio.Semaphore(0)
+
+    async def series(self, selector: str, *, start: float, end: float) -> tuple[Series, ...]:
+        if selector == "second":
+            await asyncio.Event().wait()
+        self.asked_first.release()
+        return await super().series(selector, start=start, end=end)
+
+
+async def test_run_tries_again_soon_after_a_failure_whatever_the_others_do(tmp_path: Path) -> None:
+    prometheus = SlowPrometheus()
+    async with metrics_bed(tmp_path, TWO, prometheus) as bed:
+        catalog = Catalog(TWO, prometheus, bed.mapper, relist_interval=0.01, max_age=60)
+        running = asyncio.create_task(catalog.run())
+        await prometheus.asked_first.acquire()
+        prometheus.found = {"first": (series("a", "pod"),)}
+        async with asyncio.timeout(10):
+            for _ in range(3):  # after a pause of a second, then at every interval
+                await prometheus.asked_first.acquire()
+        assert [str(info) for info in catalog.custom] == ["pods/a"]
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running

@@ -1,0 +1,289 @@
+"""Custom metrics, from a routed request to values; statuses and messages as recorded from prometheus-adapter."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapter.prometheus import (
+    PrometheusBadAnswer,
+    PrometheusError,
+    PrometheusQueryError,
+    PrometheusResultError,
+    PrometheusTimeout,
+    PrometheusUnavailable,
+    Scalar,
+)
+from adapter.rules import parse_rules
+from adapter.values import MetricValue, ObjectReference
+from kube.selectors import LabelSelector
+from kube.status import StatusError
+from tests.adapter.metrics_bed import NOW, CannedPrometheus, MetricsBed, metrics_bed, objects, packets, series, vector
+from tests.kube.scripted import answer
+
+ALL = LabelSelector.parse("")
+PACKETS = "http_packets_per_second"
+
+
+@pytest.fixture
+async def bed(tmp_path: Path) -> AsyncIterator[MetricsBed]:
+    rules, prometheus = packets()
+    async with metrics_bed(tmp_path, rules, prometheus) as bed:
+        await bed.catalog.relist()
+        yield bed
+
+
+async def named(bed: MetricsBed, name: str = "a", metric: str = PACKETS, **change: Any) -> list[MetricValue]:
+    request = {"resource": "pods", "group": "", "namespace": "shop", "metric_selector": ALL, "timeout": 5.0, **change}
+    return await bed.custom.named(name=name, metric=metric, **request)
+
+
+async def selected(bed: MetricsBed, selector: str = "", metric: str = PACKETS, **change: Any) -> list[MetricValue]:
+    request = {"resource": "pods", "group": "", "namespace": "shop", "metric_selector": ALL, "timeout": 5.0, **change}
+    return await bed.custom.selected(selector=LabelSelector.parse(selector), metric=metric, **request)
+
+
+async def test_the_value_of_one_object(bed: MetricsBed) -> None:
+    bed.prometheus.result = vector(({"pod": "a"}, 99.9949))
+    selector = LabelSelector.parse("port=80")
+    assert await named(bed, metric_selector=selector) == [
+        MetricValue(
+            described_object=ObjectReference(api_version="v1", kind="Pod", namespace="shop", name="a"),
+            metric=PACKETS,
+            selector=selector,
+            timestamp=NOW,
+            window_seconds=None,
+            milli=99994,
+        )
+    ]
+    [query] = bed.prometheus.queries
+    assert query == 'sum(rate(http_packets_total{port="80",namespace="shop",pod="a"}[1m])) by (pod)'
+
+
+@pytest.mark.parametrize(
+    ("change", "described"),
+    [
+        ({}, ("v1", "Pod", "shop")),
+        ({"resource": "pod"}, ("v1", "Pod", "shop")),
+        ({"resource": "deployments", "group": "apps", "metric": "dep_lag"}, ("apps/v1", "Deployment", "shop")),
+        ({"resource": "deployments", "metric": "dep_lag"}, ("apps/v1", "Deployment", "shop")),
+        ({"resource": "nodes", "namespace": "", "metric": "node_load"}, ("v1", "Node", "")),
+        ({"resource": "namespaces", "namespace": ""}, ("v1", "Namespace", "")),
+    ],
+)
+async def test_objects_of_every_kind(bed: MetricsBed, change: dict[str, str], described: tuple[str, str, str]) -> None:
+    labels = dict.fromkeys(("pod", "deployment", "node", "namespace"), "a")
+    bed.prometheus.result = vector((labels, 1))
+    [value] = await named(bed, **change)
+    about = value.described_object
+    assert (about.api_version, about.kind, about.namespace) == described
+    assert value.selector is None
+
+
+async def test_the_values_of_all_objects_that_a_selector_matches(bed: MetricsBed) -> None:
+    bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("b", "a", "silent")
+    bed.prometheus.result = vector(({"pod": "a"}, 1), ({"pod": "b"}, 2), ({"pod": "other"}, 3), ({}, 4))
+    values = await selected(bed, "app in (web)")
+    assert [(value.described_object.name, value.milli) for value in values] == [("a", 1000), ("b", 2000)]
+    assert bed.prometheus.queries == ['sum(rate(http_packets_total{namespace="shop",pod=~"a|b|silent"}[1m])) by (pod)']
+    assert bed.api.asked[-1].endswith("/pods?resourceVersion=0&labelSelector=app+in+(web)")
+
+
+async def test_several_namespaces_at_the_root(bed: MetricsBed) -> None:
+    bed.api.answers["/api/v1/namespaces"] = objects("shop", "bank")
+    bed.prometheus.result = vector(({"namespace": "bank"}, 1), ({"namespace": "shop"}, 2))
+    values = await selected(bed, resource="namespaces", namespace="")
+    assert [value.described_object.name for value in values] == ["bank", "shop"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"metric": "nosuch"}, "the server could not find the metric nosuch for pods"),
+        ({"name": "b"}, f"the server could not find the metric {PACKETS} for pods b"),
+        ({"resource": "widgets"}, f"the server could not find the metric {PACKETS} for widgets"),
+        ({"resource": "w", "group": "x.io"}, f"the server could not find the metric {PACKETS} for w.x.io"),
+        (
+            {"resource": "services", "metric": "edge_value"},
+            "the server could not find the metric edge_value for services",
+        ),
+        ({"namespace": ""}, f"the server could not find the metric {PACKETS} for pods"),
+        (
+            {"resource": "nodes", "metric": "node_load"},
+            "the server could not find the metric node_load for nodes",
+        ),
+        (
+            {"resource": "namespaces", "namespace": "", "name": "nosuch"},
+            f"the server could not find the metric {PACKETS} for namespaces nosuch",
+        ),
+    ],
+)
+async def test_what_is_not_there_is_not_found(bed: MetricsBed, change: dict[str, str], message: str) -> None:
+    bed.prometheus.result = vector(({"pod": "a"}, 1))
+    with pytest.raises(StatusError) as refused:
+        await named(bed, **change)
+    assert (refused.value.code, refused.value.message) == (404, message)
+
+
+@pytest.mark.parametrize("change", [{}, {"metric": "nosuch"}, {"resource": "widgets"}, {"namespace": ""}])
+async def test_all_of_nothing_is_not_found(bed: MetricsBed, change: dict[str, str]) -> None:
+    bed.api.answers["/api/v1/namespaces/shop/pods"] = objects()
+    with pytest.raises(StatusError) as refused:
+        await selected(bed, **change)
+    assert refused.value.code == 404
+    assert refused.value.message == (
+        f"the server could not find the metric {change.get('metric', PACKETS)} for {change.get('resource', 'pods')}"
+    )
+    assert bed.prometheus.queries == []
+
+
+async def test_objects_without_values_make_an_empty_list(bed: MetricsBed) -> None:
+    bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("silent")
+    assert await selected(bed) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (PrometheusUnavailable("secret.host"), 503, "Prometheus is not available for rules[0] ("),
+        (PrometheusBadAnswer("secret.host"), 503, "Prometheus gave an unusable answer for rules[0] ("),
+        (PrometheusTimeout("secret.host"), 504, "Timeout: Prometheus did not answer in time for rules[0] ("),
+        (PrometheusQueryError("secret.host"), 500, "Internal error occurred: unable to fetch metrics"),
+        (PrometheusResultError("secret.host"), 500, "Internal error occurred: unable to fetch metrics"),
+        (Scalar(1.0, 5.0), 500, "Internal error occurred: unable to fetch metrics"),
+    ],
+)
+async def test_a_failing_prometheus_is_told_without_its_address(
+    bed: MetricsBed, error: PrometheusError | Scalar, code: int, message: str
+) -> None:
+    bed.prometheus.result = error
+    with pytest.raises(StatusError) as refused:
+        await named(bed)
+    assert refused.value.code == code
+    assert refused.value.message.startswith(message)
+    assert "secret" not in refused.value.message
+
+
+async def test_a_failure_is_logged_once_and_its_end_once(bed: MetricsBed, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "adapter.rule_queries"):
+        bed.prometheus.result = PrometheusUnavailable("refused")
+        for _ in range(3):
+            with pytest.raises(StatusError):
+                await named(bed)
+        bed.prometheus.result = vector(({"pod": "a"}, 1))
+        await named(bed)
+        await named(bed)
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first.startswith("rules[0] (http_packets_total")
+    assert ": refused (the query was sum(" in first
+    assert second.endswith("the query works again")
+
+
+async def test_infinite_and_huge_values_are_left_out_counted_and_told_once(
+    bed: MetricsBed, caplog: pytest.LogCaptureFixture
+) -> None:
+    bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("a", "b", "c", "d")
+    bed.prometheus.result = vector(
+        ({"pod": "a"}, math.inf), ({"pod": "b"}, 1e17), ({"pod": "c"}, math.nan), ({"pod": "d"}, -2.25)
+    )
+    with caplog.at_level(logging.WARNING, "adapter.rule_queries"):
+        values = await selected(bed)
+        assert [(value.described_object.name, value.milli) for value in values] == [("c", 0), ("d", -2250)]
+        with pytest.raises(StatusError, match=f"could not find the metric {PACKETS} for pods a"):
+            await named(bed)
+    assert len(caplog.records) == 1
+    labels = {"rule": "rules[0]"}
+    assert bed.registry.get_sample_value("milliscale_adapter_samples_left_out_total", labels) == 3
+
+
+async def test_of_several_values_for_one_object_the_first_by_labels_counts(
+    bed: MetricsBed, caplog: pytest.LogCaptureFixture
+) -> None:
+    bed.prometheus.result = vector(({"pod": "a", "verb": "GET"}, 13), ({"pod": "a", "verb": "POST"}, 15))
+    with caplog.at_level(logging.WARNING, "adapter.rule_queries"):
+        for _ in range(2):
+            assert [value.milli for value in await named(bed, metric="conn_raw")] == [13000]
+    [record] = caplog.records
+    assert record.getMessage().startswith("rules[2] (conn_raw")
+    assert "several values for one object, and the first is taken" in record.getMessage()
+
+
+@pytest.mark.parametrize("selector", ["a>5", "app.kubernetes.io/name=x"])
+async def test_a_selector_that_prometheus_cannot_have_is_a_bad_request(bed: MetricsBed, selector: str) -> None:
+    with pytest.raises(StatusError) as refused:
+        await named(bed, metric_selector=LabelSelector.parse(selector))
+    assert refused.value.code == 400
+    assert "in the metric selector is not" in refused.value.message
+
+
+async def test_objects_that_the_adapter_may_not_list_name_the_missing_right(bed: MetricsBed) -> None:
+    bed.api.answers["/apis/apps/v1/namespaces/shop/deployments"] = objects(status=403)
+    with pytest.raises(StatusError) as refused:
+        await selected(bed, resource="deployments", metric="dep_lag")
+    assert refused.value.code == 500
+    assert refused.value.message == (
+        "Internal error occurred: unable to list matching resources: the adapter lacks the right to list resource"
+        ' "deployments" in API group "apps"'
+    )
+
+
+async def test_objects_that_cannot_be_listed_for_another_reason(bed: MetricsBed) -> None:
+    bed.api.answers["/api/v1/namespaces/shop/pods"] = objects(status=500)
+    with pytest.raises(StatusError) as refused:
+        await selected(bed)
+    assert refused.value.message == "Internal error occurred: unable to list matching resources"
+
+
+async def test_metrics_of_other_cluster_scoped_resources_are_found_in_a_namespace_and_at_the_root(
+    tmp_path: Path,
+) -> None:
+    rules = parse_rules(
+        "rules: [{seriesQuery: a, metricsQuery: '<<.LabelMatchers>>', resources: {template: <<.Resource>>}}]",
+        source="r",
+    )
+    prometheus = CannedPrometheus(found={"a": (series("a", "tenant"),)}, result=vector(({"tenant": "t"}, 1)))
+    async with metrics_bed(tmp_path, rules, prometheus) as bed:
+        await bed.catalog.relist()
+        for namespace in ("shop", ""):
+            assert await named(bed, "t", "a", resource="tenants", group="example.com", namespace=namespace)
+    assert prometheus.queries == ['namespace="shop",tenant="t"', 'tenant="t"']
+
+
+async def test_the_time_that_is_left_is_passed_on(bed: MetricsBed) -> None:
+    bed.prometheus.result = vector(({"pod": "a"}, 1))
+    await named(bed, timeout=7.5)
+    await named(bed, timeout=None)
+    passed, unbounded = bed.prometheus.timeouts
+    assert passed is not None
+    assert 0 < passed <= 7.5
+    assert unbounded is None
+
+
+async def test_a_slow_api_server_ends_with_the_requests_time(bed: MetricsBed) -> None:
+    async def never(_: object) -> Any:
+        await asyncio.Event().wait()
+
+    bed.api.answers["/api/v1/namespaces/shop/pods"] = never
+    with pytest.raises(StatusError) as refused:
+        await selected(bed, timeout=0.05)
+    assert refused.value.code == 504
+    assert refused.value.message == "Timeout: request did not complete within the allotted timeout"
+
+
+async def test_a_namespace_is_one_part_of_a_path(bed: MetricsBed) -> None:
+    with pytest.raises(StatusError):
+        await selected(bed, namespace="../../secrets?x")
+    assert bed.api.asked[-1].startswith("GET /api/v1/namespaces/..%2F..%2Fsecrets%3Fx/pods?")
+
+
+async def test_lists_that_are_none_hold_no_objects(bed: MetricsBed) -> None:
+    for body in ({}, {"items": None}, {"items": [5, {}, {"metadata": 5}, {"metadata": {"name": 5}}]}):
+        bed.api.answers["/api/v1/namespaces/shop/pods"] = answer(body)
+        with pytest.raises(StatusError, match="could not find the metric"):
+            await selected(bed)

@@ -1,0 +1,131 @@
+"""External metrics, from a routed request to values; statuses and messages as recorded from prometheus-adapter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from adapter.prometheus import (
+    PrometheusError,
+    PrometheusQueryError,
+    PrometheusResultError,
+    PrometheusTimeout,
+    PrometheusUnavailable,
+    Scalar,
+)
+from adapter.rules import parse_rules
+from adapter.values import ExternalMetricValue
+from kube.selectors import LabelSelector
+from kube.status import StatusError
+from tests.adapter.metrics_bed import NOW, CannedPrometheus, MetricsBed, metrics_bed, packets, series, vector
+
+
+@pytest.fixture
+async def bed(tmp_path: Path) -> AsyncIterator[MetricsBed]:
+    rules, prometheus = packets()
+    async with metrics_bed(tmp_path, rules, prometheus) as bed:
+        await bed.catalog.relist()
+        yield bed
+
+
+async def values(
+    bed: MetricsBed, metric: str = "queue_depth", selector: str = "", namespace: str = "shop"
+) -> list[ExternalMetricValue]:
+    return await bed.external.values(
+        namespace=namespace, metric=metric, selector=LabelSelector.parse(selector), timeout=5.0
+    )
+
+
+async def test_every_series_is_an_item(bed: MetricsBed) -> None:
+    bed.prometheus.result = vector(({"queue": "a", "tier": "gold"}, 1000), ({"queue": "b", "tier": "silver"}, 0.5))
+    assert await values(bed, selector="tier") == [
+        ExternalMetricValue(
+            metric="queue_depth",
+            labels={"queue": "a", "tier": "gold"},
+            timestamp=NOW,
+            window_seconds=None,
+            milli=1_000_000,
+        ),
+        ExternalMetricValue(
+            metric="queue_depth",
+            labels={"queue": "b", "tier": "silver"},
+            timestamp=NOW,
+            window_seconds=None,
+            milli=500,
+        ),
+    ]
+    assert bed.prometheus.queries == ['max(queue_depth{tier!="",namespace="shop"}) by (queue, tier)']
+
+
+async def test_a_rule_that_is_not_namespaced_answers_in_every_namespace(bed: MetricsBed) -> None:
+    bed.prometheus.result = vector(({"__name__": "global_backlog", "region": "eu"}, 12.5))
+    [value] = await values(bed, "backlog")
+    assert value.labels == {"region": "eu"}  # the series' own name stays here
+    assert bed.prometheus.queries == ["global_backlog{}"]
+
+
+async def test_no_series_is_an_empty_list(bed: MetricsBed) -> None:
+    assert await values(bed) == []
+
+
+async def test_a_scalar_has_no_labels_and_its_own_time(bed: MetricsBed) -> None:
+    bed.prometheus.result = Scalar(1.0, 5.0)
+    [value] = await values(bed)
+    assert (value.labels, value.timestamp, value.milli) == (None, 1.0, 5000)
+
+
+async def test_nan_is_zero_and_infinity_is_left_out(bed: MetricsBed) -> None:
+    bed.prometheus.result = vector(({"queue": "a"}, math.nan), ({"queue": "b"}, -math.inf))
+    assert [(value.labels, value.milli) for value in await values(bed)] == [({"queue": "a"}, 0)]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "message"),
+    [
+        ("shop", "the server could not find the metric nosuch for "),
+        ("default", "the server could not find the metric nosuch for namespaces"),
+    ],
+)
+async def test_an_unknown_metric_is_not_found(bed: MetricsBed, namespace: str, message: str) -> None:
+    with pytest.raises(StatusError) as refused:
+        await values(bed, "nosuch", namespace=namespace)
+    assert (refused.value.code, refused.value.message) == (404, message)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (PrometheusUnavailable("x"), 503, "Prometheus is not available for externalRules[0] (queue_depth"),
+        (PrometheusTimeout("x"), 504, "Timeout: Prometheus did not answer in time for externalRules[0] (queue_depth"),
+        (PrometheusQueryError("x"), 500, "Internal error occurred: unable to fetch metrics"),
+        (PrometheusResultError("x"), 500, "encountered an unexpected query result type"),
+    ],
+)
+async def test_failures_have_the_statuses_of_custom_metrics(
+    bed: MetricsBed, error: PrometheusError, code: int, message: str
+) -> None:
+    bed.prometheus.result = error
+    with pytest.raises(StatusError) as refused:
+        await values(bed)
+    assert refused.value.code == code
+    assert refused.value.message.startswith(message)
+
+
+async def test_a_selector_that_prometheus_cannot_have_is_a_bad_request(bed: MetricsBed) -> None:
+    with pytest.raises(StatusError) as refused:
+        await values(bed, selector="queue>1")
+    assert refused.value.code == 400
+
+
+async def test_a_namespaced_rule_without_a_label_for_namespaces_says_what_to_do(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rules = parse_rules("externalRules: [{seriesQuery: a, metricsQuery: '<<.Series>>'}]", source="rules.yaml")
+    async with metrics_bed(tmp_path, rules, CannedPrometheus(found={"a": (series("a"),)})) as bed:
+        await bed.catalog.relist()
+        with pytest.raises(StatusError, match="unable to fetch metrics"):
+            await values(bed, "a")
+    assert "set resources.namespaced to false" in caplog.text

@@ -1,0 +1,105 @@
+"""Which metrics of which resources a rule makes of its series."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from adapter.inventory import custom_sources, external_sources
+from adapter.prometheus import Series
+from adapter.rules import Rule, parse_rules
+from kube.client import KubeUnreachable
+from kube.mapping import RestMapper
+from tests.adapter.metrics_bed import RESOURCES, series
+from tests.kube.scripted import connected, scripted_server
+
+
+@pytest.fixture
+async def mapper(tmp_path: Path) -> AsyncIterator[RestMapper]:
+    async with scripted_server() as api, connected(api, tmp_path) as client:
+        api.answers.update(RESOURCES)
+        yield RestMapper(client)
+
+
+def rule(resources: str, name: str = "{}") -> Rule:
+    text = f"rules: [{{seriesQuery: a, metricsQuery: b, resources: {resources}, name: {name}}}]"
+    return parse_rules(text, source="rules.yaml").custom[0]
+
+
+BY_NAME = '{template: "<<.Resource>>"}'
+
+
+async def found(rule: Rule, series: list[Series], mapper: RestMapper) -> dict[str, tuple[str, str, bool]]:
+    sources = await custom_sources(rule, series, mapper)
+    return {
+        str(source.info): (source.resource_label, source.namespace_label, source.info.namespaced) for source in sources
+    }
+
+
+async def test_every_label_that_names_a_resource_makes_a_metric(mapper: RestMapper) -> None:
+    assert await found(rule(BY_NAME), [series("up", "namespace", "pod", "job", "instance", "le")], mapper) == {
+        "namespaces/up": ("namespace", "namespace", False),
+        "pods/up": ("pod", "namespace", True),
+        "jobs.batch/up": ("job", "namespace", True),
+    }
+
+
+async def test_overrides_come_before_the_template(mapper: RestMapper) -> None:
+    naming = '{template: "<<.Resource>>", overrides: {ns: {resource: namespace}, pod_name: {resource: pods}}}'
+    both = [series("up", "pod", "pod_name", "namespace", "ns")]
+    assert await found(rule(naming), both, mapper) == {
+        "namespaces/up": ("ns", "ns", False),
+        "pods/up": ("pod_name", "ns", True),
+    }
+    one = [series("up", "pod", "ns")]
+    assert (await found(rule(naming), one, mapper))["pods/up"] == ("pod", "ns", True)
+
+
+async def test_a_label_may_name_a_resource_of_a_group(mapper: RestMapper) -> None:
+    naming = '{template: "kube_<<.Group>>_<<.Resource>>", overrides: {d: {group: apps, resource: deployment}}}'
+    assert await found(rule(naming), [series("up", "d", "kube_example_com_tenant", "kube__namespace")], mapper) == {
+        "deployments.apps/up": ("d", "kube__namespace", True),
+        "tenants.example.com/up": ("kube_example_com_tenant", "kube__namespace", True),
+        "namespaces/up": ("kube__namespace", "kube__namespace", False),
+    }
+
+
+async def test_nodes_are_at_the_root(mapper: RestMapper) -> None:
+    assert await found(rule(BY_NAME), [series("load", "node", "instance")], mapper) == {
+        "nodes/load": ("node", "namespace", False)
+    }
+
+
+async def test_an_override_for_a_resource_that_is_not_there_makes_nothing(mapper: RestMapper) -> None:
+    naming = "{overrides: {w: {resource: widget}, pod: {resource: pod}}}"
+    assert await found(rule(naming), [series("up", "w", "pod")], mapper) == {"pods/up": ("pod", "", True)}
+
+
+async def test_series_are_filtered_and_renamed(mapper: RestMapper) -> None:
+    metrics = await found(
+        rule(BY_NAME, "{matches: '^(.*)_total$'}"),
+        [series("a_total", "pod"), series("b", "pod"), series("c-d_total", "pod")],
+        mapper,
+    )
+    assert set(metrics) == {"pods/a"}  # no query can be written for c-d_total
+
+
+async def test_external_metrics_know_their_namespace_label(mapper: RestMapper) -> None:
+    for naming, label in (
+        ("{overrides: {zone: {resource: node}, ns: {resource: namespaces}}}", "ns"),
+        (BY_NAME, "namespace"),
+        ("{overrides: {ns: {resource: namespace}}, namespaced: false}", ""),
+        ("{}", ""),
+    ):
+        [source] = await external_sources(rule(naming), [series("q", "x")], mapper)
+        assert (source.metric, source.series, source.namespace_label) == ("q", "q", label)
+
+
+async def test_without_the_api_server_nothing_is_guessed(tmp_path: Path) -> None:
+    async with scripted_server() as api:
+        pass
+    async with connected(api, tmp_path) as client:
+        with pytest.raises(KubeUnreachable):
+            await custom_sources(rule(BY_NAME), [series("up", "pod")], RestMapper(client))

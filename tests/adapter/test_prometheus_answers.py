@@ -1,0 +1,148 @@
+"""Answers to instant queries: good, bad and hostile ones."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.prometheus import (
+    PrometheusBadAnswer,
+    PrometheusError,
+    PrometheusQueryError,
+    PrometheusResultError,
+    PrometheusTimeout,
+    PrometheusUnavailable,
+    Sample,
+    Scalar,
+    Vector,
+)
+from adapter.prometheus.answers import decode
+
+
+def success(kind: str, result: object, **more: object) -> bytes:
+    return json.dumps({"status": "success", "data": {"resultType": kind, "result": result}, **more}).encode()
+
+
+def test_a_vector_comes_in_the_order_of_its_labels() -> None:
+    body = success(
+        "vector",
+        [
+            {"metric": {"pod": "b", "verb": "POST"}, "value": [5, "2"]},
+            {"metric": {"pod": "a", "verb": "POST"}, "value": [5.5, "1e3"]},
+            {"metric": {"verb": "GET", "pod": "a"}, "value": [5, "+Inf"]},
+        ],
+    )
+    assert decode(200, body).result == Vector(
+        (
+            Sample({"pod": "a", "verb": "GET"}, 5.0, math.inf),
+            Sample({"pod": "a", "verb": "POST"}, 5.5, 1000.0),
+            Sample({"pod": "b", "verb": "POST"}, 5.0, 2.0),
+        )
+    )
+
+
+def test_a_scalar_has_a_time_and_a_value() -> None:
+    assert decode(200, success("scalar", [1, "5"])).result == Scalar(1.0, 5.0)
+
+
+def test_nan_is_a_value() -> None:
+    result = decode(200, success("scalar", [1, "NaN"])).result
+    assert isinstance(result, Scalar)
+    assert math.isnan(result.value)
+
+
+def test_native_histograms_have_no_single_value_and_are_left_out() -> None:
+    body = success("vector", [{"metric": {}, "histogram": [5, {"count": "3"}]}, {"metric": {}, "value": [5, "1"]}])
+    assert decode(200, body).result == Vector((Sample({}, 5.0, 1.0),))
+
+
+def test_warnings_are_passed_on() -> None:
+    assert decode(200, success("vector", [], warnings=["partial"])).warnings == ("partial",)
+
+
+@pytest.mark.parametrize("kind", ["matrix", "string", "", "x" * 10_000])
+def test_a_result_of_another_type_says_so(kind: str) -> None:
+    with pytest.raises(PrometheusResultError):
+        decode(200, success(kind, []))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>login</html>",
+        b"[]",
+        b"{}",
+        b'{"status":"success"',
+        b'{"status":"success","data":{"resultType":"vector"}}',
+        b'{"status":5}',
+        b"\xff\xfe",
+        success("vector", {}),
+        success("vector", [5]),
+        success("vector", [{"metric": {"a": 5}, "value": [5, "1"]}]),
+        success("vector", [{"value": [5, "1"]}]),
+        success("vector", [{"metric": {}, "value": [5, "one"]}]),
+        success("vector", [{"metric": {}, "value": [5]}]),
+        success("vector", [{"metric": {}, "value": [5, 1]}]),
+        success("vector", [{"metric": {}, "value": ["5", "1"]}]),
+        success("vector", [{"metric": {}, "value": [-1, "1"]}]),
+        success("vector", [{"metric": {}, "value": [1e18, "1"]}]),
+        success("scalar", [[], "5"]),
+        b"[" * 100_000,
+    ],
+)
+def test_garbage_is_a_bad_answer(body: bytes) -> None:
+    with pytest.raises(PrometheusBadAnswer):
+        decode(200, body)
+
+
+@pytest.mark.parametrize(
+    ("status", "error_type", "error"),
+    [
+        (400, "bad_data", PrometheusQueryError),
+        (422, "execution", PrometheusQueryError),
+        (200, "execution", PrometheusQueryError),
+        (503, "timeout", PrometheusTimeout),
+        (503, "canceled", PrometheusTimeout),
+        (504, "", PrometheusTimeout),
+        (503, "unavailable", PrometheusUnavailable),
+        (500, "internal", PrometheusUnavailable),
+        (401, "", PrometheusUnavailable),
+        (403, "", PrometheusUnavailable),
+        (404, "", PrometheusUnavailable),
+        (429, "", PrometheusUnavailable),
+        (302, "", PrometheusUnavailable),
+    ],
+)
+def test_refusals_are_told_apart(status: int, error_type: str, error: type[PrometheusError]) -> None:
+    body = json.dumps({"status": "error", "errorType": error_type, "error": "line\none"}).encode()
+    with pytest.raises(error) as refused:
+        decode(status, body)
+    assert type(refused.value) is error
+    assert str(refused.value) == f"Prometheus answered with status {status}: line one"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=5) | st.integers(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from([200, 204, 400, 503, 600]), JSON.map(lambda data: json.dumps(data).encode()) | st.binary())
+def test_no_answer_does_worse_than_an_error_of_the_tree(status: int, body: bytes) -> None:
+    with pytest.raises(PrometheusError):
+        decode(status, body)
+
+
+@given(st.sampled_from(["vector", "scalar"]), JSON)
+def test_no_result_does_worse_than_an_error_of_the_tree(kind: str, result: object) -> None:
+    try:
+        decode(200, success(kind, result))
+    except PrometheusError:
+        return
+    assert isinstance(result, list)

@@ -1,0 +1,343 @@
+"""The Prometheus client against a server that does what it is told, right and wrong things."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from adapter.prometheus import (
+    PrometheusBadAnswer,
+    PrometheusClient,
+    PrometheusConfigError,
+    PrometheusError,
+    PrometheusOptions,
+    PrometheusQueryError,
+    PrometheusTimeout,
+    PrometheusUnavailable,
+    Sample,
+    Series,
+    Vector,
+)
+from adapter.prometheus import client as client_module
+from adapter.prometheus import series as series_module
+from kube.certs import CertificateAuthority
+
+ONE = {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {"a": "b"}, "value": [9, "1"]}]}}
+
+
+@dataclass
+class ScriptedPrometheus:
+    """`reply` answers everything; what was asked is remembered."""
+
+    url: str = ""
+    reply: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None
+    asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def reached(self, requests: int) -> None:
+        """Wait until so many requests have come."""
+        async with self.arrived:
+            await self.arrived.wait_for(lambda: len(self.asked) >= requests)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        parameters = {**request.query, **{name: str(value) for name, value in (await request.post()).items()}}
+        self.asked.append((request.method, request.raw_path.partition("?")[0], parameters))
+        self.headers.append(dict(request.headers))
+        async with self.arrived:
+            self.arrived.notify_all()
+        assert self.reply is not None
+        return await self.reply(request)
+
+
+def says(body: object, *, status: int = 200) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+
+    async def reply(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=content, status=status)
+
+    return reply
+
+
+@contextlib.asynccontextmanager
+async def scripted(*, tls: ssl.SSLContext | None = None) -> AsyncIterator[ScriptedPrometheus]:
+    server = ScriptedPrometheus(reply=says(ONE))
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.05)  # 0 would be for ever
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        server.url = f"http{'s' if tls else ''}://127.0.0.1:{runner.addresses[0][1]}"
+        yield server
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedPrometheus]:
+    async with scripted() as running:
+        yield running
+
+
+async def test_a_query_goes_into_the_address_with_get(server: ScriptedPrometheus) -> None:
+    async with PrometheusClient(PrometheusOptions(url=f"{server.url}/prom/")) as client:
+        assert await client.instant("sum(a{b='c d'})") == Vector((Sample({"a": "b"}, 9.0, 1.0),))
+    method, path, parameters = server.asked[0]
+    assert (method, path) == ("GET", "/prom/api/v1/query")
+    assert parameters == {"query": "sum(a{b='c d'})", "timeout": "30.000"}
+
+
+async def test_a_query_goes_into_the_body_with_post(server: ScriptedPrometheus) -> None:
+    query = "sum(a) or " * 20_000
+    async with PrometheusClient(PrometheusOptions(url=server.url, verb="POST")) as client:
+        await client.instant(query, timeout=2.5)
+    assert server.asked == [("POST", "/api/v1/query", {"query": query, "timeout": "2.500"})]
+
+
+async def test_headers_are_sent_with_queries_and_with_series(server: ScriptedPrometheus) -> None:
+    options = PrometheusOptions(url=server.url, headers=(("X-Scope-OrgID", "team-a"),))
+    async with PrometheusClient(options) as client:
+        await client.instant("a")
+        server.reply = says({"status": "success", "data": []})
+        await client.series("a", start=0, end=1)
+    assert [headers["X-Scope-OrgID"] for headers in server.headers] == ["team-a", "team-a"]
+
+
+async def test_the_token_is_read_again_when_its_file_changes(server: ScriptedPrometheus, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    async with PrometheusClient(PrometheusOptions(url=server.url, token_file=token)) as client:
+        await client.instant("a")
+        (tmp_path / "new").write_text("second")
+        (tmp_path / "new").rename(token)
+        await client.instant("a")
+        server.reply = says({"status": "success", "data": []})
+        await client.series("a", start=0, end=1)
+        token.unlink()
+        with pytest.raises(PrometheusUnavailable, match="token file for Prometheus cannot be read: No such file"):
+            await client.instant("a")
+    assert [headers["Authorization"] for headers in server.headers] == ["Bearer first", *["Bearer second"] * 2]
+
+
+async def test_series_are_told_by_name_with_all_their_labels(server: ScriptedPrometheus) -> None:
+    found = [
+        {"__name__": "b", "pod": "x"},
+        {"__name__": "a", "pod": "x"},
+        {"__name__": "a", "node": "y"},
+        {"pod": "nameless"},
+    ]
+    server.reply = says({"status": "success", "data": found})
+    async with PrometheusClient(PrometheusOptions(url=f"{server.url}/prom")) as client:
+        series = await client.series('{pod!=""}', start=100.5, end=200)
+    assert series == (Series("a", frozenset({"pod", "node"})), Series("b", frozenset({"pod"})))
+    assert server.asked == [("GET", "/prom/api/v1/series", {"match[]": '{pod!=""}', "start": "100.5", "end": "200.0"})]
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (says(b"<html>"), PrometheusBadAnswer),
+        (says([]), PrometheusBadAnswer),
+        (says({"status": "success"}), PrometheusBadAnswer),
+        (says({"data": {"a": "b"}}), PrometheusBadAnswer),
+        (says({"data": [5]}), PrometheusBadAnswer),
+        (says({"data": [{"__name__": 5}]}), PrometheusBadAnswer),
+        (says({"status": "error", "errorType": "bad_data", "error": "x"}, status=400), PrometheusQueryError),
+        (says({"status": "error", "errorType": "timeout", "error": "x"}, status=503), PrometheusTimeout),
+        (says(b"no", status=502), PrometheusUnavailable),
+        (says(b"no", status=401), PrometheusUnavailable),
+    ],
+)
+async def test_bad_answers_about_series_are_told_apart(
+    server: ScriptedPrometheus,
+    reply: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    error: type[PrometheusError],
+) -> None:
+    server.reply = reply
+    async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+        with pytest.raises(error) as refused:
+            await client.series("a", start=0, end=1)
+    assert type(refused.value) is error
+    assert len(server.asked) == 1  # no retries of the library's own
+
+
+async def test_answers_have_a_longest_length(server: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_MAX_ANSWER", 1000)
+    monkeypatch.setattr(series_module, "_MAX_ANSWER", 1000)
+    server.reply = says(b" " * 5000)
+    async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+        with pytest.raises(PrometheusBadAnswer, match="longer than 1000 bytes"):
+            await client.instant("a")
+        with pytest.raises(PrometheusBadAnswer, match="longer than 1000 bytes"):
+            await client.series("a", start=0, end=1)
+
+
+async def never(_: web.Request) -> web.StreamResponse:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def drip(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(b" ")
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("reply", [never, drip])
+async def test_a_slow_server_is_a_timeout(
+    server: ScriptedPrometheus, reply: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> None:
+    server.reply = reply
+    async with PrometheusClient(PrometheusOptions(url=server.url, series_timeout=0.2)) as client:
+        with pytest.raises(PrometheusTimeout):
+            await client.instant("a", timeout=0.2)
+        with pytest.raises(PrometheusTimeout):
+            await client.series("a", start=0, end=1)
+
+
+async def test_without_time_left_nothing_is_asked(server: ScriptedPrometheus) -> None:
+    async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+        with pytest.raises(PrometheusTimeout, match="no time was left"):
+            await client.instant("a", timeout=0)
+    assert server.asked == []
+
+
+async def test_a_broken_connection_is_tried_once_more(server: ScriptedPrometheus) -> None:
+    async def broken(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        server.reply = says(ONE)
+        return web.Response()
+
+    server.reply = broken
+    async with PrometheusClient(PrometheusOptions(url=server.url, verb="POST")) as client:
+        assert isinstance(await client.instant("a"), Vector)
+    assert len(server.asked) == 2
+
+
+async def test_a_connection_that_always_breaks_is_unavailable(server: ScriptedPrometheus) -> None:
+    async def broken(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    server.reply = broken
+    async with PrometheusClient(PrometheusOptions(url=server.url, verb="POST")) as client:
+        with pytest.raises(PrometheusUnavailable):
+            await client.instant("a")
+        assert len(server.asked) == 2
+        with pytest.raises(PrometheusUnavailable):
+            await client.series("a", start=0, end=1)
+
+
+async def test_nobody_there_is_unavailable_and_its_address_stays_here(unused_tcp_port: int) -> None:
+    async with PrometheusClient(PrometheusOptions(url=f"http://127.0.0.1:{unused_tcp_port}")) as client:
+        for ask in (client.instant("a"), client.series("a", start=0, end=1)):
+            with pytest.raises(PrometheusUnavailable) as refused:
+                await ask
+            assert str(refused.value) == "Prometheus cannot be reached: Connection refused"
+
+
+async def test_a_cancelled_request_for_series_frees_its_place(server: ScriptedPrometheus) -> None:
+    server.reply = never
+    options = PrometheusOptions(url=server.url, series_timeout=0.3)
+    async with PrometheusClient(options) as client:
+        tasks = [asyncio.create_task(client.series("a", start=0, end=1)) for _ in range(8)]
+        await server.reached(4)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        server.reply = says({"status": "success", "data": []})
+        assert await client.series("b", start=0, end=1) == ()
+
+
+async def test_warnings_are_logged_once(server: ScriptedPrometheus, caplog: pytest.LogCaptureFixture) -> None:
+    server.reply = says({**ONE, "warnings": ["a store is away"]})
+    async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+        with caplog.at_level(logging.WARNING):
+            await client.instant("a")
+            await client.instant("b")
+    assert caplog.text.count("Prometheus warns: a store is away") == 1
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> CertificateAuthority:
+    authority = CertificateAuthority.create("test")
+    (tmp_path / "ca.pem").write_bytes(authority.cert_pem)
+    for name, pair in (
+        ("server", authority.issue("prometheus", hosts=("127.0.0.1",), server=True)),
+        ("client", authority.issue("adapter", client=True)),
+    ):
+        (tmp_path / f"{name}.pem").write_bytes(pair.cert_pem)
+        (tmp_path / f"{name}.key").write_bytes(pair.key_pem)
+    return authority
+
+
+async def test_a_ca_and_a_client_certificate_open_the_door(authority: CertificateAuthority, tmp_path: Path) -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tmp_path / "ca.pem")
+    tls.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    tls.verify_mode = ssl.CERT_REQUIRED
+    async with scripted(tls=tls) as server:
+        options = PrometheusOptions(
+            url=server.url,
+            ca_file=tmp_path / "ca.pem",
+            cert_file=tmp_path / "client.pem",
+            key_file=tmp_path / "client.key",
+        )
+        async with PrometheusClient(options) as client:
+            assert isinstance(await client.instant("a"), Vector)
+            server.reply = says({"status": "success", "data": []})
+            assert await client.series("a", start=0, end=1) == ()
+        async with PrometheusClient(PrometheusOptions(url=server.url)) as stranger:
+            for ask in (stranger.instant("a"), stranger.series("a", start=0, end=1)):
+                with pytest.raises(PrometheusUnavailable, match="certificate"):
+                    await ask
+
+
+@pytest.mark.parametrize(
+    ("options", "says_what"),
+    [
+        ({"url": "localhost:9090"}, "not a URL of a Prometheus"),
+        ({"url": "ftp://a"}, "not a URL of a Prometheus"),
+        ({"url": "http://"}, "not a URL of a Prometheus"),
+        ({"url": "http://a:0"}, "not a URL of a Prometheus"),
+        ({"url": "http://a:99999"}, "not a URL of a Prometheus"),
+        ({"url": "http://[a"}, "not a URL of a Prometheus"),
+        ({"url": "http://a b"}, "not a URL of a Prometheus"),
+        ({"url": "http://a?b=c"}, "no ? and no #"),
+        (
+            {"url": "http://a", "verb": "PUT"},
+            'unsupported Prometheus HTTP verb "PUT"; supported verbs: "GET" and "POST"',
+        ),
+        ({"url": "http://a", "cert_file": Path("a")}, "needs both"),
+    ],
+)
+def test_options_that_can_never_work_are_refused(options: dict[str, str], says_what: str) -> None:
+    with pytest.raises(PrometheusConfigError) as refused:
+        PrometheusOptions(**options)  # type: ignore[arg-type]
+    assert says_what in str(refused.value)
+
+
+async def test_tls_files_that_cannot_be_used_are_named(authority: CertificateAuthority, tmp_path: Path) -> None:
+    (tmp_path / "bad.pem").write_text("nonsense")
+    for name in ("bad.pem", "nowhere.pem"):
+        options = PrometheusOptions(url="https://a", ca_file=tmp_path / name)
+        with pytest.raises(PrometheusConfigError, match=f"CA file for Prometheus .*{name}"):
+            await PrometheusClient(options).__aenter__()
+        options = PrometheusOptions(
+            url="https://a", ca_file=tmp_path / "ca.pem", cert_file=tmp_path / name, key_file=tmp_path / "client.key"
+        )
+        with pytest.raises(PrometheusConfigError, match=f"client certificate for Prometheus .*{name}"):
+            await PrometheusClient(options).__aenter__()

@@ -1,0 +1,128 @@
+"""The data path with a real Prometheus: what it finds, what it answers, and what it says of bad queries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapter.catalog import Catalog
+from adapter.custom import CustomMetrics
+from adapter.objects import ListedObjects
+from adapter.prometheus import (
+    PrometheusClient,
+    PrometheusOptions,
+    PrometheusQueryError,
+    PrometheusResultError,
+    PrometheusUnavailable,
+    Scalar,
+)
+from adapter.rule_queries import RuleQueries
+from adapter.rules import parse_rules
+from kube.mapping import RestMapper
+from kube.selectors import LabelSelector
+from playground.prometheus import PrometheusServer, Series, openmetrics
+from tests.adapter.metrics_bed import RESOURCES, objects
+from tests.kube.scripted import connected, scripted_server
+
+pytestmark = pytest.mark.e2e
+
+RULES = """
+rules:
+- seriesQuery: 'packets_total{namespace!="",pod!=""}'
+  resources: {template: <<.Resource>>}
+  name: {matches: '^(.*)_total$', as: '${1}_per_second'}
+  metricsQuery: 'sum(rate(<<.Series>>{<<.LabelMatchers>>}[5m])) by (<<.GroupBy>>)'
+- seriesQuery: 'packets_total{namespace!=""'
+  metricsQuery: '<<.Series>>'
+"""
+EVERYTHING = LabelSelector.parse("")
+
+
+def packets(pod: str, port: str, per_second: float) -> Series:
+    """Ten minutes of a counter with an exact rate."""
+    start = time.time() - 600
+    points = [(start + step, per_second * step) for step in range(0, 601, 10)]
+    return Series("packets_total", {"namespace": "shop", "pod": pod, "port": port}, points)
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[PrometheusServer]:
+    samples = openmetrics(
+        [
+            packets("web.0", "80", 10),
+            packets("web.0", "443", 5),
+            packets("web.1", "80", 20),
+            packets("web-0", "80", 40),  # what an unescaped "web.0" would find as well
+        ]
+    )
+    async with PrometheusServer(tmp_path / "prometheus", samples=samples) as running:
+        yield running
+
+
+@pytest.mark.parametrize("verb", ["GET", "POST"])
+async def test_from_series_to_values(server: PrometheusServer, tmp_path: Path, verb: str) -> None:
+    async with (
+        scripted_server() as api,
+        connected(api, tmp_path) as kube,
+        PrometheusClient(PrometheusOptions(url=server.url, verb=verb)) as prometheus,
+    ):
+        api.answers.update(RESOURCES)
+        api.answers["/api/v1/namespaces/shop/pods"] = objects("web.0", "web.1", "silent")
+        mapper = RestMapper(kube)
+        catalog = Catalog(parse_rules(RULES, source="rules.yaml"), prometheus, mapper, relist_interval=60, max_age=1200)
+        await catalog.relist()
+        assert [str(info) for info in catalog.custom] == ["namespaces/packets_per_second", "pods/packets_per_second"]
+        assert catalog.readiness() is None  # though the second rule's selector is wrong
+
+        metrics = CustomMetrics(
+            catalog, RuleQueries(prometheus, registry=CollectorRegistry()), ListedObjects(kube), mapper
+        )
+        before = time.time()
+        values = await metrics.selected(
+            resource="pods",
+            group="",
+            namespace="shop",
+            selector=EVERYTHING,
+            metric="packets_per_second",
+            metric_selector=EVERYTHING,
+            timeout=10,
+        )
+        assert [value.described_object.name for value in values] == ["web.0", "web.1"]
+        assert [value.milli for value in values] == pytest.approx([15000, 20000], rel=0.01)
+        assert values[0].timestamp == pytest.approx(before, abs=5)
+
+        [value] = await metrics.named(
+            resource="pods",
+            group="",
+            namespace="shop",
+            name="web.0",
+            metric="packets_per_second",
+            metric_selector=LabelSelector.parse("port in (443)"),
+            timeout=10,
+        )
+        assert value.milli == pytest.approx(5000, rel=0.01)
+
+
+async def test_errors_are_told_apart_and_an_outage_ends(server: PrometheusServer) -> None:
+    async with PrometheusClient(PrometheusOptions(url=server.url)) as prometheus:
+        assert isinstance(await prometheus.instant("1"), Scalar)
+        with pytest.raises(PrometheusQueryError, match="parse error"):
+            await prometheus.instant("sum(")
+        with pytest.raises(PrometheusQueryError, match="many-to-many"):
+            await prometheus.instant("packets_total * on() packets_total")
+        with pytest.raises(PrometheusResultError):
+            await prometheus.instant("packets_total[5m]")
+        with pytest.raises(PrometheusQueryError, match="parse error"):
+            await prometheus.series("{", start=0, end=time.time())
+        await server.stop()
+        with pytest.raises(PrometheusUnavailable):
+            await prometheus.instant("1")
+        with pytest.raises(PrometheusUnavailable):
+            await prometheus.series("packets_total", start=0, end=time.time())
+        await server.start()
+        assert isinstance(await prometheus.instant("1"), Scalar)
+        assert len(await prometheus.series("packets_total", start=0, end=time.time())) == 1
