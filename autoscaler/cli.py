@@ -12,9 +12,10 @@ from pathlib import Path
 import click
 
 from autoscaler.apis import HPA_APIS, HPAApi
+from autoscaler.availability import availability_options
 from autoscaler.controller import run as run_controller
 from autoscaler.model import Config
-from autoscaler.options import Options
+from autoscaler.options import Availability, Options
 from kube.client import KubeConfigError
 from kube.durations import DURATION, POSITIVE_DURATION
 from kube.flags import BOOL, CONTEXT_SETTINGS, verbosity_option
@@ -195,6 +196,7 @@ def main() -> None:
     show_default=True,
     help="Port of --bind-address; 0 lets the system choose one.",
 )
+@availability_options
 @verbosity_option
 def run(
     *,
@@ -211,6 +213,7 @@ def run(
     feature_gates: dict[str, bool],
     bind_address: str,
     metrics_port: int,
+    availability: Availability,
     verbosity: int,
 ) -> None:
     """Reconcile the HorizontalPodAutoscalers of a cluster until SIGTERM or Ctrl-C."""
@@ -225,6 +228,7 @@ def run(
         burst=burst,
         bind_address=bind_address,
         metrics_port=metrics_port,
+        availability=availability,
         config=Config(
             tolerance=tolerance,
             downscale_stabilization_ms=_milliseconds(downscale_stabilization),

@@ -4,40 +4,54 @@
     queue       which HPA is next: a new one or a changed spec at once, any other a sync period after its last step
     workers     take an HPA from the queue and reconcile it
     recorder    sends events beside the workers
+    memory      what is remembered of each HPA; saved beside the workers for the next process
+    elector     says when this process may act
     endpoint    health and metrics over HTTP
 
 One TaskGroup owns all tasks: should one of them end by a bug, the process ends and is started anew, rather than living
 on by half. A failing HPA is no such thing: its worker says so, once for each new reason, and goes on.
 
+Of several processes one acts. The others stand by with stores that are up to date, so that they can take over at once.
+Where kube-controller-manager ends when it loses its lease, this process stands by again: the TaskGroup of its term has
+then ended all that acts, and a relist of all pods in an API server that just had a bad time helps nobody.
+
 On SIGTERM or Ctrl-C workers take no further HPA, and those in flight get a few seconds to finish, so that a scale that
-was written gets its status and event.
+was written gets its status and event. Then the memory is saved and the lease given back, in this order.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from autoscaler.events import EventRecorder
 from autoscaler.health import application, serving
 from autoscaler.hpas import HPAs
 from autoscaler.label_index import PodIndex, SelectorIndex
+from autoscaler.memory import Memory
+from autoscaler.memory_store import MemoryStore
 from autoscaler.metrics_client import MetricsClient
 from autoscaler.observe import Observer
 from autoscaler.queue import WorkQueue
 from autoscaler.reconcile import Reconciler
+from autoscaler.saved_memory import LONGEST_WINDOW_MS
 from autoscaler.scales import ScaleClient
 from autoscaler.status import StatusWriter
 from autoscaler.telemetry import Telemetry
 from autoscaler.throttle import ThrottledClient, TokenBucket
 from autoscaler.watched import PODS, RefusedHPA, TrackedHPA, track_pod
 from kube.client import KubeClient
+from kube.election import LeaderElector, unique_identity
 from kube.mapping import RestMapper
 from kube.process import done_before, stopped_by_signals
 from kube.store import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from autoscaler.memory import Remembered
     from autoscaler.model import HPAKey, Pod
     from autoscaler.options import Options
 
@@ -45,9 +59,11 @@ __all__ = ["Controller", "run"]
 
 _log = logging.getLogger(__name__)
 
-# Together less than the five seconds that an impatient operator waits.
-_FINISH_SECONDS = 3.0
+# Together, and with the time to give the lease back, less than the five seconds that an impatient operator waits.
+_FINISH_SECONDS = 2.5
 _FLUSH_SECONDS = 1.0
+# Other shards' HPAs are only looked at for their selectors, which hardly ever change while their HPAs do not.
+_OTHERS_SYNC_PERIODS = 10
 
 
 async def run(options: Options) -> None:
@@ -68,6 +84,7 @@ class Controller:
 
     def __init__(self, client: KubeClient, options: Options) -> None:
         self._options = options
+        self._shard = options.availability.shard
         self._queue = WorkQueue()
         self._telemetry = Telemetry()
         self._pod_index = PodIndex()
@@ -80,10 +97,22 @@ class Controller:
             on_change=self._hpa_changed,
         )
         self._pods: Store[Pod] = Store(client, PODS, track_pod, on_change=self._pod_index.apply)
+        self._own_hpas = 0
+        self._elector = self._candidate(client)
+        may_write = self._elector.leading if self._elector else lambda: True
 
-        def throttled() -> ThrottledClient:
-            return ThrottledClient(client, TokenBucket(qps=options.qps, burst=options.burst))
+        def throttled(qps: float = options.qps) -> ThrottledClient:
+            return ThrottledClient(client, TokenBucket(qps=qps, burst=options.burst), may_write=may_write)
 
+        self._memory = Memory()
+        self._memory_store: MemoryStore | None = None
+        if options.availability.memory is not None:
+            self._memory_store = MemoryStore(
+                throttled(qps=0),
+                location=options.availability.memory,
+                shard=self._shard,
+                longest_window_ms=options.config.downscale_stabilization_ms,
+            )
         mapper = RestMapper(client)
         objects = throttled()
         scales = ScaleClient(throttled(), mapper)
@@ -95,18 +124,20 @@ class Controller:
             version_seconds=options.sync_period,
         )
         self._recorder = EventRecorder(objects)
+        self._observer = Observer(
+            scales=scales,
+            metrics=metrics,
+            pods=self._pod_index,
+            selectors=self._selectors,
+            config=options.config,
+        )
         self._reconciler = Reconciler(
-            observer=Observer(
-                scales=scales,
-                metrics=metrics,
-                pods=self._pod_index,
-                selectors=self._selectors,
-                config=options.config,
-            ),
+            observer=self._observer,
             scales=scales,
             statuses=StatusWriter(objects),
             recorder=self._recorder,
             telemetry=self._telemetry,
+            memory=self._memory,
         )
         self._said: dict[HPAKey, str] = {}
 
@@ -119,7 +150,7 @@ class Controller:
         options = self._options
         app = application(
             self._telemetry,
-            live={},
+            live={"leaderElection": self._elector.problem} if self._elector else {},
             ready={"hpas": lambda: self._hpas.problem, "pods": lambda: _problem(self._pods)},
         )
         async with serving(app, host=options.bind_address, port=options.metrics_port) as port:
@@ -131,14 +162,11 @@ class Controller:
                     tasks.create_task(self._recorder.run()),
                 ]
                 if await done_before(stop, self._synced()):
-                    _log.info(
-                        "%d HPAs, %d pods; starting %d workers", len(self._hpas), len(self._pods), options.workers
-                    )
-                    workers = [tasks.create_task(self._work()) for _ in range(options.workers)]
-                    await stop.wait()
-                    _log.info("stopping")
-                    self._queue.close()
-                    await self._finish(workers)
+                    _log.info("%d HPAs, %d pods", len(self._hpas), len(self._pods))
+                    if self._elector is None:
+                        await self._act(stop)
+                    else:
+                        await self._elector.run(lambda: self._act(stop), stop=stop)
                 for task in background:
                     task.cancel()
         _log.info("stopped")
@@ -147,16 +175,64 @@ class Controller:
         await self._hpas.wait_synced()
         await self._pods.wait_synced()
 
+    def _candidate(self, client: KubeClient) -> LeaderElector | None:
+        settings = self._options.availability.election
+        if settings is None:
+            return None
+
+        def changed(leading: bool) -> None:
+            self._telemetry.leads(settings.name, leading=leading)
+
+        changed(False)
+        return LeaderElector(client, settings, identity=unique_identity(), on_change=changed)
+
+    async def _act(self, stop: asyncio.Event) -> None:
+        """Take steps until `stop` is set; cancelled when the lead is lost."""
+        if not await done_before(stop, self._restore()):
+            return
+        # Known from steps that others may have taken since; every HPA is due for one now.
+        self._selectors.clear()
+        for tracked in self._hpas.list():
+            self._queue.add(tracked.hpa.key)
+        _log.info("starting %d workers", self._options.workers)
+        async with asyncio.TaskGroup() as tasks:
+            saving = tasks.create_task(self._save_often())
+            workers = [tasks.create_task(self._work()) for _ in range(self._options.workers)]
+            await stop.wait()
+            _log.info("stopping")
+            self._queue.close()
+            saving.cancel()
+            await self._finish(workers)
+
+    async def _restore(self) -> None:
+        """Remember what whoever led before remembered, so that nothing is scaled down early."""
+        if self._memory_store is None:
+            return
+        oldest_ms = time.time() * 1000 - LONGEST_WINDOW_MS
+
+        def matters(key: HPAKey, remembered: Remembered) -> bool:
+            # An HPA that is not there may be of an API whose watch has yet to begin.
+            known = remembered.latest_ms >= oldest_ms or self._hpas.get(key) is not None
+            return known and self._shard.owns(key)
+
+        saved = await self._memory_store.load()
+        self._memory.restore({key: each for key, each in saved.items() if matters(key, each)})
+        _log.info("remembering %d HPAs", len(self._memory))
+
+    async def _save_often(self) -> None:
+        if self._memory_store is not None:
+            await self._memory_store.run(self._memory)
+
     async def _finish(self, workers: list[asyncio.Task[None]]) -> None:
-        """Let the workers end what they are at, and their events go out, for a bounded time."""
+        """Let the workers end what they are at, their events go out and the memory be saved, for a bounded time."""
         _, unfinished = await asyncio.wait(workers, timeout=_FINISH_SECONDS)
         for worker in unfinished:
             worker.cancel()
-        try:
-            async with asyncio.timeout(_FLUSH_SECONDS):
-                await self._recorder.flush()
-        except TimeoutError:
-            _log.warning("not all events could be sent")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_in_time(self._recorder.flush(), otherwise="not all events could be sent"))
+            if self._memory_store is not None:
+                saving = self._memory_store.save(self._memory)
+                tasks.create_task(_in_time(saving, otherwise="what is remembered of the HPAs could not be saved"))
 
     async def _work(self) -> None:
         while (key := await self._queue.get()) is not None:
@@ -173,6 +249,10 @@ class Controller:
             self._said.pop(key, None)
             return
         try:
+            if not self._shard.owns(key):
+                await self._note_others(tracked)
+                self._queue.add_after(key, _OTHERS_SYNC_PERIODS * self._options.sync_period)
+                return
             if isinstance(tracked, RefusedHPA):
                 self._selectors.drop(key)
                 error: str | None = await self._reconciler.refuse(tracked)
@@ -183,6 +263,13 @@ class Controller:
         else:
             self._say(key, error or "")
         self._queue.add_after(key, self._options.sync_period)
+
+    async def _note_others(self, tracked: TrackedHPA | RefusedHPA) -> None:
+        """See which pods an HPA of another shard controls: none of ours may control them, too."""
+        if isinstance(tracked, RefusedHPA):
+            self._selectors.drop(tracked.hpa.key)
+        else:
+            await self._observer.note(tracked.hpa)
 
     def _say(self, key: HPAKey, error: str) -> None:
         """Log how a step ended, if that is news."""
@@ -200,11 +287,27 @@ class Controller:
         self, key: HPAKey, old: TrackedHPA | RefusedHPA | None, new: TrackedHPA | RefusedHPA | None
     ) -> None:
         """Schedule an HPA as Kubernetes does: a status that changed, mostly by ourselves, is no reason to hurry."""
-        self._telemetry.autoscalers(len(self._hpas))
+        own = self._shard.owns(key)
+        if own:
+            self._own_hpas += (new is not None) - (old is not None)
+            self._telemetry.autoscalers(self._own_hpas)
         if old is None or new is None or old.wish != new.wish:
             self._queue.add(key)
+        elif not own:
+            # Such as one whose target was at zero, and which controls its pods again.
+            if old.hpa.status.conditions != new.hpa.status.conditions:
+                self._queue.add(key)
         else:
             self._queue.add_after(key, self._options.sync_period)
+
+
+async def _in_time(work: Coroutine[None, None, None], *, otherwise: str) -> None:
+    """Do the last of some work, or say that it took too long."""
+    try:
+        async with asyncio.timeout(_FLUSH_SECONDS):
+            await work
+    except TimeoutError:
+        _log.warning(otherwise)
 
 
 def _problem(store: Store[Pod]) -> str | None:

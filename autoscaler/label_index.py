@@ -83,6 +83,11 @@ class SelectorIndex:
         if selector is not None:
             _remove(self._by_anchor, (key.namespace, *_anchor(selector)), key)
 
+    def clear(self) -> None:
+        """Begin anew."""
+        self._selectors.clear()
+        self._by_anchor.clear()
+
     def others(self, key: HPAKey, pods: Iterable[Pod]) -> dict[str, LabelSelector]:
         """{key as text: selector} of the other HPAs that may select one of these pods of the key's namespace."""
         anchors = {(key.namespace, *_NO_ANCHOR)}.union(*(_pairs(key.namespace, pod) for pod in pods))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from autoscaler.model import History
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from autoscaler.model import HPA, HPAKey
 
@@ -62,11 +62,6 @@ class Memory:
         """An HPA is gone."""
         if self._remembered.pop(key, None) is not None:
             self._changes += 1
-
-    def retain(self, keys: Iterable[HPAKey]) -> None:
-        """Forget all HPAs but these."""
-        for key in self._remembered.keys() - set(keys):
-            self.forget(key)
 
     def snapshot(self) -> dict[HPAKey, Remembered]:
         """All that is remembered now; a copy that does not change."""

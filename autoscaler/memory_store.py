@@ -16,6 +16,7 @@ import binascii
 import contextlib
 import logging
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from autoscaler.shards import Shard
     from autoscaler.throttle import ThrottledClient
 
-__all__ = ["SAVE_SECONDS", "MemoryStore"]
+__all__ = ["SAVE_SECONDS", "MemoryLocation", "MemoryStore"]
 
 _log = logging.getLogger(__name__)
 
@@ -50,13 +51,20 @@ _LOAD_DELAYS = (0.5, 5.0)
 _TEMPORARY = (408, 429, 500, 502, 503, 504)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLocation:
+    """Where the ConfigMaps are, and what they are called; with sharding, each shard's number is added to the name."""
+
+    namespace: str
+    name: str
+
+
 class MemoryStore:
     """Saves and restores a memory.
 
     Args:
         client: the connection; it refuses to write when this process does not lead.
-        namespace: where the ConfigMap is.
-        name: what it is called without sharding.
+        location: where to.
         shard: which part of the HPAs this process has.
         longest_window_ms: the longest stabilisation window that is in use by flag.
         load_seconds: how long to ask an API server that fails.
@@ -67,20 +75,18 @@ class MemoryStore:
         self,
         client: ThrottledClient,
         *,
-        namespace: str,
-        name: str,
+        location: MemoryLocation,
         shard: Shard,
         longest_window_ms: int = 0,
         load_seconds: float = _LOAD_SECONDS,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
-        self._base = name
-        self._name = shard.name(name)
-        self._namespace = namespace
-        self._collection = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps"
+        self._location = location
+        self._name = shard.name(location.name)
+        self._collection = f"/api/v1/namespaces/{quote(location.namespace, safe='')}/configmaps"
         self._path = f"{self._collection}/{quote(self._name, safe='')}"
-        self._label = f"ConfigMap {namespace}/{self._name}"
+        self._label = f"ConfigMap {location.namespace}/{self._name}"
         self._longest_window_ms = max(LONGEST_WINDOW_MS, longest_window_ms)
         self._load_seconds = load_seconds
         self._wall_clock = wall_clock
@@ -104,7 +110,7 @@ class MemoryStore:
                 # Decoding takes long where there are many HPAs, and the lease has to be renewed meanwhile.
                 found = await asyncio.to_thread(decode, content, now_ms=self._now_ms())
             except SavedMemoryError as error:
-                _log.warning("ConfigMap %s/%s is not restored: %s", self._namespace, name, error)
+                _log.warning("ConfigMap %s/%s is not restored: %s", self._location.namespace, name, error)
                 continue
             for key, remembered in found.items():
                 if key not in saved or saved[key].latest_ms < remembered.latest_ms:
@@ -135,7 +141,7 @@ class MemoryStore:
 
     async def _list(self) -> list[dict[str, Any]]:
         delays = Backoff(*_LOAD_DELAYS)
-        query = {"labelSelector": f"{_LABEL}={self._base}"}
+        query = {"labelSelector": f"{_LABEL}={self._location.name}"}
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._load_seconds):
                 while True:
@@ -165,11 +171,11 @@ class MemoryStore:
     async def _put(self, content: bytes) -> None:
         metadata = {
             "name": self._name,
-            "namespace": self._namespace,
+            "namespace": self._location.namespace,
             "labels": {
                 "app.kubernetes.io/name": "milliscale",
                 "app.kubernetes.io/component": "autoscaler",
-                _LABEL: self._base,
+                _LABEL: self._location.name,
             },
         }
         body: dict[str, Any] = {

@@ -103,6 +103,18 @@ class Observer:
                     assert_never(wanted)
         return Observed(observation=observation, target=target, seconds=seconds)
 
+    async def note(self, hpa: HPA) -> None:
+        """Note which pods an HPA controls, as a step of it would, and read nothing else.
+
+        For an HPA that another process looks after, so that its rivals here find out.
+        """
+        observation = Observation(hpa=hpa, config=hpa.knobs.applied_to(self._config))
+        if isinstance(missing(observation), ScaleWanted):
+            read = await self._scales.read(hpa.namespace, hpa.spec.scale_target_ref)
+            wanted = missing(replace(observation, scale=read.scale if isinstance(read, TargetScale) else read))
+            if isinstance(wanted, PodsWanted):
+                self._selectors.put(hpa.key, wanted.selector)
+
     async def _answers(
         self, hpa: HPA, wanted: AnswersWanted
     ) -> tuple[tuple[MetricAnswer | None, ...], tuple[float, ...]]:

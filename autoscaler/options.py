@@ -7,13 +7,28 @@ from typing import TYPE_CHECKING
 
 from autoscaler.apis import KUBERNETES, MILLISCALE
 from autoscaler.model import Config
+from autoscaler.shards import Shard
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from autoscaler.apis import HPAApi
+    from autoscaler.memory_store import MemoryLocation
+    from kube.election import ElectionSettings
 
-__all__ = ["Options"]
+__all__ = ["Availability", "Options"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Availability:
+    """What several processes share, at the same time or one after the other; by default nothing."""
+
+    election: ElectionSettings | None = None
+    """The Lease that decides which of them acts; None: there is only one."""
+    memory: MemoryLocation | None = None
+    """Where the next one finds what this one remembers; None: nowhere."""
+    shard: Shard = field(default_factory=Shard)
+    """Which part of the HPAs is this one's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,5 +51,6 @@ class Options:
     """How many requests may exceed `qps` at once."""
     bind_address: str = "0.0.0.0"  # noqa: S104  # probes and Prometheus come from outside the pod
     metrics_port: int = 8080
+    availability: Availability = field(default_factory=Availability)
     config: Config = field(default_factory=Config)
     """What decisions depend on."""

@@ -2,8 +2,6 @@
 
 The order of the acts is Kubernetes': write the scale, emit the events, store the status if it changed. Each may fail on
 its own; the decision's `conclude` knows what a failure means for the status and for what is remembered.
-
-This is also where the memory of each HPA lives, from step to step: recent recommendations and scale events.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from autoscaler.decide import conclude, decide
 from autoscaler.evaluate import unanswerable
-from autoscaler.model import ExternalMetric, History, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
+from autoscaler.model import ExternalMetric, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
 from autoscaler.refusal import INVALID_SPEC, refuse
 from autoscaler.scales import ScaleWriteError
 from autoscaler.status import StatusWriteError
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from autoscaler.decide import Decision, Event
     from autoscaler.evaluate import Evaluation
     from autoscaler.events import EventRecorder
+    from autoscaler.memory import Memory
     from autoscaler.model import HPA, HPAKey, MetricSource
     from autoscaler.observe import Observed, Observer
     from autoscaler.scales import ScaleClient
@@ -47,6 +46,7 @@ class Reconciler:
         statuses: writes the HPAs' statuses.
         recorder: writes events.
         telemetry: counts.
+        memory: what is remembered of each HPA from step to step.
         wall_clock: the time in seconds since the epoch, for decisions.
         clock: a time in seconds that only goes forward, for durations.
     """
@@ -59,6 +59,7 @@ class Reconciler:
         statuses: StatusWriter,
         recorder: EventRecorder,
         telemetry: Telemetry,
+        memory: Memory,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -67,10 +68,9 @@ class Reconciler:
         self._statuses = statuses
         self._recorder = recorder
         self._telemetry = telemetry
+        self._memory = memory
         self._wall_clock = wall_clock
         self._clock = clock
-        # With the uid, so that an HPA made anew under the same name begins with an empty memory.
-        self._histories: dict[HPAKey, tuple[str, History]] = {}
 
     async def reconcile(self, tracked: TrackedHPA) -> str | None:
         """Take one step; the error that it ended with, also where it did scale, or None.
@@ -78,15 +78,13 @@ class Reconciler:
         Must not run twice at the same time for the same HPA.
         """
         hpa = tracked.hpa
-        key = hpa.key
         started = self._clock()
         observed = await self._observer.observe(hpa)
-        uid, history = self._histories.get(key, (hpa.uid, History()))
         now_ms = round(self._wall_clock() * 1000)
-        decision = decide(observed.observation, history if uid == hpa.uid else History(), now_ms)
+        decision = decide(observed.observation, self._memory.of(hpa), now_ms)
         outcome = conclude(decision, scale_error=await self._write_scale(observed, decision))
         # Kept before anything else can fail or be cancelled: the scale may have been written.
-        self._histories[key] = (hpa.uid, outcome.history)
+        self._memory.keep(hpa, outcome.history)
         self._record(hpa, outcome.events)
         if outcome.status is not None:
             try:
@@ -111,7 +109,7 @@ class Reconciler:
 
     def forget(self, key: HPAKey) -> None:
         """An HPA is gone: drop what is remembered of it."""
-        self._histories.pop(key, None)
+        self._memory.forget(key)
         self._telemetry.forget(key)
 
     async def _write_scale(self, observed: Observed, decision: Decision) -> str | None:

@@ -54,9 +54,9 @@ class _Verbosity(click.ParamType[int]):
 BOOL = _Bool()
 
 
-def bool_option(name: str, **attributes: Any) -> Callable[[F], F]:
+def bool_option(name: str, *, default: bool = False, **attributes: Any) -> Callable[[F], F]:
     """A flag that is true when it has no value."""
-    return click.option(name, type=BOOL, is_flag=False, flag_value="true", default=False, **attributes)
+    return click.option(name, type=BOOL, is_flag=False, flag_value="true", default=default, **attributes)
 
 
 def list_option(name: str, *, default: Sequence[str] = (), **attributes: Any) -> Callable[[F], F]:

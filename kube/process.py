@@ -1,4 +1,4 @@
-"""A process in a cluster: on which event loop it runs, and how it is told to end."""
+"""A process in a cluster: in which namespace it is, on which event loop it runs, and how it is told to end."""
 
 from __future__ import annotations
 
@@ -6,13 +6,23 @@ import asyncio
 import signal
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["done_before", "run", "stopped_by_signals"]
+__all__ = ["done_before", "own_namespace", "run", "stopped_by_signals"]
 
 T = TypeVar("T")
 
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def own_namespace(*, default: str, file: Path = _NAMESPACE_FILE) -> str:
+    """The namespace of the pod that this runs in; `default` outside of pods."""
+    try:
+        return file.read_text("utf-8").strip() or default
+    except (OSError, UnicodeDecodeError):
+        return default
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

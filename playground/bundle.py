@@ -139,6 +139,7 @@ async def run_bundle(folder: Path, *, load: Load, timing: Timing | None = None) 
             [
                 "run",
                 f"--kubeconfig={autoscaler_config}",
+                f"--leader-elect-resource-namespace={manifests.account('autoscaler').namespace}",
                 f"--horizontal-pod-autoscaler-sync-period={format_duration(timing.sync_period)}",
                 "--horizontal-pod-autoscaler-downscale-stabilization="
                 + format_duration(timing.downscale_stabilization),

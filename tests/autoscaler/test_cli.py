@@ -7,8 +7,11 @@ from click.testing import CliRunner, Result
 
 from autoscaler import cli
 from autoscaler.apis import KUBERNETES, MILLISCALE
+from autoscaler.memory_store import MemoryLocation
 from autoscaler.model import Config
-from autoscaler.options import Options
+from autoscaler.options import Availability, Options
+from autoscaler.shards import Shard
+from kube.election import ElectionSettings
 
 
 class Controller:
@@ -45,6 +48,10 @@ def test_the_defaults_are_those_of_kube_controller_manager_with_scale_to_zero(co
         burst=30,
         bind_address="0.0.0.0",
         metrics_port=8080,
+        availability=Availability(
+            election=ElectionSettings(namespace="kube-system", name="milliscale-autoscaler"),
+            memory=MemoryLocation(namespace="kube-system", name="milliscale-autoscaler-state"),
+        ),
         config=Config(
             tolerance=0.1,
             downscale_stabilization_ms=300_000,
@@ -70,6 +77,15 @@ def test_every_flag_reaches_the_loop(controller: Controller) -> None:
         "--feature-gates=HPAScaleToZero=false",
         "--bind-address=127.0.0.1",
         "--metrics-port=0",
+        "--leader-elect-lease-duration=1m",
+        "--leader-elect-renew-deadline=40s",
+        "--leader-elect-retry-period=5s",
+        "--leader-elect-resource-lock=leases",
+        "--leader-elect-resource-name=scaler",
+        "--leader-elect-resource-namespace=scaling",
+        "--state-configmap=kept/memory",
+        "--shards=3",
+        "--shard-index=2",
         "-v=2",
     )
     assert result.exit_code == 0, result.output
@@ -83,6 +99,13 @@ def test_every_flag_reaches_the_loop(controller: Controller) -> None:
         burst=100,
         bind_address="127.0.0.1",
         metrics_port=0,
+        availability=Availability(
+            election=ElectionSettings(
+                namespace="scaling", name="scaler-2", lease_duration=60.0, renew_deadline=40.0, retry_period=5.0
+            ),
+            memory=MemoryLocation(namespace="kept", name="memory"),
+            shard=Shard(index=2, count=3),
+        ),
         config=Config(
             tolerance=0.05,
             downscale_stabilization_ms=0,

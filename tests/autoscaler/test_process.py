@@ -57,7 +57,7 @@ class Autoscaler:
 async def autoscaler(kubeconfig: Path, *arguments: str) -> AsyncIterator[Autoscaler]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "autoscaler", "run", f"--kubeconfig={kubeconfig}"),
-        *("--bind-address=127.0.0.1", "--metrics-port=0", *arguments),
+        *("--bind-address=127.0.0.1", "--metrics-port=0", "--leader-elect=false", "--state-configmap=", *arguments),
         stderr=asyncio.subprocess.PIPE,
     )
     running = Autoscaler(process)

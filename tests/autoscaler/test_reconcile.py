@@ -8,6 +8,7 @@ import pytest
 
 from autoscaler.events import EventRecorder
 from autoscaler.label_index import PodIndex, SelectorIndex
+from autoscaler.memory import Memory
 from autoscaler.metrics_client import MetricsClient
 from autoscaler.model import Config, Pod, ReadyCondition
 from autoscaler.observe import Observer
@@ -111,6 +112,7 @@ def reconciler(
         statuses=StatusWriter(client),
         recorder=recorder,
         telemetry=telemetry,
+        memory=Memory(),
         wall_clock=clock,
     )
 

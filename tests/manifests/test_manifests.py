@@ -11,12 +11,17 @@ from typing import Any
 import click
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from adapter.rules import load_rules
+from autoscaler.cli import main as autoscaler_main
+from autoscaler.options import Options
+from autoscaler.shards import Shard
 from playground.binaries import find
 
 ROOT = Path(__file__).parent.parent.parent
 BASE = ROOT / "manifests/base"
+SHARDED = ROOT / "manifests/overlays/sharded"
 ADAPTER_ONLY = ROOT / "manifests/overlays/adapter-only"
 MANAGED = ROOT / "manifests/overlays/managed"
 CRDS = ROOT / "manifests/crds"
@@ -156,14 +161,16 @@ def bindings() -> list[Object]:
 
 
 def test_bindings_bind_roles_and_accounts_that_exist() -> None:
-    roles = {("ClusterRole", name) for _, name in names("ClusterRole")} | BUILT_IN
+    roles = {(kind, name) for kind in ("ClusterRole", "Role") for _, name in names(kind)} | BUILT_IN
     accounts = names("ServiceAccount") | {HPA_CONTROLLER}
     for binding in bindings():
         assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in roles
         for subject in binding["subjects"]:
             assert (subject["namespace"], subject["name"]) in accounts
-    (reader,) = of_kind("RoleBinding")
-    assert reader["metadata"]["namespace"] == "kube-system"  # where the Role and its ConfigMap are
+    assert names("RoleBinding") == {
+        ("kube-system", "milliscale-adapter-auth-reader"),  # where the Role and its ConfigMap are
+        ("milliscale", "milliscale-autoscaler"),
+    }
 
 
 def rights(account: str) -> set[tuple[str, str, str]]:
@@ -231,9 +238,63 @@ def test_the_starter_rules_are_rules_that_the_adapter_loads() -> None:
     assert f"--config={mount['mountPath']}/rules.yaml" in container("milliscale-adapter")["args"]
 
 
-def test_only_one_autoscaler_ever_runs() -> None:
+OWN_RIGHTS = {
+    *(("leases", name, verb) for name in ["milliscale-autoscaler"] for verb in ("get", "update")),
+    *(("configmaps", name, verb) for name in ["milliscale-autoscaler-state"] for verb in ("get", "update")),
+    *(("leases", "", "create"), ("configmaps", "", "create"), ("configmaps", "", "list")),
+}
+
+
+def own_rights(directory: Path) -> set[tuple[str, str, str]]:
+    """(resource, name or "", verb) of what the autoscaler may do in its own namespace."""
+    (role,) = of_kind("Role", directory)
+    assert role["metadata"]["namespace"] == "milliscale"
+    return {
+        (resource, name, verb)
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", [""])
+        for verb in rule["verbs"]
+    }
+
+
+def autoscaler_options(arguments: list[str]) -> Options:
+    """What the autoscaler makes of its flags in a pod."""
+    found: list[Options] = []
+
+    async def note(options: Options) -> None:
+        found.append(options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("autoscaler.cli.run_controller", note)
+        patch.setattr("autoscaler.cli.setup_logging", lambda verbosity: None)
+        patch.setenv("HOSTNAME", "milliscale-autoscaler-3")
+        assert CliRunner().invoke(autoscaler_main, ["run", *arguments]).exit_code == 0
+    return found[0]
+
+
+def test_of_two_autoscalers_one_acts_and_the_other_remembers_what_it_did() -> None:
     (spec,) = (obj["spec"] for obj in of_kind("Deployment") if obj["metadata"]["name"] == "milliscale-autoscaler")
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert (spec["replicas"], spec["strategy"]["type"]) == (2, "RollingUpdate")
+    options = autoscaler_options(container("milliscale-autoscaler")["args"]).availability
+    assert options.election is not None
+    assert options.memory is not None
+    assert own_rights(BASE) == OWN_RIGHTS
+    assert {options.election.name, options.memory.name} == {name for _, name, _ in OWN_RIGHTS if name}
+
+
+@pytest.mark.usefixtures("overlays_can_be_rendered")
+def test_the_sharded_overlay_gives_each_shard_a_pod_and_another_that_stands_by() -> None:
+    (spec,) = (obj["spec"] for obj in of_kind("StatefulSet", SHARDED))
+    assert [obj["metadata"]["name"] for obj in of_kind("Deployment", SHARDED)] == ["milliscale-adapter"]
+    (process,) = spec["template"]["spec"]["containers"]
+    options = autoscaler_options(process["args"]).availability
+    assert options.shard == Shard(index=1, count=2)
+    assert spec["replicas"] == 2 * options.shard.count
+    assert options.election is not None
+    assert options.memory is not None
+    for name in (options.election.name, options.shard.name(options.memory.name)):
+        assert {verb for _, allowed, verb in own_rights(SHARDED) if allowed == name} == {"get", "update"}
 
 
 @pytest.fixture
