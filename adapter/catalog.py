@@ -23,7 +23,7 @@ from adapter.rules import Rule, RulesFile
 from kube.backoff import Backoff
 from kube.client import KubeError
 from kube.mapping import GroupResource, RestMapper
-from kube.status import StatusError
+from kube.status import StatusError, service_unavailable
 
 __all__ = ["Catalog", "CustomMetricInfo", "SeriesSource"]
 
@@ -121,6 +121,12 @@ class Catalog:
             key, why = next(iter(self._failures.items()))
             return f"no good relist yet of {key}: {why}"
         return "no good relist yet: the first one is under way"
+
+    def require_loaded(self) -> None:
+        """Raise StatusError 503 while nobody can tell whether there is a metric, because no list has come yet."""
+        problem = self.readiness()
+        if problem is not None:
+            raise service_unavailable(f"it is not known yet which metrics there are: {problem}")
 
     async def run(self) -> None:
         """Keep the catalog up to date, until cancelled."""

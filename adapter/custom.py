@@ -121,6 +121,8 @@ class CustomMetrics:
         except (KubeError, StatusError) as error:
             raise service_unavailable("the API server, which knows the resources, cannot be asked") from error
         source = self._catalog.find_custom(info.group_resource, request.metric)
+        if source is None:
+            self._catalog.require_loaded()
         if source is None or not _is_asked_in_place(request, info, source):
             raise request.not_found()
         return info, source

@@ -36,10 +36,11 @@ class ExternalMetrics:
 
         Raises:
             StatusError: 404 without such a metric, 400 for a selector that Prometheus cannot have, 503 and 504 when
-                Prometheus is away or slow, 500 when the rule's query is wrong.
+                Prometheus is away or slow (503 also before it was first reached), 500 when the rule's query is wrong.
         """
         source = self._catalog.find_external(metric)
         if source is None:
+            self._catalog.require_loaded()
             # prometheus-adapter names a resource in one namespace and none elsewhere.
             resource = "namespaces" if namespace == "default" else ""
             raise not_found(f"the server could not find the metric {metric} for {resource}")
