@@ -188,14 +188,15 @@ async def _until_listening(bundle: Bundle, port: int) -> None:
 
 
 async def _until_measured(bundle: Bundle) -> None:
-    """Wait for the metrics, asked for as the HPAs ask: through the aggregation layer."""
+    """Wait for the metrics, asked for as the HPAs ask: through the aggregation layer, and for the router's own pods."""
     waiting_for = dict.fromkeys(METRIC_PATHS, "not asked yet")
+    queries = {METRIC_PATHS[0]: {"labelSelector": "app=router"}}
     async with _start_deadline("the metrics are not there", waiting_for):
         while waiting_for:
             bundle.check()
             for path in list(waiting_for):
                 try:
-                    answer = await bundle.client.get(path)
+                    answer = await bundle.client.get(path, queries.get(path))
                 except (StatusError, KubeError) as error:
                     waiting_for[path] = str(error)
                 else:

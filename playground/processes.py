@@ -36,28 +36,37 @@ class ChildProcess:
     `name` is what messages call it, `log` the file that takes its standard output and error.
     """
 
-    def __init__(self, name: str, log: Path, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, name: str, command: Sequence[str | Path], *, log: Path, directory: Path | None = None) -> None:
         self.name = name
         self.log = log
-        self._process = process
+        self._command = [str(part) for part in command]
+        self._directory = directory
+        self._running: asyncio.subprocess.Process | None = None
 
     @classmethod
     async def start(
         cls, name: str, command: Sequence[str | Path], *, log: Path, directory: Path | None = None
     ) -> ChildProcess:
         """Start `command` in `directory` (or here); its output goes to `log`. Raises OSError where it cannot be run."""
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as output:
-            process = await asyncio.create_subprocess_exec(
-                *(str(part) for part in command),
+        child = cls(name, command, log=log, directory=directory)
+        await child.restart()
+        return child
+
+    async def restart(self) -> None:
+        """Stop it if it runs, and start it anew with the same command; the log goes on."""
+        if self._running is not None:
+            await self.stop()
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as output:
+            self._running = await asyncio.create_subprocess_exec(
+                *self._command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                cwd=directory,
+                cwd=self._directory,
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
             )
-        return cls(name, log, process)
 
     @property
     def pid(self) -> int:
@@ -107,6 +116,11 @@ class ChildProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+    @property
+    def _process(self) -> asyncio.subprocess.Process:
+        assert self._running is not None, "not started"
+        return self._running
 
     def _signal_group(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -1,6 +1,7 @@
 """Prometheus goes away and comes back: nothing scales down meanwhile, and nobody has to do anything."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.eventually import eventually
 
 pytestmark = pytest.mark.e2e
 
+DISCOVERY = "/apis/custom.metrics.k8s.io/v1beta2"
 APPLICATIONS = ("router", "shop", "worker")
 # No stabilization: whoever took a missing metric for a small one would scale down at once.
 TIMING = Timing(sync_period=1, relist_interval=1, downscale_stabilization=0)
@@ -58,6 +60,32 @@ async def reconciliations(bundle: Bundle) -> float:
     return sum(map(float, counts))
 
 
+async def failure(bundle: Bundle, path: str) -> tuple[int, str] | None:
+    """Code and reason of the Status that a path is answered with; None where it is answered well."""
+    try:
+        await bundle.client.get(path)
+    except StatusError as error:
+        return error.code, error.reason
+    return None
+
+
+async def discovered(bundle: Bundle) -> bool:
+    """The API server, which asks for it now and then, has found the adapter's discovery."""
+    return await failure(bundle, DISCOVERY) is None
+
+
+async def all_metrics_fail(bundle: Bundle) -> bool:
+    failures = {path: await failure(bundle, path) for path in METRIC_PATHS}
+    assert set(failures.values()) == {(503, "ServiceUnavailable")}, failures
+    return True
+
+
+async def recovered(bundle: Bundle) -> bool:
+    """Every HPA has its metric."""
+    bundle.check()
+    return set((await scaling_active(bundle)).values()) == {"True"}
+
+
 async def test_an_outage_of_prometheus_stops_scaling_and_ends_by_itself(tmp_path: Path) -> None:
     async with run_bundle(tmp_path, load=steady_load(), timing=TIMING) as bundle:
 
@@ -68,22 +96,10 @@ async def test_an_outage_of_prometheus_stops_scaling_and_ends_by_itself(tmp_path
         assert await eventually(scaled_up, within=60)
         await bundle.prometheus.stop()
 
-        async def metrics_fail() -> bool:
-            for path in METRIC_PATHS:
-                with pytest.raises(StatusError) as error:
-                    await bundle.client.get(path)
-                assert (error.value.code, error.value.reason) == (503, "ServiceUnavailable")
-            return True
-
-        assert await eventually(metrics_fail, within=20)
-
-        async def not_ready() -> str:
-            status, text = await fetch(f"{bundle.adapter_url}/readyz")
-            assert status == 500
-            return text
-
-        assert "prometheus" in (await eventually(not_ready, within=20)).lower(), "readyz says why"
-        resources = await bundle.client.get("/apis/custom.metrics.k8s.io/v1beta2")
+        assert await eventually(partial(all_metrics_fail, bundle), within=20)
+        # The adapter itself is there, and an API that is taken away would hinder the use of all others.
+        assert (await fetch(f"{bundle.adapter_url}/readyz"))[0] == 200
+        resources = await bundle.client.get(DISCOVERY)
         assert "pods/packets_per_second" in {entry["name"] for entry in resources["resources"]}
 
         async def hpas_say_so() -> bool:
@@ -100,10 +116,23 @@ async def test_an_outage_of_prometheus_stops_scaling_and_ends_by_itself(tmp_path
         assert await deployments(bundle) == held, "without metrics nothing may be scaled down"
 
         await bundle.prometheus.start()
+        assert await eventually(partial(recovered, bundle), within=40)
 
-        async def recovered() -> bool:
-            bundle.check()
-            return set((await scaling_active(bundle)).values()) == {"True"}
 
-        assert await eventually(recovered, within=40)
+async def test_an_adapter_that_starts_without_prometheus_waits_for_it(tmp_path: Path) -> None:
+    async with run_bundle(tmp_path, load=steady_load(), timing=TIMING) as bundle:
+        await bundle.prometheus.stop()
+        await bundle.adapter.restart()
+
+        async def not_ready() -> str:
+            status, text = await fetch(f"{bundle.adapter_url}/readyz")
+            assert status == 500
+            assert "no good relist yet" in text
+            return text
+
+        assert "Prometheus cannot be reached" in await eventually(not_ready, within=20), "readyz says why"
+        assert await eventually(partial(discovered, bundle), within=20)
+        assert await eventually(partial(all_metrics_fail, bundle), within=20)
+        await bundle.prometheus.start()
+        assert await eventually(partial(recovered, bundle), within=40)
         assert (await fetch(f"{bundle.adapter_url}/readyz"))[0] == 200

@@ -43,9 +43,12 @@ async def kubectl(bundle: Bundle, *arguments: str) -> Answer:
 
 
 async def fetch(url: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
-    """GET of a process's own endpoint: status and text. Its certificate is its own, so it is not verified."""
-    async with aiohttp.ClientSession() as session, session.get(url, headers=headers, ssl=False) as answer:
-        return answer.status, await answer.text()
+    """GET of a process's own endpoint: status (0 where nobody listens) and text; its certificate is not verified."""
+    try:
+        async with aiohttp.ClientSession() as session, session.get(url, headers=headers, ssl=False) as answer:
+            return answer.status, await answer.text()
+    except aiohttp.ClientConnectionError as error:
+        return 0, str(error)
 
 
 def processes_with(text: str) -> dict[int, str]:

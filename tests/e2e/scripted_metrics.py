@@ -1,0 +1,211 @@
+"""One aggregated API server for resource, custom and external metrics, with values from a script.
+
+It knows who asks by the name `app`, which is in every request: as the label that selects pods, as the label of the
+external metric, or as the described Service. A load is shared by the pods that the app has at the moment.
+
+An answer about pods waits until the app's pods are all there and Ready, so that two controllers that ask at different
+moments are told the same.
+"""
+
+import asyncio
+import base64
+import datetime
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from kube.certs import CertificateAuthority
+from kube.client import KubeClient
+from kube.store import Store
+from playground.tasks import background
+
+__all__ = ["METRIC", "Load", "ScriptedMetrics", "scripted_metrics"]
+
+METRIC = "load"
+_RESOURCE, _CUSTOM, _EXTERNAL = "metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io"
+_APIS = ((_RESOURCE, "v1beta1"), (_CUSTOM, "v1beta2"), (_EXTERNAL, "v1beta1"))
+_WINDOW_SECONDS = 1
+_PATIENCE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What an app's metrics are.
+
+    Attributes:
+        total: in thousandths; the object's and the external metric's value, and what all pods' values add up to.
+        silent: how many of the pods have no value.
+        failing: the API groups that answer with an error.
+    """
+
+    total: int = 0
+    silent: int = 0
+    failing: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Deployment:
+    replicas: int
+    reported: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    app: str
+    ready: bool
+
+
+def _deployment(raw: Mapping[str, Any]) -> _Deployment:
+    return _Deployment(raw["spec"]["replicas"], raw["status"].get("replicas", 0))
+
+
+def _pod(raw: Mapping[str, Any]) -> _Pod:
+    conditions = raw["status"].get("conditions") or ()
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return _Pod(raw["metadata"]["labels"].get("app", ""), ready and "deletionTimestamp" not in raw["metadata"])
+
+
+@dataclass
+class ScriptedMetrics:
+    """The loads by app, and how often each app's metrics were asked for."""
+
+    client: KubeClient
+    loads: dict[str, Load] = field(default_factory=dict)
+    asked: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._changed = asyncio.Condition()
+        self._deployments = Store(self.client, "/apis/apps/v1/deployments", _deployment)
+        self._pods = Store(self.client, "/api/v1/pods", _pod)
+
+    async def run(self) -> None:
+        """Follow deployments and pods, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._deployments.run())
+            tasks.create_task(self._pods.run())
+
+    async def handle(self, request: web.Request) -> web.Response:
+        """Answer a request of the API server's."""
+        _, _, group, *rest = request.path.split("/")
+        if len(rest) <= 1:
+            version = dict(_APIS).get(group, "")
+            resources = [_discovered("pods", "PodMetrics")] if group == _RESOURCE else []
+            body = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}"}
+            return web.json_response({**body, "resources": resources})
+        described = rest[rest.index("namespaces") + 2 : -1]  # "pods/*", "services/NAME", or nothing
+        selector = request.query.get("labelSelector", "")
+        app = described[1] if described[:1] == ["services"] else selector.removeprefix("app=")
+        load = self.loads.get(app, Load())
+        self.asked[app] += 1
+        if group in load.failing:
+            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "ServiceUnavailable"}
+            return web.json_response({**status, "message": "the script says no", "code": 503}, status=503)
+        values = await self._values(app, load)
+        if group == _EXTERNAL:
+            item = {"metricName": METRIC, "metricLabels": {}, "timestamp": _now(), "value": f"{load.total}m"}
+            return _listed(group, "v1beta1", "ExternalMetricValueList", [item])
+        if group == _RESOURCE:
+            return _listed(group, "v1beta1", "PodMetricsList", [_usage(pod, milli) for pod, milli in values.items()])
+        if described[0] == "services":
+            items = [_value("Service", app, load.total)]
+        else:
+            items = [_value("Pod", pod, milli) for pod, milli in values.items()]
+        return _listed(group, "v1beta2", "MetricValueList", items)
+
+    async def _values(self, app: str, load: Load) -> dict[str, int]:
+        """{pod: value in thousandths}, once the app's pods are those that its Deployment asks for."""
+        async with asyncio.timeout(_PATIENCE):
+            while (pods := self._settled(app)) is None:
+                await asyncio.sleep(0.02)
+        return {pod: load.total // len(pods) for pod in pods[: len(pods) - load.silent]}
+
+    def _settled(self, app: str) -> list[str] | None:
+        wanted = self._deployments.get("default", app)
+        pods = {name: pod for name, pod in self._pods.items("default") if pod.app == app}
+        if wanted is None or not wanted.replicas == wanted.reported == len(pods):
+            return None
+        return sorted(pods) if all(pod.ready for pod in pods.values()) else None
+
+
+def _discovered(name: str, kind: str) -> dict[str, Any]:
+    return {"name": name, "singularName": "", "namespaced": True, "kind": kind, "verbs": ["get", "list"]}
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _value(kind: str, name: str, milli: int) -> dict[str, Any]:
+    return {
+        "describedObject": {"kind": kind, "namespace": "default", "name": name, "apiVersion": "/v1"},
+        "metric": {"name": METRIC},
+        "timestamp": _now(),
+        "windowSeconds": _WINDOW_SECONDS,
+        "value": f"{milli}m",
+    }
+
+
+def _usage(pod: str, milli: int) -> dict[str, Any]:
+    return {
+        "metadata": {"name": pod, "namespace": "default"},
+        "timestamp": _now(),
+        "window": f"{_WINDOW_SECONDS}s",
+        "containers": [{"name": "c", "usage": {"cpu": f"{milli}m"}}],
+    }
+
+
+def _listed(group: str, version: str, kind: str, items: list[dict[str, Any]]) -> web.Response:
+    return web.json_response({"kind": kind, "apiVersion": f"{group}/{version}", "metadata": {}, "items": items})
+
+
+@asynccontextmanager
+async def scripted_metrics(client: KubeClient, folder: Path) -> AsyncIterator[ScriptedMetrics]:
+    """The server, registered in the cluster that `client` administers."""
+    authority = CertificateAuthority.create("metrics")
+    pair = authority.issue("metrics", hosts=["metrics.default.svc"], server=True)
+    (folder / "metrics.pem").write_bytes(pair.cert_pem + pair.key_pem)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "metrics.pem")
+    metrics = ScriptedMetrics(client)
+    app = web.Application()
+    app.router.add_get("/{path:.*}", metrics.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.01)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "localhost", 0, ssl_context=context).start()
+        port = runner.addresses[0][1]
+        async with background(metrics.run()):
+            await _register(client, port, authority)
+            yield metrics
+    finally:
+        await runner.cleanup()
+
+
+async def _register(client: KubeClient, port: int, authority: CertificateAuthority) -> None:
+    reference = {"name": "metrics", "namespace": "default"}
+    spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
+    services = "/api/v1/namespaces/default/services"
+    await client.post(services, {"apiVersion": "v1", "kind": "Service", "metadata": reference, "spec": spec})
+    for group, version in _APIS:
+        await client.post(
+            "/apis/apiregistration.k8s.io/v1/apiservices",
+            {
+                "apiVersion": "apiregistration.k8s.io/v1",
+                "kind": "APIService",
+                "metadata": {"name": f"{version}.{group}"},
+                "spec": {
+                    "group": group,
+                    "version": version,
+                    "groupPriorityMinimum": 100,
+                    "versionPriority": 100,
+                    "caBundle": base64.b64encode(authority.cert_pem).decode(),
+                    "service": {**reference, "port": port},
+                },
+            },
+        )
