@@ -123,7 +123,11 @@ class Catalog:
         return "no good relist yet: the first one is under way"
 
     def require_loaded(self) -> None:
-        """Raise StatusError 503 while nobody can tell whether there is a metric, because no list has come yet."""
+        """Refuse to say that a metric is not there while no list has come yet.
+
+        Raises:
+            StatusError: 503, with the reason that readiness gives.
+        """
         problem = self.readiness()
         if problem is not None:
             raise service_unavailable(f"it is not known yet which metrics there are: {problem}")

@@ -75,8 +75,9 @@ class CustomMetrics:
             timeout: the seconds that the request may take, or None.
 
         Raises:
-            StatusError: 404 without such a metric or a value of it, 400 for a selector that Prometheus cannot have,
-                503 and 504 when Prometheus or the API server is away or slow, 500 when the rule's query is wrong.
+            StatusError: 404 without such a metric or a value of it, 503 while nobody can tell because no list of them
+                has come yet, 400 for a selector that Prometheus cannot have, 503 and 504 when Prometheus or the API
+                server is away or slow, 500 when the rule's query is wrong.
         """
         request = _Request(GroupResource(group, resource), namespace, metric, metric_selector)
         deadline = _deadline(timeout)

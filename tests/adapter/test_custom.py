@@ -131,6 +131,19 @@ async def test_what_is_not_there_is_not_found(bed: MetricsBed, change: dict[str,
     assert (refused.value.code, refused.value.message) == (404, message)
 
 
+async def test_before_the_first_list_nobody_can_tell_what_is_there(tmp_path: Path) -> None:
+    rules, prometheus = packets()
+    prometheus.found = dict.fromkeys(prometheus.found, PrometheusUnavailable("refused"))
+    async with metrics_bed(tmp_path, rules, prometheus) as bed:
+        await bed.catalog.relist()
+        with pytest.raises(StatusError) as refused:
+            await named(bed)
+    assert refused.value.code == 503
+    assert refused.value.message == (
+        "it is not known yet which metrics there are: no good relist yet of rules[0]: refused"
+    )
+
+
 @pytest.mark.parametrize("change", [{}, {"metric": "nosuch"}, {"resource": "widgets"}, {"namespace": ""}])
 async def test_all_of_nothing_is_not_found(bed: MetricsBed, change: dict[str, str]) -> None:
     bed.api.answers["/api/v1/namespaces/shop/pods"] = objects()

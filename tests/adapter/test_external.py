@@ -95,6 +95,14 @@ async def test_an_unknown_metric_is_not_found(bed: MetricsBed, namespace: str, m
     assert (refused.value.code, refused.value.message) == (404, message)
 
 
+async def test_before_the_first_list_nobody_can_tell_what_is_there(tmp_path: Path) -> None:
+    rules, prometheus = packets()
+    async with metrics_bed(tmp_path, rules, prometheus) as bed:
+        with pytest.raises(StatusError) as refused:
+            await values(bed)
+    assert refused.value.code == 503
+
+
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
