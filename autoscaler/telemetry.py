@@ -1,8 +1,8 @@
 """The autoscaler's own metrics, under the names that kube-controller-manager gives to its HPA controller's.
 
-What that controller does not count (decisions by reason, lateness, failed requests, shadow mode's comparisons) has
-names of the same kind. Dashboards and alerts made for that controller work here unchanged. The registry is an object and not the library's
-global one, so that two controllers in one process (tests) do not share counters.
+Dashboards and alerts made for that controller work here unchanged. What it does not count (decisions by reason,
+lateness, failed requests, shadow mode's comparisons) has names of the same kind. The registry is an object and not the
+library's global one, so that two controllers in one process (tests) do not share counters.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from autoscaler.shadow import Verdict
+
 if TYPE_CHECKING:
     from autoscaler.model import HPAKey
     from autoscaler.shadow import Comparison
-
-from autoscaler.shadow import Verdict
 
 __all__ = ["CONTENT_TYPE", "Action", "ErrorKind", "Telemetry"]
 
@@ -26,7 +26,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX = "horizontal_pod_autoscaler_controller"
 # 1 ms doubled up to 16 s: kube-controller-manager's buckets.
 _BUCKETS = tuple(0.001 * 2**exponent for exponent in range(15))
-
 _LAG_BUCKETS = (0.0, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0)
 
 
@@ -187,9 +186,14 @@ class Telemetry:
 
     def forget(self, key: HPAKey) -> None:
         """An HPA is gone, and its series with it."""
-        labels = {"namespace": key.namespace, "hpa_name": key.qualified_name}
-        for metric in (self._desired, self._shadow_comparisons, self._shadow_difference):
-            metric.remove_by_labels(labels)
+        self._desired.remove(key.namespace, key.qualified_name)
+        self.no_longer_compared(key)
+
+    def no_longer_compared(self, key: HPAKey) -> None:
+        """An HPA is not in shadow mode any more."""
+        self._shadow_difference.remove(key.namespace, key.qualified_name)
+        for verdict in Verdict:
+            self._shadow_comparisons.remove(key.namespace, key.qualified_name, verdict)
 
     def render(self) -> bytes:
         """Everything in Prometheus' text format."""

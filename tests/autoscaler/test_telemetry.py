@@ -1,6 +1,7 @@
 """The autoscaler's own metrics."""
 
 from autoscaler.model import HPAKey
+from autoscaler.shadow import Comparison, Verdict
 from autoscaler.telemetry import Action, ErrorKind, Telemetry
 
 PREFIX = "horizontal_pod_autoscaler_controller"
@@ -47,3 +48,34 @@ def test_the_action_is_the_way_from_current_to_desired() -> None:
     assert Action.of(current=2, desired=3) is Action.SCALE_UP
     assert Action.of(current=3, desired=2) is Action.SCALE_DOWN
     assert Action.of(current=3, desired=3) is Action.NONE
+
+
+def test_what_kube_controller_manager_does_not_count_has_names_of_the_same_kind() -> None:
+    telemetry = Telemetry()
+    telemetry.decided(Action.SCALE_UP, "ScaleUpLimit")
+    telemetry.started(0.003)
+    telemetry.request_failed("", None)
+    telemetry.request_failed("custom.metrics.k8s.io", 503)
+    shown = lines(telemetry)
+    assert f'{PREFIX}_decisions_total{{action="scale_up",reason="ScaleUpLimit"}} 1.0' in shown
+    assert f'{PREFIX}_schedule_lag_seconds_bucket{{le="0.002"}} 0.0' in shown
+    assert f'{PREFIX}_schedule_lag_seconds_bucket{{le="0.004"}} 1.0' in shown
+    assert f'{PREFIX}_api_errors_total{{code="<error>",group="core"}} 1.0' in shown
+    assert f'{PREFIX}_api_errors_total{{code="503",group="custom.metrics.k8s.io"}} 1.0' in shown
+
+
+def test_comparisons_are_counted_by_verdict_until_the_autoscaler_is_forgotten() -> None:
+    telemetry = Telemetry()
+    web = HPAKey("default", "web")
+    telemetry.compared(web, Comparison(time_ms=0, ours=3, theirs=3, verdict=Verdict.AGREED, lag_ms=-1500))
+    telemetry.compared(web, Comparison(time_ms=0, ours=3, theirs=5, verdict=Verdict.LOWER))
+    shown = lines(telemetry)
+    labels = 'hpa_name="web",namespace="default"'
+    assert f'{PREFIX}_shadow_comparisons_total{{{labels},verdict="agreed"}} 1.0' in shown
+    assert f'{PREFIX}_shadow_comparisons_total{{{labels},verdict="lower"}} 1.0' in shown
+    assert f"{PREFIX}_shadow_difference_replicas{{{labels}}} -2.0" in shown
+    assert f'{PREFIX}_shadow_lag_seconds_bucket{{le="1.0"}} 0.0' in shown
+    assert f'{PREFIX}_shadow_lag_seconds_bucket{{le="2.0"}} 1.0' in shown
+    assert f"{PREFIX}_shadow_lag_seconds_count 1.0" in shown
+    telemetry.forget(web)
+    assert not any(labels in line for line in lines(telemetry))
