@@ -116,11 +116,11 @@ class Storage:
         ]
 
     def put(self, resource: GroupResource, obj: Object) -> Object:
-        """Create or replace an object; its resourceVersion is set."""
+        """Create or replace an object; what is stored, and returned, has the new resourceVersion."""
         key = (namespace_of(obj), name_of(obj))
         previous = self._objects[resource].get(key)
         self._revision += 1
-        obj["metadata"]["resourceVersion"] = str(self._revision)
+        obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._revision)}}
         self._objects[resource][key] = obj
         self._record(Change("MODIFIED" if previous else "ADDED", resource, obj, previous, self._revision))
         return obj

@@ -118,6 +118,16 @@ async def test_an_hpa_is_stored_with_its_defaults(admin: KubeClient) -> None:
     assert created["spec"]["behavior"]["scaleUp"]["stabilizationWindowSeconds"] == 0
 
 
+async def test_scaling_to_zero_is_for_our_own_hpas(admin: KubeClient) -> None:
+    external = {"metric": {"name": "q"}, "target": {"type": "AverageValue", "averageValue": "5"}}
+    to_zero = hpa(minReplicas=0, metrics=[{"type": "External", "external": external}])
+    with pytest.raises(StatusError, match=r"spec.minReplicas: Invalid value: 0: must be greater than or equal to 1"):
+        await admin.post(HPAS, to_zero)
+    ours = "milliscale.io/v1"
+    created = await admin.post(HPAS.replace("autoscaling/v2", ours), {**to_zero, "apiVersion": ours})
+    assert created["spec"]["minReplicas"] == 0
+
+
 @pytest.mark.parametrize(
     ("path", "body", "code", "message"),
     [
