@@ -335,6 +335,8 @@ class InvalidHPA:
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
+    knobs: Knobs = field(default_factory=Knobs)
+    """From its annotations."""
 
     @property
     def key(self) -> HPAKey:

@@ -106,6 +106,7 @@ def parse_invalid_hpa(raw: Mapping[str, Any], problem: str) -> InvalidHPA:
         generation=meta.generation,
         api_version=hpa.api_version,
         status=_status(hpa.status or wire.Status(), what),
+        knobs=parse_knobs(meta.annotations or {}),
         problem=problem,
     )
 

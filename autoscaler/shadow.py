@@ -154,13 +154,19 @@ class Shadow:
 
     Args:
         sync_period: that of the built-in controller, in seconds.
+        config: what the flags say.
         on_comparison: told of each comparison as it is made.
     """
 
     def __init__(
-        self, *, sync_period: float, on_comparison: Callable[[HPAKey, Comparison], None] | None = None
+        self,
+        *,
+        sync_period: float,
+        config: Config,
+        on_comparison: Callable[[HPAKey, Comparison], None] | None = None,
     ) -> None:
         self._window_ms = round(sync_period * 1000 * _PERIODS_WAITED)
+        self._config = config
         self._on_comparison = on_comparison
         self._standings: dict[HPAKey, Standing] = {}
 
@@ -169,11 +175,11 @@ class Shadow:
         """How much earlier or later than we the other may want the same."""
         return self._window_ms
 
-    def saw(self, hpa: HPA, config: Config, now_ms: int) -> None:
+    def saw(self, hpa: HPA, now_ms: int) -> None:
         """Take note of an HPA's status, written by the other."""
         if not hpa.status.conditions:
             return  # it has not looked at the HPA yet
-        standing = self._standing(hpa, config, now_ms)
+        standing = self._standing(hpa, now_ms)
         replicas = wish_of(hpa.status)
         if not standing.wishes or standing.wishes[-1].replicas != replicas:
             standing.wishes.append(Wish(now_ms, replicas))
@@ -183,11 +189,11 @@ class Shadow:
         """Take note of a decision of ours."""
         if decision.current_replicas is None:
             return  # there is no scale to decide on, or no API server to read it from
-        observation = decision.observation
-        standing = self._standing(observation.hpa, observation.config, decision.now_ms)
+        hpa = decision.observation.hpa
+        standing = self._standing(hpa, decision.now_ms)
         ours = None if decision.failed else decision.status.desired_replicas
         standing.waiting.append((decision.now_ms, ours))
-        self._settle(observation.hpa.key, standing, decision.now_ms)
+        self._settle(hpa.key, standing, decision.now_ms)
 
     def forget(self, key: HPAKey) -> None:
         """An HPA is gone, or no longer in shadow mode."""
@@ -199,10 +205,10 @@ class Shadow:
             self._settle(key, standing, now_ms)
         return dict(self._standings)
 
-    def _standing(self, hpa: HPA, config: Config, now_ms: int) -> Standing:
+    def _standing(self, hpa: HPA, now_ms: int) -> Standing:
         standing = self._standings.get(hpa.key)
         if standing is None or standing.uid != hpa.uid:
-            standing = Standing(uid=hpa.uid, warm_ms=now_ms + _longest_window_ms(hpa, config))
+            standing = Standing(uid=hpa.uid, warm_ms=now_ms + _longest_window_ms(hpa, self._config))
             self._standings[hpa.key] = standing
         return standing
 
@@ -254,7 +260,7 @@ def _warming_up(comparison: Comparison) -> Comparison:
 
 def _longest_window_ms(hpa: HPA, config: Config) -> int:
     """How far back a decision on an HPA may look."""
-    behavior = hpa.spec.behavior
+    config, behavior = hpa.knobs.applied_to(config), hpa.spec.behavior
     windows = [config.downscale_stabilization_ms]
     if behavior is not None:
         down_ms = behavior.scale_down.stabilization_window_ms

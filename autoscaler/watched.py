@@ -54,9 +54,9 @@ class RefusedHPA:
     api: HPAApi
 
     @property
-    def wish(self) -> tuple[str, str]:
+    def wish(self) -> tuple[str, str, Knobs]:
         """What makes it worth another look at once when it changes."""
-        return self.hpa.uid, self.hpa.problem
+        return self.hpa.uid, self.hpa.problem, self.hpa.knobs
 
 
 def track_hpa(

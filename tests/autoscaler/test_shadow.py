@@ -107,21 +107,22 @@ class Watcher:
 
     def __init__(self, config: Config = AT_ONCE, rules: Behavior | None = None) -> None:
         self.comparisons: list[Comparison] = []
-        self.shadow = Shadow(sync_period=PERIOD, on_comparison=lambda _, made: self.comparisons.append(made))
+        self.shadow = Shadow(
+            sync_period=PERIOD, config=config, on_comparison=lambda _, made: self.comparisons.append(made)
+        )
         self.now_ms = NOW
-        self.config = config
         self.hpa = hpa(behavior=rules)
 
     def other_wants(self, replicas: int) -> None:
         active = condition("ScalingActive", "True", "ValidMetricFound")
         status = Status(desired_replicas=replicas, conditions=(active,))
-        self.shadow.saw(replace(self.hpa, status=status), self.config, self.now_ms)
+        self.shadow.saw(replace(self.hpa, status=status), self.now_ms)
 
     def we_want(self, replicas: int) -> None:
         """A step of ours on a target at 1, which must have so many."""
         scale = Scale(spec_replicas=1, status_replicas=1, selector="app=web")
         spec = replace(self.hpa.spec, min_replicas=replicas)
-        observation = Observation(hpa=replace(self.hpa, spec=spec), scale=scale, config=self.config)
+        observation = Observation(hpa=replace(self.hpa, spec=spec), scale=scale)
         self.shadow.decided(decide(observation, History(), self.now_ms))
 
     def pass_time(self, seconds: float) -> None:
@@ -168,7 +169,7 @@ def test_a_difference_that_stays_is_found_when_the_window_no_longer_hides_it() -
 
 def test_an_hpa_that_the_other_has_not_looked_at_is_not_compared() -> None:
     watcher = Watcher()
-    watcher.shadow.saw(watcher.hpa, AT_ONCE, watcher.now_ms)
+    watcher.shadow.saw(watcher.hpa, watcher.now_ms)
     watcher.we_want(3)
     watcher.pass_time(60)
     assert watcher.verdicts() == []
