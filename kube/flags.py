@@ -8,12 +8,22 @@ machinery which it does not have; `ignored_options` accepts those and says so, i
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
 
-__all__ = ["BOOL", "CONTEXT_SETTINGS", "bool_option", "ignored_options", "list_option", "verbosity_option"]
+__all__ = [
+    "ANY_FINITE",
+    "BOOL",
+    "CONTEXT_SETTINGS",
+    "FINITE",
+    "bool_option",
+    "ignored_options",
+    "list_option",
+    "verbosity_option",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,7 +61,30 @@ class _Verbosity(click.ParamType[int]):
         return int(text)
 
 
+class _Finite(click.ParamType[float]):
+    """A number that is neither infinite nor "nan"; none below zero unless it is allowed."""
+
+    name = "float"
+
+    def __init__(self, *, negative_allowed: bool) -> None:
+        self._negative_allowed = negative_allowed
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse the text of the flag."""
+        try:
+            number = float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number", param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        if number < 0 and not self._negative_allowed:
+            self.fail(f"{value} must not be negative", param, ctx)
+        return number
+
+
 BOOL = _Bool()
+FINITE = _Finite(negative_allowed=False)
+ANY_FINITE = _Finite(negative_allowed=True)
 
 
 def bool_option(name: str, *, default: bool = False, **attributes: Any) -> Callable[[F], F]:
