@@ -1,0 +1,378 @@
+"""Leader election on a Lease: one leads, the others notice when it does not any more."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from kube.client import KubeClient
+from kube.election import ElectionSettings, LeaderElector, boot_clock, unique_identity
+from kube.mapping import GroupResource
+from playground.apiserver import PlaygroundApiServer
+from tests.eventually import eventually
+from tests.kube.scripted import answer, connected, scripted_server
+
+SOON = 10.0
+QUICK = ElectionSettings(namespace="default", name="lock", lease_duration=1.0, renew_deadline=0.6, retry_period=0.05)
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+
+
+@dataclass
+class Candidate:
+    """A process that contends for the Lease, and notes in a common list when it begins and ends to act."""
+
+    elector: LeaderElector
+    name: str
+    diary: list[str]
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    acts: bool = False
+    slow_end: float = 0.0
+
+    async def run(self) -> None:
+        await self.elector.run(self._work, stop=self.stop)
+
+    async def _work(self) -> None:
+        self.acts = True
+        self.diary.append(f"{self.name} begins")
+        try:
+            await self.stop.wait()
+            await asyncio.sleep(self.slow_end)
+        finally:
+            self.diary.append(f"{self.name} ends")
+            self.acts = False
+
+
+@dataclass
+class Election:
+    """An API server, and candidates."""
+
+    server: PlaygroundApiServer
+    client: KubeClient
+    diary: list[str] = field(default_factory=list)
+
+    def lease(self) -> dict[str, Any]:
+        found = self.server.storage.get(GroupResource("coordination.k8s.io", "leases"), "default", "lock")
+        assert found is not None, "no Lease yet"
+        return found
+
+    def candidate(self, name: str, settings: ElectionSettings = QUICK, **options: Any) -> Candidate:
+        return Candidate(LeaderElector(self.client, settings, identity=name, **options), name, self.diary)
+
+    async def set(self, **spec: Any) -> None:
+        """Somebody else writes the Lease."""
+        await self.client.patch(f"{LEASES}/lock", {"spec": spec})
+
+
+@pytest.fixture
+async def election(tmp_path: Path) -> AsyncIterator[Election]:
+    async with PlaygroundApiServer(tmp_path) as server, await KubeClient.connect(server.kubeconfig()) as client:
+        yield Election(server, client)
+
+
+@asynccontextmanager
+async def running(*candidates: Candidate) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as tasks:
+        for candidate in candidates:
+            tasks.create_task(candidate.run())
+        try:
+            yield
+        finally:
+            for candidate in candidates:
+                candidate.stop.set()
+
+
+async def until(condition: Callable[[], bool], within: float = SOON) -> None:
+    async def holds() -> bool:
+        return condition()
+
+    await eventually(holds, within=within, every=0.005)
+
+
+# --- taking, renewing, giving back ---------------------------------------------------------------------------------
+
+
+async def test_the_lease_says_what_one_of_client_go_says(election: Election) -> None:
+    one = election.candidate("one")
+    async with running(one):
+        await until(lambda: one.acts)
+        first = election.lease()["spec"]
+        assert first["holderIdentity"] == "one"
+        assert first["leaseDurationSeconds"] == 1
+        assert first["leaseTransitions"] == 0
+        assert first["acquireTime"] == first["renewTime"]
+        assert datetime.fromisoformat(first["renewTime"]).microsecond >= 0
+        assert first["renewTime"].endswith("Z")
+        await until(lambda: election.lease()["spec"]["renewTime"] > first["renewTime"])
+        renewed = election.lease()["spec"]
+        assert renewed == {**first, "renewTime": renewed["renewTime"]}
+
+
+async def test_it_is_held_for_longer_than_it_lasts_by_renewing_without_reading(election: Election) -> None:
+    one, two = election.candidate("one"), election.candidate("two")
+    async with running(one):
+        await until(lambda: one.acts)
+        reads = election.server.requests.of("get", "leases")
+        await asyncio.sleep(0.3)
+        assert election.server.requests.of("get", "leases") == reads
+        async with running(two):
+            await asyncio.sleep(1.5 * QUICK.lease_duration)
+            assert one.acts
+            assert not two.acts
+
+
+async def test_one_that_ends_gives_it_back_when_its_work_is_done_and_the_next_begins_at_once(
+    election: Election,
+) -> None:
+    patient = replace(QUICK, lease_duration=60.0)
+    one, two = election.candidate("one", patient), election.candidate("two", patient)
+    one.slow_end = 0.2
+    async with running(one):
+        await until(lambda: one.acts)
+        async with running(two):
+            one.stop.set()
+            await until(lambda: two.acts)
+            spec = election.lease()["spec"]
+            assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("two", 1)
+    assert election.diary == ["one begins", "one ends", "two begins", "two ends"]
+    assert election.lease()["spec"]["holderIdentity"] == ""
+
+
+async def test_one_that_stands_by_ends_at_once_and_leaves_the_holder_alone(election: Election) -> None:
+    one, two = election.candidate("one"), election.candidate("two")
+    async with running(one):
+        await until(lambda: one.acts)
+        async with running(two):
+            await asyncio.sleep(0.1)
+        assert election.lease()["spec"]["holderIdentity"] == "one"
+        assert one.acts
+    assert election.diary == ["one begins", "one ends"]
+
+
+# --- taking over ---------------------------------------------------------------------------------------------------
+
+
+async def test_one_that_falls_silent_is_succeeded_when_its_lease_has_run_out_and_not_before(
+    election: Election,
+) -> None:
+    one, two = election.candidate("one"), election.candidate("two")
+    silenced = asyncio.create_task(one.run())
+    await until(lambda: one.acts)
+    silenced.cancel()  # as kill -9 does: nothing is given back
+    with contextlib.suppress(asyncio.CancelledError):
+        await silenced
+    since = asyncio.get_running_loop().time()
+    async with running(two):
+        await until(lambda: two.acts)
+    assert asyncio.get_running_loop().time() - since >= QUICK.lease_duration
+    assert election.diary[-2:] == ["two begins", "two ends"]
+
+
+@pytest.mark.parametrize("renewed", ["2001-01-01T00:00:00.000000Z", "2101-01-01T00:00:00.000000Z"])
+async def test_what_other_clocks_say_does_not_matter(election: Election, renewed: str) -> None:
+    spec = {"holderIdentity": "other", "leaseDurationSeconds": 1, "acquireTime": renewed, "renewTime": renewed}
+    await election.client.post(LEASES, {"metadata": {"name": "lock"}, "spec": spec})
+    one = election.candidate("one")
+    since = asyncio.get_running_loop().time()
+    async with running(one):
+        await until(lambda: one.acts)
+    assert 1.0 <= asyncio.get_running_loop().time() - since < 3.0
+
+
+async def test_the_holders_own_duration_counts_not_that_of_the_one_who_waits(election: Election) -> None:
+    spec = {"holderIdentity": "other", "leaseDurationSeconds": 3600}
+    await election.client.post(LEASES, {"metadata": {"name": "lock"}, "spec": spec})
+    one = election.candidate("one")
+    async with running(one):
+        await asyncio.sleep(1.5)
+        assert not one.acts
+
+
+@pytest.mark.parametrize("spec", [{}, {"holderIdentity": ""}, {"leaseDurationSeconds": 60}])
+async def test_a_lease_that_is_nobodys_is_taken_at_once(election: Election, spec: dict[str, Any]) -> None:
+    labels = {"kept": "yes"}
+    await election.client.post(LEASES, {"metadata": {"name": "lock", "labels": labels}, "spec": spec})
+    one = election.candidate("one", replace(QUICK, lease_duration=60.0))
+    async with running(one):
+        await until(lambda: one.acts, within=1.0)
+        assert election.lease()["metadata"]["labels"] == labels
+
+
+async def test_however_candidates_come_and_go_never_do_two_act(election: Election) -> None:
+    candidates = [election.candidate(str(number)) for number in range(6)]
+    most = 0
+
+    def idle(candidate: Candidate) -> bool:
+        return not candidate.acts
+
+    async def watch() -> None:
+        nonlocal most
+        while True:
+            most = max(most, sum(candidate.acts for candidate in candidates))
+            await asyncio.sleep(0.001)
+
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(watch())
+        runs = {each.name: tasks.create_task(each.run()) for each in candidates}
+        for turn in range(len(candidates) - 1):
+            await until(lambda: any(each.acts for each in candidates))
+            holder = next(each for each in candidates if each.acts)
+            if turn % 2:
+                runs[holder.name].cancel()
+            else:
+                holder.stop.set()
+            await until(partial(idle, holder))
+            candidates.remove(holder)
+        candidates[0].stop.set()
+        await runs[candidates[0].name]
+        watching.cancel()
+    assert most == 1
+
+
+# --- losing it -----------------------------------------------------------------------------------------------------
+
+
+async def test_without_the_api_server_it_stops_acting_at_the_deadline_and_takes_up_again(election: Election) -> None:
+    one = election.candidate("one")
+    async with running(one):
+        await until(lambda: one.acts)
+        await election.server.hang_up()
+        since = asyncio.get_running_loop().time()
+        await until(lambda: not one.acts)
+        assert asyncio.get_running_loop().time() - since < QUICK.lease_duration
+        assert not one.elector.leading()
+        await election.server.listen()
+        await until(lambda: one.acts)
+        assert election.lease()["spec"]["leaseTransitions"] == 0, "nobody else had it in between"
+    assert election.diary == ["one begins", "one ends", "one begins", "one ends"]
+
+
+async def test_a_renewal_that_hangs_does_not_lead_beyond_the_deadline(tmp_path: Path) -> None:
+    created, never = asyncio.Event(), asyncio.Event()
+
+    async def create(request: web.Request) -> web.StreamResponse:
+        created.set()
+        return web.json_response(await request.json())
+
+    async def read_or_renew(request: web.Request) -> web.StreamResponse:
+        if created.is_set():
+            await never.wait()
+        return web.json_response({"kind": "Status", "code": 404}, status=404)
+
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers = {LEASES: create, f"{LEASES}/lock": read_or_renew}
+        one = Candidate(LeaderElector(client, QUICK, identity="one"), "one", [])
+        async with running(one):
+            await until(lambda: one.acts)
+            since = asyncio.get_running_loop().time()
+            await until(lambda: not one.acts)
+            assert asyncio.get_running_loop().time() - since < QUICK.lease_duration
+
+
+async def test_another_name_in_the_lease_ends_it_at_once(election: Election) -> None:
+    patient = replace(QUICK, lease_duration=60.0, renew_deadline=50.0)
+    one = election.candidate("one", patient)
+    async with running(one):
+        await until(lambda: one.acts)
+        await election.set(holderIdentity="thief")
+        await until(lambda: not one.acts, within=2.0)
+    assert election.lease()["spec"]["holderIdentity"] == "thief"
+
+
+async def test_one_that_was_stopped_knows_that_its_time_is_over_before_anything_else(election: Election) -> None:
+    stopped_for = 0.0
+    one = election.candidate("one", clock=lambda: boot_clock() + stopped_for)
+    async with running(one):
+        await until(lambda: one.acts)
+        assert one.elector.leading()
+        stopped_for = QUICK.renew_deadline  # nothing has run since, as after SIGSTOP and SIGCONT
+        assert not one.elector.leading()
+
+
+async def test_a_lead_that_ran_out_long_ago_and_goes_on_is_a_health_problem(election: Election) -> None:
+    later = 0.0
+    one = election.candidate("one", clock=lambda: boot_clock() + later)
+    async with running(one):
+        await until(lambda: one.acts)
+        assert one.elector.problem() is None
+        later = 30.0
+        assert one.elector.problem() == "failed election renewal on lease default/lock"
+    assert one.elector.problem() is None, "who does not lead need not renew"
+
+
+async def test_work_that_fails_ends_the_candidate(election: Election) -> None:
+    async def fail() -> None:
+        raise RuntimeError("a bug")
+
+    elector = LeaderElector(election.client, QUICK, identity="one")
+    with pytest.raises(ExceptionGroup):
+        await elector.run(fail, stop=asyncio.Event())
+    assert not elector.leading()
+
+
+async def test_who_asks_is_told_of_each_change(election: Election) -> None:
+    changes: list[bool] = []
+    one = election.candidate("one", on_change=changes.append)
+    async with running(one):
+        await until(lambda: one.acts)
+        await election.set(holderIdentity="thief", leaseDurationSeconds=1)
+        await until(lambda: changes == [True, False, True])
+    assert changes == [True, False, True, False]
+
+
+# --- odd answers ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_refusal_is_said_once_and_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        forbidden = {"kind": "Status", "code": 403, "message": 'leases "lock" is forbidden'}
+        server.answers = {f"{LEASES}/lock": answer(forbidden, status=403)}
+        one = Candidate(LeaderElector(client, QUICK, identity="one"), "one", [])
+        async with running(one):
+            await until(lambda: len(server.asked) >= 4)
+        assert not one.diary
+    assert [record.message for record in caplog.records] == [
+        'lease default/lock: leases "lock" is forbidden; trying again'
+    ]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        None,
+        "text",
+        {"holderIdentity": 7, "leaseDurationSeconds": "x", "leaseTransitions": "y", "acquireTime": 5},
+        {"holderIdentity": "", "leaseDurationSeconds": -4, "leaseTransitions": None},
+    ],
+)
+async def test_a_malformed_lease_is_nobodys(tmp_path: Path, spec: object) -> None:
+    def server_with(written: list[Any]) -> Callable[[web.Request], Any]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            if request.method == "PUT":
+                written.append(await request.json())
+                return web.json_response(written[-1])
+            return web.json_response({"metadata": {"name": "lock", "resourceVersion": "1"}, "spec": spec})
+
+        return handle
+
+    written: list[Any] = []
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers = {f"{LEASES}/lock": server_with(written)}
+        one = Candidate(LeaderElector(client, QUICK, identity="one"), "one", [])
+        async with running(one):
+            await until(lambda: one.acts)
+    assert written[0]["spec"]["holderIdentity"] == "one"
+    assert written[0]["spec"]["leaseTransitions"] in (0, 1)
+
+
+def test_no_two_identities_are_the_same() -> None:
+    assert unique_identity() != unique_identity()
