@@ -6,6 +6,8 @@
     recorder    sends events beside the workers
     memory      what is remembered of each HPA; saved beside the workers for the next process
     elector     says when this process may act
+    decisions   the records of the last steps, for whoever asks why; and a file of all of them
+    shadow      compares decisions with the built-in controller's, of HPAs in shadow mode
     endpoint    health and metrics over HTTP
 
 One TaskGroup owns all tasks: should one of them end by a bug, the process ends and is started anew, rather than living
@@ -24,8 +26,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+from autoscaler.audit import audit_log
+from autoscaler.debug import decision_routes
+from autoscaler.decision_log import DecisionLog
 from autoscaler.events import EventRecorder
 from autoscaler.health import application, serving
 from autoscaler.hpas import HPAs
@@ -38,6 +44,7 @@ from autoscaler.queue import WorkQueue
 from autoscaler.reconcile import Reconciler
 from autoscaler.saved_memory import LONGEST_WINDOW_MS
 from autoscaler.scales import ScaleClient
+from autoscaler.shadow import Shadow
 from autoscaler.status import StatusWriter
 from autoscaler.telemetry import Telemetry
 from autoscaler.throttle import ThrottledClient, TokenBucket
@@ -49,7 +56,7 @@ from kube.process import done_before, stopped_by_signals
 from kube.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from autoscaler.memory import Remembered
     from autoscaler.model import HPAKey, Pod
@@ -71,22 +78,31 @@ async def run(options: Options) -> None:
 
     Raises:
         KubeConfigError: there is no usable configuration.
+        AuditLogError: the audit file cannot be opened.
         OSError: the endpoint's address cannot be bound.
     """
     stop = asyncio.Event()
-    with stopped_by_signals(stop):
-        async with await KubeClient.connect(options.kubeconfig, user_agent="milliscale-autoscaler") as client:
-            await Controller(client, options).run(stop)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(stopped_by_signals(stop))
+        client = await KubeClient.connect(options.kubeconfig, user_agent="milliscale-autoscaler")
+        await stack.enter_async_context(client)
+        on_record = None
+        if options.journal.audit is not None:
+            on_record = (await stack.enter_async_context(audit_log(options.journal.audit))).write
+        await Controller(client, options, on_record=on_record).run(stop)
 
 
 class Controller:
     """An autoscaler on one API server."""
 
-    def __init__(self, client: KubeClient, options: Options) -> None:
+    def __init__(
+        self, client: KubeClient, options: Options, *, on_record: Callable[[bytes], None] | None = None
+    ) -> None:
+        """Nothing begins before `run`; `on_record` is told the record of each step, as JSON."""
         self._options = options
         self._shard = options.availability.shard
-        self._queue = WorkQueue()
         self._telemetry = Telemetry()
+        self._queue = WorkQueue(on_take=self._telemetry.started)
         self._pod_index = PodIndex()
         self._selectors = SelectorIndex()
         self._hpas = HPAs(
@@ -102,8 +118,14 @@ class Controller:
         may_write = self._elector.leading if self._elector else lambda: True
 
         def throttled(qps: float = options.qps) -> ThrottledClient:
-            return ThrottledClient(client, TokenBucket(qps=qps, burst=options.burst), may_write=may_write)
+            return ThrottledClient(
+                client,
+                TokenBucket(qps=qps, burst=options.burst),
+                may_write=may_write,
+                on_error=self._telemetry.request_failed,
+            )
 
+        self._decisions = DecisionLog(options.journal.kept, on_record=on_record)
         self._memory = Memory()
         self._memory_store: MemoryStore | None = None
         if options.availability.memory is not None:
@@ -131,6 +153,9 @@ class Controller:
             selectors=self._selectors,
             config=options.config,
         )
+        self._shadow = Shadow(
+            sync_period=options.sync_period, config=options.config, on_comparison=self._telemetry.compared
+        )
         self._reconciler = Reconciler(
             observer=self._observer,
             scales=scales,
@@ -138,6 +163,9 @@ class Controller:
             recorder=self._recorder,
             telemetry=self._telemetry,
             memory=self._memory,
+            decisions=self._decisions,
+            shadow=self._shadow,
+            mode=options.mode,
         )
         self._said: dict[HPAKey, str] = {}
 
@@ -152,6 +180,7 @@ class Controller:
             self._telemetry,
             live={"leaderElection": self._elector.problem} if self._elector else {},
             ready={"hpas": lambda: self._hpas.problem, "pods": lambda: _problem(self._pods)},
+            pages=decision_routes(self._decisions, options.journal.access),
         )
         async with serving(app, host=options.bind_address, port=options.metrics_port) as port:
             _log.info("health and metrics on %s port %d", options.bind_address, port)
@@ -262,7 +291,11 @@ class Controller:
             _log.exception("%s: internal error", key)
         else:
             self._say(key, error or "")
-        self._queue.add_after(key, self._options.sync_period)
+        self._queue.add_after(key, self._period(tracked))
+
+    def _period(self, tracked: TrackedHPA | RefusedHPA) -> float:
+        """Seconds from the end of an HPA's step to the start of its next."""
+        return tracked.hpa.knobs.sync_period or self._options.sync_period
 
     async def _note_others(self, tracked: TrackedHPA | RefusedHPA) -> None:
         """See which pods an HPA of another shard controls: none of ours may control them, too."""
@@ -291,6 +324,8 @@ class Controller:
         if own:
             self._own_hpas += (new is not None) - (old is not None)
             self._telemetry.autoscalers(self._own_hpas)
+            if isinstance(new, TrackedHPA):
+                self._reconciler.changed(old.hpa if isinstance(old, TrackedHPA) else None, new.hpa)
         if old is None or new is None or old.wish != new.wish:
             self._queue.add(key)
         elif not own:
@@ -298,7 +333,7 @@ class Controller:
             if old.hpa.status.conditions != new.hpa.status.conditions:
                 self._queue.add(key)
         else:
-            self._queue.add_after(key, self._options.sync_period)
+            self._queue.add_after(key, self._period(new))
 
 
 async def _in_time(work: Coroutine[None, None, None], *, otherwise: str) -> None:

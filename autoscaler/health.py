@@ -15,7 +15,7 @@ from aiohttp import web
 from autoscaler import telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
     from aiohttp.typedefs import Handler
 
@@ -32,6 +32,7 @@ def application(
     *,
     live: Mapping[str, Check],
     ready: Mapping[str, Check],
+    pages: Iterable[web.RouteDef] = (),
 ) -> web.Application:
     """The endpoint's routes.
 
@@ -39,6 +40,7 @@ def application(
         metrics: what /metrics shows.
         live: checks for /livez and /healthz, by name.
         ready: further checks for /readyz, which includes the live ones.
+        pages: further routes.
     """
 
     async def show_metrics(_: web.Request) -> web.Response:
@@ -58,6 +60,7 @@ def application(
 
     app = web.Application()
     app.router.add_get("/metrics", show_metrics)
+    app.router.add_routes(pages)
     for name, checks in (("healthz", live), ("livez", live), ("readyz", {**live, **ready})):
         app.router.add_get(f"/{name}", probe(name, {"ping": lambda: None, **checks}))
     return app

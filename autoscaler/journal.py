@@ -59,7 +59,7 @@ _OPTIONS = (
     ),
     click.option(
         "--debug-endpoints",
-        type=click.Choice(list(DebugAccess)),
+        type=click.Choice([each.value for each in DebugAccess]),
         default=_DEFAULTS.access.value,
         show_default=True,
         help="Who may read /debug/decisions on --metrics-port. local: connections from inside the pod, such as those "

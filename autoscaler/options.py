@@ -6,17 +6,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autoscaler.apis import KUBERNETES, MILLISCALE
+from autoscaler.debug import DebugAccess
 from autoscaler.model import Config
+from autoscaler.modes import Mode
 from autoscaler.shards import Shard
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from autoscaler.apis import HPAApi
+    from autoscaler.audit import AuditSettings
     from autoscaler.memory_store import MemoryLocation
     from kube.election import ElectionSettings
 
-__all__ = ["Availability", "Options"]
+__all__ = ["Availability", "Journal", "Options"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,18 @@ class Availability:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """What is told of decisions, and to whom."""
+
+    kept: int = 20
+    """How many of the last decisions are kept of each HPA."""
+    access: DebugAccess = DebugAccess.LOCAL
+    """Who may read them."""
+    audit: AuditSettings | None = None
+    """The file to which each is appended; None: no file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Settings of one autoscaler process; the defaults are kube-controller-manager's."""
 
@@ -41,6 +56,8 @@ class Options:
     """Whose HPAs are reconciled; every one of these must be served."""
     welcome_hpa_apis: tuple[HPAApi, ...] = (MILLISCALE,)
     """Whose HPAs are reconciled as well, once the cluster serves them."""
+    mode: Mode = Mode.ACT
+    """What becomes of the decisions on HPAs that do not say it themselves."""
     sync_period: float = 15.0
     """Seconds from the end of an HPA's reconciliation to the start of its next."""
     workers: int = 5
@@ -52,5 +69,6 @@ class Options:
     bind_address: str = "0.0.0.0"  # noqa: S104  # probes and Prometheus come from outside the pod
     metrics_port: int = 8080
     availability: Availability = field(default_factory=Availability)
+    journal: Journal = field(default_factory=Journal)
     config: Config = field(default_factory=Config)
     """What decisions depend on."""

@@ -1,7 +1,8 @@
 """One step of one HPA: observe, decide, act.
 
 The order of the acts is Kubernetes': write the scale, emit the events, store the status if it changed. Each may fail on
-its own; the decision's `conclude` knows what a failure means for the status and for what is remembered.
+its own; the decision's `conclude` knows what a failure means for the status and for what is remembered. In dry-run and
+in shadow mode neither scale nor status is written, and what is remembered follows the controller that does write them.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from autoscaler.decide import conclude, decide
+from autoscaler.decide import Event, conclude, decide, rehearse
 from autoscaler.evaluate import unanswerable
+from autoscaler.following import follow
 from autoscaler.model import ExternalMetric, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
+from autoscaler.modes import Mode
+from autoscaler.reasons import reason_of
+from autoscaler.recording import record_of
 from autoscaler.refusal import INVALID_SPEC, refuse
 from autoscaler.scales import ScaleWriteError
 from autoscaler.status import StatusWriteError
@@ -21,13 +26,15 @@ from autoscaler.telemetry import Action, ErrorKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from autoscaler.decide import Decision, Event
+    from autoscaler.decide import Decision
+    from autoscaler.decision_log import DecisionLog
     from autoscaler.evaluate import Evaluation
     from autoscaler.events import EventRecorder
     from autoscaler.memory import Memory
-    from autoscaler.model import HPA, HPAKey, MetricSource
+    from autoscaler.model import HPA, HPAKey, InvalidHPA, MetricSource
     from autoscaler.observe import Observed, Observer
     from autoscaler.scales import ScaleClient
+    from autoscaler.shadow import Shadow
     from autoscaler.status import StatusWriter
     from autoscaler.telemetry import Telemetry
     from autoscaler.watched import RefusedHPA, TrackedHPA
@@ -47,6 +54,9 @@ class Reconciler:
         recorder: writes events.
         telemetry: counts.
         memory: what is remembered of each HPA from step to step.
+        decisions: keeps the record of each step.
+        shadow: compares the decisions on HPAs in shadow mode.
+        mode: what becomes of the decisions on HPAs that do not say it themselves.
         wall_clock: the time in seconds since the epoch, for decisions.
         clock: a time in seconds that only goes forward, for durations.
     """
@@ -60,6 +70,9 @@ class Reconciler:
         recorder: EventRecorder,
         telemetry: Telemetry,
         memory: Memory,
+        decisions: DecisionLog,
+        shadow: Shadow,
+        mode: Mode = Mode.ACT,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -69,8 +82,12 @@ class Reconciler:
         self._recorder = recorder
         self._telemetry = telemetry
         self._memory = memory
+        self._decisions = decisions
+        self._shadow = shadow
+        self._mode = mode
         self._wall_clock = wall_clock
         self._clock = clock
+        self._told: dict[HPAKey, tuple[str, ...]] = {}
 
     async def reconcile(self, tracked: TrackedHPA) -> str | None:
         """Take one step; the error that it ended with, also where it did scale, or None.
@@ -78,39 +95,79 @@ class Reconciler:
         Must not run twice at the same time for the same HPA.
         """
         hpa = tracked.hpa
+        mode = self._mode_of(hpa)
         started = self._clock()
+        self._tell_problems(hpa)
         observed = await self._observer.observe(hpa)
-        now_ms = round(self._wall_clock() * 1000)
-        decision = decide(observed.observation, self._memory.of(hpa), now_ms)
-        outcome = conclude(decision, scale_error=await self._write_scale(observed, decision))
+        decision = decide(observed.observation, self._memory.of(hpa), self._now_ms())
+        scale_error: str | None = None
+        status_error: str | None = None
+        if mode is Mode.ACT:
+            scale_error = await self._write_scale(observed, decision)
+            outcome = conclude(decision, scale_error=scale_error)
+        else:
+            outcome = rehearse(decision)
         # Kept before anything else can fail or be cancelled: the scale may have been written.
         self._memory.keep(hpa, outcome.history)
+        if mode is Mode.SHADOW:
+            self._shadow.decided(decision)
         self._record(hpa, outcome.events)
         if outcome.status is not None:
             try:
                 await self._statuses.write(tracked, outcome.status)
             except StatusWriteError as error:
-                outcome = outcome.status_not_stored(hpa, str(error))
+                status_error = str(error)
+                outcome = outcome.status_not_stored(hpa, status_error)
         self._record(hpa, outcome.late_events)
         self._count(decision, observed, outcome.error, seconds=self._clock() - started)
+        if self._decisions.wanted:
+            record = record_of(decision, outcome, scale_error=scale_error, status_error=status_error, mode=mode)
+            self._decisions.add(record)
         return outcome.error
 
     async def refuse(self, tracked: RefusedHPA) -> str:
         """Tell an HPA that it is not valid, and do nothing else; what is wrong with it."""
         hpa = tracked.hpa
-        refusal = refuse(hpa, round(self._wall_clock() * 1000))
-        self._recorder.record(hpa, "Warning", INVALID_SPEC, refusal.message)
-        if refusal.status is not None:
+        self._tell_problems(hpa)
+        refusal = refuse(hpa, self._now_ms())
+        self._record(hpa, [Event("Warning", INVALID_SPEC, refusal.message)])
+        if refusal.status is not None and self._mode_of(hpa) is Mode.ACT:
             try:
                 await self._statuses.write(tracked, refusal.status)
             except StatusWriteError as error:
-                self._recorder.record(hpa, "Warning", "FailedUpdateStatus", str(error))
+                self._record(hpa, [Event("Warning", "FailedUpdateStatus", str(error))])
         return refusal.message
+
+    def changed(self, old: HPA | None, new: HPA) -> None:
+        """An HPA is new, or has changed: where this process only looks on, its status tells what the other one does.
+
+        Args:
+            old: the HPA before; None if it is new.
+            new: the HPA now.
+        """
+        mode = self._mode_of(new)
+        if old is not None and mode is not Mode.SHADOW and self._mode_of(old) is Mode.SHADOW:
+            self._shadow.forget(new.key)
+            self._telemetry.no_longer_compared(new.key)
+        if mode is Mode.ACT:
+            return
+        now_ms = self._now_ms()
+        before = self._memory.of(new)
+        # Without a step there is no memory to follow with.
+        if before.recommendations and old is not None and old.uid == new.uid:
+            after = follow(before, old=old.status, new=new.status, behavior=new.spec.behavior, now_ms=now_ms)
+            if after != before:
+                self._memory.keep(new, after)
+        if mode is Mode.SHADOW:
+            self._shadow.saw(new, now_ms)
 
     def forget(self, key: HPAKey) -> None:
         """An HPA is gone: drop what is remembered of it."""
         self._memory.forget(key)
+        self._shadow.forget(key)
+        self._told.pop(key, None)
         self._telemetry.forget(key)
+        self._decisions.forget(key)
 
     async def _write_scale(self, observed: Observed, decision: Decision) -> str | None:
         if decision.scale_to is None or observed.target is None:
@@ -124,9 +181,26 @@ class Reconciler:
         _log.info("%s: scaled %s %s: %s", hpa.key, hpa.target, change, decision.rescale_reason)
         return None
 
-    def _record(self, hpa: HPA, events: Iterable[Event]) -> None:
-        for event in events:
-            self._recorder.record(hpa, event.type, event.reason, event.message)
+    def _record(self, hpa: HPA | InvalidHPA, events: Iterable[Event]) -> None:
+        if self._mode_of(hpa) is not Mode.SHADOW:
+            for event in events:
+                self._recorder.record(hpa, event.type, event.reason, event.message)
+
+    def _tell_problems(self, hpa: HPA | InvalidHPA) -> None:
+        """Say what is wrong with an HPA's annotations, if that is news."""
+        problems = hpa.knobs.problems
+        if problems == self._told.get(hpa.key, ()):
+            return
+        self._told[hpa.key] = problems
+        for problem in problems:
+            _log.warning("%s: %s", hpa.key, problem)
+            self._record(hpa, [Event("Warning", "InvalidAnnotation", problem)])
+
+    def _mode_of(self, hpa: HPA | InvalidHPA) -> Mode:
+        return hpa.knobs.mode or self._mode
+
+    def _now_ms(self) -> int:
+        return round(self._wall_clock() * 1000)
 
     def _count(self, decision: Decision, observed: Observed, error: str | None, *, seconds: float) -> None:
         hpa, current = observed.observation.hpa, decision.current_replicas or 0
@@ -143,7 +217,9 @@ class Reconciler:
         if error is not None:
             kinds = {_error_kind(evaluation) for evaluation in decision.evaluations}
             kind = ErrorKind.SPEC if ErrorKind.SPEC in kinds else ErrorKind.INTERNAL
-        self._telemetry.reconciled(Action.of(current=current, desired=desired), kind, seconds=seconds)
+        action = Action.of(current=current, desired=desired)
+        self._telemetry.decided(action, reason_of(decision))
+        self._telemetry.reconciled(action, kind, seconds=seconds)
         if decision.current_replicas is not None:
             self._telemetry.desired_replicas(hpa.key, desired)
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from autoscaler.apis import MILLISCALE
+from autoscaler.decision_log import DecisionLog
 from autoscaler.events import EventRecorder
 from autoscaler.label_index import PodIndex, SelectorIndex
 from autoscaler.memory import Memory
@@ -14,10 +16,11 @@ from autoscaler.model import Config, Pod, ReadyCondition
 from autoscaler.observe import Observer
 from autoscaler.reconcile import Reconciler
 from autoscaler.scales import ScaleClient
+from autoscaler.shadow import Comparison, Shadow, Verdict
 from autoscaler.status import StatusWriter
 from autoscaler.telemetry import Telemetry
 from autoscaler.throttle import ThrottledClient
-from autoscaler.watched import TrackedHPA, track_hpa
+from autoscaler.watched import RefusedHPA, TrackedHPA, track_hpa
 from kube.client import KubeClient
 from kube.mapping import RestMapper
 from tests.autoscaler.scripted_api import ScriptedApi
@@ -25,7 +28,9 @@ from tests.autoscaler.scripted_api import ScriptedApi
 SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
 STATUS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web/status"
 DEPTH = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/depth"
+MILLISCALE_STATUS = "/apis/milliscale.io/v1/namespaces/default/horizontalpodautoscalers/web/status"
 EVENTS = "/api/v1/namespaces/default/events"
+FLAGS = Config(downscale_stabilization_ms=60_000)
 PREFIX = "horizontal_pod_autoscaler_controller"
 
 
@@ -36,18 +41,24 @@ class WallClock:
         return self.now
 
 
-def hpa(*, uid: str = "u-1", metric_type: str = "External") -> TrackedHPA:
-    """An HPA that wants one replica for each 10 of `depth`."""
+def hpa(
+    *, uid: str = "u-1", metric_type: str = "External", status: Any = None, behavior: Any = None, **annotations: str
+) -> TrackedHPA:
+    """An HPA that wants one replica for each 10 of `depth`; `annotations` are ours, with _ for -."""
+    ours = {f"milliscale.io/{name.replace('_', '-')}": text for name, text in annotations.items()}
+    metadata = {"name": "web", "namespace": "default", "uid": uid, "resourceVersion": "1", "annotations": ours}
     target = {"type": "AverageValue", "averageValue": "10"}
     tracked = track_hpa(
         {
-            "metadata": {"name": "web", "namespace": "default", "uid": uid, "resourceVersion": "1"},
+            "metadata": metadata,
             "spec": {
                 "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
                 "minReplicas": 1,
                 "maxReplicas": 20,
                 "metrics": [{"type": metric_type, "external": {"metric": {"name": "depth"}, "target": target}}],
+                "behavior": behavior,
             },
+            "status": status,
         }
     )
     assert isinstance(tracked, TrackedHPA)
@@ -83,12 +94,18 @@ async def recorder(api: ScriptedApi, client: ThrottledClient) -> AsyncIterator[E
 
 
 @pytest.fixture
+def shadow(telemetry: Telemetry) -> Shadow:
+    return Shadow(sync_period=15, config=FLAGS, on_comparison=telemetry.compared)
+
+
+@pytest.fixture
 def reconciler(
     api: ScriptedApi,
     client: ThrottledClient,
     kube: KubeClient,
     recorder: EventRecorder,
     telemetry: Telemetry,
+    shadow: Shadow,
     clock: WallClock,
 ) -> Reconciler:
     api.on("GET", "/apis", {"groups": [{"name": "apps", "versions": [{"version": "v1"}]}]})
@@ -104,8 +121,7 @@ def reconciler(
     mapper = RestMapper(kube)
     scales = ScaleClient(client, mapper)
     metrics = MetricsClient(resource=client, custom=client, external=client, mapper=mapper, version_seconds=15)
-    config = Config(downscale_stabilization_ms=60_000)
-    observer = Observer(scales=scales, metrics=metrics, pods=pods, selectors=SelectorIndex(), config=config)
+    observer = Observer(scales=scales, metrics=metrics, pods=pods, selectors=SelectorIndex(), config=FLAGS)
     return Reconciler(
         observer=observer,
         scales=scales,
@@ -113,6 +129,8 @@ def reconciler(
         recorder=recorder,
         telemetry=telemetry,
         memory=Memory(),
+        decisions=DecisionLog(0),
+        shadow=shadow,
         wall_clock=clock,
     )
 
@@ -229,3 +247,134 @@ async def test_steps_and_metrics_are_counted(api: ScriptedApi, reconciler: Recon
         f'{PREFIX}_desired_replicas{{hpa_name="web",namespace="default"}} 2.0',
     ]:
         assert line in shown
+
+
+# --- modes and settings of a single HPA ----------------------------------------------------------------------------
+
+
+def writes(api: ScriptedApi) -> list[str]:
+    """The paths that were written to, events aside."""
+    return [asked.path for asked in api.asked if asked.method != "GET" and asked.path != EVENTS]
+
+
+async def test_a_dry_run_only_tells(api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder) -> None:
+    depth(api, 35)
+    assert await reconciler.reconcile(hpa(mode="dry-run")) is None
+    assert writes(api) == []
+    assert await reasons(api, recorder) == ["WouldRescale"]
+    message = api.named("POST", EVENTS)[0].body["message"]
+    assert message == "New size would be: 4; reason: external metric depth(nil) above target"
+
+
+async def test_a_dry_run_has_the_warnings_of_a_step_that_fails(
+    api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
+) -> None:
+    api.fail("GET", DEPTH, 503, "prometheus is away")
+    assert await reconciler.reconcile(hpa(mode="dry-run")) is not None
+    assert writes(api) == []
+    assert await reasons(api, recorder) == ["FailedGetExternalMetric", "FailedComputeMetricsReplicas"]
+
+
+@pytest.mark.parametrize("answer", ["ok", "fails"])
+async def test_a_shadow_writes_nothing_at_all(
+    answer: str, api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
+) -> None:
+    if answer == "ok":
+        depth(api, 35)
+    await reconciler.reconcile(hpa(mode="shadow", tolerance="much"))
+    await recorder.flush()
+    assert {asked.method for asked in api.asked} == {"GET"}
+
+
+@pytest.mark.parametrize(("mode", "written"), [("dry-run", []), ("shadow", []), ("act", [MILLISCALE_STATUS])])
+async def test_an_hpa_that_is_not_valid_is_told_so_as_the_mode_allows(
+    mode: str, written: list[str], api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
+) -> None:
+    api.on("PUT", MILLISCALE_STATUS, {})
+    metadata = {"name": "web", "namespace": "default", "annotations": {"milliscale.io/mode": mode}}
+    refused = track_hpa({"apiVersion": "milliscale.io/v1", "metadata": metadata, "spec": {}}, api=MILLISCALE)
+    assert isinstance(refused, RefusedHPA)
+    await reconciler.refuse(refused)
+    assert writes(api) == written
+    assert await reasons(api, recorder) == ([] if mode == "shadow" else ["InvalidSpec"])
+
+
+async def test_a_shadow_compares_and_follows(
+    api: ScriptedApi, reconciler: Reconciler, shadow: Shadow, clock: WallClock
+) -> None:
+    """The other controller scales from 2 to 4; one pod more in 60 s is what the rules allow after that: none."""
+    active = [{"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound"}]
+    slow = {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}, "scaleDown": {}}
+    before = {"currentReplicas": 2, "desiredReplicas": 2, "conditions": active}
+    after = {"currentReplicas": 2, "desiredReplicas": 4, "conditions": active, "lastScaleTime": "2026-01-02T03:04:10Z"}
+    old = hpa(mode="shadow", status=before, behavior=slow)
+    reconciler.changed(None, old.hpa)
+    depth(api, 90)
+    await reconciler.reconcile(old)
+    clock.now += 5
+    new = hpa(mode="shadow", status=after, behavior=slow)
+    reconciler.changed(old.hpa, new.hpa)
+    scaled_to(api, 4)
+    clock.now += 10
+    await reconciler.reconcile(new)
+    (standing,) = shadow.standings(round(clock.now * 1000)).values()
+    assert standing.counts == {Verdict.AGREED: 2}
+    assert standing.last is not None
+    assert (standing.last.ours, standing.last.lag_ms) == (4, 0), "without the other's scale, 6 would be allowed"
+
+
+async def test_an_hpa_that_leaves_shadow_mode_is_no_longer_compared(
+    reconciler: Reconciler, shadow: Shadow, telemetry: Telemetry
+) -> None:
+    status = {"conditions": [{"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound"}]}
+    old, new = hpa(mode="shadow", status=status), hpa(mode="act", status=status)
+    reconciler.changed(None, old.hpa)
+    assert shadow.standings(0)
+    telemetry.compared(old.hpa.key, Comparison(time_ms=0, ours=2, theirs=2, verdict=Verdict.AGREED))
+    reconciler.changed(old.hpa, new.hpa)
+    assert not shadow.standings(0)
+    assert "shadow_comparisons_total{" not in telemetry.render().decode()
+
+
+async def test_who_acts_does_not_follow_itself(api: ScriptedApi, reconciler: Reconciler, clock: WallClock) -> None:
+    fast = {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}, "scaleDown": {}}
+    old = hpa(behavior=fast)
+    depth(api, 90)
+    await reconciler.reconcile(old)
+    new = hpa(behavior=fast, status=written_status(api))
+    reconciler.changed(old.hpa, new.hpa)
+    scaled_to(api, 4)
+    clock.now += 61
+    await reconciler.reconcile(new)
+    assert [asked.body["spec"]["replicas"] for asked in api.named("PUT", SCALE)] == [4, 6]
+
+
+async def test_a_wrong_annotation_is_told_once_and_again_when_it_changes(
+    api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
+) -> None:
+    depth(api, 20)
+    for annotation in ("much", "much", "more", "0.1", "much"):
+        await reconciler.reconcile(hpa(tolerance=annotation))
+    assert await reasons(api, recorder) == ["InvalidAnnotation"] * 3
+    hint = "is ignored: write a number from 0 to 1, such as 0.05"
+    told = [(asked.body["type"], asked.body["message"]) for asked in api.named("POST", EVENTS)]
+    assert told == [
+        ("Warning", f'annotation milliscale.io/tolerance: "{text}" {hint}') for text in ("much", "more", "much")
+    ]
+
+
+async def test_an_annotation_changes_the_decision(api: ScriptedApi, reconciler: Reconciler) -> None:
+    depth(api, 25)
+    await reconciler.reconcile(hpa(tolerance="0.5"))
+    assert not api.named("PUT", SCALE)
+    await reconciler.reconcile(hpa())
+    assert api.named("PUT", SCALE)[0].body["spec"]["replicas"] == 3
+
+
+async def test_decisions_are_counted_by_reason(api: ScriptedApi, reconciler: Reconciler, telemetry: Telemetry) -> None:
+    depth(api, 35)
+    await reconciler.reconcile(hpa())
+    await reconciler.reconcile(hpa(paused="all"))
+    shown = telemetry.render().decode().splitlines()
+    assert f'{PREFIX}_decisions_total{{action="scale_up",reason="ValidMetricFound"}} 1.0' in shown
+    assert f'{PREFIX}_decisions_total{{action="none",reason="Paused"}} 1.0' in shown
