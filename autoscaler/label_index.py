@@ -7,6 +7,7 @@ what shares the pair is looked at, also where thousands of pods and HPAs share a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from kube.selectors import Operator
@@ -61,41 +62,51 @@ class PodIndex:
         return tuple(pod for pod in pods.values() if selector.matches(pod.labels))
 
 
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    selector: LabelSelector
+    target: str
+
+
 class SelectorIndex:
     """The selectors of the HPAs' targets, to find HPAs that fight over a pod."""
 
     def __init__(self) -> None:
-        self._selectors: dict[HPAKey, LabelSelector] = {}
+        self._claims: dict[HPAKey, _Claim] = {}
         # Those without an anchor are under their namespace and two empty texts, which are no label.
-        self._by_anchor: dict[_Pair, dict[HPAKey, LabelSelector]] = {}
+        self._by_anchor: dict[_Pair, dict[HPAKey, _Claim]] = {}
 
-    def put(self, key: HPAKey, selector: LabelSelector) -> None:
-        """An HPA's target has this selector now."""
-        if self._selectors.get(key) == selector:
+    def put(self, key: HPAKey, selector: LabelSelector, *, target: str) -> None:
+        """An HPA's target, named KIND/NAMESPACE/NAME, has this selector now."""
+        claim = _Claim(selector, target)
+        if self._claims.get(key) == claim:
             return
         self.drop(key)
-        self._selectors[key] = selector
-        self._by_anchor.setdefault((key.namespace, *_anchor(selector)), {})[key] = selector
+        self._claims[key] = claim
+        self._by_anchor.setdefault((key.namespace, *_anchor(selector)), {})[key] = claim
 
     def drop(self, key: HPAKey) -> None:
         """An HPA is gone."""
-        selector = self._selectors.pop(key, None)
-        if selector is not None:
-            _remove(self._by_anchor, (key.namespace, *_anchor(selector)), key)
+        claim = self._claims.pop(key, None)
+        if claim is not None:
+            _remove(self._by_anchor, (key.namespace, *_anchor(claim.selector)), key)
 
     def clear(self) -> None:
         """Begin anew."""
-        self._selectors.clear()
+        self._claims.clear()
         self._by_anchor.clear()
 
-    def others(self, key: HPAKey, pods: Iterable[Pod]) -> dict[str, LabelSelector]:
-        """{key as text: selector} of the other HPAs that may select one of these pods of the key's namespace."""
+    def others(self, key: HPAKey, pods: Iterable[Pod], *, target: str | None = None) -> dict[str, LabelSelector]:
+        """{key as text: selector} of the other HPAs that may select one of these pods of the key's namespace.
+
+        With `target` only of those that have this target.
+        """
         anchors = {(key.namespace, *_NO_ANCHOR)}.union(*(_pairs(key.namespace, pod) for pod in pods))
         return {
-            str(other): selector
+            str(other): claim.selector
             for anchor in anchors
-            for other, selector in self._by_anchor.get(anchor, {}).items()
-            if other != key
+            for other, claim in self._by_anchor.get(anchor, {}).items()
+            if other != key and target in (None, claim.target)
         }
 
 

@@ -50,6 +50,8 @@ __all__ = [
     "ObjectAnswer",
     "ObjectMetric",
     "Observation",
+    "Owned",
+    "Owner",
     "Pod",
     "PodListError",
     "PodSample",
@@ -355,6 +357,8 @@ class Scale:
     status_replicas: int
     selector: str
     """`status.selector`, text as served; may be empty or malformed."""
+    target_uid: str = ""
+    """The target's, which its scale repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,6 +394,22 @@ class Container:
     """An init container with restartPolicy Always (a sidecar)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The controller of an object, by its ownerReferences."""
+
+    kind: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """An object that may have a controller."""
+
+    uid: str
+    owner: Owner | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """What scaling needs to know about one pod."""
@@ -408,6 +428,8 @@ class Pod:
     """Pod-level requests (`spec.resources.requests`), if set."""
     overhead: Mapping[str, int] | None = None
     """`spec.overhead`, if set."""
+    owner: Owner | None = None
+    """Its controller, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,7 +517,10 @@ class Observation:
     hpa: HPA
     scale: Scale | ScaleError | TargetError | None = None
     pods: tuple[Pod, ...] | PodListError | None = None
-    """The pods in the HPA's namespace that match the scale's selector, in listing order."""
+    """The pods in the HPA's namespace that match the scale's selector, in listing order; with the pod selection
+    `owner`, those of them that belong to the target."""
+    foreign_pods: tuple[str, ...] = ()
+    """The names of those that match but do not belong to the target, where that is looked at."""
     answers: tuple[MetricAnswer | None, ...] | None = None
     """One per `spec.metrics` entry, in order; an entry is None where no answer is wanted."""
     other_selectors: Mapping[str, LabelSelector] = field(default_factory=dict)

@@ -14,21 +14,25 @@ from typing import TYPE_CHECKING, assert_never
 
 from autoscaler.decide import AnswersWanted, PodsWanted, ScaleWanted, missing
 from autoscaler.describe import selector_object
+from autoscaler.knobs import PodSelection
 from autoscaler.model import (
     AnswerError,
     ExternalMetric,
     InvalidMetric,
     ObjectMetric,
     Observation,
+    PodListError,
     PodsMetric,
     ResourceAnswer,
     ResourceMetric,
+    Scale,
 )
+from autoscaler.ownership import answer_about, sort_by_owner
 from autoscaler.scales import TargetScale
 from kube.selectors import LabelSelector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from autoscaler.label_index import PodIndex, SelectorIndex
     from autoscaler.metrics_client import MetricsClient
@@ -36,6 +40,11 @@ if TYPE_CHECKING:
     from autoscaler.scales import ScaleClient
 
 __all__ = ["Observed", "Observer"]
+
+_OWNERS_UNKNOWN = (
+    "pods are selected for their owner, and the ReplicaSets have not been listed yet, "
+    "which the autoscaler must be allowed to do"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +66,8 @@ class Observer:
         metrics: asks the metrics APIs.
         pods: the pods of the cluster.
         selectors: which HPA's target selects what; this HPA's is noted here.
+        controllers: {a ReplicaSet's uid: the uid of its controller, or ""}, for HPAs with the pod selection `owner`;
+            None: that is not known yet.
         config: what the flags say; with the HPA's own settings it goes into every observation.
         clock: the current time in seconds, to measure with.
     """
@@ -69,6 +80,7 @@ class Observer:
         pods: PodIndex,
         selectors: SelectorIndex,
         config: Config,
+        controllers: Callable[[], Mapping[str, str] | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._scales = scales
@@ -76,6 +88,7 @@ class Observer:
         self._pods = pods
         self._selectors = selectors
         self._config = config
+        self._controllers = controllers
         self._clock = clock
 
     async def observe(self, hpa: HPA) -> Observed:
@@ -93,11 +106,12 @@ class Observer:
                     else:
                         observation = replace(observation, scale=read)
                 case PodsWanted(selector):
-                    self._selectors.put(hpa.key, selector)
-                    pods = self._pods.matching(hpa.namespace, selector)
-                    observation = replace(observation, pods=pods, other_selectors=self._selectors.others(hpa.key, pods))
+                    self._selectors.put(hpa.key, selector, target=hpa.target)
+                    observation = self._with_pods(observation, selector)
                 case AnswersWanted():
                     answers, seconds = await self._answers(hpa, wanted)
+                    if observation.config.pod_selection is PodSelection.OWNER and isinstance(observation.pods, tuple):
+                        answers = tuple(answer_about(answer, observation.pods) for answer in answers)
                     observation = replace(observation, answers=answers)
                 case _:
                     assert_never(wanted)
@@ -113,7 +127,25 @@ class Observer:
             read = await self._scales.read(hpa.namespace, hpa.spec.scale_target_ref)
             wanted = missing(replace(observation, scale=read.scale if isinstance(read, TargetScale) else read))
             if isinstance(wanted, PodsWanted):
-                self._selectors.put(hpa.key, wanted.selector)
+                self._selectors.put(hpa.key, wanted.selector, target=hpa.target)
+
+    def _with_pods(self, observation: Observation, selector: LabelSelector) -> Observation:
+        hpa, scale = observation.hpa, observation.scale
+        pods = self._pods.matching(hpa.namespace, selector)
+        if observation.config.pod_selection is not PodSelection.OWNER:
+            return replace(observation, pods=pods, other_selectors=self._selectors.others(hpa.key, pods))
+        controllers = self._controllers()
+        if controllers is None:
+            return replace(observation, pods=PodListError(_OWNERS_UNKNOWN))
+        assert isinstance(scale, Scale)
+        sorted_pods = sort_by_owner(pods, target_uid=scale.target_uid, controllers=controllers)
+        if sorted_pods.unknown:
+            # Without its new pods a target looks smaller than it is.
+            unknown = f"the ReplicaSet that owns pod {sorted_pods.unknown[0]} is not known"
+            return replace(observation, pods=PodListError(unknown))
+        # Whose pods these are is beyond doubt, unless another HPA scales the very same target.
+        others = self._selectors.others(hpa.key, sorted_pods.owned, target=hpa.target)
+        return replace(observation, pods=sorted_pods.owned, foreign_pods=sorted_pods.foreign, other_selectors=others)
 
     async def _answers(
         self, hpa: HPA, wanted: AnswersWanted

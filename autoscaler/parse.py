@@ -30,6 +30,8 @@ from autoscaler.model import (
     MetricSpec,
     MetricTarget,
     ObjectMetric,
+    Owned,
+    Owner,
     Pod,
     PodsMetric,
     ReadyCondition,
@@ -52,6 +54,7 @@ __all__ = [
     "milli_value",
     "parse_hpa",
     "parse_invalid_hpa",
+    "parse_owned",
     "parse_pod",
     "parse_scale",
     "time_ms",
@@ -123,6 +126,7 @@ def parse_scale(raw: Mapping[str, Any]) -> Scale:
         spec_replicas=scale.spec.replicas if scale.spec else 0,
         status_replicas=status.replicas,
         selector=status.selector,
+        target_uid=scale.metadata.uid if scale.metadata else "",
     )
 
 
@@ -156,7 +160,18 @@ def parse_pod(raw: Mapping[str, Any]) -> Pod:
         ),
         requests=_requests(pod_level.requests, what) if pod_level and pod_level.requests else None,
         overhead=_requests(pod.spec.overhead, what) if pod.spec.overhead else None,
+        owner=_owner(pod.metadata),
     )
+
+
+def parse_owned(raw: Mapping[str, Any]) -> Owned:
+    """Any object, or its metadata alone.
+
+    Raises:
+        ParseError: a field of the metadata has the wrong type.
+    """
+    metadata = _convert(raw, wire.Owned, _what("object", raw)).metadata
+    return Owned(metadata.uid, _owner(metadata))
 
 
 def metric_selector(raw: Mapping[str, Any] | None, what: str) -> MetricSelector | None:
@@ -360,6 +375,11 @@ def _what(kind: str, raw: Mapping[str, Any]) -> str:
     if not isinstance(metadata, dict):
         return kind
     return f"{kind} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
+
+
+def _owner(metadata: wire.Metadata) -> Owner | None:
+    """The controller, the one owner that looks after the object; other owners only share in its end."""
+    return next((Owner(each.kind, each.uid) for each in metadata.owner_references or () if each.controller), None)
 
 
 def _quantity(text: str | float, what: str) -> Quantity:

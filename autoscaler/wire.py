@@ -19,6 +19,7 @@ __all__ = [
     "Metric",
     "MetricFields",
     "MetricTarget",
+    "Owned",
     "Pod",
     "PodStatus",
     "Reference",
@@ -37,6 +38,14 @@ class _Wire(msgspec.Struct, rename="camel", kw_only=True):
     pass
 
 
+class OwnerReference(_Wire):
+    """metav1.OwnerReference."""
+
+    kind: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
 class Metadata(_Wire):
     """ObjectMeta."""
 
@@ -47,6 +56,7 @@ class Metadata(_Wire):
     generation: int = 0
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
     deletion_timestamp: str | None = None
 
 
@@ -196,8 +206,15 @@ class ScaleStatus(_Wire):
 class Scale(_Wire):
     """autoscaling/v1 Scale."""
 
+    metadata: Metadata | None = None
     spec: ScaleSpec | None = None
     status: ScaleStatus | None = None
+
+
+class Owned(_Wire):
+    """An object of whatever kind, as far as it is owned."""
+
+    metadata: Metadata
 
 
 class Resources(_Wire):

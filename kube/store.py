@@ -16,6 +16,7 @@ import contextlib
 import logging
 import random as _random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from kube.backoff import Backoff
@@ -32,6 +33,20 @@ Key = tuple[str, str]
 T = TypeVar("T")
 
 _GONE = 410
+
+
+@dataclass(frozen=True, slots=True)
+class _MediaTypes:
+    lists: str
+    watches: str
+
+
+_WHOLE = _MediaTypes("application/json", "application/json")
+# A list and a watch have kinds of their own for this, and an API server refuses the other one's.
+_METADATA = _MediaTypes(
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+)
 # Watches end after five to ten minutes, at random, as client-go's do, so that they do not all end together.
 _WATCH_SECONDS = 300.0
 
@@ -50,7 +65,7 @@ class Store(Generic[T]):
         select: Callable[[Mapping[str, Any]], T | None],
         *,
         label_selector: str = "",
-        accept: str = "application/json",
+        metadata_only: bool = False,
         on_change: Callable[[Key, T | None, T | None], None] | None = None,
         backoff: Backoff | None = None,
         random: Callable[[], float] = _random.random,
@@ -62,7 +77,7 @@ class Store(Generic[T]):
             path: the collection's path, all namespaces or one: "/api/v1/pods".
             select: the view to keep of an object's JSON, or None to leave the object out. It must accept any JSON.
             label_selector: keep only these objects.
-            accept: the media type to ask for, such as PartialObjectMetadataList for metadata alone.
+            metadata_only: `select` gets objects of metadata alone, which is all that is transferred.
             on_change: called with (key, old, new) after each change of a view; old is None for a new object and new is
                 None for one that is gone. It must not raise and must not wait.
             backoff: the delays between tries.
@@ -72,7 +87,7 @@ class Store(Generic[T]):
         self._path = path
         self._select = select
         self._query: dict[str, str | int | bool] = {"labelSelector": label_selector} if label_selector else {}
-        self._accept = accept
+        self._accept = _METADATA if metadata_only else _WHOLE
         self._on_change = on_change
         self._backoff = backoff or Backoff(0.8, 30.0, jitter=1.0)
         self._random = random
@@ -128,7 +143,7 @@ class Store(Generic[T]):
     async def _list(self) -> None:
         # Version 0 lets the server answer from its cache; after a 410 that cache may itself be behind, so ask etcd.
         query: Query = {**self._query, "resourceVersion": "0"} if not self.synced else self._query
-        answer = await self._client.get(self._path, query, accept=self._accept)
+        answer = await self._client.get(self._path, query, accept=self._accept.lists)
         metadata = answer.get("metadata")
         version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
         entries = answer.get("items") or []
@@ -153,7 +168,7 @@ class Store(Generic[T]):
         query = {**self._query, "resourceVersion": self._version, "allowWatchBookmarks": True}
         seconds = _WATCH_SECONDS * (1 + self._random())
         useful = False
-        events = self._client.watch(self._path, query, seconds=seconds, accept=self._accept, on_open=self._back)
+        events = self._client.watch(self._path, query, seconds=seconds, accept=self._accept.watches, on_open=self._back)
         try:
             async with contextlib.aclosing(events):
                 async for event in events:

@@ -20,6 +20,8 @@ SELECTORS = [
     "",
 ]
 
+TARGET = "Deployment/default/web"
+
 
 def pod(name: str, namespace: str = "default", **labels: str) -> Pod:
     return Pod(name=name, namespace=namespace, labels=labels, phase="Running")
@@ -54,7 +56,7 @@ def test_pods_are_found_as_by_looking_at_each(
 @pytest.mark.parametrize("text", SELECTORS)
 def test_every_selector_that_matches_a_pod_is_found(text: str) -> None:
     index = SelectorIndex()
-    index.put(HPAKey("default", "other"), LabelSelector.parse(text))
+    index.put(HPAKey("default", "other"), LabelSelector.parse(text), target=TARGET)
     pods = [pod("a", app="web", tier="front"), pod("b", app="api"), pod("c")]
     for one in pods:
         found = index.others(HPAKey("default", "self"), [one])
@@ -65,14 +67,14 @@ def test_every_selector_that_matches_a_pod_is_found(text: str) -> None:
 def test_neither_itself_nor_other_namespaces_are_found() -> None:
     index = SelectorIndex()
     for key in (HPAKey("default", "self"), HPAKey("elsewhere", "other")):
-        index.put(key, LabelSelector.parse("app=web"))
+        index.put(key, LabelSelector.parse("app=web"), target=TARGET)
     assert index.others(HPAKey("default", "self"), [pod("a", app="web")]) == {}
 
 
 def test_a_selector_can_change_and_go() -> None:
     index, me, other = SelectorIndex(), HPAKey("default", "self"), HPAKey("default", "other")
-    index.put(other, LabelSelector.parse("app=web"))
-    index.put(other, LabelSelector.parse("app=api"))
+    index.put(other, LabelSelector.parse("app=web"), target=TARGET)
+    index.put(other, LabelSelector.parse("app=api"), target=TARGET)
     assert index.others(me, [pod("a", app="web")]) == {}
     assert index.others(me, [pod("a", app="api")]) == {"default/other": LabelSelector.parse("app=api")}
     index.drop(other)
@@ -83,13 +85,25 @@ def test_a_selector_can_change_and_go() -> None:
 def test_hpas_of_both_apis_with_one_name_are_two() -> None:
     index, built_in, ours = SelectorIndex(), HPAKey("default", "web"), HPAKey("default", "web", "milliscale.io")
     selector = LabelSelector.parse("app=web")
-    index.put(built_in, selector)
-    index.put(ours, selector)
+    index.put(built_in, selector, target=TARGET)
+    index.put(ours, selector, target=TARGET)
     assert index.others(built_in, [pod("a", app="web")]) == {"default/web (milliscale.io)": selector}
     assert index.others(ours, [pod("a", app="web")]) == {"default/web": selector}
 
 
 def test_an_unrelated_selector_is_not_even_looked_at() -> None:
     index = SelectorIndex()
-    index.put(HPAKey("default", "other"), LabelSelector.parse("app=api"))
+    index.put(HPAKey("default", "other"), LabelSelector.parse("app=api"), target=TARGET)
     assert index.others(HPAKey("default", "self"), [pod("a", app="web")]) == {}
+
+
+def test_only_rivals_for_one_target_can_be_asked_for() -> None:
+    index = SelectorIndex()
+    selector = LabelSelector.parse("app=web")
+    for name, target in (("same", TARGET), ("different", "Deployment/default/api")):
+        index.put(HPAKey("default", name), selector, target=target)
+    key, pods = HPAKey("default", "web"), [pod("web-0", app="web")]
+    assert set(index.others(key, pods)) == {"default/same", "default/different"}
+    assert set(index.others(key, pods, target=TARGET)) == {"default/same"}
+    index.put(HPAKey("default", "same"), selector, target="Deployment/default/api")
+    assert set(index.others(key, pods, target=TARGET)) == set()

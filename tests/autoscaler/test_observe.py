@@ -1,7 +1,11 @@
 """Gathering an observation: which requests each case needs, and what comes of them."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import pytest
 
+from autoscaler.knobs import Knobs, PodSelection
 from autoscaler.label_index import PodIndex, SelectorIndex
 from autoscaler.metrics_client import MetricsClient
 from autoscaler.model import (
@@ -20,7 +24,9 @@ from autoscaler.model import (
     MetricTarget,
     ObjectAnswer,
     ObjectMetric,
+    Owner,
     Pod,
+    PodListError,
     PodsAnswer,
     PodsMetric,
     ResourceAnswer,
@@ -44,17 +50,28 @@ PACKETS = f"{CUSTOM}/v1beta2/namespaces/default/pods/*/packets"
 HITS = f"{CUSTOM}/v1beta2/namespaces/default/metrics/hits"
 DEPTH = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/depth"
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"
+PACKETS_METRIC = MetricSpec(
+    PodsMetric(MetricIdentifier("packets")), MetricTarget(type="AverageValue", average_value=1000)
+)
 WEB = Pod(name="web-0", namespace="default", labels={"app": "web"}, phase="Running")
+OWN = replace(WEB, owner=Owner("ReplicaSet", "rs-web"))
+FOREIGN = replace(WEB, name="web-1", owner=Owner("ReplicaSet", "rs-api"))
 
 
 def metric(source: MetricSource) -> MetricSpec:
     return MetricSpec(source, MetricTarget(type="Value", value=1000, average_value=1000, average_utilization=50))
 
 
-def hpa(*metrics: MetricSpec, api_version: str = "apps/v1", name: str = "web") -> HPA:
-    target = CrossVersionObjectReference("Deployment", "web", api_version)
-    spec = Spec(scale_target_ref=target, min_replicas=1, max_replicas=5, metrics=metrics)
-    return HPA(namespace="default", name=name, spec=spec)
+def hpa(
+    *metrics: MetricSpec,
+    api_version: str = "apps/v1",
+    name: str = "web",
+    target: str = "web",
+    selection: PodSelection = PodSelection.SELECTOR,
+) -> HPA:
+    reference = CrossVersionObjectReference("Deployment", target, api_version)
+    spec = Spec(scale_target_ref=reference, min_replicas=1, max_replicas=5, metrics=metrics)
+    return HPA(namespace="default", name=name, spec=spec, knobs=Knobs(pod_selection=selection))
 
 
 @pytest.fixture
@@ -62,15 +79,42 @@ def selectors() -> SelectorIndex:
     return SelectorIndex()
 
 
+class Controllers:
+    """What is known of ReplicaSets."""
+
+    known: Mapping[str, str] | None = None
+    asked = False
+
+    def __call__(self) -> Mapping[str, str] | None:
+        self.asked = True
+        return self.known
+
+
 @pytest.fixture
-def observer(api: ScriptedApi, client: ThrottledClient, kube: KubeClient, selectors: SelectorIndex) -> Observer:
+def controllers() -> Controllers:
+    return Controllers()
+
+
+@pytest.fixture
+def pods() -> PodIndex:
+    return PodIndex()
+
+
+@pytest.fixture
+def observer(
+    api: ScriptedApi,
+    client: ThrottledClient,
+    kube: KubeClient,
+    pods: PodIndex,
+    selectors: SelectorIndex,
+    controllers: Controllers,
+) -> Observer:
     api.on("GET", "/apis", {"groups": [{"name": "apps", "versions": [{"version": "v1"}]}]})
     deployments = {"name": "deployments", "kind": "Deployment", "namespaced": True}
     api.on("GET", "/apis/apps/v1", {"resources": [deployments]})
     api.on("GET", SCALE, {"spec": {"replicas": 2}, "status": {"replicas": 1, "selector": "app=web"}})
     api.on("GET", CUSTOM, {"versions": [{"version": "v1beta2"}]})
     mapper = RestMapper(kube)
-    pods = PodIndex()
     pods.apply(("default", "web-0"), None, WEB)
     pods.apply(("default", "api-0"), None, Pod(name="api-0", namespace="default", labels={}, phase="Running"))
     return Observer(
@@ -79,6 +123,7 @@ def observer(api: ScriptedApi, client: ThrottledClient, kube: KubeClient, select
         pods=pods,
         selectors=selectors,
         config=Config(),
+        controllers=controllers,
     )
 
 
@@ -169,3 +214,58 @@ async def test_hpas_learn_of_each_other_when_their_pods_are_listed(
     selectors.drop(HPAKey("default", "one"))
     third = await observer.observe(hpa(packets, name="two"))
     assert third.observation.other_selectors == {}
+
+
+class TestPodsOfTheOwner:
+    """The Deployment web has the uid "web"; web-0 is its, web-1 is another's with the same labels."""
+
+    @pytest.fixture(autouse=True)
+    def two_pods(self, api: ScriptedApi, observer: Observer, pods: PodIndex) -> None:
+        scale = {"metadata": {"uid": "web"}, "spec": {"replicas": 2}, "status": {"replicas": 2, "selector": "app=web"}}
+        api.on("GET", SCALE, scale)
+        values = [{"describedObject": {"name": f"web-{number}"}, "value": "5"} for number in range(3)]
+        api.on("GET", PACKETS, {"items": values})
+        pods.apply(("default", "web-0"), WEB, OWN)
+        pods.apply(("default", "web-1"), None, FOREIGN)
+
+    async def test_are_those_that_count_and_the_only_ones_whose_values_do(
+        self, observer: Observer, controllers: Controllers
+    ) -> None:
+        controllers.known = {"rs-web": "web", "rs-api": "api"}
+        observation = (await observer.observe(hpa(PACKETS_METRIC, selection=PodSelection.OWNER))).observation
+        assert observation.pods == (OWN,)
+        assert observation.foreign_pods == ("web-1",)
+        assert observation.answers is not None
+        (answer,) = observation.answers
+        assert isinstance(answer, PodsAnswer)
+        assert set(answer.pods) == {"web-0"}
+
+    async def test_are_not_looked_for_otherwise(self, observer: Observer, controllers: Controllers) -> None:
+        observation = (await observer.observe(hpa(PACKETS_METRIC))).observation
+        assert observation.pods == (OWN, FOREIGN)
+        assert observation.foreign_pods == ()
+        assert not controllers.asked
+
+    async def test_are_not_guessed_while_the_replica_sets_are_not_known(
+        self, observer: Observer, controllers: Controllers
+    ) -> None:
+        for known, problem in (
+            (None, "pods are selected for their owner, and the ReplicaSets have not been listed yet"),
+            ({"rs-web": "web"}, "the ReplicaSet that owns pod web-1 is not known"),
+        ):
+            controllers.known = known
+            observed = await observer.observe(hpa(PACKETS_METRIC, selection=PodSelection.OWNER))
+            assert isinstance(observed.observation.pods, PodListError)
+            assert observed.observation.pods.message.startswith(problem)
+
+    async def test_are_nobody_elses_unless_he_scales_the_same_target(
+        self, api: ScriptedApi, observer: Observer, controllers: Controllers
+    ) -> None:
+        controllers.known = {"rs-web": "web", "rs-api": "api"}
+        scale = {"metadata": {"uid": "api"}, "spec": {"replicas": 1}, "status": {"replicas": 1, "selector": "app=web"}}
+        api.on("GET", SCALE.replace("web", "api"), scale)
+        await observer.observe(hpa(PACKETS_METRIC, name="other", target="api"))
+        own = await observer.observe(hpa(PACKETS_METRIC, name="own", selection=PodSelection.OWNER))
+        assert own.observation.other_selectors == {}
+        twin = await observer.observe(hpa(PACKETS_METRIC, name="twin", selection=PodSelection.OWNER))
+        assert set(twin.observation.other_selectors) == {"default/own"}

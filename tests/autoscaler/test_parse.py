@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoscaler.knobs import Knobs, Pause
 from autoscaler.model import (
     Behavior,
     Condition,
@@ -20,6 +21,8 @@ from autoscaler.model import (
     MetricSpec,
     MetricTarget,
     ObjectMetric,
+    Owned,
+    Owner,
     Pod,
     PodsMetric,
     ReadyCondition,
@@ -30,7 +33,7 @@ from autoscaler.model import (
     SelectorRequirement,
     Status,
 )
-from autoscaler.parse import ParseError, milli_value, parse_hpa, parse_pod, parse_scale, time_ms
+from autoscaler.parse import ParseError, milli_value, parse_hpa, parse_owned, parse_pod, parse_scale, time_ms
 
 JSON = dict[str, Any]
 
@@ -314,3 +317,18 @@ def test_times_are_whole_milliseconds(text: str, expected: int) -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ParseError, match=r"timestamp: .* is not an RFC 3339 time"):
         time_ms(text, "timestamp")
+
+
+def test_the_owner_of_a_pod_is_its_controller() -> None:
+    owners = [{"kind": "Node", "uid": "n"}, {"kind": "ReplicaSet", "uid": "rs", "controller": True}]
+    metadata = {"name": "web-0", "namespace": "default", "uid": "p", "ownerReferences": owners}
+    assert parse_pod({"metadata": metadata, "spec": {}}).owner == Owner("ReplicaSet", "rs")
+    assert parse_owned({"metadata": metadata}) == Owned("p", Owner("ReplicaSet", "rs"))
+    assert parse_owned({"metadata": {"uid": "p", "ownerReferences": owners[:1]}}) == Owned("p", None)
+    with pytest.raises(ParseError, match=r"object default/web-0: Expected `array \| null`"):
+        parse_owned({"metadata": {**metadata, "ownerReferences": {}}})
+
+
+def test_an_hpas_annotations_become_its_settings() -> None:
+    metadata = {"name": "web", "namespace": "default", "annotations": {"milliscale.io/paused": "all", "other/x": "y"}}
+    assert parse_hpa({**raw_hpa(), "metadata": metadata}).knobs == Knobs(paused=Pause.ALL)
