@@ -57,6 +57,7 @@ class _Deployment:
 
 @dataclass(frozen=True, slots=True)
 class _Pod:
+    name: str
     app: str
     ready: bool
 
@@ -68,7 +69,8 @@ def _deployment(raw: Mapping[str, Any]) -> _Deployment:
 def _pod(raw: Mapping[str, Any]) -> _Pod:
     conditions = raw["status"].get("conditions") or ()
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-    return _Pod(raw["metadata"]["labels"].get("app", ""), ready and "deletionTimestamp" not in raw["metadata"])
+    metadata = raw["metadata"]
+    return _Pod(metadata["name"], metadata["labels"].get("app", ""), ready and "deletionTimestamp" not in metadata)
 
 
 @dataclass
@@ -80,9 +82,9 @@ class ScriptedMetrics:
     asked: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self._changed = asyncio.Condition()
-        self._deployments = Store(self.client, "/apis/apps/v1/deployments", _deployment)
-        self._pods = Store(self.client, "/api/v1/pods", _pod)
+        self._changed = asyncio.Event()
+        self._deployments = Store(self.client, "/apis/apps/v1/deployments", _deployment, on_change=self._note)
+        self._pods = Store(self.client, "/api/v1/pods", _pod, on_change=self._note)
 
     async def run(self) -> None:
         """Follow deployments and pods, until cancelled."""
@@ -90,17 +92,18 @@ class ScriptedMetrics:
             tasks.create_task(self._deployments.run())
             tasks.create_task(self._pods.run())
 
-    async def handle(self, request: web.Request) -> web.Response:
-        """Answer a request of the API server's."""
-        _, _, group, *rest = request.path.split("/")
-        if len(rest) <= 1:
-            version = dict(_APIS).get(group, "")
-            resources = [_discovered("pods", "PodMetrics")] if group == _RESOURCE else []
-            body = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}"}
-            return web.json_response({**body, "resources": resources})
-        described = rest[rest.index("namespaces") + 2 : -1]  # "pods/*", "services/NAME", or nothing
-        selector = request.query.get("labelSelector", "")
-        app = described[1] if described[:1] == ["services"] else selector.removeprefix("app=")
+    async def discover(self, request: web.Request) -> web.Response:
+        """What a group version has; only the resource metrics must be known by name."""
+        group, version = request.match_info["group"], request.match_info["version"]
+        resources = [_discovered("pods", "PodMetrics")] if group == _RESOURCE else []
+        body = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}"}
+        return web.json_response({**body, "resources": resources})
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """The values of a metric."""
+        group, rest = request.match_info["group"], request.match_info["rest"].split("/")
+        about_service = rest[0] == "services"
+        app = rest[1] if about_service else request.query.get("labelSelector", "").removeprefix("app=")
         load = self.loads.get(app, Load())
         self.asked[app] += 1
         if group in load.failing:
@@ -112,7 +115,7 @@ class ScriptedMetrics:
             return _listed(group, "v1beta1", "ExternalMetricValueList", [item])
         if group == _RESOURCE:
             return _listed(group, "v1beta1", "PodMetricsList", [_usage(pod, milli) for pod, milli in values.items()])
-        if described[0] == "services":
+        if about_service:
             items = [_value("Service", app, load.total)]
         else:
             items = [_value("Pod", pod, milli) for pod, milli in values.items()]
@@ -121,16 +124,22 @@ class ScriptedMetrics:
     async def _values(self, app: str, load: Load) -> dict[str, int]:
         """{pod: value in thousandths}, once the app's pods are those that its Deployment asks for."""
         async with asyncio.timeout(_PATIENCE):
-            while (pods := self._settled(app)) is None:
-                await asyncio.sleep(0.02)
-        return {pod: load.total // len(pods) for pod in pods[: len(pods) - load.silent]}
+            while True:
+                self._changed.clear()
+                pods = self._settled(app)
+                if pods is not None:
+                    return {pod: load.total // len(pods) for pod in pods[: len(pods) - load.silent]}
+                await self._changed.wait()
+
+    def _note(self, *_: object) -> None:
+        self._changed.set()
 
     def _settled(self, app: str) -> list[str] | None:
         wanted = self._deployments.get("default", app)
-        pods = {name: pod for name, pod in self._pods.items("default") if pod.app == app}
+        pods = [pod for pod in self._pods.list("default") if pod.app == app]
         if wanted is None or not wanted.replicas == wanted.reported == len(pods):
             return None
-        return sorted(pods) if all(pod.ready for pod in pods.values()) else None
+        return sorted(pod.name for pod in pods) if all(pod.ready for pod in pods) else None
 
 
 def _discovered(name: str, kind: str) -> dict[str, Any]:
@@ -174,7 +183,8 @@ async def scripted_metrics(client: KubeClient, folder: Path) -> AsyncIterator[Sc
     context.load_cert_chain(folder / "metrics.pem")
     metrics = ScriptedMetrics(client)
     app = web.Application()
-    app.router.add_get("/{path:.*}", metrics.handle)
+    app.router.add_get("/apis/{group}/{version}", metrics.discover)
+    app.router.add_get("/apis/{group}/{version}/namespaces/default/{rest:.*}", metrics.answer)
     runner = web.AppRunner(app, shutdown_timeout=0.01)
     await runner.setup()
     try:
