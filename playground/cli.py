@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from kube.client import KubeError
+from kube.status import StatusError
 from playground.binaries import HOME
 from playground.demo import run_demo
 from playground.errors import PlaygroundError
@@ -45,6 +47,10 @@ def demo(*, seconds: float | None, period: float, folder: Path) -> None:
     """Run the whole bundle with a load that goes up and down, and show what the autoscaler does."""
     try:
         status = run_demo(seconds=seconds, period=period, folder=folder, console=Console())
-    except PlaygroundError as error:
+    except (PlaygroundError, KubeError, StatusError) as error:
         raise click.ClickException(str(error)) from error
+    except PermissionError as error:
+        raise click.ClickException(
+            f"{error.filename}: {error.strerror}; give a --folder that can be written"
+        ) from error
     sys.exit(status)
