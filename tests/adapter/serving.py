@@ -146,6 +146,10 @@ class CannedMetrics:
             )
         ]
 
+    async def held(self) -> None:
+        """Wait until a request is being held."""
+        await asyncio.wait_for(self.holding.wait(), 10.0)
+
     async def _note(self, arguments: dict[str, Any]) -> None:
         self.asked.append(arguments)
         if self.error is not None:

@@ -66,7 +66,7 @@ async def test_client_that_leaves_takes_its_request_along(tmp_path: Path) -> Non
     async with served_adapter(tmp_path) as adapter:
         adapter.metrics.hold = asyncio.Event()
         asking = asyncio.create_task(adapter.ask_as_master(POD_PATH))
-        await adapter.metrics.holding.wait()
+        await adapter.metrics.held()
         asking.cancel()
         await asyncio.wait_for(adapter.metrics.cancelled.wait(), 5.0)
 
@@ -75,7 +75,7 @@ async def test_request_over_the_limit_is_told_to_come_again(tmp_path: Path) -> N
     async with served_adapter(tmp_path, limits=ServerLimits(in_flight=1, shutdown_seconds=1.0)) as adapter:
         adapter.metrics.hold = asyncio.Event()
         first = asyncio.create_task(adapter.ask_as_master(POD_PATH))
-        await adapter.metrics.holding.wait()
+        await adapter.metrics.held()
         reply = await adapter.ask_as_master(POD_PATH)
         assert (reply.status, reply.json["reason"], reply.headers["Retry-After"]) == (429, "TooManyRequests", "1")
         assert (await adapter.ask("/livez")).status == 200
@@ -179,7 +179,7 @@ async def test_stopping_lets_requests_in_flight_end(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.metrics.hold = asyncio.Event()
         asking = asyncio.create_task(adapter.ask_as_master(POD_PATH))
-        await adapter.metrics.holding.wait()
+        await adapter.metrics.held()
         stopping = asyncio.create_task(adapter.listener.stop())
 
         async def refuses_connections() -> bool:
@@ -201,7 +201,7 @@ async def test_stopping_does_not_wait_for_ever(tmp_path: Path) -> None:
     async with served_adapter(tmp_path, limits=ServerLimits(shutdown_seconds=0.05)) as adapter:
         adapter.metrics.hold = asyncio.Event()
         asking = asyncio.create_task(adapter.ask_as_master(POD_PATH))
-        await adapter.metrics.holding.wait()
+        await adapter.metrics.held()
         await asyncio.wait_for(adapter.listener.stop(), 5.0)
         assert adapter.metrics.cancelled.is_set()
         with pytest.raises(aiohttp.ClientError):
