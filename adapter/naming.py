@@ -13,11 +13,16 @@ from adapter.goregex import GoRegex
 from adapter.gotemplate import Template, TemplateError
 from kube.mapping import GroupResource
 
-__all__ = ["LabelTemplate", "MetricNaming", "ResourceNaming", "SeriesFilter"]
+__all__ = ["LabelTemplate", "MetricNaming", "ResourceNaming", "SeriesFilter", "is_metric_name"]
 
 # Stand-ins while a label template is turned into a pattern. No label can contain them.
 _GROUP, _RESOURCE = "\x00group\x00", "\x00resource\x00"
 _MAX_API_NAME = 1024
+
+
+def is_metric_name(name: str) -> bool:
+    """Tell whether a metric can be called so in the path of a request."""
+    return name not in ("", ".", "..") and "/" not in name and "%" not in name and len(name) <= _MAX_API_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +50,7 @@ class MetricNaming:
         if match is None:
             return None
         name = self.matches.expand(self.as_, match)
-        unusable = name in ("", ".", "..") or "/" in name or "%" in name or len(name) > _MAX_API_NAME
-        return None if unusable else name
+        return name if is_metric_name(name) else None
 
 
 @dataclass(frozen=True, slots=True)

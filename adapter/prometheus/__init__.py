@@ -1,8 +1,8 @@
 """Prometheus as the adapter sees it: instant queries for values, series for discovery.
 
 Instant queries are the hot path and go over one pooled aiohttp session. Series are asked for once in a while and go
-through prometheus-api-client, in threads. Both use the same options: headers, a bearer token that is read again when
-its file changes, a CA, a client certificate.
+through prometheus-api-client, in threads. Both use the same options: headers, credentials whose files are read again
+when they change. `servers` holds a client for each server that rules name.
 
 Whatever Prometheus does becomes one of these. Their messages are for logs: they may hold what Prometheus said, but
 never its address; what a client is told is decided where the request is known.
@@ -29,10 +29,14 @@ from adapter.prometheus.errors import (
     PrometheusTimeout,
     PrometheusUnavailable,
 )
-from adapter.prometheus.options import PrometheusOptions
+from adapter.prometheus.options import DEFAULT_DESTINATION, DEFAULT_SERVER, Destination, PrometheusOptions
 from adapter.prometheus.series import Series
+from adapter.prometheus.servers import PrometheusServers
 
 __all__ = [
+    "DEFAULT_DESTINATION",
+    "DEFAULT_SERVER",
+    "Destination",
     "PrometheusBadAnswer",
     "PrometheusClient",
     "PrometheusConfigError",
@@ -40,6 +44,7 @@ __all__ = [
     "PrometheusOptions",
     "PrometheusQueryError",
     "PrometheusResultError",
+    "PrometheusServers",
     "PrometheusTimeout",
     "PrometheusUnavailable",
     "Sample",

@@ -1,25 +1,37 @@
-"""The client: one pooled session for instant queries, and the door to series discovery."""
+"""The client of one Prometheus: a pooled session for instant queries, and the door to series discovery.
+
+A query goes into the address with GET, as prometheus-adapter sends it, until the address would be longer than
+servers and proxies take; then it goes into the body with POST. A proxy that takes even less says 414, and from then
+on gets every query of that length by POST.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+import ssl
+import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
+from urllib.parse import urlencode
 
 import aiohttp
 
 from adapter.prometheus.answers import Scalar, Vector, decode
 from adapter.prometheus.errors import PrometheusBadAnswer, PrometheusTimeout, PrometheusUnavailable
-from adapter.prometheus.options import PrometheusOptions, TokenFile, tls_context
+from adapter.prometheus.options import PrometheusOptions
 from adapter.prometheus.series import Series, SeriesFinder
+from adapter.upstream import Credentials, CredentialsError
 
 __all__ = ["PrometheusClient"]
 
 _log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 5.0
+# The longest parameters in an address: half of what the largest defaults of proxies take.
+_MAX_ADDRESS = 12 * 1024
 _MAX_ANSWER = 64 * 1024 * 1024
 _MAX_WARNINGS = 200  # how many different ones are remembered, so that each is logged once
 
@@ -27,11 +39,14 @@ _MAX_WARNINGS = 200  # how many different ones are remembered, so that each is l
 class PrometheusClient:
     """Asks one Prometheus. Use as an async context manager."""
 
-    def __init__(self, options: PrometheusOptions) -> None:
+    def __init__(self, options: PrometheusOptions, *, observe: Callable[[str, float], None] | None = None) -> None:
+        """`observe` is told of every request: its path on the server, and the seconds that it took."""
         self._options = options
-        self._token = TokenFile(options.token_file) if options.token_file is not None else None
-        self._series = SeriesFinder(options, self._token)
+        self._observe = observe
+        self._credentials = Credentials(options)
+        self._series = SeriesFinder(options, self._credentials)
         self._http: aiohttp.ClientSession | None = None
+        self._max_address = _MAX_ADDRESS
         self._warned: set[str] = set()
 
     async def __aenter__(self) -> Self:
@@ -40,11 +55,9 @@ class PrometheusClient:
         Raises:
             PrometheusConfigError: a file cannot be used.
         """
-        context = await asyncio.to_thread(tls_context, self._options)
-        connector = aiohttp.TCPConnector(limit=self._options.connections, ssl=context if context is not None else True)
-        self._http = aiohttp.ClientSession(
-            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), headers=self._options.headers
-        )
+        await asyncio.to_thread(self._credentials.load)
+        connector = aiohttp.TCPConnector(limit=self._options.connections)
+        self._http = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         return self
 
     async def __aexit__(
@@ -54,12 +67,15 @@ class PrometheusClient:
             await self._http.close()
             self._http = None
 
-    async def instant(self, query: str, *, timeout: float | None = None) -> Vector | Scalar:
+    async def instant(
+        self, query: str, *, timeout: float | None = None, headers: tuple[tuple[str, str], ...] = ()
+    ) -> Vector | Scalar:
         """Evaluate a query now.
 
         Args:
             query: PromQL.
             timeout: the seconds that are left for it, or None; never more than the options allow. Prometheus is told.
+            headers: sent in the place of the options' own of the same names.
 
         Raises:
             PrometheusError: one of the tree that the package draws.
@@ -68,50 +84,83 @@ class PrometheusClient:
         seconds = allowed if timeout is None else min(timeout, allowed)
         if seconds <= 0:
             raise PrometheusTimeout("no time was left for the query")
+        started = time.monotonic()
         try:
             async with asyncio.timeout(seconds):
-                status, body = await self._ask({"query": query, "timeout": f"{seconds:.3f}"})
+                status, body = await self._ask({"query": query, "timeout": f"{seconds:.3f}"}, headers)
         except aiohttp.ServerTimeoutError as error:
             raise PrometheusUnavailable("Prometheus cannot be reached: no connection in time") from error
         except TimeoutError as error:
             raise PrometheusTimeout(f"no answer within {seconds:.3g} s") from error
+        except CredentialsError as error:
+            raise PrometheusUnavailable(str(error)) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise PrometheusUnavailable(f"Prometheus cannot be reached: {_reason(error)}") from error
+        finally:
+            self._took("/api/v1/query", started)
         answer = decode(status, body)
         for warning in answer.warnings:
             self._warn_once(warning)
         return answer.result
 
-    async def series(self, selector: str, *, start: float, end: float) -> tuple[Series, ...]:
+    async def series(
+        self, selector: str, *, start: float, end: float, headers: tuple[tuple[str, str], ...] = ()
+    ) -> tuple[Series, ...]:
         """The series that a selector finds between two times, in seconds since the epoch; see `Series`.
 
         Raises:
             PrometheusError: one of the tree that the package draws.
         """
-        return await self._series.find(selector, start=start, end=end)
-
-    async def _ask(self, parameters: dict[str, str]) -> tuple[int, bytes]:
-        """Send a query; once more if the connection broke, since a query changes nothing."""
+        started = time.monotonic()
         try:
-            return await self._send(parameters)
+            return await self._series.find(selector, start=start, end=end, headers=headers)
+        finally:
+            self._took("/api/v1/series", started)
+
+    async def _ask(self, parameters: dict[str, str], headers: tuple[tuple[str, str], ...]) -> tuple[int, bytes]:
+        """Send a query, in the address or in the body."""
+        size = len(urlencode(parameters))
+        if self._options.verb == "POST" or size > self._max_address:
+            return await self._send_safely("POST", parameters, headers)
+        status, body = await self._send_safely("GET", parameters, headers)
+        if status not in (414, 431):
+            return status, body
+        _log.info("Prometheus, or a proxy before it, takes no address of %d bytes; long queries go by POST", size)
+        self._max_address = min(self._max_address, size - 1)
+        return await self._send_safely("POST", parameters, headers)
+
+    async def _send_safely(
+        self, verb: str, parameters: dict[str, str], headers: tuple[tuple[str, str], ...]
+    ) -> tuple[int, bytes]:
+        """Send; once more if the connection broke before there was an answer, since a query changes nothing."""
+        try:
+            return await self._send(verb, parameters, headers)
         except aiohttp.ClientConnectorError:
             raise
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError) as error:
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             _log.debug("asking again: %s", type(error).__name__)
-        return await self._send(parameters)
+        return await self._send(verb, parameters, headers)
 
-    async def _send(self, parameters: dict[str, str]) -> tuple[int, bytes]:
+    async def _send(
+        self, verb: str, parameters: dict[str, str], headers: tuple[tuple[str, str], ...]
+    ) -> tuple[int, bytes]:
         assert self._http is not None, "the client is not open"
-        post = self._options.verb == "POST"
+        post = verb == "POST"
+        context: ssl.SSLContext | None = self._credentials.context()
         async with self._http.request(
-            self._options.verb,
+            verb,
             self._options.endpoint("query"),
             params=None if post else parameters,
             data=parameters if post else None,
-            headers={"Authorization": f"Bearer {self._token.token()}"} if self._token is not None else None,
+            headers={**dict(self._options.headers), **self._credentials.headers(), **dict(headers)},
+            ssl=context if context is not None else True,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
         ) as response:
             return response.status, await _read(response)
+
+    def _took(self, path: str, started: float) -> None:
+        if self._observe is not None:
+            self._observe(path, time.monotonic() - started)
 
     def _warn_once(self, warning: str) -> None:
         if warning not in self._warned and len(self._warned) < _MAX_WARNINGS:

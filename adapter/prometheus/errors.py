@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from adapter.upstream import UpstreamConfigError
+
 __all__ = [
     "PrometheusBadAnswer",
     "PrometheusConfigError",
@@ -42,7 +44,7 @@ class PrometheusResultError(PrometheusQueryError):
     """The query's result is of a type that has no single values."""
 
 
-class PrometheusConfigError(ValueError):
+class PrometheusConfigError(UpstreamConfigError):
     """The options cannot be used."""
 
 

@@ -2,8 +2,10 @@
 
 The library's own habits are tamed here. It retries three times with growing pauses on a session of its own; here a
 request is tried once, and the catalog decides when to try again. It reads answers of any length; here there is a
-bound, and a deadline for the whole answer. It keeps one dict for each series; only the names of metrics and of their
-labels leave the thread, since that is all that discovery needs, and a cluster has many more series than names.
+bound, and a deadline for the whole answer. It keeps one dict for each series; here the answer is read series by
+series while it arrives, and only the names of metrics and of their labels are kept, since that is all that discovery
+needs, and a cluster has many more series than names. Reading piece by piece also lets the event loop run meanwhile: a
+hundred thousand series decoded in one call would hold Python's lock for as long as it takes.
 
 Threads are daemons of our own and not an executor's: at exit, Python waits for an executor's threads, and a Prometheus
 that does not answer would hold up the end of the process.
@@ -34,7 +36,9 @@ from adapter.prometheus.errors import (
     PrometheusUnavailable,
     refusal,
 )
-from adapter.prometheus.options import PrometheusOptions, TokenFile
+from adapter.prometheus.options import PrometheusOptions
+from adapter.prometheus.reduction import SeriesReducer
+from adapter.upstream import Credentials, CredentialsError
 
 __all__ = ["Series", "SeriesFinder"]
 
@@ -55,12 +59,14 @@ class Series:
 class SeriesFinder:
     """Finds series; at most a few requests at a time, the others wait."""
 
-    def __init__(self, options: PrometheusOptions, token: TokenFile | None) -> None:
+    def __init__(self, options: PrometheusOptions, credentials: Credentials) -> None:
         self._options = options
-        self._token = token
+        self._credentials = credentials
         self._free = asyncio.Semaphore(_THREADS)
 
-    async def find(self, selector: str, *, start: float, end: float) -> tuple[Series, ...]:
+    async def find(
+        self, selector: str, *, start: float, end: float, headers: tuple[tuple[str, str], ...] = ()
+    ) -> tuple[Series, ...]:
         """See PrometheusClient.series."""
         await self._free.acquire()
         loop = asyncio.get_running_loop()
@@ -79,7 +85,7 @@ class SeriesFinder:
             # Whatever happens, the one who waits must hear of it.
             result: tuple[Series, ...] | PrometheusError = PrometheusBadAnswer("the request for series failed")
             try:
-                result = self._ask(selector, start, end)
+                result = self._ask(selector, start, end, headers)
             except PrometheusError as error:
                 result = error
             finally:
@@ -88,16 +94,14 @@ class SeriesFinder:
         threading.Thread(target=work, name="prometheus-series", daemon=True).start()
         return await outcome
 
-    def _ask(self, selector: str, start: float, end: float) -> tuple[Series, ...]:
+    def _ask(self, selector: str, start: float, end: float, headers: tuple[tuple[str, str], ...]) -> tuple[Series, ...]:
         """One request, in a thread."""
         options = self._options
         try:
             with requests.Session() as session:
                 # Nothing from the environment: a netrc file would win over the token.
                 session.trust_env = False
-                session.headers.update(dict(options.headers))
-                if self._token is not None:
-                    session.headers["Authorization"] = f"Bearer {self._token.token()}"
+                session.headers.update({**dict(options.headers), **self._credentials.headers(), **dict(headers)})
                 session.verify = str(options.ca_file) if options.ca_file is not None else True
                 if options.cert_file is not None and options.key_file is not None:
                     session.cert = (str(options.cert_file), str(options.key_file))
@@ -107,7 +111,9 @@ class SeriesFinder:
                 # In the place of the one that the library has just put there.
                 session.mount(options.base, _BoundedAdapter(deadline=time.monotonic() + options.series_timeout))
                 found = connection.get_series(_utc(start), _utc(end), params={"match[]": selector})
-            return _reduced(found)
+            return _merged(found)
+        except CredentialsError as error:
+            raise PrometheusUnavailable(str(error)) from error
         except requests.ConnectTimeout as error:
             raise PrometheusUnavailable("Prometheus cannot be reached: no connection in time") from error
         except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
@@ -131,8 +137,9 @@ class _BoundedAdapter(HTTPAdapter):
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         """Send, and read the answer to its end."""
         response = super().send(request, *args, **kwargs)
+        reducer = SeriesReducer() if response.status_code == 200 else None
         try:
-            body = self._read(response)
+            body = self._read(response, reducer)
         except BaseException:
             response.raw.close()  # there is more to come, so the connection is of no more use
             raise
@@ -141,16 +148,21 @@ class _BoundedAdapter(HTTPAdapter):
         response.raw = io.BytesIO(body)
         return response
 
-    def _read(self, response: requests.Response) -> bytes:
+    def _read(self, response: requests.Response, reducer: SeriesReducer | None) -> bytes:
         body = bytearray()
+        size = 0
         while chunk := response.raw.read1(_CHUNK, decode_content=True):
-            body += chunk
-            if len(body) > _MAX_ANSWER:
+            size += len(chunk)
+            if size > _MAX_ANSWER:
                 raise PrometheusBadAnswer(f"Prometheus' answer is longer than {_MAX_ANSWER} bytes")
             if time.monotonic() > self._deadline:
                 raise requests.ReadTimeout
+            if reducer is None:
+                body += chunk
+            else:
+                reducer.feed(chunk)
         response.raw.release_conn()
-        return bytes(body)
+        return bytes(body) if reducer is None else reducer.result()
 
 
 def _call_back(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:
@@ -166,7 +178,7 @@ def _utc(seconds: float) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(seconds, tz=datetime.UTC)
 
 
-def _reduced(found: object) -> tuple[Series, ...]:
+def _merged(found: object) -> tuple[Series, ...]:
     """The names and their labels, in the order of the names."""
     if not isinstance(found, list):
         raise TypeError

@@ -1,0 +1,79 @@
+"""A list of series, made small while it arrives: one object for each name, with every label that any of them has.
+
+The values of labels are dropped; discovery asks which labels there are, not what they say. Reading is incremental, so
+that neither the whole text nor an object for each series is ever in memory.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+
+__all__ = ["SeriesReducer"]
+
+_DATA = re.compile(r'"data"\s*:\s*\[')
+_BETWEEN = re.compile(r"[\s,]*")
+_MAX_HEAD = 64 * 1024
+_MAX_ENTRY = 1024 * 1024
+
+
+class SeriesReducer:
+    """Takes the answer to a series request in pieces, and gives it back with few entries.
+
+    What is not of the expected form passes through as it is, for whoever reads the result to complain of.
+    """
+
+    def __init__(self) -> None:
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode
+        self._read_entry = json.JSONDecoder().raw_decode
+        self._head: str | None = None  # up to the list's bracket
+        self._in_list = False
+        self._text = ""
+        self._labels: dict[str, set[str]] = {}
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next piece.
+
+        Raises:
+            ValueError: it is not UTF-8, or there is an entry that no series can have.
+        """
+        self._text += self._decode(chunk)
+        if self._head is None and len(self._text) <= _MAX_HEAD + len(chunk):
+            found = _DATA.search(self._text)
+            if found is not None:
+                self._head, self._text = self._text[: found.end()], self._text[found.end() :]
+                self._in_list = True
+        if self._in_list:
+            self._text = self._text[self._read_entries() :]
+            if self._in_list and len(self._text) > _MAX_ENTRY:
+                raise ValueError("an entry is too long")
+
+    def result(self) -> bytes:
+        """The answer with one entry for each name, as JSON; broken where what came was broken."""
+        text = self._text + self._decode(b"", final=True)
+        if self._head is None:
+            return text.encode()
+        entries = [{"__name__": name, **dict.fromkeys(sorted(labels), "")} for name, labels in self._labels.items()]
+        return (self._head + json.dumps(entries)[1:-1] + text).encode()
+
+    def _read_entries(self) -> int:
+        """Read all that is complete; where the rest begins."""
+        text, position = self._text, 0
+        while True:
+            between = _BETWEEN.match(text, position)
+            start = between.end() if between is not None else position
+            if start < len(text) and text[start] != "{":
+                self._in_list = False  # the list's end, or something else
+                return start
+            try:
+                entry, position = self._read_entry(text, start)
+            except (json.JSONDecodeError, StopIteration):
+                return start  # there is more to come
+            name = entry.get("__name__", "")
+            if not isinstance(name, str):
+                raise ValueError("a series' name is no text")
+            if name:
+                labels = self._labels.setdefault(name, set())
+                labels.update(entry)
+                labels.discard("__name__")

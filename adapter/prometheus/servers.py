@@ -1,0 +1,123 @@
+"""The Prometheus servers that rules name, each with a client of its own, opened when it is first asked.
+
+A rule carries the definition of its server, not only the name, so a request that began under an older rules file ends
+with the server that it began with. When the file changes, clients whose definitions are gone are closed, as soon as
+nobody uses them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from adapter.prometheus.answers import Scalar, Vector
+from adapter.prometheus.client import PrometheusClient
+from adapter.prometheus.errors import PrometheusConfigError, PrometheusUnavailable
+from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, PrometheusOptions
+from adapter.prometheus.series import Series
+
+__all__ = ["PrometheusServers"]
+
+
+@dataclass(slots=True)
+class _Entry:
+    client: PrometheusClient
+    users: int = 0
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    opened: bool = False
+
+
+class PrometheusServers:
+    """Asks whichever Prometheus a query is for. Use as an async context manager."""
+
+    def __init__(
+        self,
+        default: PrometheusOptions,
+        *,
+        observe: Callable[[str, str, float], None] | None = None,
+    ) -> None:
+        """`default` is the server of --prometheus-url; `observe` is told of requests: server, path and seconds."""
+        self._default = default
+        self._observe = observe
+        self._entries: dict[PrometheusOptions, _Entry] = {}
+        self._wanted: frozenset[PrometheusOptions] = frozenset((default,))
+
+    async def __aenter__(self) -> Self:
+        """Open the default server's client.
+
+        Raises:
+            PrometheusConfigError: one of its files cannot be used.
+        """
+        entry = self._entry(self._default)
+        await entry.client.__aenter__()
+        entry.opened = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        entries, self._entries = list(self._entries.values()), {}
+        for entry in entries:
+            await entry.client.__aexit__(None, None, None)
+
+    async def keep(self, servers: Iterable[PrometheusOptions]) -> None:
+        """Close every client but the default's and these servers', once nobody uses it."""
+        self._wanted = frozenset((self._default, *servers))
+        for options in [options for options in self._entries if options not in self._wanted]:
+            await self._close_if_idle(options)
+
+    async def instant(
+        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+    ) -> Vector | Scalar:
+        """See PrometheusClient.instant."""
+        async with self._client(destination) as client:
+            return await client.instant(query, timeout=timeout, headers=destination.headers)
+
+    async def series(
+        self, selector: str, *, start: float, end: float, destination: Destination = DEFAULT_DESTINATION
+    ) -> tuple[Series, ...]:
+        """See PrometheusClient.series."""
+        async with self._client(destination) as client:
+            return await client.series(selector, start=start, end=end, headers=destination.headers)
+
+    @contextlib.asynccontextmanager
+    async def _client(self, destination: Destination) -> AsyncIterator[PrometheusClient]:
+        options = destination.server or self._default
+        entry = self._entry(options)
+        entry.users += 1
+        try:
+            if not entry.opened:
+                async with entry.opening:
+                    await self._open(entry)
+            yield entry.client
+        finally:
+            entry.users -= 1
+            if options not in self._wanted:
+                await self._close_if_idle(options)
+
+    async def _open(self, entry: _Entry) -> None:
+        if entry.opened:
+            return
+        try:
+            await entry.client.__aenter__()
+        except PrometheusConfigError as error:
+            raise PrometheusUnavailable(str(error)) from error
+        entry.opened = True
+
+    def _entry(self, options: PrometheusOptions) -> _Entry:
+        found = self._entries.get(options)
+        if found is None:
+            observe = functools.partial(self._observe, options.name) if self._observe is not None else None
+            found = self._entries[options] = _Entry(PrometheusClient(options, observe=observe))
+        return found
+
+    async def _close_if_idle(self, options: PrometheusOptions) -> None:
+        entry = self._entries.get(options)
+        if entry is not None and entry.users == 0:
+            del self._entries[options]
+            await entry.client.__aexit__(None, None, None)

@@ -1,0 +1,131 @@
+"""The keys that may stand in a rules file. Values are text; strictyaml says why."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = [
+    "WrittenFile",
+    "WrittenFilter",
+    "WrittenForward",
+    "WrittenGroupResource",
+    "WrittenName",
+    "WrittenQueryRule",
+    "WrittenResourceRule",
+    "WrittenResourceRules",
+    "WrittenResources",
+    "WrittenRule",
+    "WrittenServer",
+]
+
+
+class _Strict(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """Unknown keys are errors in every part."""
+
+
+class WrittenFilter(_Strict):
+    """An entry of seriesFilters."""
+
+    is_: str = msgspec.field(name="is", default="")
+    is_not: str = ""
+
+
+class WrittenGroupResource(_Strict):
+    """A resource, such as {group: apps, resource: deployment}."""
+
+    resource: str
+    group: str = ""
+
+
+class WrittenResources(_Strict):
+    """`resources` of a rule with a seriesQuery."""
+
+    template: str = ""
+    overrides: dict[str, WrittenGroupResource] = {}
+    namespaced: str = "true"
+
+
+class WrittenName(_Strict):
+    """`name` of a rule with a seriesQuery."""
+
+    matches: str = ""
+    as_: str = msgspec.field(name="as", default="")
+
+
+class _Common(_Strict, kw_only=True):
+    """What is added to prometheus-adapter's rules, in both forms."""
+
+    prometheus: str = ""
+    headers: dict[str, str] = {}
+    nan: str = ""
+    inf: str = ""
+    empty: str = ""
+
+
+class WrittenRule(_Common, kw_only=True):
+    """A rule with a seriesQuery, as prometheus-adapter has them."""
+
+    series_query: str = ""
+    series_filters: tuple[WrittenFilter, ...] = ()
+    resources: WrittenResources = msgspec.field(default_factory=WrittenResources)
+    name: WrittenName = msgspec.field(default_factory=WrittenName)
+    metrics_query: str = ""
+    max_age: str = ""
+
+
+class WrittenQueryRule(_Common, kw_only=True):
+    """The short form."""
+
+    name: str = ""
+    query: str = ""
+    resources: dict[str, str] = {}
+
+
+class WrittenResourceRule(_Strict):
+    """`resourceRules.cpu` and `.memory`."""
+
+    container_query: str = ""
+    node_query: str = ""
+    resources: WrittenResources = msgspec.field(default_factory=WrittenResources)
+    container_label: str = ""
+
+
+class WrittenResourceRules(_Strict):
+    """`resourceRules`."""
+
+    cpu: WrittenResourceRule = msgspec.field(default_factory=WrittenResourceRule)
+    memory: WrittenResourceRule = msgspec.field(default_factory=WrittenResourceRule)
+    window: str = "0s"
+
+
+class _Access(_Strict, kw_only=True):
+    url: str = ""
+    headers: dict[str, str] = {}
+    token_file: str = ""
+    username: str = ""
+    password_file: str = ""
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    timeout: str = ""
+
+
+class WrittenServer(_Access, kw_only=True):
+    """An entry of `prometheusServers`."""
+
+    verb: str = "GET"
+    max_query_bytes: str = ""
+
+
+class WrittenForward(_Access, kw_only=True):
+    """`forwardExternal`."""
+
+
+class WrittenFile(_Strict):
+    """A whole file. What a rule may hold depends on its form, so rules are looked at one by one."""
+
+    rules: tuple[dict[str, object], ...] = ()
+    external_rules: tuple[dict[str, object], ...] = ()
+    resource_rules: WrittenResourceRules | None = None
+    prometheus_servers: dict[str, WrittenServer] = {}
+    forward_external: WrittenForward | None = None
