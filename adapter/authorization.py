@@ -35,9 +35,12 @@ _TIMEOUT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationOptions:
-    """The flags: `--authorization-always-allow-paths` and how many seconds decisions are remembered."""
+    """The flags: `--authorization-always-allow-paths` and how many seconds decisions are remembered.
 
-    always_allow_paths: tuple[str, ...] = ("/healthz", "/readyz", "/livez")
+    By default single health checks are open, too; in prometheus-adapter only the endpoints are.
+    """
+
+    always_allow_paths: tuple[str, ...] = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*")
     authorized_ttl: float = 10.0
     unauthorized_ttl: float = 10.0
 

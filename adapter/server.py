@@ -117,27 +117,30 @@ class RequestServer:
             self._telemetry.observe(labels, code=code, seconds=time.monotonic() - started)
 
     async def _within_limits(self, request: web.BaseRequest, target: Target, info: RequestInfo) -> Answer:
-        if self._authorizer.always_allows(target.path):
-            return await self._router.answer(_call(request, target, info, self._limits.request_seconds))
-        if self._in_flight >= self._limits.in_flight:
+        open_to_all = self._authorizer.always_allows(target.path)
+        # Probes are open, and a busy process must not look like a dead one.
+        if self._in_flight >= self._limits.in_flight and not open_to_all:
             raise too_many_requests("Too many requests, please try again later.", retry_after=1)
         self._in_flight += 1
         self._telemetry.in_flight.set(self._in_flight)
         try:
-            return await self._before_deadline(request, target, info)
+            return await self._before_deadline(request, target, info, open_to_all=open_to_all)
         finally:
             self._in_flight -= 1
             self._telemetry.in_flight.set(self._in_flight)
 
-    async def _before_deadline(self, request: web.BaseRequest, target: Target, info: RequestInfo) -> Answer:
+    async def _before_deadline(
+        self, request: web.BaseRequest, target: Target, info: RequestInfo, *, open_to_all: bool
+    ) -> Answer:
         seconds = min(_wanted_seconds(target), self._limits.request_seconds)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         try:
             async with asyncio.timeout_at(deadline) as timeout:
-                user = await self._authenticator.authenticate(_credentials(request))
-                await self._authorizer.authorize(user, info)
-                _log.debug("%s asks %s %s", user.name, request.method, target.path)
+                if not open_to_all:
+                    user = await self._authenticator.authenticate(_credentials(request))
+                    await self._authorizer.authorize(user, info)
+                    _log.debug("%s asks %s %s", user.name, request.method, target.path)
                 remaining = max(deadline - loop.time(), 0.0)
                 return await self._router.answer(_call(request, target, info, remaining))
         except TimeoutError:

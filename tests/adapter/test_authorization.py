@@ -272,7 +272,7 @@ async def test_masters_and_open_paths_need_no_asking(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.api.refuse_with = 500
         assert (await adapter.ask_as_master(POD_PATH)).status == 200
-        for path in ("/healthz", "/livez", "/readyz"):
+        for path in ("/healthz", "/livez", "/readyz", "/readyz/ping"):
             assert (await adapter.ask(path)).status == 200
         assert adapter.api.reviews == []
 

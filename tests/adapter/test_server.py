@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from adapter.authorization import AuthorizationOptions
 from adapter.server import ServerLimits
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, ServedAdapter, served_adapter
 from tests.eventually import eventually
@@ -53,6 +54,15 @@ async def test_deadline_is_passed_on(tmp_path: Path, wanted: str, given: float) 
             await adapter.ask_as_master(f"{path}?timeout={wanted}")
         for arguments in adapter.metrics.asked:
             assert given - 1.0 < arguments["timeout"] <= given
+
+
+async def test_deadline_covers_paths_that_are_open_to_all(tmp_path: Path) -> None:
+    everything = AuthorizationOptions(always_allow_paths=("/*",))
+    async with served_adapter(tmp_path, authorization=everything) as adapter:
+        assert (await adapter.ask(POD_PATH)).status == 200
+        adapter.metrics.hold = asyncio.Event()
+        assert (await adapter.ask(f"{POD_PATH}?timeout=20ms")).status == 504
+        assert adapter.api.reviews == []
 
 
 async def test_deadline_covers_authentication_too(tmp_path: Path) -> None:
