@@ -18,9 +18,11 @@ from autoscaler.controller import run as run_controller
 from autoscaler.explain import explain
 from autoscaler.journal import journal_options
 from autoscaler.knobs import PREFIX
+from autoscaler.migrate import migrate
 from autoscaler.model import Config
 from autoscaler.modes import Mode
 from autoscaler.options import Availability, Journal, Options
+from autoscaler.shadow_command import shadow_report
 from kube.client import KubeConfigError
 from kube.durations import POSITIVE_DURATION
 from kube.flags import ANY_FINITE, CONTEXT_SETTINGS, verbosity_option
@@ -173,3 +175,5 @@ def run(
 
 
 main.add_command(explain)
+main.add_command(migrate)
+main.add_command(shadow_report)

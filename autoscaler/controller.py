@@ -1,6 +1,6 @@
 """The running autoscaler: everything that lives as long as the process, and who owns it.
 
-    stores      HPAs and pods of all namespaces, kept up to date by watches
+    stores      HPAs and pods of all namespaces, kept up to date by watches; ReplicaSets, if an HPA asks for them
     queue       which HPA is next: a new one or a changed spec at once, any other a sync period after its last step
     workers     take an HPA from the queue and reconcile it
     recorder    sends events beside the workers
@@ -30,7 +30,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from autoscaler.audit import audit_log
-from autoscaler.debug import decision_routes
+from autoscaler.debug import decision_routes, shadow_routes
 from autoscaler.decision_log import DecisionLog
 from autoscaler.events import EventRecorder
 from autoscaler.health import application, serving
@@ -40,6 +40,7 @@ from autoscaler.memory import Memory
 from autoscaler.memory_store import MemoryStore
 from autoscaler.metrics_client import MetricsClient
 from autoscaler.observe import Observer
+from autoscaler.ownership import ReplicaSets
 from autoscaler.queue import WorkQueue
 from autoscaler.reconcile import Reconciler
 from autoscaler.saved_memory import LONGEST_WINDOW_MS
@@ -113,6 +114,7 @@ class Controller:
             on_change=self._hpa_changed,
         )
         self._pods: Store[Pod] = Store(client, PODS, track_pod, on_change=self._pod_index.apply)
+        self._replica_sets = ReplicaSets(client)
         self._own_hpas = 0
         self._elector = self._candidate(client)
         may_write = self._elector.leading if self._elector else lambda: True
@@ -152,6 +154,7 @@ class Controller:
             pods=self._pod_index,
             selectors=self._selectors,
             config=options.config,
+            controllers=self._replica_sets.controllers,
         )
         self._shadow = Shadow(
             sync_period=options.sync_period, config=options.config, on_comparison=self._telemetry.compared
@@ -180,7 +183,10 @@ class Controller:
             self._telemetry,
             live={"leaderElection": self._elector.problem} if self._elector else {},
             ready={"hpas": lambda: self._hpas.problem, "pods": lambda: _problem(self._pods)},
-            pages=decision_routes(self._decisions, options.journal.access),
+            pages=[
+                *decision_routes(self._decisions, options.journal.access),
+                *shadow_routes(self._shadow, options.journal.access),
+            ],
         )
         async with serving(app, host=options.bind_address, port=options.metrics_port) as port:
             _log.info("health and metrics on %s port %d", options.bind_address, port)
@@ -188,6 +194,7 @@ class Controller:
                 background = [
                     tasks.create_task(self._hpas.run()),
                     tasks.create_task(self._pods.run()),
+                    tasks.create_task(self._replica_sets.run()),
                     tasks.create_task(self._recorder.run()),
                 ]
                 if await done_before(stop, self._synced()):

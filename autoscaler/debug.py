@@ -1,4 +1,8 @@
-"""The pages that say why: `/debug/decisions` and `/debug/decisions/NAMESPACE/NAME`, beside health and metrics.
+"""The pages that say why, beside health and metrics.
+
+    /debug/decisions                   which HPAs there are decisions on
+    /debug/decisions/NAMESPACE/NAME    the last decisions on one
+    /debug/shadow                      how decisions compare with the built-in controller's, in shadow mode
 
 They tell of pods, metrics and errors in every namespace, and the endpoint knows no users: probes and Prometheus read it
 without a login. So by default these pages answer only connections from inside the pod. `kubectl port-forward` makes
@@ -9,6 +13,7 @@ the pages must be off.
 
 from __future__ import annotations
 
+import time
 from enum import StrEnum
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Final
@@ -16,14 +21,21 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from aiohttp import web
 
+from autoscaler.shadow_report import page_of
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aiohttp.typedefs import Handler
 
     from autoscaler.decision_log import DecisionLog, DecisionsPage, IndexPage
+    from autoscaler.shadow import Shadow
+    from autoscaler.shadow_report import ShadowPage
 
-__all__ = ["INDEX_PATH", "DebugAccess", "decision_routes"]
+__all__ = ["INDEX_PATH", "SHADOW_PATH", "DebugAccess", "decision_routes", "shadow_routes"]
 
 INDEX_PATH: Final = "/debug/decisions"
+SHADOW_PATH: Final = "/debug/shadow"
 
 
 class DebugAccess(StrEnum):
@@ -55,19 +67,33 @@ def decision_routes(log: DecisionLog, access: DebugAccess) -> list[web.RouteDef]
             return _problem(404, f"there are no decisions on {namespace}/{name}; {INDEX_PATH} lists those on which are")
         return _json(page)
 
-    def guarded(handler: Handler) -> Handler:
-        return handler if access is DebugAccess.ALL else _only_from_inside(handler)
-
     return [
-        web.get(INDEX_PATH, guarded(index)),
-        web.get(INDEX_PATH + "/{namespace}/{name}", guarded(decisions)),
+        web.get(INDEX_PATH, _guarded(index, access)),
+        web.get(INDEX_PATH + "/{namespace}/{name}", _guarded(decisions, access)),
     ]
+
+
+def shadow_routes(
+    shadow: Shadow, access: DebugAccess, *, wall_clock: Callable[[], float] = time.time
+) -> list[web.RouteDef]:
+    """The page about shadow mode, for an application; `wall_clock` is the time in seconds since the epoch."""
+    if access is DebugAccess.OFF:
+        return []
+
+    async def report(_: web.Request) -> web.Response:
+        return _json(page_of(shadow, round(wall_clock() * 1000)))
+
+    return [web.get(SHADOW_PATH, _guarded(report, access))]
+
+
+def _guarded(handler: Handler, access: DebugAccess) -> Handler:
+    return handler if access is DebugAccess.ALL else _only_from_inside(handler)
 
 
 def _only_from_inside(handler: Handler) -> Handler:
     async def answer(request: web.Request) -> web.StreamResponse:
         if not _is_loopback(request.remote):
-            why = "decisions are shown to connections from inside the pod only: use kubectl port-forward"
+            why = "this page is shown to connections from inside the pod only: use kubectl port-forward"
             return _problem(403, f"{why}, or start the autoscaler with --debug-endpoints=all")
         return await handler(request)
 
@@ -83,7 +109,7 @@ def _is_loopback(address: str | None) -> bool:
     return (mapped or ip).is_loopback
 
 
-def _json(page: DecisionsPage | IndexPage) -> web.Response:
+def _json(page: DecisionsPage | IndexPage | ShadowPage) -> web.Response:
     return web.Response(body=msgspec.json.encode(page), content_type="application/json")
 
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
 
 from autoscaler.debug import INDEX_PATH
+from autoscaler.debug_client import DebugClientError, fetch_page
 from autoscaler.record import VERSION, DecisionRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["DecisionClientError", "fetch_decisions"]
-
-_SECONDS: Final = 15.0
-_MOST_BYTES: Final = 64 * 2**20
-_MOST_SAID: Final = 500
 
 
 class DecisionClientError(Exception):
@@ -46,7 +42,10 @@ async def fetch_decisions(server: str, *, namespace: str, name: str, last: int) 
         DecisionClientError: they cannot be had.
     """
     url = f"{server.rstrip('/')}{INDEX_PATH}/{quote(namespace, safe='')}/{quote(name, safe='')}"
-    content = await _get(url, last)
+    try:
+        content = await fetch_page(url, {"last": str(last)})
+    except DebugClientError as error:
+        raise DecisionClientError(str(error)) from error
     try:
         version = msgspec.json.decode(content, type=_Header).version
         if version != VERSION:
@@ -57,25 +56,3 @@ async def fetch_decisions(server: str, *, namespace: str, name: str, last: int) 
     if not decisions:
         raise DecisionClientError(f"{url} has no decisions")
     return decisions
-
-
-async def _get(url: str, last: int) -> bytes:
-    timeout = aiohttp.ClientTimeout(total=_SECONDS)
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as http,
-            http.get(url, params={"last": str(last)}, allow_redirects=False) as response,
-        ):
-            content = bytearray()
-            async for chunk in response.content.iter_any():
-                content += chunk
-                if len(content) > _MOST_BYTES:
-                    raise DecisionClientError(f"{url} answers with more than {_MOST_BYTES} bytes")
-            if response.status != 200:
-                said = bytes(content[:_MOST_SAID]).decode(errors="replace").strip()
-                raise DecisionClientError(f"{url}: {said or response.reason} ({response.status})")
-            return bytes(content)
-    except TimeoutError as error:
-        raise DecisionClientError(f"{url} does not answer within {_SECONDS:g}s") from error
-    except (aiohttp.ClientError, ValueError, OSError) as error:
-        raise DecisionClientError(f"{url} cannot be read: {error}") from error

@@ -7,12 +7,10 @@ here, for which a kubeconfig with rights to read is enough. Both give the same r
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -21,12 +19,14 @@ from rich.console import Console
 
 from autoscaler.apis import HPA_APIS
 from autoscaler.config_flags import config_options
+from autoscaler.debug_client import SERVER
 from autoscaler.decision_client import DecisionClientError, fetch_decisions
 from autoscaler.explain_view import show
 from autoscaler.memory_store import MemoryLocation
 from autoscaler.one_step import StepError, compute_step
 from autoscaler.record import VERSION, DecisionRecord
 from kube.client import KubeClient, KubeConfigError
+from kube.kubeconfig import default_kubeconfig
 from kube.process import run
 
 if TYPE_CHECKING:
@@ -65,23 +65,6 @@ class _HPAName(click.ParamType[tuple[str, str]]):
         return namespace, name
 
 
-class _Server(click.ParamType[str]):
-    """http://HOST:PORT."""
-
-    name = "url"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check the text."""
-        try:
-            parts = urlsplit(value)
-            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            usable = False
-        if not usable:
-            self.fail(f"{value!r}: write the autoscaler's endpoint, such as http://127.0.0.1:8080", param, ctx)
-        return value
-
-
 class _ConfigMapName(click.ParamType[MemoryLocation]):
     """NAMESPACE/NAME of a ConfigMap."""
 
@@ -103,7 +86,7 @@ class _ConfigMapName(click.ParamType[MemoryLocation]):
 @click.argument("hpa", type=_HPAName(), metavar="NAMESPACE/NAME")
 @click.option(
     "--server",
-    type=_Server(),
+    type=SERVER,
     help="Endpoint of a running autoscaler, such as http://127.0.0.1:8080 behind kubectl port-forward. Without it, one "
     "step is computed here, and nothing is written.",
 )
@@ -195,7 +178,7 @@ def _computed(
     config: Config,
 ) -> ComputedStep:
     async def compute() -> ComputedStep:
-        chosen = kubeconfig or _default_kubeconfig()
+        chosen = kubeconfig or default_kubeconfig()
         async with await KubeClient.connect(chosen, context=context, user_agent="milliscale-explain") as client:
             return await compute_step(
                 client,
@@ -210,14 +193,6 @@ def _computed(
         return run(compute())
     except (KubeConfigError, StepError) as error:
         raise click.ClickException(str(error)) from error
-
-
-def _default_kubeconfig() -> Path | None:
-    """Where kubectl looks; None: nowhere, so this should be a pod."""
-    if named := os.environ.get("KUBECONFIG"):
-        return Path(named)
-    usual = Path.home() / ".kube" / "config"
-    return usual if usual.is_file() else None
 
 
 def _print(records: Sequence[DecisionRecord], output: str, *, namespace: str, name: str) -> None:

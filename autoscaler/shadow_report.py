@@ -69,6 +69,7 @@ class HPAEntry(_Json, frozen=True, kw_only=True):
 class ShadowPage(_Json, frozen=True, kw_only=True):
     """All HPAs in shadow mode."""
 
+    version: int = 1
     window_seconds: float
     """How much earlier or later than we the built-in controller may want the same to agree."""
     agreement: float | None
@@ -106,9 +107,10 @@ def as_table(page: ShadowPage) -> str:
             f"({_WORDS.get(entry.verdict, entry.verdict)})"
             for entry, hpa in differences[:_DIFFERENCES_SHOWN]
         ]
-    total = "nothing compared yet" if page.agreement is None else f"{_percent(page.agreement)} of all decisions agree"
-    within = f"within {page.window_seconds:g} s of each other"
-    return "\n".join([*lines, "", f"{total[0].upper()}{total[1:]}, {within}."])
+    total = "Nothing has been compared yet."
+    if page.agreement is not None:
+        total = f"{_percent(page.agreement)} of all decisions agree, within {page.window_seconds:g} s of each other."
+    return "\n".join([*lines, "", total])
 
 
 def _entry(key: HPAKey, standing: Standing) -> HPAEntry:

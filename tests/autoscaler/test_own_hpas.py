@@ -151,8 +151,9 @@ async def test_an_invalid_one_is_told_why_and_left_alone_until_it_is_valid(clust
     resource = GroupResource(MILLISCALE.group, "horizontalpodautoscalers")
     stored = cluster.hpa("web", api=MILLISCALE)
     target = {"type": "AverageValue", "averageValue": "-10"}  # past every check of the API server's
-    metrics = [{"type": "Pods", "pods": {"metric": {"name": "packets_per_second"}, "target": target}}]
-    cluster.server.storage.put(resource, {**stored, "spec": {**stored["spec"], "metrics": metrics}})
+    metric = {"name": "packets_per_second"}
+    invalid = [{"type": "Pods", "pods": {"metric": metric, "target": target}}]
+    cluster.server.storage.put(resource, {**stored, "spec": {**stored["spec"], "metrics": invalid}})
     cluster.metrics.value = "20"
     async with autoscaler(cluster):
         wanted = ("False", "InvalidSpec")
@@ -162,8 +163,8 @@ async def test_an_invalid_one_is_told_why_and_left_alone_until_it_is_valid(clust
         message = f"the HPA is left alone, because its spec is not valid: {problem}"
         assert [each["message"] for each in conditions] == [message]
         assert cluster.replicas("web") == 2
-        metrics[0]["pods"]["target"]["averageValue"] = "10"  # type: ignore[index]
-        await cluster.admin.patch(MILLISCALE.path("default", "web"), {"spec": {"metrics": metrics}})
+        valid = [{"type": "Pods", "pods": {"metric": metric, "target": {**target, "averageValue": "10"}}}]
+        await cluster.admin.patch(MILLISCALE.path("default", "web"), {"spec": {"metrics": valid}})
         await until(lambda: cluster.replicas("web") == 4)
         wanted = ("True", "ValidMetricFound")
         await until(lambda: cluster.condition("web", "ScalingActive", api=MILLISCALE) == wanted)
