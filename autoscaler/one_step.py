@@ -13,24 +13,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from autoscaler.apis import HPA_APIS
+from autoscaler.apis import HPA_APIS, KIND
 from autoscaler.decide import decide
+from autoscaler.knobs import PodSelection
 from autoscaler.label_index import PodIndex, SelectorIndex
 from autoscaler.memory import Memory
 from autoscaler.memory_store import MemoryStore
 from autoscaler.metrics_client import MetricsClient
 from autoscaler.observe import Observer
+from autoscaler.parse import ParseError, parse_owned
 from autoscaler.recording import record_of
 from autoscaler.scales import ScaleClient
 from autoscaler.shards import Shard
 from autoscaler.throttle import ThrottledClient, TokenBucket
 from autoscaler.watched import RefusedHPA, TrackedHPA, track_hpa, track_pod
 from kube.client import KubeError
-from kube.mapping import RestMapper
+from kube.mapping import NoMatchError, RestMapper
 from kube.status import StatusError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from autoscaler.apis import HPAApi
     from autoscaler.memory_store import MemoryLocation
@@ -86,37 +88,54 @@ async def compute_step(
         StepError: there is no such HPA, or something that is needed cannot be read.
     """
     reading = ThrottledClient(client, TokenBucket(qps=_QPS, burst=_BURST), may_write=lambda: False)
-    hpa = await _find(reading, namespace, name, apis, scale_to_zero=config.scale_to_zero)
     mapper = RestMapper(client)
+    served = [api for api in apis if await _is_served(mapper, api)]
+    hpa = await _find(reading, namespace, name, served, scale_to_zero=config.scale_to_zero)
     pods, selectors = PodIndex(), SelectorIndex()
+    controllers = await _controllers(reading, hpa)
     observer = Observer(
         scales=ScaleClient(reading, mapper),
         metrics=MetricsClient(resource=reading, custom=reading, external=reading, mapper=mapper, version_seconds=60.0),
         pods=pods,
         selectors=selectors,
+        controllers=lambda: controllers,
         config=config,
     )
-    notes = [
-        *await _list_pods(reading, namespace, pods),
-        *await _note_rivals(reading, hpa, observer, apis, scale_to_zero=config.scale_to_zero),
-    ]
+    await _list_pods(reading, namespace, pods)
     remembered = Memory()
-    notes += await _restore(reading, memory, remembered, hpa)
+    notes = [
+        *await _note_rivals(reading, hpa, observer, served, scale_to_zero=config.scale_to_zero),
+        *await _restore(reading, memory, remembered, hpa),
+    ]
     observed = await observer.observe(hpa)
     decision = decide(observed.observation, remembered.of(hpa), round(wall_clock() * 1000))
     return ComputedStep(record=record_of(decision, mode=_MODE), notes=tuple(notes))
 
 
+async def _is_served(mapper: RestMapper, api: HPAApi) -> bool:
+    """Whether the cluster has this API; one that it does not have would be forbidden rather than not found."""
+    if api.built_in:
+        return True
+    try:
+        await mapper.mappings_for_kind(api.group, KIND)
+    except NoMatchError:
+        return False
+    except (StatusError, KubeError) as error:
+        raise StepError(str(error)) from error
+    return True
+
+
 async def _find(
     client: ThrottledClient, namespace: str, name: str, apis: Iterable[HPAApi], *, scale_to_zero: bool
 ) -> HPA:
+    refused: list[str] = []
     for api in apis:
         try:
             raw = await client.get(api.path(namespace, name))
         except StatusError as error:
-            if error.code == _NOT_FOUND:
-                continue
-            raise StepError(str(error)) from error
+            if error.code != _NOT_FOUND:
+                refused.append(str(error))
+            continue
         except KubeError as error:
             raise StepError(str(error)) from error
         tracked = track_hpa(raw, api=api, scale_to_zero=scale_to_zero)
@@ -125,10 +144,24 @@ async def _find(
         if tracked is None:
             raise StepError(f"{namespace}/{name} cannot be understood, and so is left alone")
         return tracked.hpa
-    raise StepError(f"there is no HorizontalPodAutoscaler {namespace}/{name}")
+    raise StepError("; ".join(refused) or f"there is no HorizontalPodAutoscaler {namespace}/{name}")
 
 
-async def _list_pods(client: ThrottledClient, namespace: str, pods: PodIndex) -> list[str]:
+async def _controllers(client: ThrottledClient, hpa: HPA) -> Mapping[str, str] | None:
+    """{a ReplicaSet's uid: the uid of its controller, or ""}, where the HPA wants to know whose its pods are."""
+    if hpa.knobs.pod_selection is not PodSelection.OWNER:
+        return None
+    controllers: dict[str, str] = {}
+    try:
+        async for raw in _items(client, f"/apis/apps/v1/namespaces/{quote(hpa.namespace, safe='')}/replicasets"):
+            owned = parse_owned(raw)
+            controllers[owned.uid] = owned.owner.uid if owned.owner else ""
+    except (StatusError, KubeError, ParseError) as error:
+        raise StepError(f"the ReplicaSets cannot be listed: {error}") from error
+    return controllers
+
+
+async def _list_pods(client: ThrottledClient, namespace: str, pods: PodIndex) -> None:
     """Fill `pods`; nothing can be computed without them."""
     try:
         async for raw in _items(client, f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"):
@@ -137,24 +170,20 @@ async def _list_pods(client: ThrottledClient, namespace: str, pods: PodIndex) ->
                 pods.apply((pod.namespace, pod.name), None, pod)
     except (StatusError, KubeError) as error:
         raise StepError(f"the pods cannot be listed: {error}") from error
-    return []
 
 
 async def _note_rivals(
     client: ThrottledClient, hpa: HPA, observer: Observer, apis: Iterable[HPAApi], *, scale_to_zero: bool
 ) -> list[str]:
     """Let `observer` know which pods the namespace's other HPAs control."""
-    for api in apis:
-        try:
+    try:
+        for api in apis:
             async for raw in _items(client, api.path(hpa.namespace)):
                 other = track_hpa(raw, api=api, scale_to_zero=scale_to_zero)
                 if isinstance(other, TrackedHPA) and other.hpa.key != hpa.key:
                     await observer.note(other.hpa)
-        except StatusError as error:
-            if error.code != _NOT_FOUND:
-                return [f"it was not checked whether another HPA controls the same pods: {error}"]
-        except KubeError as error:
-            return [f"it was not checked whether another HPA controls the same pods: {error}"]
+    except (StatusError, KubeError) as error:
+        return [f"it was not checked whether another HPA controls the same pods: {error}"]
     return []
 
 

@@ -269,6 +269,8 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
     scale: ScaleRecord | None = None
     bounds: BoundsRecord
     tolerance: ToleranceRecord | None = None
+    foreign_pods: PodNames | None = None
+    """Pods that the selector matches and that do not count, because they do not belong to the target."""
     metrics: tuple[MetricRecord, ...] = ()
     """One per entry of `spec.metrics`; empty if the metrics did not matter."""
     winner: int | None = None

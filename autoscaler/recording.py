@@ -121,6 +121,7 @@ def record_of(
         scale=_scale(scale) if isinstance(scale, Scale) else None,
         bounds=BoundsRecord(min_replicas=hpa.spec.min_replicas, max_replicas=hpa.spec.max_replicas),
         tolerance=_tolerance(decision.tolerance),
+        foreign_pods=_names(foreign) if (foreign := decision.observation.foreign_pods) else None,
         metrics=_metrics(decision),
         winner=next((index for index, each in enumerate(decision.evaluations) if each is decision.winner), None),
         fallback=_fallback(decision.stand_in),
@@ -260,15 +261,16 @@ def _value(milli: int) -> Value:
 
 
 def _pods(groups: PodGroups) -> CountedPods:
-    def names(pods: tuple[str, ...]) -> PodNames:
-        return PodNames(count=len(pods), shown=pods[:_MOST_SHOWN])
-
     return CountedPods(
-        ready=names(groups.ready),
-        unready=names(groups.unready),
-        missing=names(groups.missing),
-        ignored=names(groups.ignored),
+        ready=_names(groups.ready),
+        unready=_names(groups.unready),
+        missing=_names(groups.missing),
+        ignored=_names(groups.ignored),
     )
+
+
+def _names(pods: tuple[str, ...]) -> PodNames:
+    return PodNames(count=len(pods), shown=pods[:_MOST_SHOWN])
 
 
 # --- limits --------------------------------------------------------------------------------------------------------

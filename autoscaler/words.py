@@ -151,6 +151,8 @@ def _winner_text(record: DecisionRecord) -> str:
         text += f", which asks for no change from {metric.proposed_replicas}, as assumptions must not turn a direction"
     elif not metric.within_tolerance or metric.proposed_replicas != record.desired_replicas:
         text += f", so it asks for {metric.proposed_replicas}"
+    if record.foreign_pods is not None:
+        text += f", {record.foreign_pods.count} {_plural('pod', record.foreign_pods.count)} of other owners left out"
     others = [
         f"{metric_name(each)} asks for {each.proposed_replicas}"
         for index, each in enumerate(record.metrics)
@@ -231,11 +233,11 @@ def _stabilization(record: DecisionRecord) -> Iterator[str]:
     given = record.stabilization
     if given is None or given.replicas == given.proposed_replicas or given.held_by is None:
         return
-    earlier = given.held_by
-    yield (
-        f"held at {given.replicas} by stabilisation: {earlier.replicas} was recommended at "
-        f"{earlier.time[11:19]}, within the last {given.window_seconds:g}s"
-    )
+    earlier, window = given.held_by, f"the last {given.window_seconds:g}s"
+    why = f"{earlier.replicas} was recommended at {earlier.time[11:19]}, within {window}"
+    if earlier.time == record.time:
+        why = f"no earlier recommendation is known, so the current count stands for {window}"
+    yield f"held at {given.replicas} by stabilisation: {why}"
 
 
 def _limits(record: DecisionRecord) -> Iterator[str]:

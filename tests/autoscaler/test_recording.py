@@ -195,7 +195,8 @@ def _decisive(record: DecisionRecord) -> list[str]:
         if record.stabilization.replicas != record.stabilization.proposed_replicas:
             assert record.stabilization.held_by is not None
             numbers.append(f"held at {record.stabilization.replicas} by stabilisation")
-            numbers.append(f"{record.stabilization.held_by.replicas} was recommended")
+            if record.stabilization.held_by.time != record.time:
+                numbers.append(f"{record.stabilization.held_by.replicas} was recommended")
         if record.stabilization.replicas != record.limited_replicas:
             numbers.append(f"to {record.limited_replicas} b")
     if record.decided_by == "bounds":
