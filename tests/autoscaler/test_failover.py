@@ -1,0 +1,250 @@
+"""Several processes and one after the other: who acts, what survives, and that never two act."""
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kube.mapping import GroupResource
+from tests.autoscaler.cluster import Cluster, running_cluster
+from tests.autoscaler.process import LIMIT, Autoscaler, autoscaler
+from tests.eventually import eventually
+
+SOON = 20.0
+LEASE = 2.0
+RENEW = 1.2
+QUICK = (
+    f"--leader-elect-lease-duration={LEASE:g}s",
+    f"--leader-elect-renew-deadline={RENEW:g}s",
+    "--leader-elect-retry-period=200ms",
+    "--leader-elect-resource-namespace=default",
+    "--horizontal-pod-autoscaler-sync-period=100ms",
+    "--kube-api-qps=0",
+)
+WRITES = [("update", "deployments/scale"), ("update", "horizontalpodautoscalers/status"), ("update", "configmaps")]
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with running_cluster(tmp_path) as cluster:
+        yield cluster
+
+
+def kubeconfig(cluster: Cluster, user: str) -> Path:
+    """Each process is a user of its own, so that the API server's counts tell who did what."""
+    return cluster.server.kubeconfig(user, ("system:masters",))
+
+
+def holder(cluster: Cluster) -> str:
+    lease = cluster.server.storage.get(
+        GroupResource("coordination.k8s.io", "leases"), "default", "milliscale-autoscaler"
+    )
+    return lease["spec"]["holderIdentity"] if lease else ""
+
+
+def saved(cluster: Cluster) -> str | None:
+    found = cluster.server.storage.get(GroupResource("", "configmaps"), "default", "milliscale-autoscaler-state")
+    return found["binaryData"]["memory.json.gz"] if found else None
+
+
+def steps(cluster: Cluster, user: str) -> int:
+    return cluster.server.requests.of("get", "deployments/scale", user=user)
+
+
+def writes(cluster: Cluster, user: str) -> int:
+    return sum(cluster.server.requests.of(*write, user=user) for write in WRITES)
+
+
+def has_replicas(cluster: Cluster, number: int) -> bool:
+    return cluster.replicas("web") == number
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async def holds() -> bool:
+        return condition()
+
+    await eventually(holds, within=SOON, every=0.01)
+
+
+def says(process: Autoscaler, text: str) -> Callable[[], bool]:
+    return lambda: any(text in line for line in process.said)
+
+
+async def steps_of(cluster: Cluster, user: str, number: int = 3) -> None:
+    goal = steps(cluster, user) + number
+    await until(lambda: steps(cluster, user) >= goal)
+
+
+# --- what survives -------------------------------------------------------------------------------------------------
+
+
+async def test_a_restart_in_the_middle_of_a_stabilisation_window_scales_down_neither_early_nor_late(
+    cluster: Cluster,
+) -> None:
+    window = 7.0
+    flags = (*QUICK, f"--horizontal-pod-autoscaler-downscale-stabilization={window:g}s")
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web", most=3)
+    cluster.metrics.value = "30"
+    async with autoscaler(kubeconfig(cluster, "one"), *flags) as one:
+        await until(lambda: cluster.replicas("web") == 3)
+        await cluster.roll_out("web")
+        await steps_of(cluster, "one")
+        asked_last_for_three = time.monotonic()
+        cluster.metrics.value = "1"
+        await until(lambda: cluster.condition("web", "AbleToScale") == ("True", "ScaleDownStabilized"))
+        await asyncio.sleep(3.0)  # so that a window begun anew would end clearly later
+        one.signal(signal.SIGTERM)
+        assert await one.ended() == 0
+    async with autoscaler(kubeconfig(cluster, "two"), *flags):
+        await steps_of(cluster, "two", 1)
+        began_anew = time.monotonic()
+        await until(lambda: cluster.replicas("web") == 1)
+        scaled_down = time.monotonic()
+    assert scaled_down - asked_last_for_three >= window
+    assert scaled_down - began_anew < window - 1.0
+
+
+async def test_after_kill_9_the_pods_that_were_taken_away_still_count_against_the_limit(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=5)
+    cluster.add_hpa("web")
+    slowly = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 1, "periodSeconds": 1800}]}
+    await cluster.patch_hpa("web", behavior={"scaleDown": slowly})
+    cluster.metrics.value = "1"
+    async with autoscaler(kubeconfig(cluster, "one"), *QUICK) as one:
+        await until(lambda: cluster.replicas("web") == 4)
+        await until(lambda: saved(cluster) is not None)  # at most 15 s after it began
+        one.signal(signal.SIGKILL)
+        await one.ended()
+    async with autoscaler(kubeconfig(cluster, "two"), *QUICK) as two:
+        await until(says(two, "remembering 1 HPAs"))
+        await steps_of(cluster, "two")
+        await until(lambda: cluster.condition("web", "ScalingLimited") == ("True", "ScaleDownLimit"))
+        assert cluster.replicas("web") == 4
+
+
+async def test_without_a_place_to_save_they_do_not_count_any_more(cluster: Cluster) -> None:
+    """The test above fails where nothing is saved: this is what it would see."""
+    cluster.add_deployment("web", replicas=5)
+    cluster.add_hpa("web")
+    slowly = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 1, "periodSeconds": 1800}]}
+    await cluster.patch_hpa("web", behavior={"scaleDown": slowly})
+    cluster.metrics.value = "1"
+    for replicas in (4, 3):
+        async with autoscaler(kubeconfig(cluster, str(replicas)), *QUICK, "--state-configmap=") as process:
+            await until(partial(has_replicas, cluster, replicas))
+            process.signal(signal.SIGTERM)
+            assert await process.ended() == 0
+
+
+# --- who acts ------------------------------------------------------------------------------------------------------
+
+
+async def test_on_sigterm_it_saves_and_gives_the_lease_back_and_the_next_takes_over(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web")
+    flags = (*QUICK, "--leader-elect-lease-duration=60s")  # which is not waited for
+    async with autoscaler(kubeconfig(cluster, "one"), *flags) as one:
+        await steps_of(cluster, "one")
+        async with autoscaler(kubeconfig(cluster, "two"), *flags) as two:
+            await until(says(two, "held by"))
+            assert await two.get("/readyz") == "ok"
+            assert 'leader_election_master_status{name="milliscale-autoscaler"} 0.0' in await two.get("/metrics")
+            assert "[+]leaderElection ok" in await one.get("/healthz?verbose")
+            assert 'leader_election_master_status{name="milliscale-autoscaler"} 1.0' in await one.get("/metrics")
+            assert (steps(cluster, "two"), writes(cluster, "two")) == (0, 0)
+            since = time.monotonic()
+            one.signal(signal.SIGTERM)
+            assert await one.ended() == 0
+            assert time.monotonic() - since < LIMIT
+            assert saved(cluster) is not None
+            await steps_of(cluster, "two")
+            assert says(two, "remembering 1 HPAs")()
+    assert says(one, "released")()
+
+
+async def test_on_sigterm_without_an_api_server_it_ends_in_time_too(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web")
+    async with autoscaler(kubeconfig(cluster, "one"), *QUICK, "--leader-elect-lease-duration=60s") as one:
+        await steps_of(cluster, "one")
+        await cluster.server.hang_up()
+        one.signal(signal.SIGTERM)
+        assert await one.ended() == 0
+        await cluster.server.listen()
+    assert "Traceback" not in "\n".join(one.said)
+
+
+async def test_after_kill_9_the_other_waits_for_the_lease_to_run_out(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web")
+    async with autoscaler(kubeconfig(cluster, "one"), *QUICK) as one:
+        await steps_of(cluster, "one")
+        async with autoscaler(kubeconfig(cluster, "two"), *QUICK) as two:
+            await until(says(two, "held by"))
+            since = time.monotonic()
+            one.signal(signal.SIGKILL)
+            await steps_of(cluster, "two", 1)
+            assert LEASE - 1.0 < time.monotonic() - since < LEASE + 3.0
+
+
+async def test_one_that_was_paused_writes_nothing_when_it_goes_on(cluster: Cluster) -> None:
+    """The machine stood still for longer than the lease, with a step in flight, and goes on as if nothing happened."""
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web", most=9)
+    async with autoscaler(kubeconfig(cluster, "one"), *QUICK) as one:
+        await steps_of(cluster, "one")
+        async with autoscaler(kubeconfig(cluster, "two"), *QUICK) as two:
+            await until(says(two, "held by"))
+            cluster.metrics.held = asyncio.Event()
+            asked = cluster.metrics.asked
+            cluster.metrics.value = "30"
+            await until(lambda: cluster.metrics.asked > asked)  # its step waits for this answer
+            one.signal(signal.SIGSTOP)
+            await steps_of(cluster, "two", 1)
+            cluster.metrics.held.set()  # now both have their answers, and both would scale to 3
+            before = writes(cluster, "one")
+            one.signal(signal.SIGCONT)
+            await until(lambda: cluster.replicas("web") == 3)
+            await until(says(one, "lost; another may act now"))
+            await steps_of(cluster, "two", 5)
+            assert writes(cluster, "one") == before
+            assert holder(cluster) in "\n".join(two.said)
+            assert await one.get("/readyz") == "ok", "it stands by"
+            two.signal(signal.SIGTERM)
+            assert await two.ended() == 0
+        await steps_of(cluster, "one")
+    assert "Traceback" not in "\n".join(one.said)
+
+
+async def test_however_two_fight_for_a_lease_they_never_act_at_the_same_time(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web", most=9)
+    names = ("one", "two")
+    async with (
+        autoscaler(kubeconfig(cluster, "one"), *QUICK) as one,
+        autoscaler(kubeconfig(cluster, "two"), *QUICK) as two,
+    ):
+        processes = dict(zip(names, (one, two), strict=True))
+        await until(lambda: stands_by(one) or stands_by(two))
+        for _ in range(3):
+            acting, waiting = sorted(names, key=lambda name: stands_by(processes[name]))
+            await steps_of(cluster, acting)
+            processes[acting].signal(signal.SIGSTOP)
+            at_rest = steps(cluster, acting), writes(cluster, acting)
+            await steps_of(cluster, waiting)
+            assert (steps(cluster, acting), writes(cluster, acting)) == at_rest
+            processes[acting].signal(signal.SIGCONT)
+            await until(partial(stands_by, processes[acting]))
+            written = writes(cluster, acting)
+            await steps_of(cluster, waiting)
+            assert writes(cluster, acting) == written
+
+
+def stands_by(process: Autoscaler) -> bool:
+    """Whether the last that it said about the lease is that another holds it."""
+    return "held by" in next((line for line in reversed(process.said) if "kube.election" in line), "")
