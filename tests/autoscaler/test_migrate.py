@@ -1,0 +1,153 @@
+"""Moving HPAs between Kubernetes' API and ours: what is printed, and that nothing else happens."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autoscaler.apis import KUBERNETES, MILLISCALE
+from autoscaler.migration import move, render
+from kube.mapping import GroupResource
+from tests.autoscaler.cluster import Cluster, running_cluster
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with running_cluster(tmp_path) as cluster:
+        yield cluster
+
+
+async def migrate(cluster: Cluster, *arguments: str) -> tuple[int, str, str]:
+    """Exit status, output and errors."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "autoscaler", "migrate", *arguments),
+        f"--kubeconfig={cluster.server.kubeconfig()}",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, output.decode(), errors.decode()
+
+
+def served(**metadata: Any) -> dict[str, Any]:
+    """An HPA as an API server serves it."""
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    return {
+        "metadata": {"name": "web", "namespace": "shop", "uid": "u-1", "resourceVersion": "7", **metadata},
+        "spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 5},
+        "status": {"currentReplicas": 3},
+    }
+
+
+def commands(to: Any, **metadata: Any) -> list[str]:
+    return [command for command, _ in move(served(**metadata), to).steps]
+
+
+def test_the_new_object_is_the_old_one_under_another_api_version() -> None:
+    annotations = {"note": "kept", LAST_APPLIED: "{}", "autoscaling.alpha.kubernetes.io/conditions": "[]"}
+    assert move(served(labels={"team": "a"}, annotations=annotations), MILLISCALE).manifest == {
+        "apiVersion": "milliscale.io/v1",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {
+            "name": "web",
+            "namespace": "shop",
+            "labels": {"team": "a"},
+            "annotations": {"note": "kept", "milliscale.io/mode": "dry-run"},
+        },
+        "spec": served()["spec"],
+    }
+
+
+def test_towards_milliscale_the_new_one_rehearses_until_the_old_one_is_gone() -> None:
+    assert commands(MILLISCALE) == [
+        "kubectl apply --filename=FILE",
+        "milliscale-autoscaler explain shop/web --api=milliscale",
+        "kubectl delete hpa --namespace=shop web",
+        "kubectl annotate mhpa --namespace=shop web milliscale.io/mode-",
+    ]
+
+
+def test_towards_kubernetes_the_old_one_rests_before_the_new_one_is_made() -> None:
+    assert commands(KUBERNETES) == [
+        "kubectl annotate mhpa --namespace=shop web milliscale.io/mode=dry-run --overwrite",
+        "kubectl apply --filename=FILE",
+        "kubectl delete mhpa --namespace=shop web",
+    ]
+
+
+def test_there_and_back_again_is_the_same_object() -> None:
+    first = served(labels={"team": "a"}, annotations={"note": "kept"})
+    there = move(first, MILLISCALE).manifest
+    back = move(there, KUBERNETES).manifest
+    assert back == {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {key: first["metadata"][key] for key in ("name", "namespace", "labels", "annotations")},
+        "spec": first["spec"],
+    }
+
+
+def test_what_gets_lost_or_comes_back_is_said() -> None:
+    owner = {"kind": "ScaledObject", "name": "web", "uid": "u-2"}
+    assert move(served(ownerReferences=[owner]), MILLISCALE).warnings == [
+        "it is made by ScaledObject web, which may make it again after it is deleted; change that first."
+    ]
+    knobs = {"milliscale.io/tolerance": "0.2", "milliscale.io/mode": "act"}
+    (warning,) = move(served(annotations=knobs), KUBERNETES).warnings
+    assert warning == "Kubernetes' own controller does not know milliscale.io/tolerance; they will have no effect."
+
+
+def test_names_that_yaml_or_a_shell_would_read_otherwise_stay_as_they_are() -> None:
+    moved = move(served(name="0x10", annotations={"odd": "a: 'b'\n---\n# c"}), MILLISCALE)
+    (found,) = [each for each in yaml.safe_load_all(render([moved], MILLISCALE)) if each]
+    assert found == moved.manifest
+
+
+async def test_the_hpas_of_a_namespace_are_printed_and_nothing_is_changed(cluster: Cluster) -> None:
+    for name in ("one", "two"):
+        cluster.add_hpa(name)
+    before = cluster.hpa("one"), cluster.hpa("two")
+    status, output, errors = await migrate(cluster, "--to=milliscale")
+    assert (status, errors) == (0, "")
+    found = [each for each in yaml.safe_load_all(output) if each]
+    assert [each["metadata"]["name"] for each in found] == ["one", "two"]
+    assert {each["apiVersion"] for each in found} == {"milliscale.io/v1"}
+    assert output.startswith("# HPAs for milliscale.io/v1. Nothing has been changed yet")
+    assert (cluster.hpa("one"), cluster.hpa("two")) == before
+    assert not cluster.server.storage.objects(GroupResource(MILLISCALE.group, "horizontalpodautoscalers"))
+    for each in found:
+        cluster.server.create(each)  # the API server takes them as they are printed
+
+
+async def test_what_cannot_be_moved_is_told_of_and_does_not_keep_the_others(cluster: Cluster) -> None:
+    for name in ("one", "two"):
+        cluster.add_hpa(name)
+    cluster.add_hpa("two", api=MILLISCALE)
+    status, output, errors = await migrate(cluster, "--to=milliscale", "one", "two", "three")
+    assert [each["metadata"]["name"] for each in yaml.safe_load_all(output) if each] == ["one"]
+    assert status == 1
+    assert errors.splitlines() == [
+        "Error: default/three: there is no such HPA in autoscaling/v2",
+        "Error: default/two: milliscale.io/v1 has an HPA of this name already",
+    ]
+
+
+async def test_where_there_is_nothing_to_move_that_is_said(cluster: Cluster) -> None:
+    assert await migrate(cluster, "--to=kubernetes", "-A") == (
+        0,
+        "",
+        "Note: there is no HPA in milliscale.io/v1 to move.\n",
+    )
+
+
+async def test_names_and_all_namespaces_contradict_each_other(cluster: Cluster) -> None:
+    status, _, errors = await migrate(cluster, "--to=kubernetes", "-A", "web")
+    assert status == 2
+    assert errors.endswith("Error: give names, or --all-namespaces, not both\n")
