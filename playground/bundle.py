@@ -19,7 +19,7 @@ from kube.status import StatusError
 from playground.binaries import find_async
 from playground.cluster import start_cluster
 from playground.errors import PlaygroundError
-from playground.install import Manifests, apply, read_objects, write_account_kubeconfig
+from playground.install import Manifests, Process, apply, read_objects, write_account_kubeconfig
 from playground.pod_discovery import PodDiscovery
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
@@ -29,7 +29,7 @@ from playground.tasks import background
 from playground.workload import Workload
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
 
     from playground.load import Load
 
@@ -108,55 +108,29 @@ async def run_bundle(folder: Path, *, load: Load, timing: Timing | None = None) 
 
         manifests = await Manifests.render(kubectl)
         await apply(client, manifests.rights)
-        adapter_config, autoscaler_config = folder / "adapter.kubeconfig", folder / "autoscaler.kubeconfig"
-        for path, account in [
-            (adapter_config, manifests.account("adapter")),
-            (autoscaler_config, manifests.account("autoscaler")),
-        ]:
-            await write_account_kubeconfig(client, path, admin=cluster.kubeconfig, account=account)
-
         adapter_port, autoscaler_port = free_port(), free_port()
-        adapter = await _start(
-            stack,
-            "adapter",
-            [
-                "serve",
-                f"--prometheus-url={prometheus.url}",
-                f"--config={RULES}",
-                f"--metrics-relist-interval={format_duration(timing.relist_interval)}",
-                f"--bind-address={LOOPBACK}",
-                f"--secure-port={adapter_port}",
-                f"--cert-dir={folder / 'adapter-certificates'}",
-                f"--lister-kubeconfig={adapter_config}",
-                f"--authentication-kubeconfig={adapter_config}",
-                f"--authorization-kubeconfig={adapter_config}",
-            ],
-            folder=folder,
-        )
-        autoscaler = await _start(
-            stack,
-            "autoscaler",
-            [
-                "run",
-                f"--kubeconfig={autoscaler_config}",
-                f"--leader-elect-resource-namespace={manifests.account('autoscaler').namespace}",
-                f"--horizontal-pod-autoscaler-sync-period={format_duration(timing.sync_period)}",
-                "--horizontal-pod-autoscaler-downscale-stabilization="
-                + format_duration(timing.downscale_stabilization),
-                f"--bind-address={LOOPBACK}",
-                f"--metrics-port={autoscaler_port}",
-            ],
-            folder=folder,
-        )
+        flags: dict[Process, list[str]] = {
+            "adapter": _adapter_flags(folder, timing, port=adapter_port, prometheus_url=prometheus.url),
+            "autoscaler": _autoscaler_flags(
+                folder, timing, port=autoscaler_port, namespace=manifests.account("autoscaler").namespace
+            ),
+        }
+        processes = {}
+        for process, arguments in flags.items():
+            account, kubeconfig = manifests.account(process), _kubeconfig(folder, process)
+            await write_account_kubeconfig(client, kubeconfig, admin=cluster.kubeconfig, account=account)
+            command = [sys.executable, "-m", process, *arguments]
+            child = await ChildProcess.start(process, command, log=folder / f"{process}.log", directory=_ROOT)
+            processes[process] = await stack.enter_async_context(child)
         bundle = Bundle(
             kubectl=kubectl,
             kubeconfig=cluster.kubeconfig,
             client=client,
             prometheus=prometheus,
             workload=workload,
-            adapter=adapter,
+            adapter=processes["adapter"],
             adapter_url=f"https://{LOOPBACK}:{adapter_port}",
-            autoscaler=autoscaler,
+            autoscaler=processes["autoscaler"],
             autoscaler_url=f"http://{LOOPBACK}:{autoscaler_port}",
             discovery=discovery,
         )
@@ -168,10 +142,36 @@ async def run_bundle(folder: Path, *, load: Load, timing: Timing | None = None) 
         yield bundle
 
 
-async def _start(stack: AsyncExitStack, package: str, arguments: Sequence[str], *, folder: Path) -> ChildProcess:
-    command = [sys.executable, "-m", package, *arguments]
-    child = await ChildProcess.start(package, command, log=folder / f"{package}.log", directory=_ROOT)
-    return await stack.enter_async_context(child)
+def _kubeconfig(folder: Path, process: Process) -> Path:
+    return folder / f"{process}.kubeconfig"
+
+
+def _adapter_flags(folder: Path, timing: Timing, *, port: int, prometheus_url: str) -> list[str]:
+    kubeconfig = _kubeconfig(folder, "adapter")
+    return [
+        "serve",
+        f"--prometheus-url={prometheus_url}",
+        f"--config={RULES}",
+        f"--metrics-relist-interval={format_duration(timing.relist_interval)}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={port}",
+        f"--cert-dir={folder / 'adapter-certificates'}",
+        f"--lister-kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+    ]
+
+
+def _autoscaler_flags(folder: Path, timing: Timing, *, port: int, namespace: str) -> list[str]:
+    return [
+        "run",
+        f"--kubeconfig={_kubeconfig(folder, 'autoscaler')}",
+        f"--leader-elect-resource-namespace={namespace}",
+        f"--horizontal-pod-autoscaler-sync-period={format_duration(timing.sync_period)}",
+        f"--horizontal-pod-autoscaler-downscale-stabilization={format_duration(timing.downscale_stabilization)}",
+        f"--bind-address={LOOPBACK}",
+        f"--metrics-port={port}",
+    ]
 
 
 async def _until_listening(bundle: Bundle, port: int) -> None:

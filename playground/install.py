@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
     from kube.client import KubeClient
 
-__all__ = ["Account", "InstallError", "Manifests", "apply", "read_objects", "write_account_kubeconfig"]
+__all__ = ["Account", "InstallError", "Manifests", "Process", "apply", "read_objects", "write_account_kubeconfig"]
 
 Object = dict[str, Any]
+Process = Literal["adapter", "autoscaler"]
 
 _BASE: Final = Path(__file__).resolve().parent.parent / "manifests" / "base"
 _RENDER_TIMEOUT: Final = 60.0
@@ -70,7 +71,7 @@ class Manifests:
         """The namespace, the service accounts and everything that gives them rights."""
         return [entry for entry in self.objects if entry["kind"] in _RIGHTS]
 
-    def account(self, process: Literal["adapter", "autoscaler"]) -> Account:
+    def account(self, process: Process) -> Account:
         """The service account that a process has in a cluster."""
         for entry in self._of_kind("Deployment"):
             if process in entry["metadata"]["name"]:
