@@ -14,11 +14,7 @@ from autoscaler.record import VERSION, DecisionRecord
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["DecisionClientError", "fetch_decisions"]
-
-
-class DecisionClientError(Exception):
-    """The decisions cannot be had; the text says why."""
+__all__ = ["fetch_decisions"]
 
 
 class _Header(msgspec.Struct):
@@ -39,20 +35,17 @@ async def fetch_decisions(server: str, *, namespace: str, name: str, last: int) 
         last: how many at most.
 
     Raises:
-        DecisionClientError: they cannot be had.
+        DebugClientError: they cannot be had.
     """
     url = f"{server.rstrip('/')}{INDEX_PATH}/{quote(namespace, safe='')}/{quote(name, safe='')}"
-    try:
-        content = await fetch_page(url, {"last": str(last)})
-    except DebugClientError as error:
-        raise DecisionClientError(str(error)) from error
+    content = await fetch_page(url, {"last": str(last)})
     try:
         version = msgspec.json.decode(content, type=_Header).version
         if version != VERSION:
-            raise DecisionClientError(f"{url} answers in version {version}; this program reads version {VERSION}")
+            raise DebugClientError(f"{url} answers in version {version}; this program reads version {VERSION}")
         decisions = msgspec.json.decode(content, type=_Page).decisions
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DecisionClientError(f"{url} is not the page of an autoscaler: {error}") from error
+        raise DebugClientError(f"{url} is not the page of an autoscaler: {error}") from error
     if not decisions:
-        raise DecisionClientError(f"{url} has no decisions")
+        raise DebugClientError(f"{url} has no decisions")
     return decisions

@@ -19,8 +19,8 @@ from rich.console import Console
 
 from autoscaler.apis import HPA_APIS
 from autoscaler.config_flags import config_options
-from autoscaler.debug_client import SERVER
-from autoscaler.decision_client import DecisionClientError, fetch_decisions
+from autoscaler.debug_client import SERVER, DebugClientError
+from autoscaler.decision_client import fetch_decisions
 from autoscaler.explain_view import show
 from autoscaler.memory_store import MemoryLocation
 from autoscaler.one_step import StepError, compute_step
@@ -65,6 +65,14 @@ class _HPAName(click.ParamType[tuple[str, str]]):
         return namespace, name
 
 
+class _Output(click.Choice[str]):
+    """One of the forms; `-o=json` means what it means to kubectl."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Read the flag's text; the short flag brings its equals sign along."""
+        return super().convert(value.removeprefix("="), param, ctx)
+
+
 class _ConfigMapName(click.ParamType[MemoryLocation]):
     """NAMESPACE/NAME of a ConfigMap."""
 
@@ -100,7 +108,7 @@ class _ConfigMapName(click.ParamType[MemoryLocation]):
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["text", "json", "yaml"]),
+    type=_Output(["text", "json", "yaml"]),
     default="text",
     show_default=True,
     help="How to print.",
@@ -159,7 +167,7 @@ def explain(
 def _fetched(server: str, namespace: str, name: str, last: int, api: str | None) -> Sequence[DecisionRecord]:
     try:
         records = run(fetch_decisions(server, namespace=namespace, name=name, last=last))
-    except DecisionClientError as error:
+    except DebugClientError as error:
         raise click.ClickException(str(error)) from error
     chosen = [each for each in records if api is None or each.api_version == _APIS[api].api_version]
     if not chosen:
