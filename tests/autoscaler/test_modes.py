@@ -1,0 +1,265 @@
+"""The whole loop in the modes that do not act, and with the settings of single HPAs, against a real API."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from autoscaler.controller import Controller
+from autoscaler.model import Config
+from autoscaler.modes import Mode
+from autoscaler.options import Options
+from kube.client import KubeClient
+from tests.autoscaler.cluster import AUTOSCALER, METRIC, Cluster, running_cluster
+from tests.eventually import eventually
+
+SOON = 20.0
+HPA = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web"
+SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
+PREFIX = "horizontal_pod_autoscaler_controller"
+ACTING = Options(
+    sync_period=0.1, qps=-1, bind_address="127.0.0.1", metrics_port=0, config=Config(downscale_stabilization_ms=0)
+)
+DRY_RUN = replace(ACTING, mode=Mode.DRY_RUN)
+SHADOW = replace(ACTING, mode=Mode.SHADOW)
+TIME = "2026-01-01T00:00:00Z"
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with running_cluster(tmp_path) as cluster:
+        cluster.add_deployment("web", replicas=2)
+        cluster.add_hpa("web", most=8)
+        yield cluster
+
+
+class Running:
+    """A running autoscaler's endpoint."""
+
+    def __init__(self, http: aiohttp.ClientSession, port: int) -> None:
+        self._http = http
+        self._url = f"http://127.0.0.1:{port}"
+
+    async def metric(self, name: str) -> float:
+        """The value of a series; 0 if there is none."""
+        async with self._http.get(f"{self._url}/metrics") as response:
+            lines = (await response.text()).splitlines()
+        return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{PREFIX}_{name} ")), 0.0)
+
+    async def shadow(self, name: str = "web") -> dict[str, Any]:
+        """What the page about shadow mode has of an HPA; nothing if it has none."""
+        async with self._http.get(f"{self._url}/debug/shadow") as response:
+            page = await response.json()
+        return next((entry for entry in page["hpas"] if entry["name"] == name), {})
+
+
+@asynccontextmanager
+async def autoscaler(kubeconfig: Path, options: Options, caplog: pytest.LogCaptureFixture) -> AsyncIterator[Running]:
+    caplog.set_level("INFO")
+    caplog.clear()
+    stop = asyncio.Event()
+    async with (
+        aiohttp.ClientSession() as http,
+        await KubeClient.connect(kubeconfig) as client,
+        asyncio.TaskGroup() as tasks,
+    ):
+        tasks.create_task(Controller(client, options).run(stop))
+        try:
+            await until(lambda: "health and metrics on" in caplog.text)
+            port = int(caplog.text.partition("health and metrics on 127.0.0.1 port ")[2].split()[0])
+            yield Running(http, port)
+        finally:
+            stop.set()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async def holds() -> bool:
+        return condition()
+
+    await eventually(holds, within=SOON, every=0.01)
+
+
+async def annotate(cluster: Cluster, **annotations: str | None) -> None:
+    """Set the HPA's annotations of ours, with _ for -."""
+    ours = {f"milliscale.io/{name.replace('_', '-')}": text for name, text in annotations.items()}
+    await cluster.admin.patch(HPA, {"metadata": {"annotations": ours}})
+
+
+def written(cluster: Cluster, user: str = AUTOSCALER) -> set[str]:
+    """What a user has written, or tried to."""
+    used = cluster.server.requests.by_user(user)
+    return {what for verb, what in used if verb not in ("get", "list", "watch")}
+
+
+async def other_controller_wants(cluster: Cluster, replicas: int, *, seconds: int) -> None:
+    """Do what Kubernetes' own controller does: scale, then store the status; `seconds` tell two scales apart."""
+    current = cluster.replicas("web")
+    if replicas != current:
+        scale = await cluster.admin.get(SCALE)
+        await cluster.admin.put(SCALE, {**scale, "spec": {"replicas": replicas}})
+    active = {"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound", "lastTransitionTime": TIME}
+    status = {
+        "currentReplicas": current,
+        "desiredReplicas": replicas,
+        "lastScaleTime": f"2026-01-01T00:00:{seconds:02}Z",
+        "conditions": [active],
+    }
+    await cluster.admin.patch(f"{HPA}/status", {"status": status})
+    await cluster.roll_out("web")
+
+
+async def test_a_dry_run_writes_events_and_nothing_else(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.metrics.value = "20"
+    async with autoscaler(cluster.kubeconfig, DRY_RUN, caplog) as running:
+        await eventually(
+            lambda: _reached(running, 'decisions_total{action="scale_up",reason="ValidMetricFound"}', 3), within=SOON
+        )
+    assert cluster.replicas("web") == 2
+    assert cluster.status_writes() == 0
+    assert written(cluster) == {"events"}
+    message = f"New size would be: 4; reason: pods metric {METRIC} above target"
+    assert [(reason, text) for reason, text, _ in await cluster.events("web")] == [("WouldRescale", message)]
+
+
+async def test_a_shadow_writes_nothing(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.metrics.value = "20"
+    await annotate(cluster, tolerance="much")
+    async with autoscaler(cluster.kubeconfig, SHADOW, caplog) as running:
+        await eventually(
+            lambda: _reached(running, 'decisions_total{action="scale_up",reason="ValidMetricFound"}', 3), within=SOON
+        )
+    assert cluster.replicas("web") == 2
+    assert written(cluster) == set()
+
+
+async def test_a_single_hpa_may_have_another_mode(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.metrics.value = "20"
+    await annotate(cluster, mode="shadow")
+    cluster.add_deployment("api", replicas=2)
+    cluster.add_hpa("api", most=8)
+    async with autoscaler(cluster.kubeconfig, ACTING, caplog):
+        await until(lambda: cluster.replicas("api") == 4)
+        assert cluster.replicas("web") == 2
+        await annotate(cluster, mode=None)
+        await until(lambda: cluster.replicas("web") == 4)
+
+
+async def test_a_shadow_agrees_with_one_that_decides_alike(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    """Up and down by rules with limits: without the other's scales in its memory the shadow would go faster."""
+    rules = {"selectPolicy": "Max", "policies": [{"type": "Pods", "value": 1, "periodSeconds": 1}]}
+    await cluster.patch_hpa("web", behavior={"scaleUp": rules, "scaleDown": rules})
+    stop = asyncio.Event()
+    async with (
+        await KubeClient.connect(cluster.kubeconfig) as client,
+        autoscaler(cluster.kubeconfig, SHADOW, caplog) as running,
+        asyncio.TaskGroup() as tasks,
+    ):
+        tasks.create_task(Controller(client, replace(ACTING, sync_period=0.13)).run(stop))
+        for value, goal in (("100", 5), ("0", 3)):
+            cluster.metrics.value = value
+            while cluster.replicas("web") != goal:
+                now = cluster.replicas("web")
+                await until(lambda now=now: cluster.replicas("web") != now)  # type: ignore[misc]
+                await cluster.roll_out("web")
+        stop.set()
+        seen = await running.shadow()
+    counts = seen["comparisons"]
+    assert counts["agreed"] > 20
+    assert sum(counts.values()) - counts["agreed"] - counts["warming_up"] <= 2, seen
+
+
+async def _reached(running: Running, metric: str, least: float) -> bool:
+    return await running.metric(metric) >= least
+
+
+async def test_a_shadow_disagrees_with_one_that_decides_otherwise(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.metrics.value = "10"
+    async with autoscaler(cluster.kubeconfig, SHADOW, caplog) as running:
+        await other_controller_wants(cluster, 2, seconds=1)
+        labels = 'hpa_name="web",namespace="default"'
+        await eventually(
+            lambda: _reached(running, f'shadow_comparisons_total{{{labels},verdict="agreed"}}', 3), within=SOON
+        )
+        cluster.metrics.value = "20"
+        await eventually(
+            lambda: _reached(running, f'shadow_comparisons_total{{{labels},verdict="higher"}}', 3), within=SOON
+        )
+        assert await running.metric(f"shadow_difference_replicas{{{labels}}}") == 2
+        await other_controller_wants(cluster, 6, seconds=2)
+        cluster.metrics.value = "5"
+        await eventually(
+            lambda: _reached(running, f'shadow_comparisons_total{{{labels},verdict="lower"}}', 3), within=SOON
+        )
+        page = await running.shadow()
+    assert page["last"]["theirs"] == 6
+    assert page["last"]["ours"] == 3
+    assert page["agreement"] < 1
+
+
+async def test_each_hpa_has_its_own_pace(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    slow = replace(ACTING, sync_period=3600.0)
+    async with autoscaler(cluster.kubeconfig, slow, caplog):
+        await until(lambda: cluster.syncs() == 1)
+        await annotate(cluster, sync_period="1s")
+        await until(lambda: cluster.syncs() >= 3)
+
+
+@pytest.fixture
+async def one_pod_is_owned(cluster: Cluster) -> None:
+    """Of two pods with the Deployment's labels only web-0 is the Deployment's, by way of a ReplicaSet."""
+    deployment = await cluster.admin.get("/apis/apps/v1/namespaces/default/deployments/web")
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "controller": True}
+    labels = {"app": "web"}
+    made = await cluster.admin.post(
+        "/apis/apps/v1/namespaces/default/replicasets",
+        {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {
+                "name": "web-1",
+                "namespace": "default",
+                "ownerReferences": [{**owner, "name": "web", "uid": deployment["metadata"]["uid"]}],
+            },
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+            },
+        },
+    )
+    reference = {**owner, "kind": "ReplicaSet", "name": "web-1", "uid": made["metadata"]["uid"]}
+    pod = {"metadata": {"ownerReferences": [reference]}}
+    await cluster.admin.patch("/api/v1/namespaces/default/pods/web-0", pod)
+    cluster.metrics.value = "20"
+
+
+@pytest.mark.usefixtures("one_pod_is_owned")
+async def test_only_pods_of_the_target_count_where_the_hpa_says_so(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await annotate(cluster, pod_selection="owner")
+    admin = cluster.server.kubeconfig()
+    async with autoscaler(admin, ACTING, caplog) as running:
+        decided = 'decisions_total{action="none",reason="ValidMetricFound"}'
+        await eventually(lambda: _reached(running, decided, 2), within=SOON)
+        assert cluster.replicas("web") == 2, "one pod at twice its target needs two"
+        await annotate(cluster, pod_selection=None)
+        await until(lambda: cluster.replicas("web") == 4)
+
+
+@pytest.mark.usefixtures("one_pod_is_owned")
+async def test_without_the_right_to_see_replica_sets_nothing_is_scaled(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await annotate(cluster, pod_selection="owner")
+    async with autoscaler(cluster.kubeconfig, ACTING, caplog):
+        await until(lambda: cluster.condition("web", "ScalingActive") == ("False", "FailedGetPodsMetric"))
+    assert cluster.replicas("web") == 2
+    assert "the ReplicaSets have not been listed yet, which the autoscaler must be allowed to do" in caplog.text
