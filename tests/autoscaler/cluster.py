@@ -71,9 +71,9 @@ class Cluster:
         """How often a status was written."""
         return self.server.requests.of("update", "horizontalpodautoscalers/status")
 
-    def add_deployment(self, name: str, *, replicas: int) -> None:
-        """A Deployment, and its pods, all Ready."""
-        labels = {"app": name}
+    def add_deployment(self, name: str, *, replicas: int, selects: str | None = None) -> None:
+        """A Deployment, and its pods, all Ready; or one without any that selects those of another Deployment."""
+        labels = {"app": selects or name}
         self.server.create(
             {
                 "apiVersion": "apps/v1",
@@ -87,7 +87,8 @@ class Cluster:
                 "status": {"replicas": replicas},
             }
         )
-        self._add_pods(name, range(replicas))
+        if selects is None:
+            self._add_pods(name, range(replicas))
 
     def add_hpa(
         self,

@@ -1,0 +1,144 @@
+"""Several autoscalers that divide the HPAs: each has its own, and none overlooks the others'."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from autoscaler.controller import Controller
+from autoscaler.memory_store import MemoryLocation
+from autoscaler.model import Config
+from autoscaler.options import Availability, Options
+from autoscaler.shards import Shard, shard_number
+from kube.client import KubeClient
+from kube.election import ElectionSettings
+from kube.mapping import GroupResource
+from tests.autoscaler.cluster import Cluster, running_cluster
+from tests.eventually import eventually
+
+SOON = 10.0
+QUICK = Options(
+    sync_period=0.05, qps=-1, bind_address="127.0.0.1", metrics_port=0, config=Config(downscale_stabilization_ms=0)
+)
+FIRST, SECOND = "web", "shop"
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with running_cluster(tmp_path) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def shard(cluster: Cluster, index: int, options: Options = QUICK) -> AsyncIterator[None]:
+    """The autoscaler of one of two shards, as the user shard-0 or shard-1."""
+    stop = asyncio.Event()
+    part = Shard(index=index, count=2)
+    availability = Availability(
+        election=ElectionSettings(namespace="default", name=part.name("lock"), retry_period=0.05),
+        memory=MemoryLocation(namespace="default", name="state"),
+        shard=part,
+    )
+    kubeconfig = cluster.server.kubeconfig(f"shard-{index}", ("system:masters",))
+    async with await KubeClient.connect(kubeconfig) as client, asyncio.TaskGroup() as tasks:
+        tasks.create_task(Controller(client, replace(options, availability=availability)).run(stop))
+        try:
+            yield
+        finally:
+            stop.set()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async def holds() -> bool:
+        return condition()
+
+    await eventually(holds, within=SOON, every=0.01)
+
+
+def written(cluster: Cluster, index: int) -> int:
+    return cluster.server.requests.of("update", "horizontalpodautoscalers/status", user=f"shard-{index}")
+
+
+def names(group: str, resource: str) -> Callable[[Cluster], set[str]]:
+    def found(cluster: Cluster) -> set[str]:
+        objects = cluster.server.storage.objects(GroupResource(group, resource), "default")
+        return {each["metadata"]["name"] for each in objects}
+
+    return found
+
+
+def test_the_hpas_of_these_tests_are_in_different_shards() -> None:
+    assert [shard_number("default", name, count=2) for name in (FIRST, SECOND)] == [0, 1]
+
+
+async def test_each_shard_looks_after_its_own_hpas_and_has_a_lease_and_a_memory_of_its_own(cluster: Cluster) -> None:
+    for name in (FIRST, SECOND):
+        cluster.add_deployment(name, replicas=1)
+        cluster.add_hpa(name)
+    cluster.metrics.value = "30"
+    async with shard(cluster, 0):
+        await until(lambda: cluster.replicas(FIRST) == 3)
+        assert cluster.replicas(SECOND) == 1
+        assert cluster.condition(SECOND, "AbleToScale") is None
+        async with shard(cluster, 1):
+            await until(lambda: cluster.replicas(SECOND) == 3)
+    assert names("coordination.k8s.io", "leases")(cluster) >= {"lock-0", "lock-1"}
+    assert names("", "configmaps")(cluster) >= {"state-0", "state-1"}
+
+
+async def test_two_hpas_of_different_shards_on_one_target_stop_each_other(cluster: Cluster) -> None:
+    cluster.add_deployment("target", replicas=1)
+    cluster.add_hpa(FIRST, target="target")
+    async with shard(cluster, 0), shard(cluster, 1):
+        await until(lambda: cluster.condition(FIRST, "ScalingActive") == ("True", "ValidMetricFound"))
+        cluster.add_hpa(SECOND, target="target")
+        await until(lambda: cluster.condition(FIRST, "ScalingActive") == ("False", "AmbiguousSelector"))
+        await until(lambda: cluster.condition(SECOND, "ScalingActive") == ("False", "AmbiguousSelector"))
+        assert written(cluster, 0) > 0
+        assert written(cluster, 1) > 0
+        await cluster.admin.delete(f"/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/{SECOND}")
+        await until(lambda: cluster.condition(FIRST, "ScalingActive") == ("True", "ValidMetricFound"))
+
+
+async def test_an_hpa_of_another_shard_is_a_rival_as_soon_as_it_controls_its_pods(cluster: Cluster) -> None:
+    """One whose target could not be read controls nothing; its own shard's status tells when that changes."""
+    cluster.add_deployment("target", replicas=1)
+    cluster.add_hpa(FIRST, target="target")
+    cluster.add_hpa(SECOND, target="late")
+    seldom = replace(QUICK, sync_period=1.5)
+    async with shard(cluster, 0, seldom), shard(cluster, 1, seldom):
+        await until(lambda: cluster.condition(SECOND, "AbleToScale") == ("False", "FailedGetScale"))
+        await until(lambda: cluster.condition(FIRST, "ScalingActive") == ("True", "ValidMetricFound"))
+        cluster.add_deployment("late", replicas=1, selects="target")
+        await until(lambda: cluster.condition(FIRST, "ScalingActive") == ("False", "AmbiguousSelector"))
+
+
+async def test_hpas_of_other_shards_cost_one_request_and_that_seldom(cluster: Cluster) -> None:
+    cluster.add_deployment(FIRST, replicas=1)
+    cluster.add_hpa(FIRST)
+    cluster.add_deployment(SECOND, replicas=1)
+    cluster.add_hpa(SECOND)
+    async with shard(cluster, 1):
+        await until(lambda: cluster.metrics.asked >= 21)
+    reads = cluster.server.requests.of("get", "deployments/scale", user="shard-1")
+    own = cluster.metrics.asked
+    assert own / 12 <= reads - own <= own / 5
+    assert cluster.condition(FIRST, "AbleToScale") is None
+
+
+async def test_the_number_of_hpas_is_that_of_the_shard(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    for name in (FIRST, SECOND):
+        cluster.add_deployment(name, replicas=1)
+        cluster.add_hpa(name)
+    async with shard(cluster, 1), aiohttp.ClientSession() as http:
+        await until(lambda: written(cluster, 1) > 0)
+        port = caplog.text.partition("health and metrics on 127.0.0.1 port ")[2].split()[0]
+        async with http.get(f"http://127.0.0.1:{port}/metrics") as response:
+            shown = (await response.text()).splitlines()
+    assert "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers 1.0" in shown
