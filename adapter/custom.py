@@ -7,16 +7,20 @@ says 500 to a client's own mistake or to an outage.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from adapter.catalog import Catalog
+from adapter.discovery import CUSTOM_GROUP
 from adapter.inventory import CustomSource
 from adapter.objects import ObjectNames
+from adapter.planner import custom_plan
 from adapter.prometheus import Sample, Vector
-from adapter.query import QueryError, SelectorNotSupported, custom_query
+from adapter.query import QueryError, SelectorNotSupported
 from adapter.rule_queries import RuleQueries
+from adapter.rules import AnyRule, Policy, QueryRule
 from adapter.values import MetricValue, ObjectReference
 from kube import status
 from kube.client import KubeError
@@ -46,7 +50,17 @@ class _Request:
 class CustomMetrics:
     """Answers requests for custom metrics."""
 
-    def __init__(self, catalog: Catalog, queries: RuleQueries, objects: ObjectNames, mapper: RestMapper) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        queries: RuleQueries,
+        objects: ObjectNames,
+        mapper: RestMapper,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`clock` is the time in seconds since the epoch."""
+        self._clock = clock
         self._catalog = catalog
         self._queries = queries
         self._objects = objects
@@ -111,7 +125,7 @@ class CustomMetrics:
         names = await _before(deadline, self._objects.names(info, namespace, selector))
         if not names:
             raise request.not_found()
-        return await self._values(request, info, source, names, deadline)
+        return await self._values(request, info, source, names, deadline, all_objects=selector.empty)
 
     async def _source(self, request: _Request) -> tuple[ResourceInfo, CustomSource]:
         """What the resource is in this cluster, and where its metric comes from."""
@@ -135,14 +149,14 @@ class CustomMetrics:
         source: CustomSource,
         names: list[str],
         deadline: float | None,
+        *,
+        all_objects: bool = False,
     ) -> list[MetricValue]:
         try:
-            query = custom_query(
-                source.rule.query,
-                series=source.series,
-                resource_label=source.resource_label,
+            plan = custom_plan(
+                source,
                 names=names,
-                namespace_label=source.namespace_label,
+                all_objects=all_objects,
                 namespace=request.namespace,
                 metric_selector=request.metric_selector,
             )
@@ -151,25 +165,43 @@ class CustomMetrics:
         except QueryError as error:
             self._queries.say_once(source.rule, str(error))
             raise internal_error("unable to fetch metrics") from error
-        result = await self._queries.ask(source.rule, query, timeout=_left(deadline))
+        result = await self._queries.carry_out(source.rule, plan, timeout=_left(deadline))
         if not isinstance(result, Vector):
             self._queries.say_once(source.rule, "the query must make a vector, with a value for each object")
             raise internal_error("unable to fetch metrics")
         samples = self._by_name(source, result)
-        return [
-            MetricValue(
-                described_object=ObjectReference(
-                    api_version=info.api_version, kind=info.kind, namespace=request.namespace, name=name
-                ),
-                metric=request.metric,
-                selector=None if request.metric_selector.empty else request.metric_selector,
-                timestamp=samples[name].timestamp,
-                window_seconds=None,
-                milli=milli,
+        values: list[MetricValue] = []
+        for name in names:
+            sample = samples.get(name) or self._in_place_of_nothing(request, source.rule, name)
+            milli = self._queries.milli(source.rule, sample) if sample is not None else None
+            if sample is None or milli is None:
+                continue
+            values.append(
+                MetricValue(
+                    described_object=ObjectReference(
+                        api_version=info.api_version, kind=info.kind, namespace=request.namespace, name=name
+                    ),
+                    metric=request.metric,
+                    selector=None if request.metric_selector.empty else request.metric_selector,
+                    timestamp=sample.timestamp,
+                    window_seconds=None,
+                    milli=milli,
+                )
             )
-            for name in names
-            if name in samples and (milli := self._queries.milli(source.rule, samples[name])) is not None
-        ]
+        now = self._clock()
+        self._queries.handed_out(CUSTOM_GROUP, (now - value.timestamp for value in values))
+        return values
+
+    def _in_place_of_nothing(self, request: _Request, rule: AnyRule, name: str) -> Sample | None:
+        """What the rule says of an object without a value."""
+        match rule.values.empty:
+            case Policy.ZERO:
+                return Sample({}, self._clock(), 0.0)
+            case Policy.ERROR:
+                raise service_unavailable(
+                    f"the metric {request.metric} has no value for {request.asked} {name}, which {rule} makes an error"
+                )
+        return None
 
     def _by_name(self, source: CustomSource, vector: Vector) -> Mapping[str, Sample]:
         """Each object's sample; the first in the order of labels where the query makes several."""
@@ -179,10 +211,11 @@ class CustomMetrics:
             if name is None:
                 continue
             if samples.setdefault(name, sample) is not sample:
+                by = source.resource_label if isinstance(source.rule, QueryRule) else "<<.GroupBy>>"
                 self._queries.say_once(
                     source.rule,
                     "the query makes several values for one object, and the first is taken; aggregate it"
-                    " with by (<<.GroupBy>>)",
+                    f" with by ({by})",
                 )
         return samples
 

@@ -131,10 +131,16 @@ class Discovery:
         self._known: dict[str, frozenset[str]] = {}
         self._known_of: tuple[tuple[CustomMetricInfo, ...], tuple[str, ...]] = ((), ())
         self._versions: dict[str, tuple[str, ...]] = {}
+        self.serve_groups(custom=custom, external=external)
+
+    def serve_groups(self, *, custom: bool, external: bool) -> None:
+        """Serve these groups from now on: the rules file has changed."""
+        versions: dict[str, tuple[str, ...]] = {}
         if custom:
-            self._versions[CUSTOM_GROUP] = CUSTOM_VERSIONS
+            versions[CUSTOM_GROUP] = CUSTOM_VERSIONS
         if external:
-            self._versions[EXTERNAL_GROUP] = EXTERNAL_VERSIONS
+            versions[EXTERNAL_GROUP] = EXTERNAL_VERSIONS
+        self._versions = versions
 
     def serves(self, group: str, version: str | None = None) -> bool:
         """Tell whether a group, or a version of it, is served here."""

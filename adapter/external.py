@@ -5,13 +5,21 @@ As in adapter.custom, statuses and messages are prometheus-adapter's where a cli
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from adapter.catalog import Catalog
+from adapter.discovery import EXTERNAL_GROUP
+from adapter.forward import Forwarder
+from adapter.inventory import ExternalSource
+from adapter.planner import external_plan
 from adapter.prometheus import Sample, Scalar
-from adapter.query import QueryError, SelectorNotSupported, external_query
+from adapter.query import QueryError, SelectorNotSupported
 from adapter.rule_queries import RuleQueries
+from adapter.rules import AnyRule, Policy, Rule
 from adapter.values import ExternalMetricValue
 from kube.selectors import LabelSelector
-from kube.status import StatusError, bad_request, internal_error, not_found
+from kube.status import StatusError, bad_request, internal_error, not_found, service_unavailable
 
 __all__ = ["ExternalMetrics"]
 
@@ -19,9 +27,19 @@ __all__ = ["ExternalMetrics"]
 class ExternalMetrics:
     """Answers requests for external metrics."""
 
-    def __init__(self, catalog: Catalog, queries: RuleQueries) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        queries: RuleQueries,
+        *,
+        forwarder: Forwarder | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`forwarder` asks another adapter for what no rule makes; `clock` is the time in seconds since the epoch."""
         self._catalog = catalog
         self._queries = queries
+        self._forwarder = forwarder
+        self._clock = clock
 
     async def values(
         self, *, namespace: str, metric: str, selector: LabelSelector, timeout: float | None
@@ -40,36 +58,44 @@ class ExternalMetrics:
         """
         source = self._catalog.find_external(metric)
         if source is None:
-            self._catalog.require_loaded()
+            forwarder = self._forwarder if self._forwarder is not None and self._forwarder.active else None
+            # Before the first list, what is not known to be the other adapter's may be a rule's.
+            if forwarder is None or metric not in forwarder.names:
+                self._catalog.require_loaded()
+            if forwarder is not None:
+                return await forwarder.values(namespace=namespace, metric=metric, selector=selector, timeout=timeout)
             # prometheus-adapter names a resource in one namespace and none elsewhere.
             resource = "namespaces" if namespace == "default" else ""
             raise not_found(f"the server could not find the metric {metric} for {resource}")
+        return await self._values(source, namespace=namespace, selector=selector, timeout=timeout)
+
+    async def _values(
+        self, source: ExternalSource, *, namespace: str, selector: LabelSelector, timeout: float | None
+    ) -> list[ExternalMetricValue]:
         rule = source.rule
-        if rule.resources.namespaced and not source.namespace_label:
+        if isinstance(rule, Rule) and rule.resources.namespaced and not source.namespace_label:
             self._queries.say_once(
                 rule, "no label means namespaces: add one to resources.overrides, or set resources.namespaced to false"
             )
             raise internal_error("unable to fetch metrics")
         try:
-            query = external_query(
-                rule.query,
-                series=source.series,
-                namespace_label=source.namespace_label,
-                namespace=namespace if rule.resources.namespaced else "",
-                metric_selector=selector,
-            )
+            plan = external_plan(source, namespace=namespace, metric_selector=selector)
         except SelectorNotSupported as error:
             raise bad_request(str(error)) from error
         except QueryError as error:
             self._queries.say_once(rule, str(error))
             raise internal_error("unable to fetch metrics") from error
-        result = await self._queries.ask(rule, query, timeout=timeout)
+        result = await self._queries.carry_out(rule, plan, timeout=timeout)
         if result is None:
             raise StatusError(500, "", "encountered an unexpected query result type")
         samples: tuple[Sample | Scalar, ...] = (result,) if isinstance(result, Scalar) else result.samples
+        if not samples:
+            samples = self._in_place_of_nothing(rule, source.metric)
+        now = self._clock()
+        self._queries.handed_out(EXTERNAL_GROUP, (now - sample.timestamp for sample in samples))
         return [
             ExternalMetricValue(
-                metric=metric,
+                metric=source.metric,
                 labels=_labels(sample),
                 timestamp=sample.timestamp,
                 window_seconds=None,
@@ -78,6 +104,15 @@ class ExternalMetrics:
             for sample in samples
             if (milli := self._queries.milli(rule, sample)) is not None
         ]
+
+    def _in_place_of_nothing(self, rule: AnyRule, metric: str) -> tuple[Scalar, ...]:
+        """What the rule says of a result without values."""
+        match rule.values.empty:
+            case Policy.ZERO:
+                return (Scalar(self._clock(), 0.0),)
+            case Policy.ERROR:
+                raise service_unavailable(f"the metric {metric} has no value, which {rule} makes an error")
+        return ()
 
 
 def _labels(sample: Sample | Scalar) -> dict[str, str] | None:

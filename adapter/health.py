@@ -31,9 +31,13 @@ class Health:
     Args:
         alive: checks whose failure only a restart can mend, by name; /livez and /healthz ask these.
         ready: checks that decide whether traffic should come here; /readyz asks these and the former.
+        told: what is worth telling on /readyz?verbose and no reason to keep traffic away, by name.
     """
 
-    def __init__(self, *, alive: Mapping[str, Check], ready: Mapping[str, Check]) -> None:
+    def __init__(
+        self, *, alive: Mapping[str, Check], ready: Mapping[str, Check], told: Mapping[str, Check] | None = None
+    ) -> None:
+        self._told = told or {}
         self._endpoints = {"healthz": alive, "livez": alive, "readyz": {**alive, **ready}}
 
     @property
@@ -55,7 +59,9 @@ class Health:
             return _single(segments[1], checks)
         excluded = set(target.query.getall("exclude"))
         problems = {name: check() for name, check in checks.items() if name not in excluded}
-        return _all(segments[0], problems, excluded & set(checks), verbose="verbose" in target.query)
+        told = self._told if segments[0] == "readyz" else {}
+        remarks = {name: remark() for name, remark in told.items()}
+        return _all(segments[0], problems, remarks, excluded & set(checks), verbose="verbose" in target.query)
 
 
 def _single(name: str, checks: Mapping[str, Check]) -> HealthAnswer | None:
@@ -66,7 +72,14 @@ def _single(name: str, checks: Mapping[str, Check]) -> HealthAnswer | None:
     return HealthAnswer(200, "ok") if problem is None else HealthAnswer(500, f"internal server error: {problem}\n")
 
 
-def _all(endpoint: str, problems: Mapping[str, str | None], excluded: set[str], *, verbose: bool) -> HealthAnswer:
+def _all(
+    endpoint: str,
+    problems: Mapping[str, str | None],
+    remarks: Mapping[str, str | None],
+    excluded: set[str],
+    *,
+    verbose: bool,
+) -> HealthAnswer:
     failed = any(problem is not None for problem in problems.values())
     if not failed and not verbose:
         return HealthAnswer(200, "ok")
@@ -74,5 +87,6 @@ def _all(endpoint: str, problems: Mapping[str, str | None], excluded: set[str], 
     lines += [
         f"[+]{name} ok" if problem is None else f"[-]{name} failed: {problem}" for name, problem in problems.items()
     ]
+    lines += [f"[+]{name} ok" if remark is None else f"[+]{name} ok: {remark}" for name, remark in remarks.items()]
     lines.append(f"{endpoint} check {'failed' if failed else 'passed'}\n")
     return HealthAnswer(500 if failed else 200, "\n".join(lines))

@@ -14,10 +14,18 @@ from dataclasses import dataclass
 
 from adapter.naming import ResourceNaming
 from adapter.prometheus import Series
-from adapter.rules import Rule
+from adapter.rules import AnyRule, QueryRule, Rule
 from kube.mapping import GroupResource, NoMatchError, ResourceInfo, RestMapper
 
-__all__ = ["CustomMetricInfo", "CustomSource", "ExternalSource", "custom_sources", "external_sources"]
+__all__ = [
+    "CustomMetricInfo",
+    "CustomSource",
+    "ExternalSource",
+    "custom_query_source",
+    "custom_sources",
+    "external_query_source",
+    "external_sources",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -54,16 +62,18 @@ class CustomSource:
     Attributes:
         info: the metric.
         rule: the rule that makes it.
-        series: the name of the series.
+        series: the name of the series; "" for a short rule.
         resource_label: the label with the objects' names.
         namespace_label: the label with their namespace; "" when the rule knows none.
+        group_by: labels that values are told apart by, beside the objects' names.
     """
 
     info: CustomMetricInfo
-    rule: Rule
+    rule: AnyRule
     series: str
     resource_label: str
     namespace_label: str
+    group_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +81,7 @@ class ExternalSource:
     """Where an external metric comes from; `namespace_label` is "" when the rule knows none."""
 
     metric: str
-    rule: Rule
+    rule: AnyRule
     series: str
     namespace_label: str
 
@@ -109,6 +119,30 @@ async def external_sources(rule: Rule, found: Iterable[Series], mapper: RestMapp
     """
     label = await _Labels(rule.resources, mapper).for_namespaces() if rule.resources.namespaced else ""
     return tuple(ExternalSource(metric, rule, series.name, label) for series, metric in _named(rule, found))
+
+
+async def custom_query_source(rule: QueryRule, mapper: RestMapper) -> CustomSource:
+    """The custom metric of a short rule.
+
+    Raises:
+        NoMatchError: the cluster has no such resource.
+        KubeUnreachable, StatusError: the API server did not say what its resources are.
+    """
+    assert rule.resource is not None, "a short rule of externalRules"
+    info = await mapper.resource_for(rule.resource.resource, rule.resource.group)
+    namespaced = info.group_resource not in _AT_ROOT and bool(rule.namespace_label)
+    return CustomSource(
+        CustomMetricInfo(info.group_resource, rule.metric, namespaced),
+        rule,
+        "",
+        rule.resource_label,
+        rule.namespace_label,
+    )
+
+
+def external_query_source(rule: QueryRule) -> ExternalSource:
+    """The external metric of a short rule."""
+    return ExternalSource(rule.metric, rule, "", rule.namespace_label)
 
 
 def _named(rule: Rule, found: Iterable[Series]) -> Iterable[tuple[Series, str]]:

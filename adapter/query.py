@@ -11,11 +11,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from adapter.alternation import escaped
 from adapter.gotemplate import Template, TemplateError
 from kube.fields import quote
 from kube.selectors import LabelSelector, Operator, Requirement
 
-__all__ = ["QUERY_FIELDS", "QueryError", "SelectorNotSupported", "custom_query", "external_query", "is_label_name"]
+__all__ = [
+    "QUERY_FIELDS",
+    "QueryError",
+    "SelectorNotSupported",
+    "custom_query",
+    "external_query",
+    "is_label_name",
+    "require_label_names",
+]
 
 QUERY_FIELDS = ("Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice")
 """What a metricsQuery can use."""
@@ -24,7 +33,6 @@ _LABEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Most values need no escaping; long lists of pods should not be looked at letter by letter.
 _PLAIN = re.compile(r"[A-Za-z0-9_.:|/ -]*")
 _QUOTES = re.compile("[\"'`]")
-_METACHARACTERS = re.compile(r"[\\.+*?()|\[\]{}^$]")
 
 _MATCHERS = {
     Operator.EQUALS: "=",
@@ -56,9 +64,11 @@ def custom_query(
     series: str,
     resource_label: str,
     names: Sequence[str],
+    pattern: str | None = None,
     namespace_label: str = "",
     namespace: str = "",
     metric_selector: LabelSelector,
+    group_by: tuple[str, ...] = (),
 ) -> str:
     """The query for a metric of some objects.
 
@@ -67,9 +77,11 @@ def custom_query(
         series: the name of the series.
         resource_label: the label with the objects' names.
         names: the objects, one or more.
+        pattern: a regular expression that stands for the names, in the place of all of them.
         namespace_label: the label with the namespace.
         namespace: the objects' namespace; "" for objects at the root, which have no such matcher.
         metric_selector: what the client asks of the series' other labels.
+        group_by: labels that values are told apart by, beside the objects' names.
 
     Raises:
         SelectorNotSupported: the metric selector cannot be said in PromQL.
@@ -78,11 +90,13 @@ def custom_query(
     terms = _Terms(metric_selector)
     if namespace:
         terms.add(namespace_label, "=", namespace)
-    if len(names) == 1:
+    if pattern is not None:
+        terms.add(resource_label, "=~", pattern)
+    elif len(names) == 1:
         terms.add(resource_label, "=", names[0])
     else:
-        terms.add(resource_label, "=~", "|".join(_METACHARACTERS.sub(r"\\\g<0>", name) for name in names))
-    return terms.fill(template, series=series, group_by=(resource_label,))
+        terms.add(resource_label, "=~", "|".join(map(escaped, names)))
+    return terms.fill(template, series=series, group_by=(resource_label, *group_by))
 
 
 def external_query(
@@ -102,6 +116,16 @@ def external_query(
     if namespace:
         terms.add(namespace_label, "=", namespace)
     return terms.fill(template, series=series, group_by=())
+
+
+def require_label_names(selector: LabelSelector) -> None:
+    """Refuse a metric selector with keys that no label of Prometheus can have.
+
+    Raises:
+        SelectorNotSupported: there is one.
+    """
+    for requirement in selector.requirements:
+        _require_label_name(requirement.key)
 
 
 class _Terms:
@@ -145,11 +169,7 @@ def _for_any_quotes(value: str) -> str:
 
 
 def _matcher(requirement: Requirement) -> str:
-    if not is_label_name(requirement.key):
-        raise SelectorNotSupported(
-            f"{quote(requirement.key)} in the metric selector is not a Prometheus label name:"
-            " it must consist of letters, digits and '_', and must not start with a digit"
-        )
+    _require_label_name(requirement.key)
     matcher = _MATCHERS.get(requirement.operator)
     if matcher is None:
         sign = ">" if requirement.operator is Operator.GREATER_THAN else "<"
@@ -157,3 +177,11 @@ def _matcher(requirement: Requirement) -> str:
             f'"{sign}" in the metric selector is not supported: Prometheus selectors have no such operator'
         )
     return matcher
+
+
+def _require_label_name(key: str) -> None:
+    if not is_label_name(key):
+        raise SelectorNotSupported(
+            f"{quote(key)} in the metric selector is not a Prometheus label name:"
+            " it must consist of letters, digits and '_', and must not start with a digit"
+        )

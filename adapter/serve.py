@@ -2,6 +2,8 @@
 
     trust, TLS     keep authorities and the serving certificate current
     catalog        keeps the list of metrics current
+    rules file     is taken up again when it changes
+    forwarder      knows the metrics of another adapter, if there is one
     listener       answers requests from these
 
 Nothing waits for anything else at the start: the listener answers at once, discovery with what the catalog has, which
@@ -26,13 +28,16 @@ from adapter.catalog import Catalog
 from adapter.custom import CustomMetrics
 from adapter.discovery import Discovery
 from adapter.external import ExternalMetrics
+from adapter.forward import Forwarder, MergedNames
 from adapter.health import Health
 from adapter.objects import ListedObjects
 from adapter.options import ServeOptions, ServingOptions
-from adapter.prometheus import PrometheusClient
+from adapter.prometheus import PrometheusServers
 from adapter.prometheus_auth import authorized_options
+from adapter.reload import RulesReloader
 from adapter.routes import Router
 from adapter.rule_queries import RuleQueries
+from adapter.rule_telemetry import RuleTelemetry
 from adapter.rules import RulesFile
 from adapter.server import Listener, RequestServer
 from adapter.telemetry import Telemetry
@@ -78,9 +83,26 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
     with stopped_by_signals(stop), authorized_options(options.prometheus) as prometheus_options:
         async with AsyncExitStack() as stack:
             clients = await _connect(options, stack)
-            prometheus = await stack.enter_async_context(PrometheusClient(prometheus_options))
+            telemetry = Telemetry()
+            rule_telemetry = RuleTelemetry(telemetry.registry)
+            prometheus = await stack.enter_async_context(
+                PrometheusServers(prometheus_options, observe=rule_telemetry.asked)
+            )
+            forwarder = await stack.enter_async_context(
+                Forwarder(rules.forward, relist_interval=options.catalog.relist_interval)
+            )
             listening = stack.enter_context(closing(_bind(options.serving)))
-            await _Adapter(options, rules, clients, prometheus, listening).run(stop)
+            upstream = _Upstream(prometheus, forwarder, rule_telemetry)
+            await _Adapter(options, rules, clients, upstream, telemetry, listening).run(stop)
+
+
+@dataclass(frozen=True, slots=True)
+class _Upstream:
+    """Where values come from, and who is told how that goes."""
+
+    prometheus: PrometheusServers
+    forwarder: Forwarder
+    telemetry: RuleTelemetry
 
 
 class _Adapter:
@@ -91,7 +113,8 @@ class _Adapter:
         options: ServeOptions,
         rules: RulesFile,
         clients: _Clients,
-        prometheus: PrometheusClient,
+        upstream: _Upstream,
+        telemetry: Telemetry,
         listening: socket.socket,
     ) -> None:
         serving = options.serving
@@ -101,17 +124,27 @@ class _Adapter:
             options.trust, clients.authentication, on_change=lambda trust: self._tls.trust(trust.pem)
         )
         mapper = RestMapper(clients.lister)
+        self._upstream = upstream
         self._catalog = Catalog(
             rules,
-            prometheus,
+            upstream.prometheus,
             mapper,
             relist_interval=options.catalog.relist_interval,
             max_age=options.catalog.max_age,
+            telemetry=upstream.telemetry,
+        )
+        self._queries = RuleQueries(upstream.prometheus, telemetry=upstream.telemetry)
+        self._rules_file = RulesReloader(options.config, rules, self._take_up, telemetry=upstream.telemetry)
+        self._discovery = Discovery(
+            MergedNames(self._catalog, upstream.forwarder),
+            custom=rules.serves_custom,
+            external=rules.serves_external,
+            port=listening.getsockname()[1],
         )
         self._stopping = False
         self._socket = listening
         self._listener = Listener(
-            self._request_server(options, rules, clients, prometheus, mapper), self._tls.context, serving.limits
+            self._request_server(options, clients, mapper, telemetry), self._tls.context, serving.limits
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -122,6 +155,8 @@ class _Adapter:
                 tasks.create_task(self._trust.run(), name="trust"),
                 tasks.create_task(self._tls.run(), name="serving certificate"),
                 tasks.create_task(self._catalog.run(), name="catalog"),
+                tasks.create_task(self._rules_file.run(), name="rules file"),
+                tasks.create_task(self._upstream.forwarder.run(), name="forwarder"),
             ]
             await self._listener.start(self._socket)
             _log.info("serving on https://%s", _shown_address(self._socket))
@@ -135,26 +170,21 @@ class _Adapter:
                     task.cancel()
         _log.info("stopped")
 
+    async def _take_up(self, rules: RulesFile) -> None:
+        """Put other rules in force. Requests in flight end with the rules, and the servers, that they began with."""
+        self._queries.forget()
+        self._catalog.take_up(rules)
+        self._upstream.forwarder.take_up(rules.forward)
+        self._discovery.serve_groups(custom=rules.serves_custom, external=rules.serves_external)
+        await self._upstream.prometheus.keep(rules.servers)
+
     def _request_server(
-        self,
-        options: ServeOptions,
-        rules: RulesFile,
-        clients: _Clients,
-        prometheus: PrometheusClient,
-        mapper: RestMapper,
+        self, options: ServeOptions, clients: _Clients, mapper: RestMapper, telemetry: Telemetry
     ) -> RequestServer:
-        telemetry = Telemetry()
-        discovery = Discovery(
-            self._catalog,
-            custom=bool(rules.custom),
-            external=bool(rules.external),
-            port=self._socket.getsockname()[1],
-        )
-        queries = RuleQueries(prometheus, registry=telemetry.registry)
         router = Router(
-            discovery=discovery,
-            custom=CustomMetrics(self._catalog, queries, ListedObjects(clients.lister), mapper),
-            external=ExternalMetrics(self._catalog, queries),
+            discovery=self._discovery,
+            custom=CustomMetrics(self._catalog, self._queries, ListedObjects(clients.lister), mapper),
+            external=ExternalMetrics(self._catalog, self._queries, forwarder=self._upstream.forwarder),
             health=Health(
                 alive={"ping": lambda: None},
                 ready={
@@ -162,6 +192,7 @@ class _Adapter:
                     "metrics": self._catalog.readiness,
                     "shutdown": lambda: "the process is ending" if self._stopping else None,
                 },
+                told={"rules-file": self._rules_file.remark},
             ),
             telemetry=telemetry,
         )
@@ -172,7 +203,7 @@ class _Adapter:
             authorizer=Authorizer(clients.authorization, options.authorization),
             router=router,
             telemetry=telemetry,
-            discovery=discovery,
+            discovery=self._discovery,
             limits=options.serving.limits,
         )
 

@@ -178,9 +178,19 @@ class RulesFile:
         return bool(self.external or self.external_queries or self.forward)
 
     @property
+    def custom_rules(self) -> tuple[AnyRule, ...]:
+        """The rules of custom.metrics.k8s.io, of both forms, the short ones last."""
+        return (*self.custom, *self.custom_queries)
+
+    @property
+    def external_rules(self) -> tuple[AnyRule, ...]:
+        """The rules of external.metrics.k8s.io, of both forms, the short ones last."""
+        return (*self.external, *self.external_queries)
+
+    @property
     def all_rules(self) -> tuple[AnyRule, ...]:
         """Every rule of both APIs."""
-        return (*self.custom, *self.custom_queries, *self.external, *self.external_queries)
+        return (*self.custom_rules, *self.external_rules)
 
     @property
     def servers(self) -> Iterable[PrometheusOptions]:

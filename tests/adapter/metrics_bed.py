@@ -18,8 +18,9 @@ from adapter.catalog import Catalog
 from adapter.custom import CustomMetrics
 from adapter.external import ExternalMetrics
 from adapter.objects import ListedObjects
-from adapter.prometheus import PrometheusError, Sample, Scalar, Series, Vector
+from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Series, Vector
 from adapter.rule_queries import RuleQueries
+from adapter.rule_telemetry import RuleTelemetry
 from adapter.rules import RulesFile, load_rules
 from kube.client import KubeClient
 from kube.mapping import RestMapper
@@ -43,15 +44,22 @@ class CannedPrometheus:
     listed: list[tuple[str, float, float]] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
     timeouts: list[float | None] = field(default_factory=list)
+    destinations: list[Destination] = field(default_factory=list)
 
-    async def series(self, selector: str, *, start: float, end: float) -> tuple[Series, ...]:
+    async def series(
+        self, selector: str, *, start: float, end: float, destination: Destination = DEFAULT_DESTINATION
+    ) -> tuple[Series, ...]:
+        self.destinations.append(destination)
         self.listed.append((selector, start, end))
         found = self.found.get(selector, ())
         if isinstance(found, PrometheusError):
             raise found
         return found
 
-    async def instant(self, query: str, *, timeout: float | None = None) -> Vector | Scalar:
+    async def instant(
+        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+    ) -> Vector | Scalar:
+        self.destinations.append(destination)
         self.queries.append(query)
         self.timeouts.append(timeout)
         if isinstance(self.result, PrometheusError):
@@ -79,9 +87,18 @@ async def metrics_bed(folder: Path, rules: RulesFile, prometheus: CannedPromethe
     async with scripted_server() as api, connected(api, folder) as client:
         api.answers.update(RESOURCES)
         mapper = RestMapper(client)
-        catalog = Catalog(rules, prometheus, mapper, relist_interval=60.0, max_age=120.0, clock=lambda: NOW)
         registry = CollectorRegistry()
-        queries = RuleQueries(prometheus, registry=registry)
+        telemetry = RuleTelemetry(registry)
+        catalog = Catalog(
+            rules,
+            prometheus,
+            mapper,
+            relist_interval=60.0,
+            max_age=120.0,
+            telemetry=telemetry,
+            clock=lambda: NOW,
+        )
+        queries = RuleQueries(prometheus, telemetry=telemetry)
         yield MetricsBed(
             api=api,
             client=client,
@@ -89,8 +106,8 @@ async def metrics_bed(folder: Path, rules: RulesFile, prometheus: CannedPromethe
             prometheus=prometheus,
             catalog=catalog,
             registry=registry,
-            custom=CustomMetrics(catalog, queries, ListedObjects(client), mapper),
-            external=ExternalMetrics(catalog, queries),
+            custom=CustomMetrics(catalog, queries, ListedObjects(client), mapper, clock=lambda: NOW),
+            external=ExternalMetrics(catalog, queries, clock=lambda: NOW),
         )
 
 

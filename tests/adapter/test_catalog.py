@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from adapter.catalog import Catalog
-from adapter.prometheus import PrometheusQueryError, PrometheusUnavailable, Series
+from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusQueryError, PrometheusUnavailable, Series
 from adapter.rules import RulesFile, parse_rules
 from kube.mapping import GroupResource
 from tests.adapter.metrics_bed import NOW, RESOURCES, CannedPrometheus, metrics_bed, packets, series
@@ -174,11 +174,13 @@ class SlowPrometheus(CannedPrometheus):
         super().__init__(found={"first": DOWN})
         self.asked_first = asyncio.Semaphore(0)
 
-    async def series(self, selector: str, *, start: float, end: float) -> tuple[Series, ...]:
+    async def series(
+        self, selector: str, *, start: float, end: float, destination: Destination = DEFAULT_DESTINATION
+    ) -> tuple[Series, ...]:
         if selector == "second":
             await asyncio.Event().wait()
         self.asked_first.release()
-        return await super().series(selector, start=start, end=end)
+        return await super().series(selector, start=start, end=end, destination=destination)
 
 
 async def test_run_tries_again_soon_after_a_failure_whatever_the_others_do(tmp_path: Path) -> None:

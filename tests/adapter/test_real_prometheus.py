@@ -17,10 +17,12 @@ from adapter.prometheus import (
     PrometheusOptions,
     PrometheusQueryError,
     PrometheusResultError,
+    PrometheusServers,
     PrometheusUnavailable,
     Scalar,
 )
 from adapter.rule_queries import RuleQueries
+from adapter.rule_telemetry import RuleTelemetry
 from adapter.rules import parse_rules
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
@@ -68,7 +70,7 @@ async def test_from_series_to_values(server: PrometheusServer, tmp_path: Path, v
     async with (
         scripted_server() as api,
         connected(api, tmp_path) as kube,
-        PrometheusClient(PrometheusOptions(url=server.url, verb=verb)) as prometheus,
+        PrometheusServers(PrometheusOptions(url=server.url, verb=verb)) as prometheus,
     ):
         api.answers.update(RESOURCES)
         api.answers["/api/v1/namespaces/shop/pods"] = objects("web.0", "web.1", "silent")
@@ -79,7 +81,7 @@ async def test_from_series_to_values(server: PrometheusServer, tmp_path: Path, v
         assert catalog.readiness() is None  # though the second rule's selector is wrong
 
         metrics = CustomMetrics(
-            catalog, RuleQueries(prometheus, registry=CollectorRegistry()), ListedObjects(kube), mapper
+            catalog, RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry())), ListedObjects(kube), mapper
         )
         before = time.time()
         values = await metrics.selected(
