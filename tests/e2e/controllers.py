@@ -1,0 +1,72 @@
+"""Controllers as processes, side by side in one cluster: kube-controller-manager's and the autoscaler."""
+
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from playground.cluster import Cluster
+from playground.ports import LOOPBACK, free_port
+from playground.processes import ChildProcess
+
+__all__ = ["ROOT", "autoscaler", "controller_manager", "needs_controller_manager", "started"]
+
+ROOT = Path(__file__).parent.parent.parent
+_ASSETS = Path(os.environ.get("KUBEBUILDER_ASSETS", ""))
+# Quick steps and short windows, for both.
+_TIMING = (
+    "--horizontal-pod-autoscaler-sync-period=1s",
+    "--horizontal-pod-autoscaler-downscale-stabilization=2s",
+    "--horizontal-pod-autoscaler-cpu-initialization-period=1ms",
+    "--horizontal-pod-autoscaler-initial-readiness-delay=1ms",
+)
+
+needs_controller_manager = [
+    pytest.mark.kubebuilder,
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        not (_ASSETS / "kube-controller-manager").is_file(),
+        reason="KUBEBUILDER_ASSETS names no directory with kube-controller-manager",
+    ),
+]
+"""Marks of tests that run it."""
+
+
+@asynccontextmanager
+async def started(name: str, command: Sequence[str | Path], folder: Path) -> AsyncIterator[None]:
+    """The process, which must not end before the context does."""
+    child = await ChildProcess.start(name, command, log=folder / f"{name}.log", directory=ROOT)
+    async with child:
+        yield
+        assert child.exit_status is None, child.last_lines()
+
+
+def controller_manager(cluster: Cluster, folder: Path) -> list[str | Path]:
+    """Kubernetes' own HPA controller, and no other of its controllers."""
+    return [
+        _ASSETS / "kube-controller-manager",
+        f"--kubeconfig={cluster.kubeconfig}",
+        f"--authentication-kubeconfig={cluster.kubeconfig}",
+        f"--authorization-kubeconfig={cluster.kubeconfig}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={free_port()}",
+        f"--cert-dir={folder / 'controller-manager'}",
+        "--leader-elect=false",
+        "--controllers=horizontal-pod-autoscaler-controller",
+        *_TIMING,
+    ]
+
+
+def autoscaler(kubeconfig: Path, *flags: str) -> list[str | Path]:
+    """The autoscaler with the features of the Kubernetes 1.36 beside it."""
+    return [
+        *(sys.executable, "-m", "autoscaler", "run"),
+        f"--kubeconfig={kubeconfig}",
+        "--feature-gates=HPAScaleToZero=false",
+        f"--bind-address={LOOPBACK}",
+        *_TIMING,
+        *flags,
+    ]
