@@ -103,6 +103,6 @@ def _written(record: DecisionRecord) -> str:
     written = record.written
     if written is None:
         return "nothing: only computed"
-    parts = [f"{written.replicas} replicas"] if written.replicas is not None else []
+    parts = [f"scale to {written.replicas}"] if written.replicas is not None else []
     parts += ["status"] if written.status else []
     return f"{', '.join(parts) or 'nothing'} (mode {record.mode})"

@@ -117,7 +117,7 @@ def record_of(
         decided_by=_decided_by(decision),
         current_replicas=decision.current_replicas,
         desired_replicas=_desired(decision),
-        reason=decision.rescale_reason,
+        reason="" if decision.scale_to is None else decision.rescale_reason,
         scale=_scale(scale) if isinstance(scale, Scale) else None,
         bounds=BoundsRecord(min_replicas=hpa.spec.min_replicas, max_replicas=hpa.spec.max_replicas),
         tolerance=_tolerance(decision.tolerance),

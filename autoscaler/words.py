@@ -16,9 +16,19 @@ if TYPE_CHECKING:
 
     from autoscaler.record import CountedPods, DecisionRecord, LimitRecord, Measure, MetricRecord, ToleranceRecord
 
-__all__ = ["limit_text", "measure_text", "metric_name", "pods_text", "ratio_text", "sentence", "target_text"]
+__all__ = [
+    "limit_text",
+    "measure_text",
+    "metric_name",
+    "pods_text",
+    "quantity_text",
+    "ratio_text",
+    "sentence",
+    "target_text",
+]
 
 _OTHERS_NAMED: Final = 3
+_MILLI_DIGITS: Final = 3
 _DIGITS: Final = (4, 7, 17)
 """As few as show on which side of the tolerance a ratio is; 17 tell any two doubles apart."""
 
@@ -45,7 +55,15 @@ def measure_text(measure: Measure) -> str:
     """A value as short as it can be: `150`, `80%`, `-` where there is none."""
     if measure.average_utilization is not None:
         return f"{measure.average_utilization}%"
-    return measure.average_value or measure.value or "-"
+    quantity = measure.average_value or measure.value
+    return "-" if quantity is None else quantity_text(quantity)
+
+
+def quantity_text(quantity: str) -> str:
+    """A quantity as people write it: `62827m` is 62.827, while `500m` stays as it is."""
+    if quantity.endswith("m") and len(quantity.lstrip("-")) > _MILLI_DIGITS + 1:
+        return f"{quantity[: -_MILLI_DIGITS - 1]}.{quantity[-_MILLI_DIGITS - 1 : -1].rstrip('0')}"
+    return quantity
 
 
 def target_text(metric: MetricRecord) -> str:
@@ -53,7 +71,7 @@ def target_text(metric: MetricRecord) -> str:
     target = metric.target
     if target.average_utilization is not None:
         return f"{target.average_utilization}% of requests"
-    return f"{target.average_value} per pod" if target.average_value is not None else target.value or "-"
+    return f"{measure_text(target)} per pod" if target.average_value is not None else measure_text(target)
 
 
 def ratio_text(metric: MetricRecord, tolerance: ToleranceRecord | None) -> str:
@@ -170,12 +188,13 @@ def _comparison(metric: MetricRecord) -> str:
     assert current is not None, "a metric that proposes has a value"
     if target.average_utilization is not None:
         return f"{current.average_utilization}% of requests against a target of {target.average_utilization}%"
+    value, goal = measure_text(current), measure_text(target)
     if target.average_value is None:
-        return f"{current.value} against a target of {target.value}"
+        return f"{value} against a target of {goal}"
     if metric.total is None:
-        return f"{current.average_value} against a target of {target.average_value} per pod"
-    share = "with no replicas" if current.average_value is None else f"{current.average_value} per replica"
-    return f"{metric.total}, {share}, against a target of {target.average_value} per replica"
+        return f"{value} against a target of {goal} per pod"
+    share = "with no replicas" if current.average_value is None else f"{value} per replica"
+    return f"{quantity_text(metric.total)}, {share}, against a target of {goal} per replica"
 
 
 def _verdict(metric: MetricRecord, tolerance: ToleranceRecord | None) -> str:

@@ -113,7 +113,7 @@ async def test_what_a_running_autoscaler_has_decided(cluster: Cluster, tmp_path:
     assert lines[1] == SCALED_UP
     assert lines[3].split() == ["METRIC", "VALUE", "TARGET", "RATIO", "TOLERANCE", "PODS", "ASKS", "FOR"]
     assert lines[4].split() == [METRIC, "*", "20", "10", "per", "pod", "2", "outside", "2", "ready", "pods", "4"]
-    assert "written           4 replicas, status (mode act)" in lines
+    assert "written           scale to 4, status (mode act)" in lines
     assert "\x1b" not in plain.said, "no colours in a pipe"
     assert (plain.status, plain.complained) == (0, "")
 

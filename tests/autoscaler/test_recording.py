@@ -25,7 +25,7 @@ from autoscaler.record import (
     Written,
 )
 from autoscaler.recording import record_of
-from autoscaler.words import measure_text
+from autoscaler.words import measure_text, quantity_text
 from kube.quantity import Quantity
 from tests.autoscaler.worlds import (
     World,
@@ -188,7 +188,7 @@ def _decisive(record: DecisionRecord) -> list[str]:
         assert record.stabilization is not None
         winner = record.metrics[record.winner]
         assert winner.current is not None
-        value = winner.total or measure_text(winner.current)
+        value = measure_text(winner.current) if winner.total is None else quantity_text(winner.total)
         numbers += [winner.name, value, measure_text(winner.target)]
         if record.stabilization.proposed_replicas != record.desired_replicas:
             numbers.append(f"asks for {winner.proposed_replicas}" if not winner.overruled else "no change")
@@ -318,6 +318,12 @@ def test_a_fallback_that_stands_in_for_metrics() -> None:
     assert record.sentence.startswith(
         "2 -> 4: metrics have failed for 1 step in a row, so the fallback asks for at least 4 replicas; packets has no "
     )
+
+
+def test_a_reason_is_only_given_for_a_change() -> None:
+    world = World(hpa(), replicas=4)
+    assert step(world, 200).reason == "pods metric packets above target"
+    assert step(world, 50).reason == "", "held by stabilisation"
 
 
 def test_ten_thousand_pods_make_no_large_record() -> None:

@@ -22,6 +22,7 @@ from autoscaler.model import (
     ScalingRules,
 )
 from autoscaler.recording import record_of
+from autoscaler.words import quantity_text
 from kube.selectors import LabelSelector
 from tests.autoscaler.worlds import (
     NOW,
@@ -62,6 +63,24 @@ def test_within_tolerance() -> None:
         "stays at 3: packets is 105m against a target of 100m per pod (ratio 1.05, within tolerance 0.1) on 3 ready "
         "pods"
     )
+
+
+@pytest.mark.parametrize(
+    ("quantity", "text"),
+    [
+        ("150", "150"),
+        ("62827m", "62.827"),
+        ("5500m", "5.5"),
+        ("1001m", "1.001"),
+        ("500m", "500m"),
+        ("-1500m", "-1.5"),
+        ("-500m", "-500m"),
+        ("50Mi", "50Mi"),
+        ("0", "0"),
+    ],
+)
+def test_quantities(quantity: str, text: str) -> None:
+    assert quantity_text(quantity) == text
 
 
 def test_a_ratio_just_outside_has_the_digits_that_show_it() -> None:
@@ -113,8 +132,8 @@ def test_an_average_over_the_replicas() -> None:
 def test_a_failed_metric_beside_one_that_decides() -> None:
     assert said(World(hpa(pods_metric(100), external_metric(100)), replicas=2), "gone", 350) == (
         "2 -> 4: queue is 350m, 175m per replica, against a target of 100m per replica (ratio 1.75, outside tolerance "
-        "0.1), so it asks for 4; packets has no value (unable to get metric packets: unable to fetch metrics from custom "
-        "metrics API: gone)"
+        "0.1), so it asks for 4; packets has no value (unable to get metric packets: unable to fetch metrics from "
+        "custom metrics API: gone)"
     )
 
 
