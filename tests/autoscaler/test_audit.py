@@ -152,3 +152,13 @@ def test_a_line_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     file.append(b"third\n")
     file.close()
     assert path.read_text() == "first\nthird\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
+async def test_a_disk_that_really_is_full_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async with audit_log(settings(Path("/dev/full"))) as log:
+        for _ in range(5):
+            log.write(b"line")
+    assert [each.getMessage() for each in caplog.records] == [
+        "--audit-log=/dev/full cannot be written, decisions are missing from it: No space left on device"
+    ]
