@@ -1,0 +1,1 @@
+"""Measurements: of what the documentation says in figures."""
