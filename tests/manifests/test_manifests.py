@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from adapter.rules import load_rules
 from autoscaler.cli import main as autoscaler_main
+from autoscaler.modes import Mode
 from autoscaler.options import Options
 from autoscaler.shards import Shard
 from playground.binaries import find
@@ -24,6 +25,7 @@ BASE = ROOT / "manifests/base"
 SHARDED = ROOT / "manifests/overlays/sharded"
 ADAPTER_ONLY = ROOT / "manifests/overlays/adapter-only"
 MANAGED = ROOT / "manifests/overlays/managed"
+SHADOW = ROOT / "manifests/overlays/shadow"
 CRDS = ROOT / "manifests/crds"
 
 Object = dict[str, Any]
@@ -216,6 +218,8 @@ def test_the_autoscaler_has_the_rights_that_it_uses() -> None:
         ("*", "*/scale", "update"),
         ("", "pods", "list"),
         ("", "pods", "watch"),
+        ("apps", "replicasets", "list"),
+        ("apps", "replicasets", "watch"),
         ("", "events", "create"),
         ("", "events", "patch"),
         ("metrics.k8s.io", "pods", "list"),
@@ -321,6 +325,32 @@ def test_the_managed_overlay_is_the_base_with_the_autoscaler_kept_to_hpas_of_its
     assert ours >= set(HPA_RIGHTS)
     assert not [rule for rule in role["rules"] if "autoscaling" in rule["apiGroups"]]
     assert deployment["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "--hpa-apis=milliscale"
+
+
+@pytest.mark.usefixtures("overlays_can_be_rendered")
+def test_the_shadow_overlay_is_the_base_with_an_autoscaler_that_cannot_write() -> None:
+    changed = [obj for obj in render(SHADOW) if obj not in render(BASE)]
+    assert [(obj["kind"], obj["metadata"]["name"]) for obj in changed] == [
+        ("ClusterRole", "milliscale-autoscaler"),
+        ("Deployment", "milliscale-autoscaler"),
+    ]
+    role, deployment = changed
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
+    (base,) = (obj for obj in of_kind("ClusterRole") if obj["metadata"]["name"] == "milliscale-autoscaler")
+    assert _verbs(role) == {right for right in _verbs(base) if right[2] in ("get", "list", "watch")}
+    options = autoscaler_options(deployment["spec"]["template"]["spec"]["containers"][0]["args"])
+    assert (options.mode, options.availability.election, options.availability.memory) == (Mode.SHADOW, None, None)
+    assert deployment["spec"]["replicas"] == 1
+
+
+def _verbs(role: Object) -> set[tuple[str, str, str]]:
+    return {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
 
 
 @pytest.mark.usefixtures("overlays_can_be_rendered")
