@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["ComparisonEntry", "HPAEntry", "ShadowPage", "as_table", "page_of"]
 
 _DIFFERENCES_SHOWN: Final = 10
+_DIFFERENCES_OF_ONE: Final = 3
 _WORDS: Final[Mapping[str, str]] = {
     Verdict.HIGHER: "ours is higher",
     Verdict.LOWER: "ours is lower",
@@ -98,7 +99,9 @@ def as_table(page: ShadowPage) -> str:
     rows += [_row(hpa) for hpa in hpas]
     lines = _aligned(rows)
     differences = sorted(
-        ((entry, hpa) for hpa in hpas for entry in hpa.differences), key=lambda pair: pair[0].time, reverse=True
+        ((entry, hpa) for hpa in hpas for entry in hpa.differences[-_DIFFERENCES_OF_ONE:]),
+        key=lambda pair: pair[0].time,
+        reverse=True,
     )
     if differences:
         lines += ["", "Latest differences:"]
