@@ -110,6 +110,9 @@ class Observer:
                     observation = self._with_pods(observation, selector)
                 case AnswersWanted():
                     answers, seconds = await self._answers(hpa, wanted)
+                    # An answer may take long. Kubernetes, too, looks at the pods when it has the values: a new pod must
+                    # not count in a value's sum and be missing in the number of pods.
+                    observation = self._with_pods(observation, wanted.selector)
                     if observation.config.pod_selection is PodSelection.OWNER and isinstance(observation.pods, tuple):
                         answers = tuple(answer_about(answer, observation.pods) for answer in answers)
                     observation = replace(observation, answers=answers)

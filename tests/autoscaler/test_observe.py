@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ from autoscaler.throttle import ThrottledClient
 from kube.client import KubeClient
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
-from tests.autoscaler.scripted_api import ScriptedApi
+from tests.autoscaler.scripted_api import Asked, ScriptedApi
 
 SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
 CUSTOM = "/apis/custom.metrics.k8s.io"
@@ -199,6 +200,20 @@ async def test_a_bad_metric_selector_is_not_sent(api: ScriptedApi, observer: Obs
     selector = MetricSelector(match_expressions=(SelectorRequirement("verb", "Near"),))
     await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets", selector)))))
     assert not api.named("GET", PACKETS)
+
+
+async def test_pods_that_came_while_the_metrics_were_asked_for_count(
+    api: ScriptedApi, observer: Observer, pods: PodIndex
+) -> None:
+    def answer(asked: Asked) -> dict[str, Any]:
+        pods.apply(("default", "web-2"), None, replace(WEB, name="web-2"))
+        items = [{"describedObject": {"name": name}, "value": "5"} for name in ("web-0", "web-2")]
+        return {"items": items}
+
+    api.on("GET", PACKETS, answer)
+    observed = await observer.observe(hpa(PACKETS_METRIC))
+    assert isinstance(observed.observation.pods, tuple)
+    assert [pod.name for pod in observed.observation.pods] == ["web-0", "web-2"]
 
 
 async def test_hpas_learn_of_each_other_when_their_pods_are_listed(
