@@ -146,6 +146,17 @@ async def test_one_that_ends_gives_it_back_when_its_work_is_done_and_the_next_be
     assert election.lease()["spec"]["holderIdentity"] == ""
 
 
+async def test_one_that_stands_by_sees_the_lease_given_back_before_its_next_try(election: Election) -> None:
+    slow = replace(QUICK, lease_duration=60.0, renew_deadline=50.0, retry_period=20.0)
+    one, two = election.candidate("one"), election.candidate("two", slow)
+    async with running(one):
+        await until(lambda: one.acts)
+        async with running(two):
+            await until(lambda: election.server.requests.of("watch", "leases") > 0)
+            one.stop.set()
+            await until(lambda: two.acts, within=5.0)
+
+
 async def test_one_that_stands_by_ends_at_once_and_leaves_the_holder_alone(election: Election) -> None:
     one, two = election.candidate("one"), election.candidate("two")
     async with running(one):
