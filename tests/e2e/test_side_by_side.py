@@ -8,10 +8,7 @@ the same way there.
 
 import asyncio
 import json
-import os
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,37 +16,22 @@ from typing import Any
 import pytest
 
 from autoscaler.apis import KIND, KUBERNETES, MILLISCALE, HPAApi
+from autoscaler.migration import move
 from kube.client import KubeClient
 from kube.store import Store
-from playground.cluster import Cluster, start_cluster
+from playground.cluster import start_cluster
 from playground.install import apply, read_objects
-from playground.ports import LOOPBACK, free_port
-from playground.processes import ChildProcess
 from playground.tasks import background
+from tests.e2e.controllers import ROOT, autoscaler, controller_manager, needs_controller_manager, started
 from tests.e2e.scripted_metrics import METRIC, Load, ScriptedMetrics, scripted_metrics
 from tests.eventually import eventually
 
-ASSETS = Path(os.environ.get("KUBEBUILDER_ASSETS", ""))
-ROOT = Path(__file__).parent.parent.parent
 CUSTOM, EXTERNAL, RESOURCE = "custom.metrics.k8s.io", "external.metrics.k8s.io", "metrics.k8s.io"
-TIMING = (
-    "--horizontal-pod-autoscaler-sync-period=1s",
-    "--horizontal-pod-autoscaler-downscale-stabilization=2s",
-    "--horizontal-pod-autoscaler-cpu-initialization-period=1ms",
-    "--horizontal-pod-autoscaler-initial-readiness-delay=1ms",
-)
 SOON = 40.0
 LOOKS = 3
 """How often both look at a load again after their arrival, so that no policy and no window remembers the way there."""
 
-pytestmark = [
-    pytest.mark.kubebuilder,
-    pytest.mark.e2e,
-    pytest.mark.skipif(
-        not (ASSETS / "kube-controller-manager").is_file(),
-        reason="KUBEBUILDER_ASSETS names no directory with kube-controller-manager",
-    ),
-]
+pytestmark = needs_controller_manager
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,41 +266,6 @@ class Stage:
         await eventually(agreed, within=SOON)
 
 
-@asynccontextmanager
-async def started(name: str, command: list[str | Path], folder: Path) -> AsyncIterator[None]:
-    child = await ChildProcess.start(name, command, log=folder / f"{name}.log", directory=ROOT)
-    async with child:
-        yield
-        assert child.exit_status is None, child.last_lines()
-
-
-def controller_manager(cluster: Cluster, folder: Path) -> list[str | Path]:
-    return [
-        ASSETS / "kube-controller-manager",
-        f"--kubeconfig={cluster.kubeconfig}",
-        f"--authentication-kubeconfig={cluster.kubeconfig}",
-        f"--authorization-kubeconfig={cluster.kubeconfig}",
-        f"--bind-address={LOOPBACK}",
-        f"--secure-port={free_port()}",
-        f"--cert-dir={folder / 'controller-manager'}",
-        "--leader-elect=false",
-        "--controllers=horizontal-pod-autoscaler-controller",
-        *TIMING,
-    ]
-
-
-def autoscaler(cluster: Cluster) -> list[str | Path]:
-    return [
-        *(sys.executable, "-m", "autoscaler", "run"),
-        f"--kubeconfig={cluster.kubeconfig}",
-        "--hpa-apis=milliscale",
-        "--feature-gates=HPAScaleToZero=false",  # as in the 1.36 beside it
-        f"--bind-address={LOOPBACK}",
-        "--metrics-port=0",
-        *TIMING,
-    ]
-
-
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     async with (
@@ -334,10 +281,11 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
             lambda raw: int(raw["spec"]["replicas"]),
             on_change=stage.deployment_changed,
         )
+        ours = autoscaler(cluster.kubeconfig, "--hpa-apis=milliscale", "--metrics-port=0")
         async with (
             background(deployments.run()),
             started("kube-controller-manager", controller_manager(cluster, tmp_path), tmp_path),
-            started("autoscaler", autoscaler(cluster), tmp_path),
+            started("autoscaler", ours, tmp_path),
         ):
             yield stage
 
@@ -346,3 +294,50 @@ async def test_both_controllers_go_the_same_way(stage: Stage) -> None:
     found = await asyncio.gather(*(stage.play(story) for story in STORIES))
     differences = [each for differences in found for each in differences]
     assert not differences, "\n".join(differences)
+
+
+async def test_an_hpa_moves_over_and_back_and_the_replicas_do_not_jump(stage: Stage) -> None:
+    story = Story("mover", (QUEUE,), (to(4, 40), to(6, 60), to(3, 30)))
+    there, back = Twin(story, KUBERNETES, stage.client), Twin(story, MILLISCALE, stage.client)
+    back.name = there.name
+    stage.twins[there.name] = there
+
+    async def comes_to(chapter: Chapter) -> None:
+        stage.metrics.loads[there.name] = chapter.load
+
+        async def arrived() -> bool:
+            return there.way[-1] == chapter.replicas
+
+        await eventually(arrived, within=SOON)
+
+    async def some_more_looks() -> None:
+        goal = stage.metrics.asked[there.name] + 2 * LOOKS
+
+        async def looked_at() -> bool:
+            return stage.metrics.asked[there.name] >= goal
+
+        await eventually(looked_at, within=SOON)
+
+    stage.metrics.loads[there.name] = story.chapters[0].load
+    await there.create(story)
+    await comes_to(story.chapters[0])
+    old, new = there.objects[1], back.objects[1]
+    await stage.client.post(MILLISCALE.path("default"), move(await stage.client.get(old), MILLISCALE).manifest)
+    await some_more_looks()
+    await stage.client.delete(old)
+    await stage.client.patch(new, {"metadata": {"annotations": {"milliscale.io/mode": None}}})
+    await comes_to(story.chapters[1])
+    await some_more_looks()  # in which Kubernetes' controller forgets the old HPA
+
+    await stage.client.patch(new, {"metadata": {"annotations": {"milliscale.io/mode": "dry-run"}}})
+    await stage.client.post(KUBERNETES.path("default"), move(await stage.client.get(new), KUBERNETES).manifest)
+    await stage.client.delete(new)
+    await comes_to(story.chapters[2])
+    assert there.way == [1, 4, 6, 3]
+    found = (await stage.client.get("/api/v1/namespaces/default/events"))["items"]
+    by = {event["message"].split(";")[0]: event["involvedObject"]["apiVersion"] for event in found}
+    assert {size: by[f"New size: {size}"] for size in (4, 6, 3)} == {
+        4: KUBERNETES.api_version,
+        6: MILLISCALE.api_version,
+        3: KUBERNETES.api_version,
+    }
