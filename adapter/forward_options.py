@@ -15,6 +15,7 @@ class ForwardOptions(ServerAccess):
     """How another adapter is reached; see ServerAccess for the rest. `timeout` is in seconds."""
 
     what: ClassVar[str] = "the other adapter"
+    one: ClassVar[str] = "another adapter"
     schemes: ClassVar[tuple[str, ...]] = ("https",)
 
     timeout: float = 10.0

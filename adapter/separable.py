@@ -55,6 +55,8 @@ def is_separable(query: str, *, label: str, name: str) -> bool:
                 return False
             selectors += 1
             position = end
+        elif word == "[":
+            position = _end(tokens, position, "[", "]")
         elif not _is_word(token):
             position += 1
         elif word in _AGGREGATIONS and following in (["("], ["by"]):

@@ -63,6 +63,7 @@ class ServerAccess:
     """
 
     what: ClassVar[str] = "the server"
+    one: ClassVar[str] = "a server"
     error: ClassVar[type[UpstreamConfigError]] = UpstreamConfigError
     schemes: ClassVar[tuple[str, ...]] = ("http", "https")
 
@@ -84,7 +85,7 @@ class ServerAccess:
             usable = False
         if not usable or any(char.isspace() for char in self.url):
             example = f"{self.schemes[0]}://host:9090"
-            raise self.error(f"not a URL of a {self._noun}: {self.url!r}; write it as {example}")
+            raise self.error(f"not a URL of {self.one}: {self.url!r}; write it as {example}")
         if parts.query or parts.fragment:
             raise self.error(f"the URL of {self.what} is a base address: it has no ? and no #")
         if (self.cert_file is None) != (self.key_file is None):
@@ -100,10 +101,6 @@ class ServerAccess:
     def base(self) -> str:
         """The address without a slash at its end."""
         return self.url.rstrip("/")
-
-    @property
-    def _noun(self) -> str:
-        return self.what.removeprefix("the ")
 
 
 class Credentials:

@@ -35,6 +35,7 @@ class PrometheusOptions(ServerAccess):
     """
 
     what: ClassVar[str] = "Prometheus"
+    one: ClassVar[str] = "a Prometheus"
     error: ClassVar[type[PrometheusConfigError]] = PrometheusConfigError
 
     name: str = DEFAULT_SERVER

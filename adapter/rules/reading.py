@@ -90,8 +90,8 @@ def parse_rules(text: str, *, source: str) -> RulesFile:
         raise place.error("there is nothing in it; it needs rules, externalRules or resourceRules")
     written = place.convert(tree, WrittenFile)
     servers = {
-        name: _server(name, server, place.at(f"prometheusServers.{name}"))
-        for name, server in written.prometheus_servers.items()
+        name: _server(name, entry, place.at(f"prometheusServers.{name}"))
+        for name, entry in written.prometheus_servers.items()
     }
     custom = _Section(place.at("rules"), servers, external=False)
     external = _Section(place.at("externalRules"), servers, external=True)
@@ -245,7 +245,8 @@ def _file(text: str) -> Path | None:
     return Path(text) if text else None
 
 
-def _server(name: str, written: WrittenServer, place: Place) -> PrometheusOptions:
+def _server(name: str, entry: dict[str, object], place: Place) -> PrometheusOptions:
+    written = place.convert(entry, WrittenServer)
     if name == DEFAULT_SERVER:
         raise place.error(f"{DEFAULT_SERVER} is the server of --prometheus-url; call this one something else")
     defaults = PrometheusOptions(url="http://unset")

@@ -122,10 +122,10 @@ class WrittenForward(_Access, kw_only=True):
 
 
 class WrittenFile(_Strict):
-    """A whole file. What a rule may hold depends on its form, so rules are looked at one by one."""
+    """A whole file. Rules and servers are looked at one by one: what is wrong with one can then say which."""
 
     rules: tuple[dict[str, object], ...] = ()
     external_rules: tuple[dict[str, object], ...] = ()
     resource_rules: WrittenResourceRules | None = None
-    prometheus_servers: dict[str, WrittenServer] = {}
+    prometheus_servers: dict[str, dict[str, object]] = {}
     forward_external: WrittenForward | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import logging
@@ -15,12 +16,14 @@ import pytest
 from aiohttp import web
 
 from adapter.prometheus import (
+    Destination,
     PrometheusBadAnswer,
     PrometheusClient,
     PrometheusConfigError,
     PrometheusError,
     PrometheusOptions,
     PrometheusQueryError,
+    PrometheusServers,
     PrometheusTimeout,
     PrometheusUnavailable,
     Sample,
@@ -73,7 +76,7 @@ async def scripted(*, tls: ssl.SSLContext | None = None) -> AsyncIterator[Script
     server = ScriptedPrometheus(reply=says(ONE))
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.05)  # 0 would be for ever
+    runner = web.AppRunner(app, shutdown_timeout=0.05, max_line_size=64 * 1024)  # 0 would be for ever
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
@@ -272,6 +275,111 @@ async def test_warnings_are_logged_once(server: ScriptedPrometheus, caplog: pyte
     assert caplog.text.count("Prometheus warns: a store is away") == 1
 
 
+async def test_long_queries_go_into_the_body_and_short_ones_do_not(server: ScriptedPrometheus) -> None:
+    async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+        await client.instant("a" * 11_000)
+        await client.instant("a" * 13_000)
+    assert [(method, len(parameters["query"])) for method, _, parameters in server.asked] == [
+        ("GET", 11_000),
+        ("POST", 13_000),
+    ]
+
+
+@pytest.mark.parametrize("status", [414, 431])
+async def test_a_proxy_that_takes_less_is_asked_by_post_from_then_on(server: ScriptedPrometheus, status: int) -> None:
+    async def proxy(request: web.Request) -> web.StreamResponse:
+        return (
+            await says(b"too long", status=status)(request) if len(request.raw_path) > 500 else await says(ONE)(request)
+        )
+
+    server.reply = proxy
+    async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+        for length in (10, 600, 600, 10):
+            assert isinstance(await client.instant("a" * length), Vector)
+    assert [method for method, _, _ in server.asked] == ["GET", "GET", "POST", "POST", "GET"]
+
+
+async def test_a_name_and_a_password_are_shown_and_the_password_read_again(
+    server: ScriptedPrometheus, tmp_path: Path
+) -> None:
+    password = tmp_path / "password"
+    password.write_text("first\n")
+    options = PrometheusOptions(url=server.url, username="me", password_file=password)
+    async with PrometheusClient(options) as client:
+        await client.instant("a")
+        password.write_text("second!")
+        server.reply = says({"status": "success", "data": []})
+        await client.series("a", start=0, end=1)
+    shown = [base64.b64decode(headers["Authorization"].removeprefix("Basic ")) for headers in server.headers]
+    assert shown == [b"me:first", b"me:second!"]
+
+
+async def test_headers_of_a_rule_come_before_those_of_the_server(server: ScriptedPrometheus) -> None:
+    options = PrometheusOptions(url=server.url, headers=(("X-Scope-OrgID", "all"), ("X-Other", "kept")))
+    async with PrometheusClient(options) as client:
+        await client.instant("a", headers=(("X-Scope-OrgID", "team"),))
+        server.reply = says({"status": "success", "data": []})
+        await client.series("a", start=0, end=1, headers=(("X-Scope-OrgID", "team"),))
+    assert [(headers["X-Scope-OrgID"], headers["X-Other"]) for headers in server.headers] == [("team", "kept")] * 2
+
+
+async def test_an_answer_that_breaks_off_is_not_asked_for_again(server: ScriptedPrometheus) -> None:
+    async def torn(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": "100"})
+        await response.prepare(request)
+        await response.write(b"{")
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    server.reply = torn
+    async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+        with pytest.raises(PrometheusUnavailable):
+            await client.instant("a")
+    assert len(server.asked) == 1
+
+
+async def test_requests_are_timed_by_path_and_server(server: ScriptedPrometheus) -> None:
+    seen: list[tuple[str, str]] = []
+    default, other = PrometheusOptions(url=server.url), PrometheusOptions(url=server.url, name="other")
+    async with PrometheusServers(default, observe=lambda name, path, seconds: seen.append((name, path))) as servers:
+        await servers.instant("a")
+        server.reply = says({"status": "success", "data": []})
+        await servers.series("a", start=0, end=1, destination=Destination(other))
+    assert seen == [("default", "/api/v1/query"), ("other", "/api/v1/series")]
+
+
+async def test_a_server_that_is_no_longer_named_is_let_go_when_nobody_waits_for_it() -> None:
+    async with scripted() as first, scripted() as second:
+        old = Destination(PrometheusOptions(url=second.url, name="old"))
+        answered = asyncio.Event()
+
+        async def slow(request: web.Request) -> web.StreamResponse:
+            await answered.wait()
+            return await says(ONE)(request)
+
+        second.reply = slow
+        async with PrometheusServers(PrometheusOptions(url=first.url)) as servers:
+            asking = asyncio.create_task(servers.instant("a", destination=old))
+            await second.reached(1)
+            await servers.keep([])
+            answered.set()
+            assert isinstance(await asking, Vector)
+            # Should a rule come back to it, it is asked as before.
+            assert isinstance(await servers.instant("a", destination=old), Vector)
+
+
+async def test_a_named_server_with_a_bad_file_is_unavailable_and_harms_no_other(
+    server: ScriptedPrometheus, tmp_path: Path
+) -> None:
+    bad = Destination(PrometheusOptions(url="https://x", name="bad", ca_file=tmp_path / "none"))
+    async with PrometheusServers(PrometheusOptions(url=server.url)) as servers:
+        for _ in range(2):
+            with pytest.raises(PrometheusUnavailable, match="CA file for Prometheus"):
+                await servers.instant("a", destination=bad)
+        assert isinstance(await servers.instant("a"), Vector)
+
+
 @pytest.fixture
 def authority(tmp_path: Path) -> CertificateAuthority:
     authority = CertificateAuthority.create("test")
@@ -304,6 +412,40 @@ async def test_a_ca_and_a_client_certificate_open_the_door(authority: Certificat
             for ask in (stranger.instant("a"), stranger.series("a", start=0, end=1)):
                 with pytest.raises(PrometheusUnavailable, match="certificate"):
                     await ask
+
+
+async def test_tls_files_are_read_again_when_they_change(
+    authority: CertificateAuthority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tmp_path / "ca.pem")
+    tls.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    tls.verify_mode = ssl.CERT_REQUIRED
+    names: list[str] = []
+
+    async def name_of_client(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        certificate = request.transport.get_extra_info("peercert")
+        names.append(dict(pair[0] for pair in certificate["subject"])["commonName"])
+        return await says(ONE)(request)
+
+    async with scripted(tls=tls) as server:
+        server.reply = name_of_client
+        options = PrometheusOptions(
+            url=server.url,
+            ca_file=tmp_path / "ca.pem",
+            cert_file=tmp_path / "client.pem",
+            key_file=tmp_path / "client.key",
+        )
+        async with PrometheusClient(options) as client:
+            await client.instant("a")
+            renewed = authority.issue("renewed", client=True)
+            (tmp_path / "client.pem").write_bytes(renewed.cert_pem)
+            with caplog.at_level(logging.WARNING):
+                await client.instant("a")  # the key of before does not fit
+            (tmp_path / "client.key").write_bytes(renewed.key_pem)
+            await client.instant("a")
+    assert names == ["adapter", "adapter", "renewed"]
+    assert "a TLS file has changed and cannot be used; the old one stays" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,213 @@
+"""External metrics that no rule makes are asked of another adapter, over TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from adapter.external import ExternalMetrics
+from adapter.forward import Forwarder, MergedNames
+from adapter.forward_options import ForwardOptions
+from adapter.rule_queries import RuleQueries
+from adapter.rule_telemetry import RuleTelemetry
+from adapter.rules import RulesFile, parse_rules
+from adapter.values import ExternalMetricValue
+from kube.certs import CertificateAuthority
+from kube.selectors import LabelSelector
+from kube.status import StatusError
+from tests.adapter.metrics_bed import NOW, CannedPrometheus, metrics_bed, packets, vector
+from tests.eventually import eventually
+from tests.kube.scripted import ScriptedServer, answer, raw
+
+API = "/apis/external.metrics.k8s.io/v1beta1"
+VALUES = {
+    "kind": "ExternalMetricValueList",
+    "apiVersion": "external.metrics.k8s.io/v1beta1",
+    "metadata": {},
+    "items": [
+        {
+            "metricName": "s0-queue",
+            "metricLabels": {"queue": "a"},
+            "timestamp": "2023-11-14T22:13:20Z",
+            "value": "1500m",
+        },
+        {"metricName": "s0-queue", "metricLabels": None, "timestamp": None, "value": "2k", "windowSeconds": 60},
+    ],
+}
+
+
+@contextlib.asynccontextmanager
+async def other_adapter(folder: Path) -> AsyncIterator[tuple[ScriptedServer, ForwardOptions]]:
+    """Another adapter, with a certificate and with clients' certificates asked for."""
+    authority = CertificateAuthority.create("other")
+    (folder / "ca.pem").write_bytes(authority.cert_pem)
+    for name, pair in (
+        ("server", authority.issue("other", hosts=("127.0.0.1",), server=True)),
+        ("client", authority.issue("milliscale", client=True)),
+    ):
+        (folder / f"{name}.pem").write_bytes(pair.cert_pem)
+        (folder / f"{name}.key").write_bytes(pair.key_pem)
+    (folder / "token").write_text("secret\n")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / "ca.pem")
+    tls.load_cert_chain(folder / "server.pem", folder / "server.key")
+    tls.verify_mode = ssl.CERT_REQUIRED
+    server = ScriptedServer()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.handle)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        server.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
+        server.answers[API] = answer({"resources": [{"name": "s0-queue"}, {"name": "queue_depth"}]})
+        server.answers[f"{API}/namespaces/shop/s0-queue"] = answer(VALUES)
+        yield (
+            server,
+            ForwardOptions(
+                url=server.url,
+                ca_file=folder / "ca.pem",
+                cert_file=folder / "client.pem",
+                key_file=folder / "client.key",
+                token_file=folder / "token",
+                timeout=5.0,
+            ),
+        )
+    finally:
+        await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def forwarding(
+    folder: Path, options: ForwardOptions | None, rules: RulesFile | None = None
+) -> AsyncIterator[tuple[ExternalMetrics, MergedNames, Forwarder, CannedPrometheus]]:
+    """External metrics of rules and of another adapter, both listed once."""
+    known, prometheus = packets()
+    async with (
+        metrics_bed(folder, rules or known, prometheus) as bed,
+        Forwarder(options, relist_interval=60, clock=lambda: NOW) as forwarder,
+    ):
+        await bed.catalog.relist()
+        queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
+        external = ExternalMetrics(bed.catalog, queries, forwarder=forwarder)
+        keeping = asyncio.create_task(forwarder.run())
+        try:
+            yield external, MergedNames(bed.catalog, forwarder), forwarder, prometheus
+        finally:
+            keeping.cancel()
+            await asyncio.wait((keeping,))
+
+
+async def listed(forwarder: Forwarder) -> None:
+    async def has_names() -> bool:
+        return bool(forwarder.names)
+
+    await eventually(has_names, within=10, every=0.01)
+
+
+async def ask(external: ExternalMetrics, metric: str, selector: str = "") -> list[ExternalMetricValue]:
+    return await external.values(namespace="shop", metric=metric, selector=LabelSelector.parse(selector), timeout=5)
+
+
+async def test_what_no_rule_makes_is_asked_of_the_other_adapter(tmp_path: Path) -> None:
+    async with other_adapter(tmp_path) as (server, options), forwarding(tmp_path, options) as (external, _, _, _):
+        values = await ask(external, "s0-queue", "scaledobject.keda.sh/name=web")
+        assert values == [
+            ExternalMetricValue(
+                metric="s0-queue", labels={"queue": "a"}, timestamp=NOW, window_seconds=None, milli=1500
+            ),
+            ExternalMetricValue(metric="s0-queue", labels=None, timestamp=NOW, window_seconds=60, milli=2_000_000),
+        ]
+        [asked] = [line for line in server.asked if "s0-queue" in line]
+        assert asked.startswith(f"GET {API}/namespaces/shop/s0-queue?timeout=5.000s&labelSelector=scaledobject.keda.sh")
+        assert {headers["Authorization"] for headers in server.headers} == {"Bearer secret"}
+
+
+async def test_rules_come_first_and_discovery_has_both(tmp_path: Path) -> None:
+    async with (
+        other_adapter(tmp_path) as (server, options),
+        forwarding(tmp_path, options) as (external, names, forwarder, prometheus),
+    ):
+        await listed(forwarder)
+        assert names.external == ("backlog", "queue_depth", "s0-queue")
+        assert names.external is names.external
+        prometheus.result = vector(({"queue": "a"}, 3))
+        assert [value.milli for value in await ask(external, "queue_depth")] == [3000]
+        assert not any("queue_depth" in line for line in server.asked)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code", "says"),
+    [
+        (404, {"kind": "Status", "reason": "NotFound", "message": "no such metric"}, 404, "no such metric"),
+        (500, {"kind": "Status", "reason": "InternalError", "message": "scaler down"}, 500, "scaler down"),
+        (403, {"kind": "Status", "reason": "Forbidden", "message": "you may not"}, 503, "does not accept this adapter"),
+        (401, {"kind": "Status", "reason": "Unauthorized", "message": "who?"}, 503, "does not accept this adapter"),
+        (200, {"items": [{"metricName": "a", "value": "many"}]}, 503, "gave an unusable answer"),
+        (200, {"items": [{"metricName": "a", "value": "1", "timestamp": "noon"}]}, 503, "gave an unusable answer"),
+        (200, {"items": {}}, 503, "gave an unusable answer"),
+    ],
+)
+async def test_its_errors_are_passed_on(
+    tmp_path: Path, status: int, body: dict[str, object], code: int, says: str
+) -> None:
+    async with other_adapter(tmp_path) as (server, options), forwarding(tmp_path, options) as (external, _, _, _):
+        server.answers[f"{API}/namespaces/shop/x"] = raw(json.dumps(body).encode(), status=status)
+        with pytest.raises(StatusError) as refused:
+            await ask(external, "x")
+        assert (refused.value.code, says in refused.value.message) == (code, True)
+
+
+async def test_a_slow_one_is_a_timeout_and_a_missing_one_unavailable_with_its_address_kept(tmp_path: Path) -> None:
+    async with other_adapter(tmp_path) as (server, options), forwarding(tmp_path, options) as (external, _, _, _):
+
+        async def never(request: web.Request) -> web.StreamResponse:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        server.answers[f"{API}/namespaces/shop/slow"] = never
+        with pytest.raises(StatusError) as refused:
+            await external.values(namespace="shop", metric="slow", selector=LabelSelector(), timeout=0.2)
+        assert refused.value.code == 504
+    async with forwarding(tmp_path, options) as (external, _, _, _):
+        with pytest.raises(StatusError) as refused:
+            await ask(external, "x")
+        assert (refused.value.code, "127.0.0.1" in refused.value.message) == (503, False)
+
+
+async def test_another_can_be_taken_up_and_none(tmp_path: Path) -> None:
+    async with other_adapter(tmp_path) as (_, options), forwarding(tmp_path, None) as (external, names, forwarder, _):
+        with pytest.raises(StatusError, match="could not find the metric"):
+            await ask(external, "s0-queue")
+        forwarder.take_up(options)
+        await listed(forwarder)
+        assert "s0-queue" in names.external
+        assert len(await ask(external, "s0-queue")) == 2
+        forwarder.take_up(None)
+        assert "s0-queue" not in names.external
+
+
+async def test_before_the_first_list_only_what_the_other_adapter_listed_is_asked_of_it(tmp_path: Path) -> None:
+    rules = parse_rules("externalRules: [{seriesQuery: gone, metricsQuery: x}]", source="x")
+    async with (
+        other_adapter(tmp_path) as (_, options),
+        metrics_bed(tmp_path, rules, CannedPrometheus()) as bed,
+        Forwarder(options, relist_interval=60) as forwarder,
+    ):
+        queries = RuleQueries(bed.prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
+        external = ExternalMetrics(bed.catalog, queries, forwarder=forwarder)
+        keeping = asyncio.create_task(forwarder.run())
+        await listed(forwarder)
+        assert len(await ask(external, "s0-queue")) == 2
+        with pytest.raises(StatusError) as refused:
+            await ask(external, "unknown")
+        assert refused.value.code == 503
+        keeping.cancel()
+        await asyncio.wait((keeping,))

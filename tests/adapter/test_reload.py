@@ -1,0 +1,195 @@
+"""The rules file is taken up again when it changes, and a bad one changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapter.health import Health
+from adapter.prometheus import PrometheusUnavailable
+from adapter.reload import RulesReloader
+from adapter.request_info import Target
+from adapter.rule_telemetry import RuleTelemetry
+from adapter.rules import RulesFile, load_rules, parse_rules
+from kube.mapping import GroupResource
+from tests.adapter.metrics_bed import CannedPrometheus, MetricsBed, metrics_bed, series
+from tests.eventually import eventually
+
+RULE = "seriesQuery: {}, metricsQuery: sum({}), resources: {{template: <<.Resource>>}}"
+FIRST = f"rules: [{{{RULE.format('a', 'a')}}}]"
+SECOND = f"rules: [{{{RULE.format('b', 'b')}}}, {{{RULE.format('a', 'a')}}}]"
+PODS = GroupResource("", "pods")
+
+
+class Followed:
+    """A rules file in a mounted ConfigMap, and what was taken up of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "config.yaml"
+        self.path.symlink_to(Path("..data") / "config.yaml")
+        self.registry = CollectorRegistry()
+        self.taken: list[RulesFile] = []
+        self.arrived = asyncio.Event()
+        self.version = 0
+        self.write(FIRST)
+        self.reloader = RulesReloader(
+            self.path,
+            load_rules(self.path),
+            self.take_up,
+            telemetry=RuleTelemetry(self.registry),
+            poll_seconds=60,
+            clock=lambda: 1000.0 + self.version,
+        )
+
+    def write(self, text: str) -> None:
+        """Swap the file as the kubelet does: a new folder, and the link to it renamed into place."""
+        self.version += 1
+        data = self.folder / f"..{self.version}"
+        data.mkdir()
+        (data / "config.yaml").write_text(text)
+        link = self.folder / "..data_tmp"
+        link.symlink_to(data.name)
+        link.replace(self.folder / "..data")
+
+    async def take_up(self, rules: RulesFile) -> None:
+        self.taken.append(rules)
+        self.arrived.set()
+
+    def seen(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"milliscale_adapter_config_{name}", labels)
+
+
+@pytest.fixture
+def followed(tmp_path: Path) -> Followed:
+    return Followed(tmp_path)
+
+
+async def test_a_new_file_is_taken_up(followed: Followed, caplog: pytest.LogCaptureFixture) -> None:
+    await followed.reloader.look()
+    assert followed.taken == []
+    followed.write(SECOND)
+    with caplog.at_level(logging.INFO, "adapter.reload"):
+        await followed.reloader.look()
+        await followed.reloader.look()
+    assert followed.taken == [parse_rules(SECOND, source="x")]
+    assert caplog.text.count("took up the new rules") == 1
+    assert followed.seen("last_reload_success_timestamp_seconds") == 1002
+    assert followed.seen("info", hash=f"sha256:{followed.taken[0].digest}") == 1
+
+
+async def test_the_same_text_in_another_place_is_no_change(followed: Followed) -> None:
+    followed.write(FIRST)
+    await followed.reloader.look()
+    assert followed.taken == []
+
+
+async def test_a_bad_file_keeps_the_last_good_one_and_says_so(
+    followed: Followed, caplog: pytest.LogCaptureFixture
+) -> None:
+    followed.write("rulez: []")
+    with caplog.at_level(logging.INFO, "adapter.reload"):
+        for _ in range(3):
+            await followed.reloader.look(asked=True)
+    assert followed.taken == []
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert followed.seen("last_reload_successful") == 0
+    remark = followed.reloader.remark()
+    assert remark is not None
+    assert remark.startswith("the last good rules stay in force: ")
+    assert remark.endswith("config.yaml: unknown key `rulez`")
+    health = Health(alive={}, ready={}, told={"rules-file": followed.reloader.remark})
+    verbose = health.answer(Target.parse("/readyz?verbose"))
+    assert verbose is not None
+    assert (verbose.status, verbose.text) == (200, f"[+]rules-file ok: {remark}\nreadyz check passed\n")
+
+    followed.write(SECOND)
+    await followed.reloader.look()
+    assert len(followed.taken) == 1
+    assert (followed.seen("last_reload_successful"), followed.reloader.remark()) == (1, None)
+
+
+async def test_a_file_that_goes_and_comes_back_as_it_was_is_well_again(followed: Followed) -> None:
+    followed.path.unlink()
+    await followed.reloader.look()
+    assert followed.seen("last_reload_successful") == 0
+    followed.path.symlink_to(Path("..data") / "config.yaml")
+    await followed.reloader.look()
+    assert (followed.seen("last_reload_successful"), followed.taken) == (1, [])
+
+
+async def test_a_hangup_has_it_looked_at_now(followed: Followed) -> None:
+    followed.write(SECOND)
+    running = asyncio.create_task(followed.reloader.run())
+    await asyncio.sleep(0)  # from here on the signal is the reloader's
+    os.kill(os.getpid(), signal.SIGHUP)
+    async with asyncio.timeout(10):
+        await followed.arrived.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_it_is_looked_at_every_few_seconds_unasked(followed: Followed) -> None:
+    reloader = RulesReloader(
+        followed.path,
+        load_rules(followed.path),
+        followed.take_up,
+        telemetry=RuleTelemetry(CollectorRegistry()),
+        poll_seconds=0.01,
+    )
+    followed.write(SECOND)
+    running = asyncio.create_task(reloader.run())
+    async with asyncio.timeout(10):
+        await followed.arrived.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+@pytest.fixture
+async def bed(tmp_path: Path) -> AsyncIterator[MetricsBed]:
+    found = {name: (series(name, "namespace", "pod"),) for name in ("a", "b")}
+    async with metrics_bed(tmp_path, parse_rules(FIRST, source="x"), CannedPrometheus(found=dict(found))) as bed:
+        await bed.catalog.relist()
+        yield bed
+
+
+async def test_rules_that_did_not_change_keep_their_lists_wherever_they_stand(bed: MetricsBed) -> None:
+    bed.prometheus.found = dict.fromkeys("ab", PrometheusUnavailable("gone"))
+    bed.catalog.take_up(parse_rules(SECOND, source="x"))
+    source = bed.catalog.find_custom(PODS, "a")
+    assert source is not None
+    assert source.rule.key == "rules[1]"
+    assert bed.catalog.find_custom(PODS, "b") is None
+    await bed.catalog.relist()
+    assert bed.catalog.find_custom(PODS, "a") == source
+    assert bed.catalog.readiness() is None
+
+
+async def test_rules_that_are_gone_take_their_metrics_with_them_and_ready_stays_ready(bed: MetricsBed) -> None:
+    bed.catalog.take_up(parse_rules(f"rules: [{{{RULE.format('b', 'b')}}}]", source="x"))
+    assert bed.catalog.custom == ()
+    assert bed.catalog.readiness() is None
+    await bed.catalog.relist()
+    assert [str(info) for info in bed.catalog.custom] == ["namespaces/b", "pods/b"]
+
+
+async def test_new_rules_are_listed_at_once(bed: MetricsBed) -> None:
+    running = asyncio.create_task(bed.catalog.run())
+    bed.catalog.take_up(parse_rules(SECOND, source="x"))
+
+    async def is_listed() -> bool:
+        return bed.catalog.find_custom(PODS, "b") is not None
+
+    await eventually(is_listed, within=10, every=0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running

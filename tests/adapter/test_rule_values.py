@@ -1,0 +1,272 @@
+"""From a request to values with what rules gained: short rules, policies, servers, long lists."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from adapter.prometheus import Sample, Scalar, Vector
+from adapter.rules import RulesFile, parse_rules
+from adapter.values import ExternalMetricValue, MetricValue
+from kube.selectors import LabelSelector
+from kube.status import StatusError
+from tests.adapter.metrics_bed import NOW, CannedPrometheus, MetricsBed, metrics_bed, objects, series, vector
+
+SHORT = """
+rules:
+- {name: lag, query: 'max(lag) by (ns, pod, topic)', resources: {ns: namespace, pod: pod}}
+- {name: cost, query: 'sum(cost) by (ns)', resources: {ns: namespace}}
+- {name: heat, query: 'max(heat) by (node)', resources: {node: node}}
+- {name: nowhere, query: 'max(x) by (thing)', resources: {thing: nosuchthing}}
+externalRules:
+- {name: backlog, query: 'sum(backlog) by (queue, ns)'}
+- {name: own_backlog, query: 'sum(backlog) by (queue, ns)', resources: {ns: namespace}}
+"""
+
+
+def parse(text: str) -> RulesFile:
+    return parse_rules(text, source="rules.yaml")
+
+
+async def one(bed: MetricsBed, metric: str, name: str = "web-0", selector: str = "", **where: str) -> list[MetricValue]:
+    where = {"resource": "pods", "namespace": "shop", **where}
+    return await bed.custom.named(
+        group="", name=name, metric=metric, metric_selector=LabelSelector.parse(selector), timeout=5, **where
+    )
+
+
+async def many(bed: MetricsBed, metric: str, selector: str = "") -> list[MetricValue]:
+    return await bed.custom.selected(
+        resource="pods",
+        group="",
+        namespace="shop",
+        selector=LabelSelector.parse(selector),
+        metric=metric,
+        metric_selector=LabelSelector(),
+        timeout=5,
+    )
+
+
+async def external(bed: MetricsBed, metric: str, selector: str = "") -> list[ExternalMetricValue]:
+    return await bed.external.values(namespace="shop", metric=metric, selector=LabelSelector.parse(selector), timeout=5)
+
+
+async def test_short_rules_are_listed_without_asking_prometheus(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with metrics_bed(tmp_path, parse(SHORT), CannedPrometheus()) as bed:
+        await bed.catalog.relist()
+        assert {str(info): info.namespaced for info in bed.catalog.custom} == {
+            "namespaces/cost": False,
+            "nodes/heat": False,
+            "pods/lag": True,
+        }
+        assert bed.catalog.external == ("backlog", "own_backlog")
+        assert bed.catalog.readiness() is None
+        assert bed.prometheus.listed == []
+    assert "rules[3] (nowhere): the cluster has no resource nosuchthing" in caplog.text
+
+
+async def test_a_short_rules_query_is_sent_as_it_is_and_its_result_filtered(tmp_path: Path) -> None:
+    async with metrics_bed(tmp_path, parse(SHORT), CannedPrometheus()) as bed:
+        await bed.catalog.relist()
+        bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("web-0", "web-1", "web-2")
+        bed.prometheus.result = vector(
+            ({"ns": "shop", "pod": "web-0", "topic": "a"}, 1),
+            ({"ns": "shop", "pod": "web-1", "topic": "b"}, 2),
+            ({"ns": "other", "pod": "web-2", "topic": "a"}, 3),
+            ({"ns": "shop", "topic": "a"}, 4),
+        )
+        assert [(value.described_object.name, value.milli) for value in await many(bed, "lag")] == [
+            ("web-0", 1000),
+            ("web-1", 2000),
+        ]
+        [value] = await one(bed, "lag", "web-1", selector="topic=b")
+        assert value.milli == 2000
+        with pytest.raises(StatusError, match="could not find the metric lag for pods web-1"):
+            await one(bed, "lag", "web-1", selector="topic!=b")
+        assert set(bed.prometheus.queries) == {"max(lag) by (ns, pod, topic)"}
+
+
+async def test_a_short_rule_can_be_about_namespaces_and_about_objects_at_the_root(tmp_path: Path) -> None:
+    async with metrics_bed(tmp_path, parse(SHORT), CannedPrometheus()) as bed:
+        await bed.catalog.relist()
+        bed.prometheus.result = vector(({"ns": "shop"}, 7), ({"ns": "other"}, 8))
+        [value] = await one(bed, "cost", "other", resource="namespaces", namespace="")
+        assert (value.described_object.name, value.milli) == ("other", 8000)
+        bed.prometheus.result = vector(({"node": "n1"}, 40))
+        [value] = await one(bed, "heat", "n1", resource="nodes", namespace="")
+        assert value.milli == 40000
+
+
+async def test_an_external_short_rules_labels_are_the_metrics(tmp_path: Path) -> None:
+    async with metrics_bed(tmp_path, parse(SHORT), CannedPrometheus()) as bed:
+        await bed.catalog.relist()
+        bed.prometheus.result = vector(
+            ({"ns": "shop", "queue": "a"}, 1), ({"ns": "shop", "queue": "b"}, 2), ({"ns": "other", "queue": "a"}, 3)
+        )
+        everywhere = await external(bed, "backlog", "queue in (a)")
+        assert [(value.labels, value.milli) for value in everywhere] == [
+            ({"ns": "shop", "queue": "a"}, 1000),
+            ({"ns": "other", "queue": "a"}, 3000),
+        ]
+        assert [value.milli for value in await external(bed, "own_backlog", "queue")] == [1000, 2000]
+        with pytest.raises(StatusError) as refused:
+            await external(bed, "backlog", "app.io/x=y")
+        assert refused.value.code == 400
+        bed.prometheus.result = Scalar(NOW, 5.0)
+        assert [value.milli for value in await external(bed, "backlog")] == [5000]
+
+
+async def test_a_short_rule_wins_over_one_that_finds_the_same_metric(tmp_path: Path) -> None:
+    rules = parse(
+        """
+        rules:
+        - {name: a, query: short, resources: {namespace: namespace, pod: pod}}
+        - {seriesQuery: a, metricsQuery: long, resources: {template: <<.Resource>>}}
+        """
+    )
+    prometheus = CannedPrometheus(found={"a": (series("a", "pod", "namespace"),)})
+    async with metrics_bed(tmp_path, rules, prometheus) as bed:
+        await bed.catalog.relist()
+        prometheus.result = vector(({"namespace": "shop", "pod": "web-0"}, 1))
+        await one(bed, "a")
+    assert prometheus.queries == ["short"]
+
+
+def policies(text: str) -> tuple[RulesFile, CannedPrometheus]:
+    """A custom and an external rule with these policies."""
+    rule = f"seriesQuery: a, metricsQuery: 'x{{<<.LabelMatchers>>}}', resources: {{template: <<.Resource>>}}, {text}"
+    return (
+        parse(f"rules: [{{{rule}}}]\nexternalRules: [{{{rule}}}]"),
+        CannedPrometheus(found={"a": (series("a", "namespace", "pod"),)}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "milli"),
+    [
+        ("nan: zero", math.nan, [0]),
+        ("nan: missing", math.nan, []),
+        ("inf: zero", math.inf, [0]),
+        ("inf: zero", 1e300, [0]),
+        ("inf: missing", -math.inf, []),
+        ("nan: error", 1.0, [1000]),
+    ],
+)
+async def test_a_policy_decides_what_a_value_is(tmp_path: Path, text: str, value: float, milli: list[int]) -> None:
+    async with metrics_bed(tmp_path, *policies(text)) as bed:
+        await bed.catalog.relist()
+        bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("web-0")
+        bed.prometheus.result = vector(({"pod": "web-0"}, value))
+        assert [one.milli for one in await many(bed, "a")] == milli
+        assert [one.milli for one in await external(bed, "a")] == milli
+
+
+@pytest.mark.parametrize(
+    ("text", "result", "says"),
+    [
+        ("nan: error", vector(({"pod": "web-0"}, math.nan)), "a value is not a number, which rules[0] (a) makes an"),
+        ("inf: error", vector(({"pod": "web-0"}, math.inf)), "a value is infinite or too large, which rules[0] (a) ma"),
+        ("empty: error", Vector(()), "the metric a has no value for pods web-0, which rules[0] (a) makes an error"),
+    ],
+)
+async def test_a_policy_can_make_it_an_error(tmp_path: Path, text: str, result: Vector, says: str) -> None:
+    async with metrics_bed(tmp_path, *policies(text)) as bed:
+        await bed.catalog.relist()
+        bed.prometheus.result = result
+        with pytest.raises(StatusError) as refused:
+            await one(bed, "a")
+        assert (refused.value.code, refused.value.message.startswith(says)) == (503, True)
+        with pytest.raises(StatusError, match="makes an error"):
+            await external(bed, "a")
+
+
+async def test_nothing_can_count_as_zero_and_its_time_is_now(tmp_path: Path) -> None:
+    async with metrics_bed(tmp_path, *policies("empty: zero")) as bed:
+        await bed.catalog.relist()
+        bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("web-0", "web-1")
+        bed.prometheus.result = vector(({"pod": "web-1"}, 5))
+        found = await many(bed, "a")
+        assert [(value.described_object.name, value.milli) for value in found] == [("web-0", 0), ("web-1", 5000)]
+        assert found[0].timestamp == NOW
+        bed.prometheus.result = Vector(())
+        [value] = await external(bed, "a")
+        assert (value.labels, value.milli) == (None, 0)
+
+
+async def test_a_rules_requests_go_to_its_server_with_its_headers_for_its_time(tmp_path: Path) -> None:
+    rules = parse(
+        """
+        prometheusServers: {mimir: {url: http://mimir}}
+        rules:
+        - &rule
+          seriesQuery: a
+          metricsQuery: x
+          resources: {template: <<.Resource>>}
+        - {<<: *rule, prometheus: mimir, headers: {X-Scope-OrgID: team}, maxAge: 10s, name: {as: b}}
+        """
+    )
+    prometheus = CannedPrometheus(found={"a": (series("a", "namespace", "pod"),)})
+    async with metrics_bed(tmp_path, rules, prometheus) as bed:
+        await bed.catalog.relist()
+        assert prometheus.listed == [("a", NOW - 120, NOW), ("a", NOW - 10, NOW)]
+        prometheus.result = vector(({"pod": "web-0"}, 1))
+        await one(bed, "b")
+        assert prometheus.destinations == [rule.destination for rule in (*rules.custom, rules.custom[1])]
+
+
+class Matching(CannedPrometheus):
+    """Has a value of 1 for each of some pods, and answers for those that a query matches."""
+
+    def __init__(self, pods: list[str], matches: Callable[[str, str], bool]) -> None:
+        super().__init__(found={"a": (series("a", "namespace", "pod"),)})
+        self.pods = pods
+        self.matches = matches
+
+    async def instant(self, query: str, **arguments: object) -> Vector | Scalar:
+        self.queries.append(query)
+        return Vector(tuple(Sample({"pod": pod}, NOW, 1.0) for pod in self.pods if self.matches(query, pod)))
+
+
+async def test_the_answers_to_a_divided_query_are_put_together(tmp_path: Path) -> None:
+    rules = parse(
+        """
+        prometheusServers: {small: {url: http://small, maxQueryBytes: 8192}}
+        rules:
+        - seriesQuery: a
+          metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+          resources: {template: <<.Resource>>}
+          prometheus: small
+        """
+    )
+    pods = sorted(f"web-{number * 2654435761 % 2**32:08x}-{number:08x}" for number in range(1200))
+    # The ends of the names are all different, and so stand in a query as they are.
+    prometheus = Matching(pods, lambda query, pod: ".+" in query or pod[-8:] in query)
+    async with metrics_bed(tmp_path, rules, prometheus) as bed:
+        await bed.catalog.relist()
+        bed.api.answers["/api/v1/namespaces/shop/pods"] = objects(*pods)
+        # Where only some of the objects are asked for, the list cannot be left out.
+        assert len(await many(bed, "a", selector="app=web")) == 1200
+        assert len(prometheus.queries) > 1
+        prometheus.queries.clear()
+        assert len(await many(bed, "a")) == 1200
+        assert prometheus.queries == ['sum(a{namespace="shop",pod=~".+"}) by (pod)']
+
+
+async def test_what_a_rule_does_can_be_seen_in_metrics(tmp_path: Path) -> None:
+    async with metrics_bed(tmp_path, *policies("inf: missing")) as bed:
+        await bed.catalog.relist()
+        bed.prometheus.result = vector(({"pod": "web-0"}, 1))
+        await one(bed, "a")
+
+        def seen(name: str, **labels: str) -> float | None:
+            return bed.registry.get_sample_value(name, labels)
+
+        assert seen("milliscale_adapter_rule_series", rule="rules[0]") == 1
+        assert seen("milliscale_adapter_rule_metrics", rule="rules[0]") == 2
+        assert seen("milliscale_adapter_rule_last_relist_timestamp_seconds", rule="rules[0]") == NOW
+        assert seen("metrics_apiserver_metric_freshness_seconds_count", group="custom.metrics.k8s.io") == 1

@@ -1,0 +1,169 @@
+"""What rules files may say beyond prometheus-adapter's format: short rules, servers, policies, another adapter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from adapter.rules import Policy, RulesError, RulesFile, parse_rules
+from kube.mapping import GroupResource
+
+SERIES_RULE = "seriesQuery: up, metricsQuery: sum(up)"
+
+
+def parse(text: str) -> RulesFile:
+    return parse_rules(text, source="rules.yaml")
+
+
+def test_a_short_rule_names_its_metric_its_query_and_its_labels() -> None:
+    rules = parse(
+        """
+        rules:
+        - {seriesQuery: up, metricsQuery: 'sum(up)'}
+        - {name: lag, query: 'sum(lag) by (ns, deploy)', resources: {ns: namespace, deploy: deployment.apps}}
+        externalRules:
+        - {name: backlog, query: sum(backlog)}
+        """
+    )
+    assert [rule.key for rule in rules.custom] == ["rules[0]"]
+    [lag] = rules.custom_queries
+    assert (str(lag), lag.query) == ("rules[1] (lag)", "sum(lag) by (ns, deploy)")
+    assert (lag.namespace_label, lag.resource_label, lag.resource) == (
+        "ns",
+        "deploy",
+        GroupResource("apps", "deployment"),
+    )
+    [backlog] = rules.external_queries
+    assert (backlog.metric, backlog.resource, backlog.namespace_label) == ("backlog", None, "")
+    assert rules.serves_custom
+    assert rules.serves_external
+
+
+def test_a_short_rule_with_the_namespace_alone_is_about_namespaces() -> None:
+    [rule] = parse("rules: [{name: a, query: b, resources: {ns: namespace}}]").custom_queries
+    assert (rule.resource, rule.resource_label, rule.namespace_label) == (GroupResource("", "namespaces"), "ns", "")
+
+
+def test_rules_name_servers_headers_and_how_old_series_may_be() -> None:
+    rules = parse(
+        f"""
+        prometheusServers:
+          mimir:
+            url: https://mimir/prometheus
+            verb: POST
+            headers: {{X-Scope-OrgID: all}}
+            username: me
+            passwordFile: /p
+            caFile: /ca
+            certFile: /c
+            keyFile: /k
+            timeout: 2s
+            maxQueryBytes: 4096
+        rules:
+        - {{{SERIES_RULE}, prometheus: mimir, headers: {{X-Scope-OrgID: team}}, maxAge: 1h}}
+        - {{{SERIES_RULE}, prometheus: default}}
+        """
+    )
+    first, second = rules.custom
+    server = first.destination.server
+    assert server is not None
+    assert (server.name, server.url, server.verb) == ("mimir", "https://mimir/prometheus", "POST")
+    assert (server.username, server.password_file) == ("me", Path("/p"))
+    assert (server.ca_file, server.cert_file, server.key_file) == (Path("/ca"), Path("/c"), Path("/k"))
+    assert (server.query_timeout, server.max_query_bytes) == (2.0, 4096)
+    assert first.destination.headers == (("X-Scope-OrgID", "team"),)
+    assert first.max_age == 3600.0
+    assert (second.destination.server, second.max_age) == (None, None)
+    assert set(rules.servers) == {server}
+
+
+def test_values_that_are_none_have_policies() -> None:
+    rules = parse(f"rules: [{{{SERIES_RULE}, nan: missing, inf: zero, empty: error}}, {{{SERIES_RULE}}}]")
+    asked, default = (rule.values for rule in rules.custom)
+    assert (asked.nan, asked.inf, asked.empty) == (Policy.MISSING, Policy.ZERO, Policy.ERROR)
+    assert (default.nan, default.inf, default.empty) == (Policy.ZERO, Policy.MISSING, Policy.MISSING)
+
+
+def test_another_adapter_alone_is_enough_to_serve_external_metrics() -> None:
+    rules = parse("forwardExternal: {url: 'https://keda:6443', caFile: /ca, tokenFile: /t, timeout: 3s}")
+    assert rules.forward is not None
+    assert (rules.forward.url, rules.forward.token_file, rules.forward.timeout) == (
+        "https://keda:6443",
+        Path("/t"),
+        3.0,
+    )
+    assert rules.serves_external
+    assert not rules.serves_custom
+
+
+def test_a_rules_digest_says_whether_it_changed_and_not_where_it_stands() -> None:
+    before = parse(f"rules: [{{{SERIES_RULE}}}, {{{SERIES_RULE}, nan: error}}]").custom
+    after = parse(f"rules: [{{{SERIES_RULE}, nan: error}}, {{metricsQuery: sum(up), seriesQuery: up}}]").custom
+    assert [rule.digest for rule in before] == [rule.digest for rule in reversed(after)]
+    assert before[0].digest != before[1].digest
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rules: [{name: a, query: b}]", "rules[0].resources: say which label names which resource, such as {pod:"),
+        ("rules: [{query: b}]", "rules[0].name: this key is required"),
+        ("externalRules: [{name: a, query: ' '}]", "externalRules[0].query: this key is required (name: a)"),
+        ("externalRules: [{name: a/b, query: b}]", "externalRules[0].name: 'a/b' cannot stand in the path"),
+        ("externalRules: [{name: a, query: b, quary: c}]", "externalRules[0]: unknown key `quary` (name: a)"),
+        ("externalRules: [{name: a, query: b, maxAge: 1m}]", "externalRules[0]: unknown key `maxAge` (name: a)"),
+        ("externalRules: [{name: a, query: '<<.Series>>'}]", "externalRules[0].query: the query of a short rule is no"),
+        (
+            "externalRules: [{name: a, query: b, resources: {pod: pod}}]",
+            "externalRules[0].resources: an external metric is about no object",
+        ),
+        (
+            "rules: [{name: a, query: b, resources: {pod: pod, svc: service}}]",
+            "rules[0].resources.svc: pod names a resource already",
+        ),
+        (
+            "rules: [{name: a, query: b, resources: {a: namespace, b: namespaces}}]",
+            "rules[0].resources.b: a names the namespace already",
+        ),
+        ("rules: [{name: a, query: b, resources: {a-b: pod}}]", "rules[0].resources.a-b: no Prometheus label has such"),
+        (
+            f"rules: [{{{SERIES_RULE}, prometheus: thanos}}]",
+            "rules[0].prometheus: there is no server 'thanos' in prometheusServers; there are default",
+        ),
+        (
+            f"rules: [{{{SERIES_RULE}, nan: null}}, {{{SERIES_RULE}, nan: 0}}]",
+            "rules[1].nan: expected zero, missing or",
+        ),
+        (f"rules: [{{{SERIES_RULE}, maxAge: 5}}]", 'rules[0].maxAge: missing unit in duration "5"'),
+        (f"rules: [{{{SERIES_RULE}, maxAge: 0s}}]", "rules[0].maxAge: must be more than nothing, got 0s"),
+        (f"rules: [{{{SERIES_RULE}, headers: {{'a b': c}}}}]", "rules[0].headers: 'a b' is not the name of a header"),
+        (f'rules: [{{{SERIES_RULE}, headers: {{a: "b\\nc"}}}}]', "rules[0].headers: the value of a cannot be sent"),
+        ("prometheusServers: {default: {url: 'http://x'}}", "prometheusServers.default: default is the server of --pr"),
+        ("prometheusServers: {a: {}}", "prometheusServers.a.url: this key is required"),
+        ("prometheusServers: {a: {url: x}}", "prometheusServers.a: not a URL of a Prometheus: 'x'"),
+        (
+            "prometheusServers: {a: {url: 'http://x', verb: PUT}}",
+            "prometheusServers.a: unsupported Prometheus HTTP ver",
+        ),
+        (
+            "prometheusServers: {a: {url: 'http://x', username: u}}",
+            "prometheusServers.a: basic authentication at Prometheus needs both a name and a file with the password",
+        ),
+        (
+            "prometheusServers: {a: {url: 'http://x', maxQueryBytes: 16k}}",
+            "prometheusServers.a.maxQueryBytes: expected a number of bytes, got '16k'",
+        ),
+        ("prometheusServers: {a: {urll: x}}", "prometheusServers.a: unknown key `urll`"),
+        (
+            "forwardExternal: {url: 'http://x'}",
+            "forwardExternal: not a URL of another adapter: 'http://x'; write it as",
+        ),
+        ("forwardExternal: {}", "forwardExternal.url: this key is required"),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_where(text: str, message: str) -> None:
+    with pytest.raises(RulesError) as refused:
+        parse(text)
+    assert str(refused.value).startswith(f"rules.yaml: {message}")
+    assert "\n" not in str(refused.value)
