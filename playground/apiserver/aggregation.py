@@ -118,7 +118,11 @@ class Aggregator:
     async def start(self, front_proxy: KeyPairFiles) -> None:
         """Begin to check; `front_proxy` is the client certificate to show to aggregated servers."""
         self._front_proxy = front_proxy
-        self._session = aiohttp.ClientSession(auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar())
+        self._session = aiohttp.ClientSession(
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),  # what the caller did not say is not said
+        )
         self._task = asyncio.create_task(self._run(), name="aggregator")
 
     async def stop(self) -> None:

@@ -33,6 +33,7 @@ _PRIORITIES: Final[dict[tuple[str, str], tuple[int, int]]] = {
     ("authorization.k8s.io", "v1"): (17600, 15),
     ("autoscaling", "v1"): (17500, 15),
     ("autoscaling", "v2"): (17500, 30),
+    ("batch", "v1"): (17400, 15),
     ("coordination.k8s.io", "v1"): (16500, 15),
     ("milliscale.io", "v1"): (1000, 100),  # as of any CustomResourceDefinition
     ("policy", "v1"): (17100, 15),

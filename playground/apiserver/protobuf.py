@@ -1,9 +1,10 @@
 """Protobuf, in one direction and for few kinds: kubectl sends what it makes itself in it since 1.32.
 
 That is `kubectl create deployment`, `autoscale`, `auth can-i` and the like, and it has no other way when it is
-refused; it does read the answer as JSON. So the fields that these commands fill in are listed here with their numbers,
-taken from the generated.proto files of k8s.io/api and k8s.io/apimachinery. An unlisted field that has a value is an
-error: nothing is dropped in silence.
+refused; it does read the answer as JSON. The lists of the metrics APIs are there, too, for whoever compares what an
+adapter answered. So the fields that are used there are listed here with their numbers, taken from the generated.proto
+files of k8s.io/api, k8s.io/apimachinery and k8s.io/metrics. An unlisted field that has a value is an error: nothing is
+dropped in silence.
 """
 
 from __future__ import annotations
@@ -81,6 +82,23 @@ rbac.authorization.k8s.io/v1 RoleBinding: 1 metadata ObjectMeta, 2 subjects Subj
 PolicyRule: 1 verbs str[], 2 apiGroups str[], 3 resources str[], 4 resourceNames str[], 5 nonResourceURLs str[]
 Subject: 1 kind str, 2 apiGroup str, 3 name str, 4 namespace str
 RoleRef: 1 apiGroup str, 2 kind str, 3 name str
+
+custom.metrics.k8s.io/v1beta1 MetricValueList: 1 metadata ListMeta, 2 items MetricValueV1[]
+MetricValueV1: 1 describedObject ObjectReference, 2 metricName str, 3 timestamp Time, 4 window int?, 5 value quantity, \
+6 selector LabelSelector
+custom.metrics.k8s.io/v1beta2 MetricValueList: 1 metadata ListMeta, 2 items MetricValue[]
+MetricValue: 1 describedObject ObjectReference, 2 metric MetricIdentifier, 3 timestamp Time, 4 windowSeconds int?, \
+5 value quantity
+MetricIdentifier: 1 name str, 2 selector LabelSelector
+ObjectReference: 1 kind str, 2 namespace str, 3 name str, 4 uid str, 5 apiVersion str, 6 resourceVersion str, \
+7 fieldPath str
+external.metrics.k8s.io/v1beta1 ExternalMetricValueList: 1 metadata ListMeta, 2 items ExternalMetricValue[]
+ExternalMetricValue: 1 metricName str, 2 metricLabels map, 3 timestamp Time, 4 window int?, 5 value quantity
+Time: 1 seconds int, 2 nanos int
+ListMeta: 1 selfLink str, 2 resourceVersion str, 3 continue str, 4 remainingItemCount int?
+v1 Status: 1 metadata ListMeta, 2 status str, 3 message str, 4 reason str, 5 details StatusDetails, 6 code int
+StatusDetails: 1 name str, 2 group str, 3 kind str, 4 causes StatusCause[], 5 retryAfterSeconds int, 6 uid str
+StatusCause: 1 reason str, 2 message str, 3 field str
 """
 
 

@@ -180,6 +180,8 @@ RESOURCE_TYPES: Final[tuple[ResourceType, ...]] = (
     _autoscaler("v2"),
     _autoscaler("v1"),
     _autoscaler_of_ours(),
+    # Nothing runs them here. Every series that Prometheus scrapes has a label `job`, so rules may mean these.
+    ResourceType("batch", "v1", "Job", "jobs", "job", categories=("all",), subresources=("status",), generation=True),
     ResourceType("coordination.k8s.io", "v1", "Lease", "leases", "lease", unconditional_update=False),
     ResourceType(
         "policy",

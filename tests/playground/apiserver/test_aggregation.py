@@ -139,22 +139,39 @@ async def test_requests_arrive_in_the_callers_name_and_answers_come_back(
     assert headers["certificate"] == ["front-proxy-client"]
 
 
+def as_ann(server: PlaygroundApiServer) -> ssl.SSLContext:
+    """For requests of somebody who may do everything."""
+    pair = server.pki.client_ca.issue("ann", organizations=["system:masters"], client=True)
+    (server.pki.folder / "ann.pem").write_bytes(pair.cert_pem + pair.key_pem)
+    context = ssl.create_default_context(cafile=str(server.pki.serving_ca_file))
+    context.load_cert_chain(server.pki.folder / "ann.pem")
+    return context
+
+
 async def test_nobody_can_pass_for_another_by_sending_the_headers(
     admin: KubeClient, server: PlaygroundApiServer, extension: Extension
 ) -> None:
     await register(server, extension)
     await availability(admin, "True")
-    context = ssl.create_default_context(cafile=str(server.pki.serving_ca_file))
-    pair = server.pki.client_ca.issue("ann", organizations=["system:masters"], client=True)
-    (server.pki.folder / "ann.pem").write_bytes(pair.cert_pem + pair.key_pem)
-    context.load_cert_chain(server.pki.folder / "ann.pem")
     forged = {"X-Remote-User": "root", "x-remote-group": "wheel", "X-Remote-Extra-Scopes": "all"}
     async with aiohttp.ClientSession() as session:
-        await session.get(f"{server.url}{API}/x", headers=forged, ssl=context)
+        await session.get(f"{server.url}{API}/x", headers=forged, ssl=as_ann(server))
     _, headers = extension.requests[-1]
     assert headers["x-remote-user"] == ["ann"]
     assert headers["x-remote-group"] == ["system:masters", "system:authenticated"]
     assert "x-remote-extra-scopes" not in headers
+
+
+async def test_what_the_caller_does_not_say_is_not_said(
+    admin: KubeClient, server: PlaygroundApiServer, extension: Extension
+) -> None:
+    await register(server, extension)
+    await availability(admin, "True")
+    silent = ("Accept", "Accept-Encoding", "User-Agent")
+    async with aiohttp.ClientSession(skip_auto_headers=silent) as session:
+        await session.get(f"{server.url}{API}", ssl=as_ann(server))
+    _, headers = extension.requests[-1]
+    assert not {name.lower() for name in silent} & set(headers)
 
 
 async def test_the_caller_needs_the_permission(

@@ -16,6 +16,7 @@ async def test_groups_come_in_the_order_of_their_priority(admin: KubeClient) -> 
         "authentication.k8s.io",
         "authorization.k8s.io",
         "autoscaling",
+        "batch",
         "policy",
         "rbac.authorization.k8s.io",
         "coordination.k8s.io",
