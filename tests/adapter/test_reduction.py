@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -56,3 +57,17 @@ def test_what_is_no_list_of_series_passes_through(body: bytes) -> None:
 def test_what_no_prometheus_says_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"name|too long|decode"):
         SeriesReducer().feed(body)
+
+
+def test_many_series_take_no_more_room_than_one() -> None:
+    one = b'{"__name__":"packets_total","namespace":"shop","pod":"web-%07d","instance":"10.0.0.1:80"}'
+    body = b'{"status":"success","data":[' + b",".join(one % number for number in range(20_000)) + b"]}"
+    tracemalloc.start()
+    try:
+        reducer = SeriesReducer()
+        for start in range(0, len(body), 64 * 1024):
+            reducer.feed(body[start : start + 64 * 1024])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < len(body) / 3

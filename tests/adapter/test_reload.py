@@ -176,7 +176,7 @@ async def test_rules_that_did_not_change_keep_their_lists_wherever_they_stand(be
 
 async def test_rules_that_are_gone_take_their_metrics_with_them_and_ready_stays_ready(bed: MetricsBed) -> None:
     bed.catalog.take_up(parse_rules(f"rules: [{{{RULE.format('b', 'b')}}}]", source="x"))
-    assert bed.catalog.custom == ()
+    assert [str(info) for info in bed.catalog.custom] == []
     assert bed.catalog.readiness() is None
     await bed.catalog.relist()
     assert [str(info) for info in bed.catalog.custom] == ["namespaces/b", "pods/b"]
