@@ -17,7 +17,15 @@ from adapter.encoding import Conversion
 if TYPE_CHECKING:
     from adapter.catalog import CustomMetricInfo
 
-__all__ = ["DISCOVERY_FORMS", "GroupEntry", "custom_resources", "discovery_document", "external_resources"]
+__all__ = [
+    "DISCOVERY_FORMS",
+    "GroupEntry",
+    "ResourceEntry",
+    "custom_resources",
+    "discovery_document",
+    "external_resources",
+    "usage_resources",
+]
 
 DISCOVERY_FORMS = tuple(Conversion("APIGroupDiscoveryList", "apidiscovery.k8s.io", v) for v in ("v2", "v2beta1"))
 """What a client may ask for."""
@@ -35,7 +43,9 @@ class _Subresource(msgspec.Struct, rename="camel"):
     verbs: tuple[str, ...] = ("get",)
 
 
-class _Resource(msgspec.Struct, rename="camel", omit_defaults=True):
+class ResourceEntry(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A resource, with its metrics or those that it has itself."""
+
     resource: str
     response_kind: _Kind
     scope: str
@@ -46,7 +56,7 @@ class _Resource(msgspec.Struct, rename="camel", omit_defaults=True):
 
 class _Version(msgspec.Struct):
     version: str
-    resources: tuple[_Resource, ...]
+    resources: tuple[ResourceEntry, ...]
     freshness: str
 
 
@@ -61,7 +71,7 @@ class GroupEntry(msgspec.Struct):
     versions: tuple[_Version, ...]
 
     @classmethod
-    def of(cls, name: str, resources: Mapping[str, tuple[_Resource, ...]]) -> GroupEntry:
+    def of(cls, name: str, resources: Mapping[str, tuple[ResourceEntry, ...]]) -> GroupEntry:
         """The entry of a group with these resources by version."""
         return cls(_Name(name), tuple(_Version(version, found, "Current") for version, found in resources.items()))
 
@@ -82,22 +92,30 @@ def discovery_document(form: Conversion, groups: Iterable[GroupEntry]) -> msgspe
     return _Document(form.kind, f"{form.group}/{form.version}", _ListMeta(), tuple(groups))
 
 
-def custom_resources(group: str, version: str, infos: Iterable[CustomMetricInfo]) -> tuple[_Resource, ...]:
+def custom_resources(group: str, version: str, infos: Iterable[CustomMetricInfo]) -> tuple[ResourceEntry, ...]:
     """The resources that have custom metrics, each with its metrics as subresources."""
     kind = _Kind(group, version, "MetricValueList")
     metrics: dict[tuple[str, bool], list[_Subresource]] = {}
     for info in infos:
         metrics.setdefault((str(info.resource), info.namespaced), []).append(_Subresource(info.metric, kind))
     return tuple(
-        _Resource(resource, _Kind(), _scope(namespaced=namespaced), "", (), tuple(subresources))
+        ResourceEntry(resource, _Kind(), _scope(namespaced=namespaced), "", (), tuple(subresources))
         for (resource, namespaced), subresources in metrics.items()
     )
 
 
-def external_resources(group: str, version: str, names: Iterable[str]) -> tuple[_Resource, ...]:
+def external_resources(group: str, version: str, names: Iterable[str]) -> tuple[ResourceEntry, ...]:
     """The external metrics, which are resources themselves."""
     kind = _Kind(group, version, "ExternalMetricValueList")
-    return tuple(_Resource(name, kind, _scope(namespaced=True), "", ("get",)) for name in names)
+    return tuple(ResourceEntry(name, kind, _scope(namespaced=True), "", ("get",)) for name in names)
+
+
+def usage_resources(group: str, version: str) -> tuple[ResourceEntry, ...]:
+    """What metrics.k8s.io has: nodes and pods."""
+    return tuple(
+        ResourceEntry(resource, _Kind(group, version, kind), _scope(namespaced=namespaced), "", ("get", "list"))
+        for resource, kind, namespaced in (("nodes", "NodeMetrics", False), ("pods", "PodMetrics", True))
+    )
 
 
 def _scope(*, namespaced: bool) -> str:

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from adapter.aggregated_discovery import GroupEntry, custom_resources, discovery_document, external_resources
+from adapter.aggregated_discovery import (
+    GroupEntry,
+    ResourceEntry,
+    custom_resources,
+    discovery_document,
+    external_resources,
+    usage_resources,
+)
 from adapter.encoding import Conversion
 
 if TYPE_CHECKING:
@@ -24,15 +31,19 @@ __all__ = [
     "CUSTOM_VERSIONS",
     "EXTERNAL_GROUP",
     "EXTERNAL_VERSIONS",
+    "RESOURCE_GROUP",
+    "RESOURCE_VERSIONS",
     "Discovery",
     "MetricNames",
-    "version_document",
+    "software_version", "version_document",
 ]
 
 CUSTOM_GROUP = "custom.metrics.k8s.io"
 CUSTOM_VERSIONS = ("v1beta1", "v1beta2")
 EXTERNAL_GROUP = "external.metrics.k8s.io"
 EXTERNAL_VERSIONS = ("v1beta1",)
+RESOURCE_GROUP = "metrics.k8s.io"
+RESOURCE_VERSIONS = ("v1beta1",)
 # What the group documents name, as prometheus-adapter's do: v1beta1 alone, though v1beta2 is served. Clients of a
 # cluster never see it, because the aggregation layer writes its own group documents from the APIService objects.
 _ADVERTISED = "v1beta1"
@@ -92,6 +103,12 @@ class _Resource(msgspec.Struct, rename="camel"):
     verbs: list[str]
 
 
+_USAGE = {
+    "nodes": _Resource("nodes", "", False, "NodeMetrics", ["get", "list"]),
+    "pods": _Resource("pods", "", True, "PodMetrics", ["get", "list"]),
+}
+
+
 class _ResourceList(msgspec.Struct, rename="camel"):
     kind: str
     api_version: str
@@ -122,24 +139,27 @@ class Discovery:
         names: the catalog.
         custom: whether custom.metrics.k8s.io is served at all: the rules file has rules for it.
         external: likewise external.metrics.k8s.io.
+        resource: likewise metrics.k8s.io.
         port: the port that this server listens on.
     """
 
-    def __init__(self, names: MetricNames, *, custom: bool, external: bool, port: int) -> None:
+    def __init__(self, names: MetricNames, *, custom: bool, external: bool, port: int, resource: bool = False) -> None:
         self._names = names
         self._port = port
         self._known: dict[str, frozenset[str]] = {}
         self._known_of: tuple[tuple[CustomMetricInfo, ...], tuple[str, ...]] = ((), ())
         self._versions: dict[str, tuple[str, ...]] = {}
-        self.serve_groups(custom=custom, external=external)
+        self.serve_groups(custom=custom, external=external, resource=resource)
 
-    def serve_groups(self, *, custom: bool, external: bool) -> None:
+    def serve_groups(self, *, custom: bool, external: bool, resource: bool = False) -> None:
         """Serve these groups from now on: the rules file has changed."""
         versions: dict[str, tuple[str, ...]] = {}
         if custom:
             versions[CUSTOM_GROUP] = CUSTOM_VERSIONS
         if external:
             versions[EXTERNAL_GROUP] = EXTERNAL_VERSIONS
+        if resource:
+            versions[RESOURCE_GROUP] = RESOURCE_VERSIONS
         self._versions = versions
 
     def serves(self, group: str, version: str | None = None) -> bool:
@@ -154,6 +174,7 @@ class Discovery:
             self._known = {
                 CUSTOM_GROUP: frozenset(["metrics", *(str(info.resource) for info in self._names.custom)]),
                 EXTERNAL_GROUP: frozenset(self._names.external),
+                RESOURCE_GROUP: frozenset(_USAGE),
             }
         return resource in self._known.get(group, ())
 
@@ -166,25 +187,30 @@ class Discovery:
         """/apis in one of DISCOVERY_FORMS: everything in one document, the newest versions first."""
         groups = []
         for group, versions in self._versions.items():
-            resources = {
-                version: custom_resources(group, version, self._names.custom)
-                if group == CUSTOM_GROUP
-                else external_resources(group, version, self._names.external)
-                for version in reversed(versions)
-            }
+            resources = {version: self._aggregated_resources(group, version) for version in reversed(versions)}
             groups.append(GroupEntry.of(group, resources))
         return discovery_document(form, groups)
+
+    def _aggregated_resources(self, group: str, version: str) -> tuple[ResourceEntry, ...]:
+        match group:
+            case "custom.metrics.k8s.io":
+                return custom_resources(group, version, self._names.custom)
+            case "metrics.k8s.io":
+                return usage_resources(group, version)
+        return external_resources(group, version, self._names.external)
 
     def group(self, name: str) -> msgspec.Struct:
         """/apis/GROUP: the APIGroup of a group that is served."""
         return msgspec.structs.replace(_group(name, ()), kind="APIGroup", api_version="v1")
 
     def resources(self, group: str, version: str) -> msgspec.Struct:
-        """/apis/GROUP/VERSION: the APIResourceList with one entry for each metric."""
+        """/apis/GROUP/VERSION: the APIResourceList with one entry for each metric, or for nodes and pods."""
         if group == CUSTOM_GROUP:
             resources = [
                 _Resource(str(info), "", info.namespaced, "MetricValueList", ["get"]) for info in self._names.custom
             ]
+        elif group == RESOURCE_GROUP:
+            resources = list(_USAGE.values())
         else:
             resources = [_Resource(name, "", True, "ExternalMetricValueList", ["get"]) for name in self._names.external]
         return _ResourceList("APIResourceList", "v1", f"{group}/{version}", resources)
@@ -197,12 +223,17 @@ class Discovery:
         return _Paths(sorted([*apis, *others]))
 
 
+def software_version() -> str:
+    """This software's own version, such as 1.2.3."""
+    try:
+        return metadata.version("milliscale")
+    except metadata.PackageNotFoundError:  # run from its sources, not installed
+        return "0.0.0"
+
+
 def version_document() -> msgspec.Struct:
     """/version: this software's own version, in the fields of Kubernetes' version.Info."""
-    try:
-        number = metadata.version("milliscale")
-    except metadata.PackageNotFoundError:  # run from its sources, not installed
-        number = "0.0.0"
+    number = software_version()
     major, minor = number.split(".")[:2]
     return _Version(
         major=major,

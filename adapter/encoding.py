@@ -18,6 +18,7 @@ import yaml
 
 from adapter import protobuf
 from adapter.documents import ListDocument
+from adapter.resource_documents import ResourceDocument
 from kube.status import StatusError
 
 __all__ = ["Conversion", "Encoded", "MediaType", "Representation"]
@@ -121,6 +122,8 @@ class Representation:
             return Encoded(text.encode(), self._content_type(self.media_type))
         if self.media_type is MediaType.PROTOBUF and isinstance(document, ListDocument):
             return Encoded(protobuf.encode_list(document), self.media_type.value)
+        if self.media_type is MediaType.PROTOBUF and isinstance(document, ResourceDocument):
+            return Encoded(protobuf.encode_resource(document), self.media_type.value)
         body = msgspec.json.encode(document)
         if self.pretty:
             body = msgspec.json.format(body, indent=2)

@@ -1,11 +1,13 @@
-"""The names of the objects that a selector matches: what `*` in a request's path stands for.
+"""The objects that a selector matches: what `*` in a request's path stands for, and the pods and nodes of a list.
 
-Only names are wanted, so only metadata is asked for, from the API server's watch cache.
+Only metadata is wanted, so only metadata is asked for, from the API server's watch cache.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote
 
@@ -14,7 +16,7 @@ from kube.mapping import ResourceInfo
 from kube.selectors import LabelSelector
 from kube.status import StatusError, internal_error, service_unavailable
 
-__all__ = ["ListedObjects", "ObjectNames"]
+__all__ = ["ListedObjects", "ObjectMetadata", "ObjectNames", "ObjectSource"]
 
 _log = logging.getLogger(__name__)
 
@@ -22,11 +24,29 @@ _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=
 _FAILED = "unable to list matching resources"
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectMetadata:
+    """An object's namespace ("" at the root), name and labels."""
+
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+
+
 class ObjectNames(Protocol):
     """Where names of objects come from."""
 
     async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
         """The sorted names of a resource's objects that a selector matches; `namespace` is "" at the root."""
+
+
+class ObjectSource(Protocol):
+    """Where objects come from; see ListedObjects.objects."""
+
+    async def objects(
+        self, info: ResourceInfo, *, namespace: str, selector: LabelSelector, name: str = ""
+    ) -> list[ObjectMetadata]:
+        """The objects, sorted by namespace and name; `namespace` is "" for all of them, `name` for any."""
 
 
 class ListedObjects:
@@ -41,9 +61,27 @@ class ListedObjects:
         Raises:
             StatusError: 500 when the adapter may not list them or the list is refused, 503 when nobody answers.
         """
+        return [found.name for found in await self.objects(info, namespace=namespace, selector=selector)]
+
+    async def objects(
+        self, info: ResourceInfo, *, namespace: str, selector: LabelSelector, name: str = ""
+    ) -> list[ObjectMetadata]:
+        """The objects that a selector matches, sorted by namespace and name.
+
+        Args:
+            info: their resource.
+            namespace: theirs; "" at the root, and for all namespaces.
+            selector: which of them.
+            name: the only one that is wanted, if not "". It is listed, too: the right to list is enough.
+
+        Raises:
+            StatusError: as for `names`.
+        """
         query = {"resourceVersion": "0"}
         if not selector.empty:
             query["labelSelector"] = str(selector)
+        if name:
+            query["fieldSelector"] = f"metadata.name={name}"
         try:
             answer = await self._client.get(
                 info.path(namespace=quote(namespace, safe="")), query, accept=_METADATA_ONLY
@@ -54,9 +92,21 @@ class ListedObjects:
             _log.info("listing %s: %s", info.group_resource, error)
             raise _refused(info, error) from error
         items = answer.get("items")
-        metadata = [item.get("metadata") for item in items or () if isinstance(item, dict)]
-        names = [entry.get("name") for entry in metadata if isinstance(entry, dict)]
-        return sorted(name for name in names if isinstance(name, str) and name)
+        found = [_metadata(item) for item in items or ()] if isinstance(items, list) else []
+        return sorted((one for one in found if one is not None), key=lambda one: (one.namespace, one.name))
+
+
+def _metadata(item: object) -> ObjectMetadata | None:
+    metadata = item.get("metadata") if isinstance(item, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
+        return None
+    namespace, labels = metadata.get("namespace"), metadata.get("labels")
+    return ObjectMetadata(
+        namespace if isinstance(namespace, str) else "",
+        name,
+        {str(key): str(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
+    )
 
 
 def _refused(info: ResourceInfo, error: StatusError) -> StatusError:

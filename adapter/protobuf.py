@@ -1,8 +1,9 @@
-"""Lists of metrics and errors in Kubernetes' protobuf, which its own controllers prefer to JSON.
+"""Metrics and errors in Kubernetes' protobuf, which its own controllers prefer to JSON.
 
 The messages are few and small, so they are written by hand: k8s.io/metrics' generated.proto for custom_metrics
-v1beta1 and v1beta2 and external_metrics v1beta1, metav1's for the rest, within runtime.Unknown and its four magic
-bytes. As Go's code does it, a string that is empty is written all the same, and a pointer that is nil is not.
+v1beta1 and v1beta2, external_metrics v1beta1 and metrics v1beta1, metav1's for the rest, within runtime.Unknown and
+its four magic bytes. As Go's code does it, a string that is empty is written all the same, and a pointer that is nil
+is not.
 """
 
 from __future__ import annotations
@@ -12,9 +13,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from adapter.documents import ExternalItem, Item, LegacyItem, ListDocument, Reference, SelectorObject
+from adapter.resource_documents import (
+    Container,
+    NodeMetrics,
+    NodeMetricsList,
+    ObjectMeta,
+    PodMetrics,
+    PodMetricsList,
+    ResourceDocument,
+)
+from kube.durations import parse_duration
 from kube.status import StatusError
 
-__all__ = ["encode_error", "encode_list"]
+__all__ = ["encode_error", "encode_list", "encode_resource"]
 
 _MAGIC = b"k8s\x00"
 _VARINT, _BYTES = 0, 2
@@ -23,6 +34,15 @@ _VARINT, _BYTES = 0, 2
 def encode_list(document: ListDocument) -> bytes:
     """A MetricValueList or ExternalMetricValueList."""
     raw = _message(1, _LIST_META) + b"".join(_message(2, _item(item)) for item in document.items)
+    return _unknown(document.api_version, document.kind, raw)
+
+
+def encode_resource(document: ResourceDocument) -> bytes:
+    """A document of metrics.k8s.io."""
+    if isinstance(document, PodMetricsList | NodeMetricsList):
+        raw = _message(1, _LIST_META) + b"".join(_message(2, _usage(item)) for item in document.items)
+    else:
+        raw = _usage(document)
     return _unknown(document.api_version, document.kind, raw)
 
 
@@ -71,6 +91,39 @@ def _item(item: Item | LegacyItem | ExternalItem) -> bytes:
                 + _optional(4, item.window)
                 + _message(5, _string(1, item.value))
             )
+
+
+def _usage(item: PodMetrics | NodeMetrics) -> bytes:
+    nanoseconds = round(parse_duration(item.window) * 10**9)
+    head = _message(1, _object_meta(item.metadata)) + _message(2, _time(item.timestamp))
+    head += _message(3, _integer(1, nanoseconds))
+    if isinstance(item, NodeMetrics):
+        return head + _quantities(4, item.usage)
+    return head + b"".join(_message(4, _container(container)) for container in item.containers)
+
+
+def _container(container: Container) -> bytes:
+    return _string(1, container.name) + _quantities(2, container.usage)
+
+
+def _quantities(field: int, quantities: Mapping[str, str]) -> bytes:
+    return b"".join(
+        _message(field, _string(1, name) + _message(2, _string(1, quantity))) for name, quantity in quantities.items()
+    )
+
+
+def _object_meta(metadata: ObjectMeta) -> bytes:
+    return (
+        _string(1, metadata.name)
+        + _string(2, "")  # generateName
+        + _string(3, metadata.namespace)
+        + _string(4, "")  # selfLink
+        + _string(5, "")  # uid
+        + _string(6, "")  # resourceVersion
+        + _integer(7, 0)  # generation
+        + _message(8, _time(metadata.creation_timestamp))
+        + _map(11, metadata.labels)
+    )
 
 
 def _reference(reference: Reference) -> bytes:

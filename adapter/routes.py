@@ -7,6 +7,8 @@ included:
     /apis/custom.metrics.k8s.io/V/RESOURCE[.GROUP]/NAME/METRIC                  the same at the root of the cluster
     /apis/custom.metrics.k8s.io/V/namespaces/NS/metrics/METRIC                  the namespace itself, or `*`: several
     /apis/external.metrics.k8s.io/v1beta1/namespaces/NS/METRIC                  an external metric
+    /apis/metrics.k8s.io/v1beta1/nodes[/NAME]                                   what nodes use
+    /apis/metrics.k8s.io/v1beta1[/namespaces/NS]/pods[/NAME]                    what pods use
 
 Routing works on a request that has been authorized, and on the same segments that authorization saw.
 """
@@ -21,18 +23,22 @@ from typing import Protocol
 import msgspec
 
 from adapter.aggregated_discovery import DISCOVERY_FORMS
-from adapter.discovery import CUSTOM_GROUP, Discovery, version_document
+from adapter.discovery import CUSTOM_GROUP, RESOURCE_GROUP, Discovery, software_version, version_document
 from adapter.documents import custom_list, external_list
 from adapter.encoding import Conversion, Encoded, Representation
+from adapter.field_selector import FieldSelector, FieldSelectorError
 from adapter.health import Health
 from adapter.request_info import RequestInfo, Target
+from adapter.resource_documents import node_document, node_list, pod_document, pod_list
+from adapter.status_page import StatusPage
 from adapter.telemetry import Telemetry
+from adapter.usage import NodeUsage, PodUsage
 from adapter.values import ExternalMetricValue, MetricValue
 from kube import status
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import StatusError, bad_request
 
-__all__ = ["Answer", "Call", "CustomProvider", "ExternalProvider", "Router", "method_not_allowed"]
+__all__ = ["Answer", "Call", "CustomProvider", "ExternalProvider", "Router", "UsageProvider", "method_not_allowed"]
 
 _TEXT = "text/plain; charset=utf-8"
 
@@ -74,6 +80,16 @@ class ExternalProvider(Protocol):
         self, *, namespace: str, metric: str, selector: LabelSelector, timeout: float
     ) -> list[ExternalMetricValue]:
         """The metric's series that a selector matches."""
+
+
+class UsageProvider(Protocol):
+    """Where the use of CPU and memory comes from; see adapter.resource_metrics.ResourceMetrics."""
+
+    async def pods(self, *, namespace: str, selector: LabelSelector, name: str = "", timeout: float) -> list[PodUsage]:
+        """What pods use; `namespace` is "" for all."""
+
+    async def nodes(self, *, selector: LabelSelector, name: str = "", timeout: float) -> list[NodeUsage]:
+        """What nodes use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +145,15 @@ class Router:
         external: ExternalProvider,
         health: Health,
         telemetry: Telemetry,
+        usage: UsageProvider | None = None,
     ) -> None:
         self._discovery = discovery
         self._custom = custom
         self._external = external
         self._health = health
         self._telemetry = telemetry
+        self._status_page = StatusPage(version=software_version())
+        self._usage = usage
 
     async def answer(self, call: Call) -> Answer:
         """Answer a call.
@@ -153,6 +172,8 @@ class Router:
             case (group, version) if self._discovery.serves(group, version):
                 return _document(call, self._discovery.resources(group, version))
             case (group, version, *parts) if self._discovery.serves(group, version):
+                if group == RESOURCE_GROUP:
+                    return await self._resource_metric(call, parts)
                 return await (self._custom_metric if group == CUSTOM_GROUP else self._external_metric)(call, parts)
             case (group, *_) if self._discovery.serves(group):
                 raise _no_such_resource()
@@ -224,6 +245,46 @@ class Router:
         )
         return Answer(200, representation.encode(external_list(values)))
 
+    async def _resource_metric(self, call: Call, parts: list[str]) -> Answer:
+        """Nodes and pods. As in metrics-server, they cannot be watched."""
+        if self._usage is None or call.info.verb == "watch":
+            raise method_not_allowed()
+        match parts:
+            case ("nodes",) | ("pods",) | ("namespaces", _, "pods"):
+                return await self._usage_list(self._usage, call, parts)
+            case ("nodes", name):
+                _require_get(call)
+                nodes = await self._usage.nodes(selector=LabelSelector(), name=name, timeout=call.timeout)
+                if nodes:
+                    return _document(call, node_document(nodes[0]))
+                raise _no_usage("nodes", name)
+            case ("namespaces", namespace, "pods", name):
+                _require_get(call)
+                pods = await self._usage.pods(
+                    namespace=namespace, selector=LabelSelector(), name=name, timeout=call.timeout
+                )
+                if pods:
+                    return _document(call, pod_document(pods[0]))
+                raise _no_usage("pods", f"{namespace}/{name}")
+        raise _no_such_resource()
+
+    async def _usage_list(self, usage: UsageProvider, call: Call, parts: list[str]) -> Answer:
+        _require_get(call)
+        representation = call.representation()
+        selector = _selector(call, "labelSelector")
+        fields = _field_selector(call)
+        if parts[0] == "nodes":
+            nodes = await usage.nodes(selector=selector, timeout=call.timeout)
+            found = node_list(node for node in nodes if fields.matches(name=node.name, namespace=""))
+            return Answer(200, representation.encode(found))
+        pods = await usage.pods(namespace=call.info.namespace, selector=selector, timeout=call.timeout)
+        return Answer(
+            200,
+            representation.encode(
+                pod_list(pod for pod in pods if fields.matches(name=pod.name, namespace=pod.namespace))
+            ),
+        )
+
     def _other(self, call: Call) -> Answer:
         """Everything that is no API."""
         health = self._health.answer(call.target)
@@ -238,6 +299,9 @@ class Router:
                 return Answer(200, self._telemetry.exposition())
             case ("version",):
                 return _document(call, version_document())
+            case ("statusz",):
+                _require_get(call)
+                return Answer(200, self._status_page.answer(call.accept, self._health.paths))
         return self._nowhere()
 
     def _nowhere(self) -> Answer:
@@ -245,7 +309,7 @@ class Router:
         return Answer(404, Representation().encode(self._paths()))
 
     def _paths(self) -> msgspec.Struct:
-        return self._discovery.paths(("/metrics", "/version", *self._health.paths))
+        return self._discovery.paths(("/metrics", "/statusz", "/version", *self._health.paths))
 
 
 def _document(call: Call, document: msgspec.Struct) -> Answer:
@@ -265,6 +329,20 @@ def method_not_allowed() -> StatusError:
 
 def _no_such_resource() -> StatusError:
     return StatusError(404, "NotFound", "the server could not find the requested resource", details={})
+
+
+def _no_usage(resource: str, name: str) -> StatusError:
+    return status.not_found(
+        f'{resource}.{RESOURCE_GROUP} "{name}" not found',
+        details={"name": name, "group": RESOURCE_GROUP, "kind": resource},
+    )
+
+
+def _field_selector(call: Call) -> FieldSelector:
+    try:
+        return FieldSelector.parse(call.target.query.get("fieldSelector"))
+    except FieldSelectorError as error:
+        raise bad_request(str(error)) from error
 
 
 def _selector(call: Call, parameter: str) -> LabelSelector:

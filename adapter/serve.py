@@ -35,6 +35,7 @@ from adapter.options import ServeOptions, ServingOptions
 from adapter.prometheus import PrometheusServers
 from adapter.prometheus_auth import authorized_options
 from adapter.reload import RulesReloader
+from adapter.resource_metrics import ResourceMetrics
 from adapter.routes import Router
 from adapter.rule_queries import RuleQueries
 from adapter.rule_telemetry import RuleTelemetry
@@ -77,8 +78,6 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
         KubeConfigError: there is no usable configuration for the API server.
         PrometheusConfigError: the credentials for Prometheus cannot be used.
     """
-    if rules.resource is not None:
-        _log.warning("resourceRules are read and have no effect: metrics.k8s.io is not served yet")
     stop = asyncio.Event()
     with stopped_by_signals(stop), authorized_options(options.prometheus) as prometheus_options:
         async with AsyncExitStack() as stack:
@@ -134,11 +133,14 @@ class _Adapter:
             telemetry=upstream.telemetry,
         )
         self._queries = RuleQueries(upstream.prometheus, telemetry=upstream.telemetry)
+        self._objects = ListedObjects(clients.lister)
+        self._usage = ResourceMetrics(rules.resource, self._queries, self._objects)
         self._rules_file = RulesReloader(options.config, rules, self._take_up, telemetry=upstream.telemetry)
         self._discovery = Discovery(
             MergedNames(self._catalog, upstream.forwarder),
             custom=rules.serves_custom,
             external=rules.serves_external,
+            resource=rules.resource is not None,
             port=listening.getsockname()[1],
         )
         self._stopping = False
@@ -175,7 +177,10 @@ class _Adapter:
         self._queries.forget()
         self._catalog.take_up(rules)
         self._upstream.forwarder.take_up(rules.forward)
-        self._discovery.serve_groups(custom=rules.serves_custom, external=rules.serves_external)
+        self._usage.take_up(rules.resource)
+        self._discovery.serve_groups(
+            custom=rules.serves_custom, external=rules.serves_external, resource=rules.resource is not None
+        )
         await self._upstream.prometheus.keep(rules.servers)
 
     def _request_server(
@@ -183,7 +188,7 @@ class _Adapter:
     ) -> RequestServer:
         router = Router(
             discovery=self._discovery,
-            custom=CustomMetrics(self._catalog, self._queries, ListedObjects(clients.lister), mapper),
+            custom=CustomMetrics(self._catalog, self._queries, self._objects, mapper),
             external=ExternalMetrics(self._catalog, self._queries, forwarder=self._upstream.forwarder),
             health=Health(
                 alive={"ping": lambda: None},
@@ -195,6 +200,7 @@ class _Adapter:
                 told={"rules-file": self._rules_file.remark},
             ),
             telemetry=telemetry,
+            usage=self._usage,
         )
         return RequestServer(
             authenticator=Authenticator(

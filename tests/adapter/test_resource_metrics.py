@@ -1,0 +1,243 @@
+"""metrics.k8s.io from canned values: which count, which are missing, what is asked, and what an outage is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapter.discovery import Discovery
+from adapter.encoding import Representation
+from adapter.field_selector import FieldSelector, FieldSelectorError
+from adapter.objects import ObjectMetadata
+from adapter.prometheus import (
+    DEFAULT_DESTINATION,
+    Destination,
+    PrometheusError,
+    PrometheusUnavailable,
+    Sample,
+    Scalar,
+    Vector,
+)
+from adapter.protobuf import encode_resource
+from adapter.resource_documents import node_document, pod_document, pod_list
+from adapter.resource_metrics import ResourceMetrics
+from adapter.rule_queries import RuleQueries
+from adapter.rule_telemetry import RuleTelemetry
+from adapter.rules import ResourceRules, load_rules, parse_rules
+from adapter.usage import ContainerUsage, NodeUsage, PodUsage, Usage
+from kube.mapping import ResourceInfo
+from kube.selectors import LabelSelector
+from kube.status import StatusError
+from tests.adapter.metrics_bed import NOW, RULES
+from tests.adapter.serving import CannedNames
+
+EVERYTHING = LabelSelector()
+Value = Callable[[str], Vector | Scalar]
+
+
+@dataclass
+class Objects:
+    """The cluster's pods and nodes."""
+
+    found: list[ObjectMetadata]
+
+    async def objects(
+        self, info: ResourceInfo, *, namespace: str, selector: LabelSelector, name: str = ""
+    ) -> list[ObjectMetadata]:
+        return [one for one in self.found if namespace in ("", one.namespace) and name in ("", one.name)]
+
+
+@dataclass
+class Prometheus:
+    """Answers queries of CPU and of memory with these samples, or fails."""
+
+    cpu: list[Sample]
+    memory: list[Sample]
+    error: PrometheusError | None = None
+    queries: list[str] = field(default_factory=list)
+
+    async def instant(
+        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+    ) -> Vector | Scalar:
+        self.queries.append(query)
+        if self.error is not None:
+            raise self.error
+        return Vector(tuple(self.cpu if "cpu" in query else self.memory))
+
+
+def resource_rules() -> ResourceRules:
+    rules = load_rules(RULES / "resource.yaml").resource
+    assert rules is not None
+    return rules
+
+
+def sample(value: float, *, at: float = NOW, **labels: str) -> Sample:
+    return Sample(labels, at, value)
+
+
+def metrics(prometheus: Prometheus, *found: ObjectMetadata, rules: ResourceRules | None = None) -> ResourceMetrics:
+    queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
+    return ResourceMetrics(rules or resource_rules(), queries, Objects(list(found)))
+
+
+def pod(name: str, namespace: str = "shop") -> ObjectMetadata:
+    return ObjectMetadata(namespace, name, {"app": name})
+
+
+def usage(cpu: int, memory: int) -> Usage:
+    return Usage(cpu_milli=cpu, memory_milli=memory)
+
+
+async def test_what_is_asked() -> None:
+    prometheus = Prometheus([], [])
+    await metrics(prometheus, pod("web.0"), pod("web-1")).pods(namespace="shop", selector=EVERYTHING, timeout=5)
+    assert sorted(prometheus.queries) == [
+        (
+            "sum by (pod,container) (container_memory_working_set_bytes"
+            '{container!="",namespace="shop",pod=~"web\\\\.0|web-1"})'
+        ),
+        (
+            "sum by (pod,container) (rate(container_cpu_usage_seconds_total"
+            '{container!="",namespace="shop",pod=~"web\\\\.0|web-1"}[5m]))'
+        ),
+    ]
+    prometheus.queries.clear()
+    await metrics(prometheus, ObjectMetadata("", "node-a", {})).nodes(selector=EVERYTHING, timeout=5)
+    assert sorted(prometheus.queries)[0] == (
+        'sum by (instance) (container_memory_working_set_bytes{id="/",instance="node-a"})'
+    )
+
+
+async def test_all_namespaces_are_a_pair_of_queries_each() -> None:
+    prometheus = Prometheus([], [])
+    found = [pod("a", "one"), pod("b", "two")]
+    await metrics(prometheus, *found).pods(namespace="", selector=EVERYTHING, timeout=5)
+    assert len(prometheus.queries) == 4
+
+
+async def test_values_of_containers_and_the_earliest_time() -> None:
+    prometheus = Prometheus(
+        cpu=[sample(0.25, pod="web", container="app"), sample(0.1, pod="web", container="only-cpu")],
+        memory=[sample(2.0**20, pod="web", container="app", at=NOW - 7)],
+    )
+    [found] = await metrics(prometheus, pod("web")).pods(namespace="shop", selector=EVERYTHING, timeout=5)
+    assert found == PodUsage(
+        namespace="shop",
+        name="web",
+        labels={"app": "web"},
+        timestamp=NOW - 7,
+        window_seconds=300.0,
+        containers=(ContainerUsage("app", usage(250, 2**20 * 1000)), ContainerUsage("only-cpu", usage(100, 0))),
+    )
+
+
+@pytest.mark.parametrize("value", [math.nan, -1.0])
+async def test_negative_and_nan_are_zero(value: float) -> None:
+    prometheus = Prometheus([sample(value, instance="n")], [sample(value, instance="n")])
+    [node] = await metrics(prometheus, ObjectMetadata("", "n", {})).nodes(selector=EVERYTHING, timeout=5)
+    assert node.usage == usage(0, 0)
+
+
+@pytest.mark.parametrize(("cpu", "memory"), [(True, False), (False, True), (False, False)])
+async def test_without_cpu_or_memory_an_object_is_left_out(cpu: bool, memory: bool) -> None:
+    of_pod, of_node = sample(1.0, pod="x", container="c"), sample(1.0, instance="x")
+    prometheus = Prometheus([of_pod, of_node] if cpu else [], [of_pod, of_node] if memory else [])
+    served = metrics(prometheus, pod("x"))
+    assert await served.pods(namespace="shop", selector=EVERYTHING, timeout=5) == []
+    assert await served.nodes(selector=EVERYTHING, timeout=5) == []
+
+
+async def test_an_object_that_does_not_exist() -> None:
+    with pytest.raises(StatusError, match='pods "ghost" not found') as error:
+        await metrics(Prometheus([], [])).pods(namespace="shop", selector=EVERYTHING, name="ghost", timeout=5)
+    assert error.value.code == 404
+
+
+async def test_an_outage_is_an_error_and_no_empty_list() -> None:
+    prometheus = Prometheus([], [], error=PrometheusUnavailable("refused"))
+    with pytest.raises(StatusError) as error:
+        await metrics(prometheus, pod("a", "one"), pod("b", "two")).pods(namespace="", selector=EVERYTHING, timeout=5)
+    assert error.value.code == 503
+
+
+async def test_a_rule_without_a_label_for_nodes_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    text = (RULES / "resource.yaml").read_text().replace("instance: {resource: node}", "other: {resource: service}")
+    served = metrics(
+        Prometheus([], []), ObjectMetadata("", "n", {}), rules=parse_rules(text, source="rules.yaml").resource
+    )
+    for _ in range(2):
+        with pytest.raises(StatusError) as error:
+            await served.nodes(selector=EVERYTHING, timeout=5)
+        assert error.value.code == 500
+    [record] = [record for record in caplog.records if "resourceRules.cpu" in record.message]
+    assert "no label means nodes; add one to resources.overrides" in record.message
+
+
+POD = PodUsage(
+    namespace="shop",
+    name="web-0",
+    labels={"app": "web"},
+    timestamp=NOW + 0.9,
+    window_seconds=90.0,
+    containers=(ContainerUsage("app", usage(250, 65536 * 1000)),),
+)
+
+
+def test_json_is_that_of_metrics_server() -> None:
+    assert Representation().encode(pod_document(POD)).body.decode() == (
+        '{"metadata":{"name":"web-0","creationTimestamp":"2023-11-14T22:13:20Z","namespace":"shop",'
+        '"labels":{"app":"web"}},"timestamp":"2023-11-14T22:13:20Z","window":"1m30s",'
+        '"containers":[{"name":"app","usage":{"cpu":"250m","memory":"64Ki"}}],'
+        '"kind":"PodMetrics","apiVersion":"metrics.k8s.io/v1beta1"}\n'
+    )
+
+
+def test_protobuf_is_k8s_io_metrics() -> None:
+    time = bytes([0x08]) + bytes([0x80, 0xE2, 0xCF, 0xAA, 0x06]) + b"\x10\x00"
+    usages = b"\x12\x0d\x0a\x03cpu\x12\x06\x0a\x04250m" + b"\x12\x10\x0a\x06memory\x12\x06\x0a\x0464Ki"
+    container = b"\x0a\x03app" + usages
+    meta = b"\x0a\x05web-0\x12\x00\x1a\x04shop\x22\x00\x2a\x00\x32\x00\x38\x00" + b"\x42" + bytes([len(time)]) + time
+    meta += b"\x5a\x0a\x0a\x03app\x12\x03web"
+    window = b"\x08\x80\x88\xac\xa3\xcf\x02"  # ninety seconds in nanoseconds
+    assert encode_resource(pod_list([POD])).count(container) == 1
+    encoded = encode_resource(pod_document(POD))
+    for part in (meta, b"\x12" + bytes([len(time)]) + time, b"\x1a" + bytes([len(window)]) + window, container):
+        assert part in encoded
+    node = NodeUsage(name="n", labels={}, timestamp=NOW, window_seconds=90.0, usage=usage(250, 65536 * 1000))
+    assert b"\x22\x0d\x0a\x03cpu\x12\x06\x0a\x04250m" in encode_resource(node_document(node))
+
+
+def test_discovery_names_nodes_and_pods() -> None:
+    discovery = Discovery(CannedNames(), custom=False, external=False, resource=True, port=1)
+    assert discovery.serves("metrics.k8s.io", "v1beta1")
+    assert discovery.knows("metrics.k8s.io", "pods")
+    assert not discovery.serves("custom.metrics.k8s.io")
+    body = Representation().encode(discovery.resources("metrics.k8s.io", "v1beta1")).body.decode()
+    assert '"name":"nodes","singularName":"","namespaced":false,"kind":"NodeMetrics","verbs":["get","list"]' in body
+    discovery.serve_groups(custom=True, external=False)
+    assert not discovery.serves("metrics.k8s.io")
+
+
+@pytest.mark.parametrize(
+    ("text", "selected"),
+    [
+        ("", True),
+        ("metadata.name=web", True),
+        ("metadata.name==web,metadata.namespace=shop", True),
+        ("metadata.name!=web", False),
+        ("metadata.namespace=other", False),
+        ("metadata.namespace!=other", True),
+    ],
+)
+def test_field_selectors(text: str, selected: bool) -> None:
+    assert FieldSelector.parse(text).matches(name="web", namespace="shop") is selected
+
+
+@pytest.mark.parametrize("text", ["status.phase=Running", "metadata.name", "=", "a=b=c"])
+def test_wrong_field_selectors(text: str) -> None:
+    with pytest.raises(FieldSelectorError):
+        FieldSelector.parse(text)

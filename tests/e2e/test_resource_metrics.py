@@ -1,0 +1,220 @@
+"""metrics.k8s.io as people and controllers use it: `kubectl top` through an API server, from a real Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kube.client import KubeClient, KubeError
+from kube.status import StatusError
+from playground.binaries import find_async
+from playground.cluster import start_cluster
+from playground.install import Manifests, apply, read_objects, write_account_kubeconfig
+from playground.ports import LOOPBACK, free_port
+from playground.processes import ChildProcess
+from playground.prometheus import PrometheusServer, Series, openmetrics
+from tests.eventually import eventually
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPONENT = ROOT / "manifests/components/resource-metrics"
+RULES = ROOT / "tests/data/rules/resource.yaml"
+GROUP = "/apis/metrics.k8s.io/v1beta1"
+SHOWN = 60.0
+
+MEBIBYTE = 2.0**20
+
+
+def samples() -> str:
+    """Two pods and a node, ten minutes long; the rates are exact."""
+    start = time.time() - 600
+    times = [start + step for step in range(0, 601, 10)]
+
+    def counter(per_second: float, **labels: str) -> Series:
+        name = "container_cpu_usage_seconds_total"
+        return Series(name, labels, [(moment, per_second * (moment - start)) for moment in times])
+
+    def gauge(value: float, **labels: str) -> Series:
+        return Series("container_memory_working_set_bytes", labels, [(moment, value) for moment in times])
+
+    web = {"namespace": "shop", "pod": "web-0"}
+    db = {"namespace": "data", "pod": "db-0"}
+    return openmetrics(
+        [
+            counter(0.25, **web, container="app"),
+            counter(0.05, **web, container="proxy"),
+            counter(0.5, **db, container="postgres"),
+            counter(1.5, instance="node-a", id="/"),
+            gauge(64 * MEBIBYTE, **web, container="app"),
+            gauge(16 * MEBIBYTE, **web, container="proxy"),
+            gauge(512 * MEBIBYTE, **db, container="postgres"),
+            gauge(2048 * MEBIBYTE, instance="node-a", id="/"),
+        ]
+    )
+
+
+def pod(namespace: str, name: str, app: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": namespace, "name": name, "labels": {"app": app}},
+        "spec": {"containers": [{"name": "app", "image": "nothing"}]},
+    }
+
+
+def cluster_objects() -> list[dict[str, Any]]:
+    namespaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("shop", "data")]
+    account = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"namespace": name, "name": "default"}}
+        for name in ("shop", "data")
+    ]
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a", "labels": {"zone": "north"}}}
+    return [
+        *namespaces,
+        *account,
+        node,
+        pod("shop", "web-0", "web"),
+        pod("shop", "new-0", "new"),
+        pod("data", "db-0", "db"),
+    ]
+
+
+@dataclass(frozen=True)
+class Bed:
+    kubectl: Path
+    kubeconfig: Path
+    client: KubeClient
+
+    async def run(self, *arguments: str) -> str:
+        """What kubectl prints."""
+        process = await asyncio.create_subprocess_exec(
+            self.kubectl,
+            f"--kubeconfig={self.kubeconfig}",
+            f"--cache-dir={self.kubeconfig.parent / 'kubectl-cache'}",
+            *arguments,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(30.0):
+            output, errors = await process.communicate()
+        assert process.returncode == 0, errors.decode()
+        return output.decode()
+
+    async def top(self, *arguments: str) -> list[list[str]]:
+        """The lines of `kubectl top`, without the head, split."""
+        return [line.split() for line in (await self.run("top", *arguments, "--no-headers")).splitlines()]
+
+    async def refused(self, path: str) -> dict[str, Any]:
+        """The error that a request gets."""
+        with pytest.raises(StatusError) as error:
+            await self.client.get(path)
+        return error.value.body()
+
+
+@asynccontextmanager
+async def resource_metrics(folder: Path) -> AsyncIterator[Bed]:
+    async with AsyncExitStack() as stack:
+        kubectl = await find_async("kubectl")
+        prometheus = await stack.enter_async_context(PrometheusServer(folder / "prometheus", samples=samples()))
+        cluster = await stack.enter_async_context(start_cluster(folder / "cluster"))
+        client = await stack.enter_async_context(await KubeClient.connect(cluster.kubeconfig))
+        await apply(client, cluster_objects())
+        resources = {"cpu": "4", "memory": "8Gi"}
+        await client.patch("/api/v1/nodes/node-a/status", {"status": {"capacity": resources, "allocatable": resources}})
+        base = await Manifests.render(kubectl)
+        manifests = Manifests([*base.rights, *await read_objects(COMPONENT / "apiservice.yaml")])
+        await apply(client, [*manifests.rights, *await read_objects(COMPONENT / "readers.yaml")])
+        account, port = folder / "adapter.kubeconfig", free_port()
+        await write_account_kubeconfig(client, account, admin=cluster.kubeconfig, account=base.account("adapter"))
+        command = [sys.executable, "-m", "adapter", "serve", f"--config={RULES}", f"--prometheus-url={prometheus.url}"]
+        command += [f"--bind-address={LOOPBACK}", f"--secure-port={port}", f"--cert-dir={folder / 'certificates'}"]
+        command += [f"--{purpose}-kubeconfig={account}" for purpose in ("lister", "authentication", "authorization")]
+        child = await ChildProcess.start("adapter", command, log=folder / "adapter.log", directory=ROOT)
+        await stack.enter_async_context(child)
+
+        async def listening() -> bool:
+            assert child.exit_status is None, child.last_lines()
+            try:
+                _, writer = await asyncio.open_connection(LOOPBACK, port)
+            except OSError:
+                return False
+            writer.close()
+            return True
+
+        await eventually(listening, within=30.0)
+        await apply(client, manifests.registration(port=port))
+        bed = Bed(kubectl, cluster.kubeconfig, client)
+
+        async def served() -> bool:
+            try:
+                return bool(await client.get(f"{GROUP}/nodes"))
+            except (KubeError, StatusError):
+                return False
+
+        await eventually(served, within=SHOWN)
+        yield bed
+
+
+async def test_kubectl_top_and_the_api_behind_it(tmp_path: Path) -> None:
+    async with resource_metrics(tmp_path) as bed:
+        await people_use_kubectl_top(bed)
+        await controllers_list_and_select(bed)
+        await errors_are_those_of_metrics_server(bed)
+
+
+async def people_use_kubectl_top(bed: Bed) -> None:
+    assert await bed.top("pods", "-n", "shop") == [["web-0", "300m", "80Mi"]]  # new-0 has no values yet
+    assert await bed.top("pods", "-A") == [["data", "db-0", "500m", "512Mi"], ["shop", "web-0", "300m", "80Mi"]]
+    assert await bed.top("pods", "-A", "-l", "app=db") == [["data", "db-0", "500m", "512Mi"]]
+    assert await bed.top("pods", "-n", "shop", "--containers") == [
+        ["web-0", "app", "250m", "64Mi"],
+        ["web-0", "proxy", "50m", "16Mi"],
+    ]
+    assert await bed.top("pods", "web-0", "-n", "shop") == [["web-0", "300m", "80Mi"]]
+    assert await bed.top("nodes", "node-a") == [["node-a", "1500m", "37%", "2048Mi", "25%"]]
+    listed = json.loads(await bed.run("get", "pods.metrics.k8s.io", "-n", "shop", "-o", "json"))
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["web-0"]
+
+
+async def controllers_list_and_select(bed: Bed) -> None:
+    pod = await bed.client.get(f"{GROUP}/namespaces/shop/pods/web-0")
+    assert (pod["kind"], pod["apiVersion"], pod["window"]) == ("PodMetrics", "metrics.k8s.io/v1beta1", "5m0s")
+    assert pod["metadata"]["labels"] == {"app": "web"}
+    assert pod["containers"] == [
+        {"name": "app", "usage": {"cpu": "250m", "memory": "64Mi"}},
+        {"name": "proxy", "usage": {"cpu": "50m", "memory": "16Mi"}},
+    ]
+    by_name = await bed.client.get(f"{GROUP}/pods", {"fieldSelector": "metadata.name=db-0"})
+    assert [item["metadata"]["namespace"] for item in by_name["items"]] == ["data"]
+    nothing = await bed.client.get(f"{GROUP}/namespaces/shop/pods", {"labelSelector": "app=nothing"})
+    assert nothing["items"] == []
+    elsewhere = await bed.client.get(f"{GROUP}/nodes", {"labelSelector": "zone=south"})
+    assert elsewhere["items"] == []
+    node = await bed.client.get(f"{GROUP}/nodes/node-a")
+    assert node["usage"] == {"cpu": "1500m", "memory": "2Gi"}
+
+
+async def errors_are_those_of_metrics_server(bed: Bed) -> None:
+    missing = await bed.refused(f"{GROUP}/namespaces/shop/pods/nosuch")
+    assert (missing["code"], missing["message"]) == (404, 'pods "nosuch" not found')
+    unmeasured = await bed.refused(f"{GROUP}/namespaces/shop/pods/new-0")
+    assert (unmeasured["code"], unmeasured["message"]) == (404, 'pods.metrics.k8s.io "shop/new-0" not found')
+    unknown = await bed.refused(f"{GROUP}/pods?fieldSelector=spec.nodeName%3Dnode-a")
+    assert unknown["code"] == 400
+    assert unknown["message"].startswith('"spec.nodeName" is not a known field selector: only "metadata.name"')
+
+
+def test_the_rules_of_this_test_are_those_of_the_documentation() -> None:
+    shown = (ROOT / "docs/resource-metrics.md").read_text().partition("```yaml\n")[2].partition("```")[0]
+    assert yaml.safe_load(shown) == yaml.safe_load(RULES.read_text())
