@@ -35,7 +35,8 @@ __all__ = [
     "RESOURCE_VERSIONS",
     "Discovery",
     "MetricNames",
-    "software_version", "version_document",
+    "software_version",
+    "version_document",
 ]
 
 CUSTOM_GROUP = "custom.metrics.k8s.io"
