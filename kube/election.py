@@ -184,13 +184,17 @@ class LeaderElector:
         self._set_leads(False)
 
     async def _acquire(self) -> None:
+        taken = await self._try()
+        if taken:
+            return
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(self._watch_for_release())
-            while not await self._try():
+            while not taken:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._delays.next()):
                         await self._given_back.wait()
                 self._given_back.clear()
+                taken = await self._try()
             watching.cancel()
 
     async def _watch_for_release(self) -> None:
