@@ -3,10 +3,11 @@ PYTHON3 ?= python3
 PY := .venv/bin/python
 SECONDS ?=
 CORPUS_DIR ?=
+GOLDEN ?=
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance lock clean
+.PHONY: help setup demo test lint format unit conformance golden lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -34,6 +35,9 @@ unit: setup ## pytest, on all cores; PYTEST_ARGS="-k name" narrows it
 
 conformance: setup ## the recorded cases; CORPUS_DIR=DIR runs others of the same kind
 	@$(PY) -m tests.conformance $(if $(CORPUS_DIR),--corpus-dir $(CORPUS_DIR))
+
+golden: setup ## the recorded answers of prometheus-adapter; GOLDEN=FILE takes those of another file
+	@$(PY) -m tests.golden $(if $(GOLDEN),'$(GOLDEN)')
 
 lock: ## renew the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -q -o requirements.lock

@@ -1,0 +1,212 @@
+"""Whether an answer is what was wanted; if not, how it differs.
+
+What may differ is first made equal in both: times, values within their tolerance, the order of discovery (which Go
+takes from a map), addresses and hashes. Then everything must be the same.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import textwrap
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from kube.quantity import Quantity, QuantityError
+from tests.conformance.comparison import difference
+from tests.golden.bed import Reply
+from tests.golden.bodies import BodyError, read_body
+from tests.golden.cases import Case
+from tests.golden.wanted import NOT_KEPT, OWN, Wanted
+
+__all__ = ["differences"]
+
+_SHOWN: Final = 500
+_COMPRESSED_FROM: Final = 128 * 1024
+_SECONDS_ASIDE: Final = 600.0
+_LONGEST_QUERY_SECONDS: Final = 60.0
+_ADDRESS: Final = re.compile(r"\b(?:127\.0\.0\.1|localhost)\b")
+
+
+def differences(case: Case, wanted: Wanted, reply: Reply) -> list[str]:
+    """Say how an answer differs from what is wanted; nothing if it does not."""
+    if reply.status not in wanted.statuses:
+        said = reply.body[:300].decode(errors="replace") if not reply.encoding else "(compressed)"
+        return [f"status: expected {' or '.join(map(str, wanted.statuses))}, got {reply.status}: {said}"]
+    return [*_in_headers(case, wanted, reply), *_in_body(case, wanted, reply), *_in_queries(wanted, reply)]
+
+
+def _in_headers(case: Case, wanted: Wanted, reply: Reply) -> Iterator[str]:
+    expected, got = wanted.content_type, reply.content_type
+    if expected.startswith("text/plain; version="):  # Prometheus' text format, of which there are several versions
+        expected, got = (re.sub(r"; version=.*", "; version=", text) for text in (expected, got))
+    if expected != got:
+        yield f"Content-Type: expected {expected!r}, got {got!r}"
+    accepts_gzip = "gzip" in (case.header("Accept-Encoding") or "")
+    compressed = "gzip" if accepts_gzip and case.size >= _COMPRESSED_FROM else ""
+    if reply.encoding != compressed:
+        yield f"Content-Encoding: expected {compressed!r}, got {reply.encoding!r}"
+
+
+def _in_body(case: Case, wanted: Wanted, reply: Reply) -> Iterator[str]:
+    try:
+        got = read_body(reply.content_type, reply.body, encoding=reply.encoding)
+    except BodyError as error:
+        yield str(error)
+        return
+    if wanted.document is NOT_KEPT:
+        yield from _in_unrecorded(case, got)
+        return
+    if wanted.says:
+        yield from _in_own_message(wanted, got)
+    expected = _without_hashes(_sorted(wanted.document))
+    found = difference(expected, _settled(expected, _without_hashes(_sorted(got)), wanted))
+    if found is not None:
+        yield from (textwrap.shorten(line, _SHOWN, placeholder=" ...") for line in found.splitlines())
+        yield from _in_names(expected, got, part=wanted.part)
+    if reply.content_type == "application/json" and reply.status == 200 and "pretty" in case.query:
+        is_indented = b'\n  "' in reply.body
+        if is_indented is not (case.query["pretty"] in ("", "1", "true")):
+            yield f"pretty={case.query['pretty']}: the body is {'' if is_indented else 'not '}indented"
+
+
+def _in_names(expected: Any, got: Any, *, part: bool) -> Iterator[str]:
+    """Which entries of a list are missing, and which should not be there; a list's own difference is hard to read."""
+    if not isinstance(expected, Mapping) or not isinstance(got, Mapping):
+        return
+    for key, entries in expected.items():
+        if isinstance(entries, list) and isinstance(got.get(key), list):
+            names, others = ({str(_name(entry)) for entry in some} for some in (entries, got[key]))
+            yield from (f"{key}: {name} is missing" for name in sorted(names - others))
+            if not part:
+                yield from (f"{key}: {name} should not be there" for name in sorted(others - names))
+
+
+def _in_own_message(wanted: Wanted, got: Any) -> Iterator[str]:
+    message = got.get("message") if isinstance(got, Mapping) else None
+    if not isinstance(message, str):
+        yield f"message: expected one, got {message!r}"
+        return
+    yield from (
+        f"message: expected it to have {text!r}, got {message!r}" for text in wanted.says if text not in message
+    )
+    if _ADDRESS.search(message):
+        yield f"message: it shows an address to clients: {message!r}"
+
+
+def _in_unrecorded(case: Case, got: Any) -> Iterator[str]:
+    """Bodies that were too long to be recorded: at least they are of their kind."""
+    if case.segments == ("metrics",):
+        if "apiserver_request_total{" not in got:
+            yield "the body has no apiserver_request_total"
+    elif case.segments[:1] == ("openapi",) and isinstance(got, str):
+        if not got:
+            yield "the body is empty"
+    elif case.segments[:1] == ("openapi",):
+        groups = ("/apis/custom.metrics.k8s.io", "/apis/external.metrics.k8s.io")
+        below = ("/" + "/".join(case.segments[2:]),) if case.segments[1] == "v3" else groups
+        version = got.get("openapi", "") if case.segments[1] == "v3" else got.get("swagger", "")
+        if not str(version).startswith("3." if case.segments[1] == "v3" else "2."):
+            yield f"it is no OpenAPI {case.segments[1]} document: its version is {version!r}"
+        for path in below:
+            if not any(str(one).startswith(path) for one in got.get("paths", ())):
+                yield f"paths: there is none below {path}"
+    else:
+        yield "the recording does not have this body, and nothing here can judge it"
+
+
+def _in_queries(wanted: Wanted, reply: Reply) -> Iterator[str]:
+    for one in reply.asked:
+        seconds = _seconds(one.timeout)
+        if seconds is None or not 0 < seconds <= _LONGEST_QUERY_SECONDS:
+            yield f"Prometheus was told no deadline for {one.query}: timeout={one.timeout!r}"
+    asked = tuple(dict.fromkeys(one.query for one in reply.asked))
+    if wanted.queries is not None and asked != wanted.queries:
+        yield f"PromQL: expected {' and '.join(wanted.queries) or 'none'}"
+        yield f"        got      {' and '.join(asked) or 'none'}"
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text.removesuffix("s"))
+    except ValueError:
+        return None
+
+
+def _sorted(document: Any) -> Any:
+    """With the entries of discovery in the order of their names."""
+    if isinstance(document, Mapping) and document.get("kind") == "APIResourceList":
+        return {
+            **document,
+            "resources": sorted(document.get("resources", ()), key=lambda entry: str(entry.get("name"))),
+        }
+    return document
+
+
+def _without_hashes(document: Any) -> Any:
+    """OpenAPI v3's index has a hash of each document."""
+    if isinstance(document, Mapping):
+        return {
+            key: re.sub(r"\?hash=[0-9A-F]{128}$", "?hash=", value)
+            if key == "serverRelativeURL" and isinstance(value, str)
+            else _without_hashes(value)
+            for key, value in document.items()
+        }
+    return document
+
+
+def _settled(expected: Any, got: Any, wanted: Wanted, key: str = "") -> Any:
+    """What was got, with what was expected in the place of everything that may differ."""
+    if expected == OWN and isinstance(got, str):
+        return expected
+    if key == "timestamp" and _is_plausible_time(got):
+        return expected
+    if key == "serverAddress" and isinstance(got, str) and re.fullmatch(r":\d+|[\w.]+:\d+", got):
+        return expected
+    if key == "value" and _is_close(expected, got, wanted.tolerance):
+        return expected
+    if key == "message" and wanted.says and isinstance(got, str):
+        return expected
+    if wanted.part and isinstance(expected, str) and isinstance(got, str):
+        return expected if set(expected.splitlines()) <= set(got.splitlines()) else got
+    if isinstance(expected, Mapping) and isinstance(got, Mapping):
+        keys = [one for one in got if one in expected or not wanted.part]
+        return {one: _settled(expected.get(one), got[one], wanted, one) for one in keys}
+    if isinstance(expected, list) and isinstance(got, list):
+        if wanted.part:
+            names = {_name(entry) for entry in expected}
+            got = [entry for entry in got if _name(entry) in names]
+        if len(expected) == len(got):
+            return [_settled(one, other, wanted) for one, other in zip(expected, got, strict=True)]
+    return got
+
+
+def _name(entry: Any) -> Any:
+    """What identifies an entry of a list."""
+    if not isinstance(entry, Mapping):
+        return entry
+    named = entry.get("metadata") or entry.get("describedObject") or entry
+    return named.get("name") or entry.get("version") or entry.get("metricLabels")
+
+
+def _is_plausible_time(value: Any) -> bool:
+    """Some minutes ago, in either of the two forms; or in the first minutes of 1970, which the canned answers have."""
+    if isinstance(value, Mapping):
+        seconds = value.get("seconds")
+    else:
+        try:
+            seconds = datetime.datetime.strptime(value, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=datetime.UTC).timestamp()
+        except (ValueError, TypeError):
+            return False
+    return isinstance(seconds, (int, float)) and (abs(seconds - time.time()) < _SECONDS_ASIDE or seconds < 60)
+
+
+def _is_close(expected: Any, got: Any, tolerance: float) -> bool:
+    try:
+        wanted, value = (Quantity.parse(text).milli_value() for text in (expected, got))
+    except (QuantityError, TypeError, AttributeError):
+        return False
+    if tolerance == 0:
+        return bool(expected == got)
+    return abs(wanted - value) <= tolerance * abs(wanted)

@@ -1,0 +1,302 @@
+"""What a case's answer must be: what was recorded, except where we want to do better.
+
+Each exception is one function, `_name(wanted, case)`, which recognizes its cases by what they are about and never by
+their number, so that it holds for cases that it has not seen. Its docstring says what prometheus-adapter does and what
+is wanted. They are applied in the order of `_EXCEPTIONS`.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from kube.selectors import Operator
+from tests.golden.bodies import recorded_document
+from tests.golden.cases import Case
+from tests.golden.measured import METRICS, SUMMED, UNAGGREGATED, Asked, metric_items, quantity, selected
+
+__all__ = ["NOT_KEPT", "OWN", "Wanted", "needs_kube_apiserver", "wanted"]
+
+NOT_KEPT: Final = object()
+"""The document of an answer whose body was too long to be recorded."""
+
+OWN: Final = "(our own)"
+"""A text that only has to be there."""
+
+_GARBAGE: Final = "-9223372036854775808m"
+_STATUS: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+_TOLERANCE: Final = 0.01
+# Of Kubernetes' own resources those that the adapter may not list; the paths name them with or without their group.
+_NOT_LISTABLE: Final = {"deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "configmaps", "secrets"}
+_LABEL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SLOW: Final = {"503json", "504"}
+_QUERY_IS_WRONG: Final = {"422json", "400json", "scalar", "string", "matrix"}
+_VERSION_KEYS: Final = ("major", "minor", "gitVersion", "gitCommit", "buildDate", "goVersion", "compiler", "platform")
+_PEERS_OWN_PATHS: Final = re.compile(r"/(metrics/slis|(health|live|ready)z/(log|informer-sync|poststarthook/.*))$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What an answer must be.
+
+    Attributes:
+        statuses: any of these.
+        content_type: exactly; up to the version for Prometheus' text format.
+        document: the body's, see bodies; NOT_KEPT where only its size and form can be judged.
+        part: whether the answer may have more than the document: keys of objects, and entries of lists with names.
+        says: what the message of a Status must have; its wording is ours where this is not empty.
+        queries: the PromQL that Prometheus must be asked, each once; None where that is our affair.
+        tolerance: by which part of themselves values may differ.
+    """
+
+    statuses: tuple[int, ...]
+    content_type: str
+    document: Any
+    part: bool = False
+    says: tuple[str, ...] = ()
+    queries: tuple[str, ...] | None
+    tolerance: float = 0.0
+
+    def error(self, code: int, reason: str, message: str = "", *, says: tuple[str, ...] = ()) -> Wanted:
+        """The same with a Status in place of the document; with `says` in place of the message."""
+        document = {**_STATUS, "message": message, "reason": reason, "code": code}
+        return replace(self, statuses=(code,), document=document, says=says)
+
+    def items(self, items: list[Any]) -> Wanted:
+        """The same with other items in its list."""
+        return replace(self, document={**self.document, "items": items})
+
+
+def wanted(case: Case, *, is_real: bool) -> Wanted:
+    """What the answer to a case must be, through a real kube-apiserver or the playground's."""
+    document = recorded_document(case)
+    result = Wanted(
+        statuses=(case.status,),
+        content_type=case.content_type,
+        document=NOT_KEPT if document is None else copy.deepcopy(document),
+        part="(shown: only" in case.title,
+        queries=None if case.fault == "down" else case.queries,
+        tolerance=_TOLERANCE if any("rate(" in query for query in case.queries) else 0.0,
+    )
+    for exception in _EXCEPTIONS:
+        result = exception(result, case)
+    if is_real and _ended_by_the_api_server(case):
+        return replace(result, queries=None)
+    return _complete_timeout(result, case)
+
+
+def needs_kube_apiserver(case: Case) -> bool:
+    """Whether the API server answers itself, in a way that the playground's does not have.
+
+    That is the aggregated discovery of all groups, versions that an APIService does not register, and methods that no
+    HTTP parser but Go's takes.
+    """
+    if case.via != "aggregator":
+        return False
+    if case.segments == ("apis",):
+        return "APIGroupDiscoveryList" in (case.header("Accept") or "")
+    if case.segments[:1] == ("openapi",):
+        return True
+    unregistered = len(case.segments) == 3 and case.status == 404 and case.content_type.startswith("text/plain")
+    return unregistered or case.method == "FOO"
+
+
+def _core_group(result: Wanted, _: Case) -> Wanted:
+    """The apiVersion of core objects is "/v1" there. Wanted: "v1"."""
+    for item in _items(result):
+        described = item.get("describedObject", {})
+        if described.get("apiVersion") == "/v1":
+            described["apiVersion"] = "v1"
+    return result
+
+
+def _name_of_series(result: Wanted, _: Case) -> Wanted:
+    """External metrics without aggregation have `__name__` among their labels there. Wanted: without."""
+    for item in _items(result):
+        (item.get("metricLabels") or {}).pop("__name__", None)
+    return result
+
+
+def _no_garbage(result: Wanted, case: Case) -> Wanted:
+    """Infinite and huge values become the least integer there. Wanted: left out, 404 where none is left of one."""
+    items = _items(result)
+    kept = [item for item in items if item.get("value") != _GARBAGE]
+    if len(kept) == len(items):
+        return result
+    if kept or case.is_external or Asked.by(case).name == "*":
+        return result.items(kept)
+    return result.error(404, "NotFound", Asked.by(case).not_found)
+
+
+def _first_of_several(result: Wanted, case: Case) -> Wanted:
+    """Of several samples of one object the last wins there. Wanted: the first in the order of labels."""
+    if case.is_external or not _items(result) or Asked.by(case).metric not in UNAGGREGATED:
+        return result
+    items = []
+    for item in result.document["items"]:
+        described = item["describedObject"]
+        first = next(one for one in selected(case) if one.labels.get(described["kind"].lower()) == described["name"])
+        items.append({**item, "value": quantity(first.value)})
+    return result.items(items)
+
+
+def _malformed_metric_selector(result: Wanted, case: Case) -> Wanted:
+    """A metricLabelSelector that cannot be parsed is 500 without a reason there. Wanted: 400, as for labelSelector."""
+    if case.status == 500 and case.series_selector is None:
+        return replace(result.error(400, "BadRequest", result.document["message"]), queries=None)
+    return result
+
+
+def _not_equals(result: Wanted, case: Case) -> Wanted:
+    """`a!=b` in a metric selector is 500 there, once the values are there. Wanted: it works."""
+    said = result.document.get("message", "") if isinstance(result.document, dict) else ""
+    if case.status != 500 or said != '"!=" is not a valid label selector operator' or case.series_selector is None:
+        return result
+    asked, items = Asked.by(case), metric_items(case)
+    if asked.name != "*" and not items:
+        return result.error(404, "NotFound", asked.not_found)
+    return replace(result, statuses=(200,), document=_metric_list(case, items))
+
+
+def _unsupported_selector(result: Wanted, case: Case) -> Wanted:
+    """`>` and `<`, and keys that are no label names, are 404 or 500 there. Wanted: 400 that says what is wrong."""
+    if case.status not in (404, 500) or case.series_selector is None or case.fault is not None:
+        return result
+    if Asked.by(case).metric not in METRICS:
+        return result
+    for requirement in case.series_selector.requirements:
+        if not _LABEL_NAME.fullmatch(requirement.key):
+            return replace(result.error(400, "BadRequest", says=(requirement.key,)), queries=None)
+        if requirement.operator in (Operator.GREATER_THAN, Operator.LESS_THAN):
+            says = ("Prometheus selectors have no such operator",)
+            return replace(result.error(400, "BadRequest", says=says), queries=None)
+    return result
+
+
+def _objects_not_listed(result: Wanted, case: Case) -> Wanted:
+    """`*` on an unknown resource, and on one that must not be listed, is 500 there.
+
+    Wanted: 404 for the former, and for the latter 403 or 500 that names the missing right.
+    """
+    if case.status != 500 or "unable to list matching resources" not in str(result.document):
+        return result
+    asked = Asked.by(case)
+    resource = asked.resource.partition(".")[0]
+    if resource not in _NOT_LISTABLE:
+        message = f"the server could not find the metric {asked.metric} for {asked.resource}"
+        return replace(result.error(404, "NotFound", message), queries=None)
+    status = {key: value for key, value in _STATUS.items() if key != "metadata"}
+    return replace(result, statuses=(403, 500), document={**status, "message": ""}, part=True, says=("list", resource))
+
+
+def _prometheus_fails(result: Wanted, case: Case) -> Wanted:
+    """Whatever Prometheus does is 500 there. Wanted: 503 where it is away or unwell, 504 where it is slow.
+
+    The message names the rule. 500 stays for queries that are wrong in themselves.
+    """
+    if case.fault is None or case.fault in _QUERY_IS_WRONG or "unable to fetch metrics" not in str(result.document):
+        return result
+    code, reason = (504, "Timeout") if case.fault in _SLOW else (503, "ServiceUnavailable")
+    return result.error(code, reason, says=("externalRules[" if case.is_external else "rules[",))
+
+
+def _complete_timeout(result: Wanted, case: Case) -> Wanted:
+    """The request's own deadline gives half a Status as text there. Wanted: a complete one.
+
+    It may also say for what the time was too short.
+    """
+    if case.status != 504:
+        return result
+    complete = result.error(504, "Timeout", says=("Timeout: ",))
+    return replace(complete, content_type="application/json", part=True, queries=None)
+
+
+def _ended_by_the_api_server(case: Case) -> bool:
+    """A kube-apiserver keeps to the deadline of requests that it passes on, and says so in its own way."""
+    return case.via == "aggregator" and "timeout" in case.query
+
+
+def _aggregated_discovery(result: Wanted, case: Case) -> Wanted:
+    """Aggregated discovery is empty there, when asked directly. Wanted: complete.
+
+    Its groups and versions are compared; the metrics in them are in the ordinary discovery, too, and judged there.
+    """
+    if case.via != "direct" or "as=APIGroupDiscoveryList" not in case.content_type:
+        return result
+    items = [
+        {"metadata": {"name": group}, "versions": [{"version": one, "freshness": "Current"} for one in versions]}
+        for group, versions in (
+            ("custom.metrics.k8s.io", ("v1beta2", "v1beta1")),
+            ("external.metrics.k8s.io", ("v1beta1",)),
+        )
+    ]
+    return replace(result.items(items), part=True)
+
+
+def _own_paths(result: Wanted, case: Case) -> Wanted:
+    """The paths that there are: those of Go's internals are that server's own, and we have others. Wanted: the rest."""
+    if not isinstance(result.document, dict) or not isinstance(result.document.get("paths"), list):
+        return result
+    paths = [path for path in result.document["paths"] if not _PEERS_OWN_PATHS.match(path)]
+    return replace(result, document={"paths": paths}, part=True)
+
+
+def _own_checks(result: Wanted, case: Case) -> Wanted:
+    """Verbose health names the checks, of which each server has its own. Wanted: the same form, and the ping."""
+    if not isinstance(result.document, str) or "check passed" not in result.document:
+        return result
+    lines = result.document.splitlines()
+    return replace(result, document="\n".join([line for line in lines if line in ("[+]ping ok", lines[-1])]), part=True)
+
+
+def _own_version(result: Wanted, case: Case) -> Wanted:
+    """/version is each server's own. Wanted: the same form."""
+    if case.segments != ("version",) or case.status != 200:
+        return result
+    return replace(result, document=dict.fromkeys(_VERSION_KEYS, OWN), part=True)
+
+
+def _large_list(result: Wanted, case: Case) -> Wanted:
+    """Lists that were too long to be recorded are made anew from the application's series."""
+    if result.document is not NOT_KEPT or not case.segments[-1:] or case.segments[-1] not in SUMMED:
+        return result
+    document = _metric_list(case, metric_items(case))
+    if case.content_type.endswith("protobuf"):  # which has no null, and nothing that is empty
+        del document["metadata"]
+        for item in document["items"]:
+            item["metric"] = {"name": item["metric"]["name"]}
+    return replace(result, document=document)
+
+
+_EXCEPTIONS: Final[tuple[Callable[[Wanted, Case], Wanted], ...]] = (
+    _core_group,
+    _name_of_series,
+    _no_garbage,
+    _first_of_several,
+    _malformed_metric_selector,
+    _not_equals,
+    _unsupported_selector,
+    _objects_not_listed,
+    _prometheus_fails,
+    _aggregated_discovery,
+    _own_paths,
+    _own_checks,
+    _own_version,
+    _large_list,
+)
+
+
+def _items(result: Wanted) -> list[dict[str, Any]]:
+    """The items of a list of metrics; none in any other document."""
+    if not isinstance(result.document, Mapping) or not str(result.document.get("kind")).endswith("MetricValueList"):
+        return []
+    items: list[dict[str, Any]] = result.document.get("items", [])
+    return items
+
+
+def _metric_list(case: Case, items: list[dict[str, Any]]) -> dict[str, Any]:
+    api_version = "/".join(case.segments[1:3])
+    return {"kind": "MetricValueList", "apiVersion": api_version, "metadata": {}, "items": items}
