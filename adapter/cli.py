@@ -45,7 +45,11 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--config", type=click.Path(path_type=Path), help="The rules file, in prometheus-adapter's format.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="The rules file, in prometheus-adapter's format; taken up again when it changes, and at once on SIGHUP.",
+)
 @prometheus_flags
 @catalog_flags
 @kubernetes_flags

@@ -111,7 +111,10 @@ def prometheus_flags(command: Command) -> Command:
         help="A header for requests to Prometheus, such as X-Scope-OrgID=team; may be given several times.",
     )
     @click.option(
-        "--prometheus-verb", default="GET", show_default=True, help="GET or POST: how queries are sent to Prometheus."
+        "--prometheus-verb",
+        default="GET",
+        show_default=True,
+        help="GET or POST: how queries are sent to Prometheus; long ones always by POST.",
     )
     @functools.wraps(command)
     def wrapper(

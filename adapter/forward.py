@@ -215,7 +215,8 @@ class Forwarder:
 
     async def _send(self, peer: _Peer, path: str, query: dict[str, str]) -> tuple[int, bytes]:
         assert self._http is not None, "the forwarder is not open"
-        await asyncio.to_thread(peer.credentials.load)
+        if not peer.credentials.loaded:
+            await asyncio.to_thread(peer.credentials.load)
         context = peer.credentials.context()
         async with self._http.get(
             URL(f"{peer.options.base}{_API}{path}", encoded=True).with_query(query),

@@ -120,13 +120,18 @@ class Credentials:
         self._context: ssl.SSLContext | None = None
         self._said = ""
 
+    @property
+    def loaded(self) -> bool:
+        """The TLS files have been read, or there is no TLS."""
+        return self._context is not None or urlsplit(self._access.url).scheme != "https"
+
     def load(self) -> None:
         """Read the TLS files for the first time.
 
         Raises:
             UpstreamConfigError: one cannot be used.
         """
-        if urlsplit(self._access.url).scheme == "https" and self._context is None:
+        if not self.loaded:
             stamp = self._stamp_now()
             self._context = _context(self._access)
             self._stamp = stamp

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,11 @@ def test_a_mistake_is_one_line_that_says_where(text: str, message: str) -> None:
         parse(text)
     assert str(refused.value).startswith(f"rules.yaml: {message}")
     assert "\n" not in str(refused.value)
+
+
+def test_every_example_of_the_documentation_loads() -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "rules.md").read_text()
+    examples = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert len(examples) == 4
+    for example in examples:
+        parse(example)
