@@ -31,13 +31,13 @@ from adapter.inventory import (
 )
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Series
 from adapter.rule_telemetry import RuleTelemetry
-from adapter.rules import AnyRule, QueryRule, RulesFile
+from adapter.rules import AnyRule, QueryRule, Rule, RulesFile
 from kube.backoff import Backoff
 from kube.client import KubeError
-from kube.mapping import GroupResource, NoMatchError, RestMapper
+from kube.mapping import GroupResource, NoMatchError, ResourceLookup
 from kube.status import StatusError, service_unavailable
 
-__all__ = ["Catalog", "CustomMetricInfo", "SeriesSource"]
+__all__ = ["Catalog", "CustomMetricInfo", "RuleListing", "SeriesSource"]
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T", CustomSource, ExternalSource)
@@ -53,6 +53,14 @@ class SeriesSource(Protocol):
         self, selector: str, *, start: float, end: float, destination: Destination = DEFAULT_DESTINATION
     ) -> tuple[Series, ...]:
         """The series that a selector finds between two times, in seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleListing:
+    """What is known of a rule's series: those of its last good list (None before one), and why a later list failed."""
+
+    series: tuple[Series, ...] | None
+    failure: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,7 @@ class Catalog:
         self,
         rules: RulesFile,
         prometheus: SeriesSource,
-        mapper: RestMapper,
+        mapper: ResourceLookup,
         *,
         relist_interval: float,
         max_age: float,
@@ -110,6 +118,7 @@ class Catalog:
         self._custom: dict[str, tuple[CustomSource, ...]] = {}
         self._external: dict[str, tuple[ExternalSource, ...]] = {}
         self._failures: dict[str, str] = {}
+        self._found: dict[str, tuple[Series, ...]] = {}
         self._remarked: set[str] = set()
         self._snapshot = _Snapshot({}, {}, (), ())
         self._was_loaded = False
@@ -122,11 +131,25 @@ class Catalog:
         self._custom = _carried_over(self._custom, before.custom_rules, rules.custom_rules)
         self._external = _carried_over(self._external, before.external_rules, rules.external_rules)
         self._failures.clear()
+        self._found.clear()
         self._remarked.clear()
         self._rules = rules
         self._listings = self._grouped(rules)
         self._rebuild()
         self._changed.set()
+
+    @property
+    def rules(self) -> RulesFile:
+        """The rules that are in force."""
+        return self._rules
+
+    def listing(self, rule: AnyRule) -> RuleListing:
+        """What is known of the series of one of these rules."""
+        return RuleListing(self._found.get(rule.key), self._failures.get(rule.key, ""))
+
+    def max_age(self, rule: AnyRule) -> float:
+        """How old the series of a rule may be, in seconds."""
+        return (rule.max_age if isinstance(rule, Rule) else None) or self._max_age
 
     @property
     def custom(self) -> tuple[CustomMetricInfo, ...]:
@@ -248,6 +271,7 @@ class Catalog:
             self._remark_unusable(rule, custom)
         else:
             self._external[rule.key] = external
+        self._found[rule.key] = found
         self._succeeded(rule)
         if self._telemetry is not None:
             metrics = len(custom) + len(external)

@@ -24,7 +24,7 @@ from adapter.rules import AnyRule, Policy, QueryRule
 from adapter.values import MetricValue, ObjectReference
 from kube import status
 from kube.client import KubeError
-from kube.mapping import GroupResource, NoMatchError, ResourceInfo, RestMapper
+from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 from kube.selectors import LabelSelector
 from kube.status import StatusError, bad_request, internal_error, not_found, service_unavailable
 
@@ -55,7 +55,7 @@ class CustomMetrics:
         catalog: Catalog,
         queries: RuleQueries,
         objects: ObjectNames,
-        mapper: RestMapper,
+        mapper: ResourceLookup,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:

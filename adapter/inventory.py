@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
 from adapter.naming import ResourceNaming
 from adapter.prometheus import Series
 from adapter.rules import AnyRule, QueryRule, Rule
-from kube.mapping import GroupResource, NoMatchError, ResourceInfo, RestMapper
+from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 
 __all__ = [
     "CustomMetricInfo",
@@ -86,19 +86,63 @@ class ExternalSource:
     namespace_label: str
 
 
-async def custom_sources(rule: Rule, found: Iterable[Series], mapper: RestMapper) -> tuple[CustomSource, ...]:
+@dataclass(frozen=True, slots=True)
+class LabelMeaning:
+    """What a rule takes a label for: the resource that it names, and the one of the cluster, None if there is none."""
+
+    label: str
+    named: GroupResource
+    resource: GroupResource | None
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesUse:
+    """What a rule makes of one series, and why not more.
+
+    Attributes:
+        series: the series.
+        metric: what it is called in the API; "" when it is left out.
+        left_out_by: the key of the rule that leaves it out, or "".
+        labels: its labels that name resources, by the rule.
+        sources: the custom metrics that it makes.
+    """
+
+    series: Series
+    metric: str
+    left_out_by: str
+    labels: tuple[LabelMeaning, ...] = ()
+    sources: tuple[CustomSource, ...] = ()
+
+
+async def custom_sources(rule: Rule, found: Iterable[Series], mapper: ResourceLookup) -> tuple[CustomSource, ...]:
     """The custom metrics that a rule makes of some series, in the order of the series and their labels.
 
     Raises:
         KubeUnreachable, StatusError: the API server did not say what its resources are.
     """
+    return tuple([source async for use in custom_uses(rule, found, mapper) for source in use.sources])
+
+
+async def custom_uses(rule: Rule, found: Iterable[Series], mapper: ResourceLookup) -> AsyncIterator[SeriesUse]:
+    """What a rule makes of each of some series, also of those that it leaves out.
+
+    Raises:
+        KubeUnreachable, StatusError: the API server did not say what its resources are.
+    """
     labels = _Labels(rule.resources, mapper)
-    sources: list[CustomSource] = []
-    for series, metric in _named(rule, found):
-        label_of = await labels.by_resource(series.labels)
+    for series in found:
+        metric, left_out_by = _name(rule, series)
+        if left_out_by:
+            yield SeriesUse(series, "", left_out_by)
+            continue
+        meanings = await labels.meanings(series.labels)
+        label_of: dict[GroupResource, str] = {}
+        for meaning in meanings:
+            if meaning.resource is not None:
+                label_of.setdefault(meaning.resource, meaning.label)
         namespace_label = label_of.get(_NAMESPACES) or await labels.for_namespaces()
         namespaced = not _AT_ROOT.issuperset(label_of)
-        sources += [
+        sources = tuple(
             CustomSource(
                 CustomMetricInfo(resource, metric, namespaced and resource not in _AT_ROOT),
                 rule,
@@ -107,21 +151,27 @@ async def custom_sources(rule: Rule, found: Iterable[Series], mapper: RestMapper
                 namespace_label,
             )
             for resource, label in label_of.items()
-        ]
-    return tuple(sources)
+        )
+        yield SeriesUse(series, metric, "", meanings, sources)
 
 
-async def external_sources(rule: Rule, found: Iterable[Series], mapper: RestMapper) -> tuple[ExternalSource, ...]:
+async def external_sources(rule: Rule, found: Iterable[Series], mapper: ResourceLookup) -> tuple[ExternalSource, ...]:
     """The external metrics that a rule makes of some series, in the order of the series.
 
     Raises:
         KubeUnreachable, StatusError: the API server did not say what its resources are.
     """
     label = await _Labels(rule.resources, mapper).for_namespaces() if rule.resources.namespaced else ""
-    return tuple(ExternalSource(metric, rule, series.name, label) for series, metric in _named(rule, found))
+    uses = external_uses(rule, found)
+    return tuple(ExternalSource(use.metric, rule, use.series.name, label) for use in uses if use.metric)
 
 
-async def custom_query_source(rule: QueryRule, mapper: RestMapper) -> CustomSource:
+def external_uses(rule: Rule, found: Iterable[Series]) -> tuple[SeriesUse, ...]:
+    """What a rule of externalRules makes of each of some series."""
+    return tuple(SeriesUse(series, *_name(rule, series)) for series in found)
+
+
+async def custom_query_source(rule: QueryRule, mapper: ResourceLookup) -> CustomSource:
     """The custom metric of a short rule.
 
     Raises:
@@ -145,32 +195,34 @@ def external_query_source(rule: QueryRule) -> ExternalSource:
     return ExternalSource(rule.metric, rule, "", rule.namespace_label)
 
 
-def _named(rule: Rule, found: Iterable[Series]) -> Iterable[tuple[Series, str]]:
-    for series in found:
-        metric = rule.metric_for(series.name)
-        if metric is not None and _SERIES_NAME.fullmatch(series.name):
-            yield series, metric
+def _name(rule: Rule, series: Series) -> tuple[str, str]:
+    """The metric's name, or what leaves the series out; one of the two is empty."""
+    metric = rule.metric_for(series.name)
+    if metric is None:
+        return "", rule.left_out_by(series.name)
+    return (metric, "") if _SERIES_NAME.fullmatch(series.name) else ("", "the name of the series")
 
 
 class _Labels:
     """Which resource each label means, by one rule; every label is looked up once."""
 
-    def __init__(self, naming: ResourceNaming, mapper: RestMapper) -> None:
+    def __init__(self, naming: ResourceNaming, mapper: ResourceLookup) -> None:
         self._naming = naming
         self._mapper = mapper
         self._overrides = dict(naming.overrides)
         self._rank = {label: rank for rank, label in enumerate(self._overrides)}
         self._known: dict[str, ResourceInfo | None] = {}
 
-    async def by_resource(self, labels: Iterable[str]) -> dict[GroupResource, str]:
-        """The label of each resource; where two labels mean the same, the first override, then the template."""
+    async def meanings(self, labels: Iterable[str]) -> tuple[LabelMeaning, ...]:
+        """The labels that name resources; where two mean the same, the overrides come first, in their order."""
         by_rank = sorted(labels, key=lambda label: (self._rank.get(label, len(self._rank)), label))
-        found: dict[GroupResource, str] = {}
+        found = []
         for label in by_rank:
-            info = await self._resource(label)
-            if info is not None:
-                found.setdefault(info.group_resource, label)
-        return found
+            named = self._named(label)
+            if named is not None:
+                info = await self._resource(label)
+                found.append(LabelMeaning(label, named, info.group_resource if info is not None else None))
+        return tuple(found)
 
     async def for_namespaces(self) -> str:
         """The label that the rule has for namespaces, on any series; "" if none."""
@@ -187,7 +239,7 @@ class _Labels:
         return self._known[label]
 
     async def _look_up(self, label: str) -> ResourceInfo | None:
-        named = self._overrides.get(label) or self._by_template(label)
+        named = self._named(label)
         if named is None:
             return None
         try:
@@ -195,6 +247,9 @@ class _Labels:
         except NoMatchError:
             _log.debug("label %s: there is no resource %s", label, named)
             return None
+
+    def _named(self, label: str) -> GroupResource | None:
+        return self._overrides.get(label) or self._by_template(label)
 
     def _by_template(self, label: str) -> GroupResource | None:
         template = self._naming.template

@@ -10,19 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from kube.client import KubeClient
 from kube.status import StatusError
 
-__all__ = ["GroupResource", "NoMatchError", "ResourceInfo", "RestMapper"]
+__all__ = ["FixedResources", "GroupResource", "NoMatchError", "ResourceInfo", "ResourceLookup", "RestMapper"]
 
 _log = logging.getLogger(__name__)
 
 # What these list are metrics, not resources.
-_METRIC_GROUPS = frozenset({"custom.metrics.k8s.io", "external.metrics.k8s.io"})
+_METRIC_GROUPS = frozenset({"custom.metrics.k8s.io", "external.metrics.k8s.io", "metrics.k8s.io"})
 
 
 class NoMatchError(LookupError):
@@ -70,6 +70,28 @@ class ResourceInfo:
         return "/".join([*parts, self.plural, *filter(None, (name, subresource))])
 
 
+class ResourceLookup(Protocol):
+    """Knows which resource a name means; see RestMapper.resource_for."""
+
+    async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
+        """The resource with this plural or singular name; raises NoMatchError."""
+
+
+class FixedResources:
+    """Answers from a list, for tools that work without an API server."""
+
+    def __init__(self, infos: Iterable[ResourceInfo]) -> None:
+        self._by_name = _by_name(infos)
+
+    async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
+        """See RestMapper.resource_for; raises NoMatchError."""
+        wanted = GroupResource(group, resource.lower())
+        found = _found(self._by_name, wanted)
+        if found is None:
+            raise NoMatchError(f'no matches for resource "{wanted}"')
+        return found
+
+
 class RestMapper:
     """Answers from the last discovery, and reads it again when asked for something unknown."""
 
@@ -99,8 +121,8 @@ class RestMapper:
         found = self._by_name.get(wanted)
         if found is None and await self._refresh():
             found = self._by_name.get(wanted)
-        if found is None and not group:
-            found = next((info for key, info in self._by_name.items() if key.resource == wanted.resource), None)
+        if found is None:
+            found = _found(self._by_name, wanted)
         if found is None:
             raise NoMatchError(f'no matches for resource "{wanted}"')
         return found
@@ -153,14 +175,28 @@ class RestMapper:
             return []
 
     def _index(self, infos: Iterable[ResourceInfo]) -> None:
-        by_name: dict[GroupResource, ResourceInfo] = {}
         by_kind: dict[tuple[str, str], tuple[ResourceInfo, ...]] = {}
-        for info in infos:
-            by_name.setdefault(info.group_resource, info)
-            by_name.setdefault(GroupResource(info.group, info.singular), info)
+        found = tuple(infos)
+        for info in found:
             key = (info.group, info.kind)
             by_kind[key] = (*by_kind.get(key, ()), info)
-        self._by_name, self._by_kind = by_name, by_kind
+        self._by_name, self._by_kind = _by_name(found), by_kind
+
+
+def _by_name(infos: Iterable[ResourceInfo]) -> dict[GroupResource, ResourceInfo]:
+    """Each resource by its plural and its singular; the first of a name stays."""
+    by_name: dict[GroupResource, ResourceInfo] = {}
+    for info in infos:
+        by_name.setdefault(info.group_resource, info)
+        by_name.setdefault(GroupResource(info.group, info.singular), info)
+    return by_name
+
+
+def _found(by_name: Mapping[GroupResource, ResourceInfo], wanted: GroupResource) -> ResourceInfo | None:
+    found = by_name.get(wanted)
+    if found is None and not wanted.group:
+        found = next((info for key, info in by_name.items() if key.resource == wanted.resource), None)
+    return found
 
 
 def _objects(value: object) -> Iterable[dict[str, Any]]:

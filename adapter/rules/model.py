@@ -88,9 +88,18 @@ class Rule:
 
     def metric_for(self, series: str) -> str | None:
         """The metric that a series makes; None when it is filtered out."""
-        if not all(one.takes(series) for one in self.filters):
-            return None
-        return self.naming.metric_for(series)
+        return None if self._filtered_by(series) else self.naming.metric_for(series)
+
+    def left_out_by(self, series: str) -> str:
+        """The key that leaves a series out, such as seriesFilters[0].isNot; "" when the series makes a metric."""
+        return self._filtered_by(series) or ("name.as" if self.naming.metric_for(series) is None else "")
+
+    def _filtered_by(self, series: str) -> str:
+        for index, one in enumerate(self.filters):
+            if not one.takes(series):
+                key = f"seriesFilters[{index}].{'is' if one.keeps else 'isNot'}"
+                return "name.matches" if one.regex is self.naming.matches else key
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
