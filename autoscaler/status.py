@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 from autoscaler.apis import KIND
 from autoscaler.present import status_json
+from autoscaler.targets import targets_line
+from autoscaler.watched import TrackedHPA
 from kube.client import KubeError
 from kube.status import StatusError
 
 if TYPE_CHECKING:
     from autoscaler.model import Status
     from autoscaler.throttle import ThrottledClient
-    from autoscaler.watched import RefusedHPA, TrackedHPA
+    from autoscaler.watched import RefusedHPA
 
 __all__ = ["StatusWriteError", "StatusWriter"]
 
@@ -40,12 +42,10 @@ class StatusWriter:
         """
         api = tracked.api
         path = api.path(tracked.hpa.namespace, tracked.hpa.name, subresource="status")
-        body = {
-            "apiVersion": api.api_version,
-            "kind": KIND,
-            "metadata": tracked.metadata,
-            "status": status_json(status),
-        }
+        stored = status_json(status)
+        if isinstance(tracked, TrackedHPA) and not api.built_in:
+            stored["targets"] = targets_line(tracked.metrics, stored.get("currentMetrics", ()))
+        body = {"apiVersion": api.api_version, "kind": KIND, "metadata": tracked.metadata, "status": stored}
         try:
             await self._client.put(path, body)
         except (StatusError, KubeError) as error:

@@ -16,7 +16,7 @@ from autoscaler.parse import ParseError, parse_hpa, parse_invalid_hpa, parse_pod
 from autoscaler.validation import validate_hpa
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from autoscaler.apis import HPAApi
     from autoscaler.knobs import Knobs
@@ -37,6 +37,8 @@ class TrackedHPA:
     metadata: Mapping[str, Any]
     """As served, without managedFields: the API server keeps those itself where they are absent."""
     api: HPAApi = KUBERNETES
+    metrics: Sequence[Mapping[str, Any]] = ()
+    """`spec.metrics` as they are written, where the status has to say them (`autoscaler.targets`)."""
 
     @property
     def wish(self) -> tuple[str, Spec, Knobs]:
@@ -82,7 +84,7 @@ def track_hpa(
             problems = [str(error)]
         if problems:
             return RefusedHPA(parse_invalid_hpa(raw, "; ".join(dict.fromkeys(problems))), metadata, api)
-        return TrackedHPA(parse_hpa(complete), metadata, api)
+        return TrackedHPA(parse_hpa(complete), metadata, api, complete["spec"]["metrics"])
     except ParseError as error:
         _log.warning("this HPA is left alone: %s", error)
         return None

@@ -7,10 +7,11 @@ its name and age.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from autoscaler.targets import targets_line
 from kube.selectors import LabelSelector, SelectorError
 from playground.apiserver.encoding import Form
 from playground.apiserver.objects import Object, child, name_of
@@ -21,7 +22,6 @@ __all__ = ["human_duration", "partial_metadata", "table_of"]
 _WIDE: Final = 1
 _NONE: Final = "<none>"
 _UNKNOWN: Final = "<unknown>"
-_SHOWN_METRICS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,30 +189,7 @@ def _hpa_reference(row: _Row) -> str:
 
 
 def _hpa_targets(row: _Row) -> str:
-    specs: Sequence[Object] = row.part("spec").get("metrics") or []
-    statuses: Sequence[Object] = row.part("status").get("currentMetrics") or []
-    texts = [_metric_text(spec, statuses[index] if index < len(statuses) else {}) for index, spec in enumerate(specs)]
-    if not texts:
-        return _NONE
-    more = len(texts) - _SHOWN_METRICS
-    shown = ", ".join(texts[:_SHOWN_METRICS])
-    return f"{shown} + {more} more..." if more > 0 else shown
-
-
-def _metric_text(spec: Object, status: Object) -> str:
-    """One metric as "current/target"."""
-    source = str(spec.get("type"))[:1].lower() + str(spec.get("type"))[1:]
-    target, current = child(spec, source, "target"), child(status, source, "current")
-    is_resource = source in ("resource", "containerResource")
-    prefix = f"{child(spec, source).get('name')}: " if is_resource else ""
-    if target.get("averageValue") is not None:
-        suffix = " (avg)" if source in ("object", "external") else ""
-        return f"{prefix}{current.get('averageValue', _UNKNOWN)}/{target['averageValue']}{suffix}"
-    if is_resource:
-        utilization, wanted = current.get("averageUtilization"), target.get("averageUtilization")
-        shown = _UNKNOWN if utilization is None else f"{utilization}%"
-        return f"{prefix}{shown}/{'<auto>' if wanted is None else f'{wanted}%'}"
-    return f"{current.get('value', _UNKNOWN)}/{target.get('value')}"
+    return targets_line(row.part("spec").get("metrics") or [], row.part("status").get("currentMetrics") or [])
 
 
 def _min_pods(row: _Row) -> str:

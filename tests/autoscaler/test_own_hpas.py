@@ -79,7 +79,8 @@ async def test_it_scales_and_its_status_says_which_generation_it_is_about(cluste
     async with autoscaler(cluster, ONLY_OURS):
         await until(lambda: cluster.replicas("web") == 4)
         await until(lambda: cluster.condition("web", "AbleToScale", api=MILLISCALE) is not None)
-        assert cluster.hpa("web", api=MILLISCALE)["status"]["observedGeneration"] == 1
+        status = cluster.hpa("web", api=MILLISCALE)["status"]
+        assert (status["observedGeneration"], status["targets"]) == (1, "20/10")
         await cluster.admin.patch(MILLISCALE.path("default", "web"), {"spec": {"maxReplicas": 3}})
         await until(lambda: cluster.replicas("web") == 3)
         await until(lambda: cluster.hpa("web", api=MILLISCALE)["status"]["observedGeneration"] == 2)

@@ -194,6 +194,7 @@ class Twin:
         status = (await self._client.get(self.objects[1])).get("status") or {}
         status.setdefault("currentReplicas", 0)  # which Go leaves out
         status.pop("lastScaleTime", None)
+        status.pop("targets", None)  # which kube-apiserver works out for its own
         status.pop("observedGeneration", None)  # autoscaling/v2 has it from Kubernetes 1.37 on
         for condition in status.get("conditions") or ():
             condition.pop("lastTransitionTime")

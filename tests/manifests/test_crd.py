@@ -122,7 +122,7 @@ async def test_what_is_wrong_is_said_at_once(admin: KubeClient) -> None:
 
 async def test_kubectl_shows_and_explains_it(cluster: Cluster, admin: KubeClient) -> None:
     stored = await admin.post(HPAS, hpa(minReplicas=2))
-    status = {"currentReplicas": 3, "desiredReplicas": 4, "observedGeneration": 1}
+    status = {"currentReplicas": 3, "desiredReplicas": 4, "observedGeneration": 1, "targets": "10/5"}
     updated = await admin.put(
         MILLISCALE.path("default", "web", subresource="status"),
         {**stored, "spec": {"maxReplicas": 9}, "status": status},
@@ -139,7 +139,7 @@ async def test_kubectl_shows_and_explains_it(cluster: Cluster, admin: KubeClient
         return output.decode()
 
     heads, row = (line.split() for line in (await shown("get", "mhpa")).splitlines())
-    assert heads == ["NAME", "KIND", "REFERENCE", "MINPODS", "MAXPODS", "REPLICAS", "AGE"]
-    assert row[:-1] == ["web", "Deployment", "web", "2", "5", "3"]
+    assert heads == ["NAME", "KIND", "REFERENCE", "TARGETS", "MINPODS", "MAXPODS", "REPLICAS", "AGE"]
+    assert row[:-1] == ["web", "Deployment", "web", "10/5", "2", "5", "3"]
     assert await shown("get", "hpa") == ""
     assert "Limits for scaling down." in await shown("explain", "mhpa.spec.behavior.scaleDown")
