@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from autoscaler.apis import MILLISCALE
@@ -15,6 +16,7 @@ from autoscaler.metrics_client import MetricsClient
 from autoscaler.model import Config, Pod, ReadyCondition
 from autoscaler.observe import Observer
 from autoscaler.reconcile import Reconciler
+from autoscaler.record import DecisionRecord, Written
 from autoscaler.scales import ScaleClient
 from autoscaler.shadow import Comparison, Shadow, Verdict
 from autoscaler.status import StatusWriter
@@ -94,6 +96,11 @@ async def recorder(api: ScriptedApi, client: ThrottledClient) -> AsyncIterator[E
 
 
 @pytest.fixture
+def decisions() -> DecisionLog:
+    return DecisionLog(5)
+
+
+@pytest.fixture
 def shadow(telemetry: Telemetry) -> Shadow:
     return Shadow(sync_period=15, config=FLAGS, on_comparison=telemetry.compared)
 
@@ -106,6 +113,7 @@ def reconciler(
     recorder: EventRecorder,
     telemetry: Telemetry,
     shadow: Shadow,
+    decisions: DecisionLog,
     clock: WallClock,
 ) -> Reconciler:
     api.on("GET", "/apis", {"groups": [{"name": "apps", "versions": [{"version": "v1"}]}]})
@@ -129,7 +137,7 @@ def reconciler(
         recorder=recorder,
         telemetry=telemetry,
         memory=Memory(),
-        decisions=DecisionLog(0),
+        decisions=decisions,
         shadow=shadow,
         wall_clock=clock,
     )
@@ -247,6 +255,36 @@ async def test_steps_and_metrics_are_counted(api: ScriptedApi, reconciler: Recon
         f'{PREFIX}_desired_replicas{{hpa_name="web",namespace="default"}} 2.0',
     ]:
         assert line in shown
+
+
+async def test_each_step_leaves_a_record_until_the_hpa_is_gone(
+    api: ScriptedApi, reconciler: Reconciler, decisions: DecisionLog
+) -> None:
+    depth(api, 35)
+    tracked = hpa()
+    await reconciler.reconcile(tracked)
+    api.fail("PUT", SCALE, 403, "quota exceeded")
+    await reconciler.reconcile(tracked)
+    page = decisions.page("default", "web")
+    assert page is not None
+    scaled, refused = (msgspec.json.decode(each, type=DecisionRecord) for each in page.decisions)
+    assert scaled.written == Written(replicas=4, status=True)
+    assert refused.written is not None
+    assert refused.written.scale_error == "quota exceeded"
+    reconciler.forget(tracked.hpa.key)
+    assert decisions.page("default", "web") is None
+
+
+async def test_a_status_that_cannot_be_stored_is_in_the_record(
+    api: ScriptedApi, reconciler: Reconciler, decisions: DecisionLog
+) -> None:
+    depth(api, 20)
+    api.fail("PUT", STATUS, 403, "no")
+    await reconciler.reconcile(hpa())
+    page = decisions.page("default", "web")
+    assert page is not None
+    written = msgspec.json.decode(page.decisions[0], type=DecisionRecord).written
+    assert written == Written(status_error="no")
 
 
 # --- modes and settings of a single HPA ----------------------------------------------------------------------------

@@ -82,12 +82,14 @@ def test_each_sentence_names_the_numbers_that_decided(recorded: list[tuple[Taken
 
 
 def test_each_failure_is_told(recorded: list[tuple[Taken, DecisionRecord]]) -> None:
-    for _, record in recorded:
+    for taken, record in recorded:
         for metric in record.metrics:
             if metric.failure is not None:
                 assert metric.failure.message in record.sentence
-        if record.written is not None and record.written.scale_error is not None:
-            assert record.written.scale_error in record.sentence
+        assert record.written is not None
+        failed = None if taken.decision.scale_to is None else taken.scale_error
+        assert record.written.scale_error == failed
+        assert failed is None or failed in record.sentence
 
 
 def replay(record: DecisionRecord) -> int | None:

@@ -104,6 +104,12 @@ def test_missing_pods_below_target_count_as_at_the_target() -> None:
     )
 
 
+def test_unready_pods_below_target_are_left_out() -> None:
+    world = World(hpa(), replicas=4)
+    world.pods = (*pods(3), pod("web-3", phase="Pending"))
+    assert "with 1 missing pod taken to be at the target" in said(world, PodsAnswer(samples(50, 50)))
+
+
 def test_an_assumption_that_would_turn_the_direction() -> None:
     assert said(World(hpa(), replicas=3), PodsAnswer(samples(200))).endswith(
         "on 3 pods (1 ready, 2 missing), which asks for no change from 3, as assumptions must not turn a direction"
