@@ -220,11 +220,7 @@ class Forwarder:
         context = peer.credentials.context()
         async with self._http.get(
             URL(f"{peer.options.base}{_API}{path}", encoded=True).with_query(query),
-            headers={
-                "Accept": "application/json",
-                **dict(peer.options.headers),
-                **peer.credentials.headers(),
-            },
+            headers=peer.credentials.headers(("Accept", "application/json")),
             ssl=context if context is not None else True,
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlsplit
 
+from multidict import CIMultiDict
+
 __all__ = ["Credentials", "CredentialsError", "ServerAccess", "UpstreamConfigError", "header"]
 
 _log = logging.getLogger(__name__)
@@ -151,19 +153,27 @@ class Credentials:
                     _log.warning("a TLS file has changed and cannot be used; the old one stays: %s", error)
         return self._context
 
-    def headers(self) -> dict[str, str]:
-        """The Authorization header, or nothing.
+    def headers(self, *others: tuple[str, str]) -> CIMultiDict[str]:
+        """What to send: the server's headers, the Authorization header if there is one, and others.
+
+        A later one takes the place of an earlier one of the same name, however the names are written.
 
         Raises:
             CredentialsError: the file with the secret cannot be read, or has none.
         """
+        headers: CIMultiDict[str] = CIMultiDict()
+        for name, value in (*self._access.headers, *self._authorization(), *others):
+            headers[name] = value
+        return headers
+
+    def _authorization(self) -> tuple[tuple[str, str], ...]:
         if self._secret is None:
-            return {}
+            return ()
         secret = self._secret.read()
         if not self._access.username:
-            return {"Authorization": f"Bearer {secret}"}
+            return (("Authorization", f"Bearer {secret}"),)
         pair = f"{self._access.username}:{secret}".encode()
-        return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+        return (("Authorization", f"Basic {base64.b64encode(pair).decode()}"),)
 
     def _stamp_now(self) -> _Stamp:
         return tuple(_file_stamp(path) for path in self._tls_files)

@@ -152,7 +152,7 @@ class PrometheusClient:
             self._options.endpoint("query"),
             params=None if post else parameters,
             data=parameters if post else None,
-            headers={**dict(self._options.headers), **self._credentials.headers(), **dict(headers)},
+            headers=self._credentials.headers(*headers),
             ssl=context if context is not None else True,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
         ) as response:

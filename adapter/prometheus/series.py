@@ -101,7 +101,7 @@ class SeriesFinder:
             with requests.Session() as session:
                 # Nothing from the environment: a netrc file would win over the token.
                 session.trust_env = False
-                session.headers.update({**dict(options.headers), **self._credentials.headers(), **dict(headers)})
+                session.headers.update(self._credentials.headers(*headers))
                 session.verify = str(options.ca_file) if options.ca_file is not None else True
                 if options.cert_file is not None and options.key_file is not None:
                     session.cert = (str(options.cert_file), str(options.key_file))

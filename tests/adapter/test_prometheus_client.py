@@ -315,7 +315,7 @@ async def test_a_name_and_a_password_are_shown_and_the_password_read_again(
 
 
 async def test_headers_of_a_rule_come_before_those_of_the_server(server: ScriptedPrometheus) -> None:
-    options = PrometheusOptions(url=server.url, headers=(("X-Scope-OrgID", "all"), ("X-Other", "kept")))
+    options = PrometheusOptions(url=server.url, headers=(("x-scope-orgid", "all"), ("X-Other", "kept")))
     async with PrometheusClient(options) as client:
         await client.instant("a", headers=(("X-Scope-OrgID", "team"),))
         server.reply = says({"status": "success", "data": []})

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter.health import Health
-from adapter.prometheus import PrometheusUnavailable
+from adapter.prometheus import PrometheusUnavailable, Series
 from adapter.reload import RulesReloader
 from adapter.request_info import Target
 from adapter.rule_telemetry import RuleTelemetry
@@ -180,6 +180,25 @@ async def test_rules_that_are_gone_take_their_metrics_with_them_and_ready_stays_
     assert bed.catalog.readiness() is None
     await bed.catalog.relist()
     assert [str(info) for info in bed.catalog.custom] == ["namespaces/b", "pods/b"]
+
+
+async def test_a_list_that_was_asked_for_before_does_not_count_after(tmp_path: Path) -> None:
+    rules = parse_rules(FIRST, source="x")
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    class Slow(CannedPrometheus):
+        async def series(self, selector: str, **arguments: object) -> tuple[Series, ...]:
+            asked.set()
+            await answered.wait()
+            return (series(selector, "namespace", "pod"),)
+
+    async with metrics_bed(tmp_path, rules, Slow()) as bed:
+        listing = asyncio.create_task(bed.catalog.relist())
+        await asked.wait()
+        bed.catalog.take_up(parse_rules(f"rules: [{{{RULE.format('b', 'b')}}}]", source="x"))
+        answered.set()
+        await listing
+        assert bed.catalog.custom == ()
 
 
 async def test_new_rules_are_listed_at_once(bed: MetricsBed) -> None:

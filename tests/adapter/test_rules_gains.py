@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adapter.rules import Policy, RulesError, RulesFile, parse_rules
 from kube.mapping import GroupResource
@@ -168,6 +171,30 @@ def test_a_mistake_is_one_line_that_says_where(text: str, message: str) -> None:
         parse(text)
     assert str(refused.value).startswith(f"rules.yaml: {message}")
     assert "\n" not in str(refused.value)
+
+
+KEYS = st.sampled_from(
+    [
+        *("rules", "externalRules", "prometheusServers", "forwardExternal", "resourceRules", "name", "query"),
+        *("resources", "prometheus", "headers", "nan", "inf", "empty", "maxAge", "seriesQuery", "metricsQuery", "url"),
+        *("seriesFilters", "overrides", "template", "matches", "as", "timeout", "maxQueryBytes", "username", "a"),
+    ]
+)
+TREES = st.recursive(
+    st.sampled_from(["a", "", "zero", "5m", "16384", "http://x", "<<.Series>>", "(", "pod", "namespace", "\U0001f600"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5),
+    max_leaves=25,
+)
+
+
+@given(st.dictionaries(KEYS, TREES, max_size=4))
+def test_whatever_stands_in_a_file_is_rules_or_one_clear_line(tree: dict[str, object]) -> None:
+    said = ""
+    try:
+        parse(json.dumps(tree))
+    except RulesError as error:
+        said = str(error)
+    assert "\n" not in said
 
 
 def test_every_example_of_the_documentation_loads() -> None:
