@@ -1,8 +1,10 @@
-"""Client-side rate limits."""
+"""Client-side rate limits, and the gate for writes."""
+
+import asyncio
 
 import pytest
 
-from autoscaler.throttle import ThrottledClient, TokenBucket
+from autoscaler.throttle import NotLeading, ThrottledClient, TokenBucket
 from kube.client import KubeClient, KubeError
 from kube.status import StatusError
 from tests.autoscaler.scripted_api import ScriptedApi
@@ -70,3 +72,28 @@ async def test_each_request_that_fails_is_told_with_its_group_and_code(api: Scri
     with pytest.raises(KubeError):
         await client.get("/apis/external.metrics.k8s.io/v1beta1")
     assert told == [("apps", 409), ("", 404), ("external.metrics.k8s.io", None)]
+
+
+async def test_who_may_not_write_still_reads(api: ScriptedApi, kube: KubeClient) -> None:
+    client = ThrottledClient(kube, TokenBucket(qps=-1, burst=1), may_write=lambda: False)
+    for verb in ("GET", "POST", "PUT", "PATCH"):
+        api.on(verb, "/thing", {})
+    await client.get("/thing")
+    for write in (client.post, client.put, client.patch):
+        with pytest.raises(NotLeading):
+            await write("/thing", {})
+    assert [asked.method for asked in api.asked] == ["GET"]
+
+
+async def test_whether_it_may_write_is_asked_when_the_token_is_there(api: ScriptedApi, kube: KubeClient) -> None:
+    """A lease can run out while a write waits for its turn."""
+    leading = True
+    client = ThrottledClient(kube, TokenBucket(qps=20, burst=1), may_write=lambda: leading)
+    api.on("PUT", "/thing", {})
+    await client.put("/thing", {})
+    waiting = asyncio.create_task(client.put("/thing", {}))
+    await asyncio.sleep(0)
+    leading = False
+    with pytest.raises(NotLeading):
+        await waiting
+    assert len(api.asked) == 1
