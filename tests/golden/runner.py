@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -57,10 +58,10 @@ async def run_cases(bed: Bed, cases: Iterable[Case]) -> Outcome:
 
 async def _judge(bed: Bed, case: Case) -> list[str]:
     try:
-        expected = wanted(case, is_real=bed.is_real)
-        reply = await bed.send(case)
+        return differences(case, wanted(case, is_real=bed.is_real), await bed.send(case))
     except UnknownFaultError as error:
         return [f"this case cannot be judged: {error}"]
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         return [f"no answer: {type(error).__name__}: {error}"]
-    return differences(case, expected, reply)
+    except Exception:  # noqa: BLE001 - a case of a strange form fails alone; the others are still of interest
+        return ["this case cannot be judged:", *traceback.format_exc(limit=-3).splitlines()]
