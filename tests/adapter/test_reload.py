@@ -188,17 +188,24 @@ async def test_a_list_that_was_asked_for_before_does_not_count_after(tmp_path: P
 
     class Slow(CannedPrometheus):
         async def series(self, selector: str, **arguments: object) -> tuple[Series, ...]:
-            asked.set()
-            await answered.wait()
+            if selector == "a":
+                asked.set()
+                await answered.wait()
+            if selector == "b":
+                raise PrometheusUnavailable("gone")
             return (series(selector, "namespace", "pod"),)
 
     async with metrics_bed(tmp_path, rules, Slow()) as bed:
         listing = asyncio.create_task(bed.catalog.relist())
         await asked.wait()
-        bed.catalog.take_up(parse_rules(f"rules: [{{{RULE.format('b', 'b')}}}]", source="x"))
+        # The new rules[0] has no list; what comes for the old one must not be taken for it.
+        bed.catalog.take_up(
+            parse_rules(f"rules: [{{{RULE.format('b', 'b')}}}, {{{RULE.format('c', 'c')}}}]", source="x")
+        )
         answered.set()
         await listing
-        assert bed.catalog.custom == ()
+        await bed.catalog.relist()
+        assert [str(info) for info in bed.catalog.custom] == ["namespaces/c", "pods/c"]
 
 
 async def test_new_rules_are_listed_at_once(bed: MetricsBed) -> None:
