@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 _MOST_WAITING: Final = 10_000
 """Lines: at some 2 KB each about 20 MB."""
-_CLOSE_SECONDS: Final = 1.0
+_CLOSE_SECONDS: Final = 0.5
 
 
 class AuditLogError(Exception):
