@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoscaler.decide import Decision, decide
 from autoscaler.memory import Remembered
-from autoscaler.model import Behavior, History, HPAKey, Recommendation, ScaleEvent
+from autoscaler.model import Behavior, History, HPAKey, Observation, Recommendation, ScaleEvent
 from autoscaler.normalize import Normalized, normalize, remember_scale
 from autoscaler.saved_memory import LONGEST_WINDOW_MS, SavedMemoryError, decode, encode
 from tests.autoscaler.worlds import NOW, behavior, percent, rules, some_pods
+from tests.conformance.runner import RECORDED, find_file, load_judge, run_file
 
 WEB = HPAKey("default", "web")
 OTHER = HPAKey("default", "web", "milliscale.io")
@@ -122,6 +124,24 @@ def test_every_decision_is_the_same_with_restarts_as_without(
         return step.stabilized_replicas, step.scale_up_limit, step.scale_down_limit, step.desired_replicas, step.limit
 
     assert [visible(step) for step in decided(restarts=True)] == [visible(step) for step in decided(restarts=False)]
+
+
+def test_what_kubernetes_was_recorded_to_do_holds_with_a_restart_before_every_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    restarts = 0
+
+    def decide_after_a_restart(observation: Observation, history: History, now_ms: int) -> Decision:
+        nonlocal restarts
+        restarts += 1
+        return decide(observation, saved_and_restored(history, now_ms), now_ms)
+
+    monkeypatch.setattr("tests.conformance.reconcile_traces.decide", decide_after_a_restart)
+    path = find_file(RECORDED, "reconcile_traces")
+    assert path is not None
+    outcome = run_file(path, load_judge("reconcile_traces"))
+    assert outcome.failures == []
+    assert restarts > outcome.passed > 0
 
 
 def test_what_cannot_count_any_more_still_has_its_slot_so_the_slot_of_what_can_is_not_used_again() -> None:
