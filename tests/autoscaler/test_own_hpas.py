@@ -22,7 +22,7 @@ from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster
 from tests.autoscaler.scripted_api import ScriptedApi
 from tests.eventually import eventually
 
-SOON = 10.0
+SOON = 20.0
 QUICK = Options(
     sync_period=0.05, qps=-1, bind_address="127.0.0.1", metrics_port=0, config=Config(downscale_stabilization_ms=0)
 )
