@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from adapter.check_metrics import CheckMetrics
 from adapter.request_info import Target
 
 __all__ = ["Check", "Health", "HealthAnswer"]
@@ -32,12 +33,16 @@ class Health:
         alive: checks whose failure only a restart can mend, by name; /livez and /healthz ask these.
         ready: checks that decide whether traffic should come here; /readyz asks these and the former.
         told: what is worth telling on /readyz?verbose and no reason to keep traffic away, by name.
+
+    Attributes:
+        metrics: how the checks went, for /metrics/slis.
     """
 
     def __init__(
         self, *, alive: Mapping[str, Check], ready: Mapping[str, Check], told: Mapping[str, Check] | None = None
     ) -> None:
         self._told = told or {}
+        self.metrics = CheckMetrics()
         self._endpoints = {"healthz": alive, "livez": alive, "readyz": {**alive, **ready}}
 
     @property
@@ -56,20 +61,26 @@ class Health:
         if checks is None or len(segments) > 2:
             return None
         if len(segments) == 2:
-            return _single(segments[1], checks)
+            return self._single(segments[0], segments[1], checks)
         excluded = set(target.query.getall("exclude"))
-        problems = {name: check() for name, check in checks.items() if name not in excluded}
+        problems = {
+            name: self._problem(segments[0], name, check) for name, check in checks.items() if name not in excluded
+        }
         told = self._told if segments[0] == "readyz" else {}
         remarks = {name: remark() for name, remark in told.items()}
         return _all(segments[0], problems, remarks, excluded & set(checks), verbose="verbose" in target.query)
 
+    def _single(self, endpoint: str, name: str, checks: Mapping[str, Check]) -> HealthAnswer | None:
+        check = checks.get(name)
+        if check is None:
+            return None
+        problem = self._problem(endpoint, name, check)
+        return HealthAnswer(200, "ok") if problem is None else HealthAnswer(500, f"internal server error: {problem}\n")
 
-def _single(name: str, checks: Mapping[str, Check]) -> HealthAnswer | None:
-    check = checks.get(name)
-    if check is None:
-        return None
-    problem = check()
-    return HealthAnswer(200, "ok") if problem is None else HealthAnswer(500, f"internal server error: {problem}\n")
+    def _problem(self, endpoint: str, name: str, check: Check) -> str | None:
+        problem = check()
+        self.metrics.observe(endpoint, name, passed=problem is None)
+        return problem
 
 
 def _all(

@@ -297,6 +297,9 @@ class Router:
             case ("metrics",):
                 _require_get(call, "HEAD")
                 return Answer(200, self._telemetry.exposition())
+            case ("metrics", "slis"):
+                _require_get(call, "HEAD")
+                return Answer(200, self._health.metrics.exposition())
             case ("version",):
                 return _document(call, version_document())
             case ("statusz",):
@@ -309,7 +312,7 @@ class Router:
         return Answer(404, Representation().encode(self._paths()))
 
     def _paths(self) -> msgspec.Struct:
-        return self._discovery.paths(("/metrics", "/statusz", "/version", *self._health.paths))
+        return self._discovery.paths(("/metrics", "/metrics/slis", "/statusz", "/version", *self._health.paths))
 
 
 def _document(call: Call, document: msgspec.Struct) -> Answer:

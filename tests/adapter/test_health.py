@@ -40,6 +40,26 @@ def test_no_endpoint(path: str) -> None:
     assert health().answer(Target.parse(path)) is None
 
 
+def test_results_are_counted_for_monitoring() -> None:
+    some = health(catalog="not read yet")
+    for path in ("/readyz", "/readyz", "/readyz/catalog", "/livez"):
+        some.answer(Target.parse(path))
+    lines = some.metrics.exposition().body.decode().splitlines()
+    assert 'kubernetes_healthcheck{name="ping",type="livez"} 1.0' in lines
+    assert 'kubernetes_healthcheck{name="catalog",type="readyz"} 0.0' in lines
+    assert 'kubernetes_healthchecks_total{name="catalog",status="error",type="readyz"} 3.0' in lines
+    assert 'kubernetes_healthchecks_total{name="ping",status="success",type="readyz"} 2.0' in lines
+
+
+async def test_they_are_served_beside_the_metrics(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        await adapter.ask("/livez")
+        reply = await adapter.ask_as_master("/metrics/slis")
+        assert (reply.status, reply.content_type.partition(";")[0]) == (200, "text/plain")
+        assert b'kubernetes_healthcheck{name="ping",type="livez"} 1.0' in reply.body
+        assert (await adapter.ask("/metrics/slis")).status == 403
+
+
 async def test_nobody_needs_to_be_known(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.api.refuse_with = 500

@@ -35,7 +35,7 @@ _LABEL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SLOW: Final = {"503json", "504"}
 _QUERY_IS_WRONG: Final = {"422json", "400json", "scalar", "string", "matrix"}
 _VERSION_KEYS: Final = ("major", "minor", "gitVersion", "gitCommit", "buildDate", "goVersion", "compiler", "platform")
-_PEERS_OWN_PATHS: Final = re.compile(r"/(metrics/slis|(health|live|ready)z/(log|informer-sync|poststarthook/.*))$")
+_PEERS_OWN_PATHS: Final = re.compile(r"/((health|live|ready)z/(log|informer-sync|poststarthook/.*))$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
