@@ -3,8 +3,8 @@
 A request passes, in this order, the limit on requests in flight, authentication, authorization and the router, all
 within its deadline. Whatever goes wrong on the way, at any point, becomes a metav1.Status, because that is what
 clients of an API server decode; also what aiohttp itself refuses before there is a request, and also our own
-mistakes, which are logged with their traceback and shown to nobody. A client that goes away takes its request with
-it.
+mistakes, which are logged with their traceback and shown to nobody (adapter.connection). A client that goes away takes
+its request with it.
 
 HTTP/2 is not spoken; clients settle for HTTP/1.1 during the TLS handshake.
 """
@@ -14,38 +14,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import socket
 import ssl
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from aiohttp import web
-from aiohttp.http_exceptions import BadHttpMethod
-from aiohttp.web_protocol import RequestHandler
 
 from adapter.authentication import Authenticator, Credentials
 from adapter.authorization import Authorizer
+from adapter.connection import ConnectionLimits, ConnectionServer, TimedSite
 from adapter.discovery import Discovery
 from adapter.encoding import Encoded, Representation
 from adapter.request_info import RequestInfo, Target
-from adapter.routes import Answer, Call, Router, method_not_allowed
+from adapter.routes import Answer, Call, Router
 from adapter.telemetry import RequestLabels, Telemetry
 from kube.durations import DurationError, parse_duration
-from kube.status import StatusError, bad_request, internal_error, too_many_requests
+from kube.status import StatusError, bad_request, too_many_requests
 
 __all__ = ["Listener", "RequestServer", "ServerLimits"]
 
 _log = logging.getLogger(__name__)
 
-# A request line holds a label selector, which may be long; Go's limit for a whole head is 1 MiB.
-_MAX_LINE = 64 * 1024
-_MAX_FIELD = 64 * 1024
-_MAX_HEADERS = 512
-# Longer than Go clients keep an idle connection (90 s), so that it is they who close it and no request meets a closing.
-_KEEPALIVE_SECONDS = 120.0
 # Below this a body is not worth compressing; the number is Kubernetes'.
 _COMPRESS_FROM = 128 * 1024
-_BACKLOG = 512
 # What a request is counted as whose client did not wait for the answer; web servers' common number for it.
 _CLIENT_GONE = 499
 
@@ -58,11 +52,13 @@ class ServerLimits:
         in_flight: requests that are worked on at a time; more are answered with 429 at once.
         request_seconds: how long a request may take; a `timeout` parameter can only shorten it.
         shutdown_seconds: how long requests in flight may still take when the process is told to end.
+        connection: how long clients may take their time.
     """
 
     in_flight: int = 400
     request_seconds: float = 60.0
     shutdown_seconds: float = 20.0
+    connection: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
 class RequestServer:
@@ -173,60 +169,19 @@ class Listener:
 
     async def start(self, listening: socket.socket) -> None:
         """Begin to accept connections on a bound socket, which is this listener's from now on."""
-        self._runner = web.ServerRunner(
-            _StatusServer(
-                self._server.handle,
-                handler_cancellation=True,
-                access_log=None,
-                keepalive_timeout=_KEEPALIVE_SECONDS,
-                max_line_size=_MAX_LINE,
-                max_field_size=_MAX_FIELD,
-                max_headers=_MAX_HEADERS,
-            ),
-            shutdown_timeout=self._limits.shutdown_seconds,
+        server = ConnectionServer(
+            self._server.handle, error_response=_unknown_clients_response, limits=self._limits.connection
         )
+        self._runner = web.ServerRunner(server, shutdown_timeout=self._limits.shutdown_seconds)
         await self._runner.setup()
-        await web.SockSite(self._runner, listening, ssl_context=self._context, backlog=_BACKLOG).start()
+        handshake = self._limits.connection.handshake
+        await TimedSite(self._runner, listening, context=self._context, handshake=handshake).start()
 
     async def stop(self) -> None:
         """Accept nothing more, let requests in flight end, then close every connection."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
-
-
-class _StatusHandler(RequestHandler):
-    """aiohttp's handler of one connection, which says a Status where aiohttp would say a page of its own."""
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Answer what never became a request, and what our own handler failed on, and close the connection."""
-        if status >= 500:
-            _log.error("could not answer %s %s", request.method, request.raw_path, exc_info=exc)
-            error = internal_error("see the log of the adapter")
-        else:
-            _log.debug("refused what %s sent: %s", request.remote, message)
-            error = _unreadable(status, exc)
-        response = _response(_error_answer(error, None), None)
-        response.force_close()
-        return response
-
-
-class _StatusServer(web.Server):
-    def __call__(self) -> RequestHandler:
-        return _StatusHandler(self, loop=self._loop, **self._kwargs)
-
-
-def _unreadable(status: int, exc: BaseException | None) -> StatusError:
-    """What aiohttp could not make a request of. Its parser knows the usual methods only, and refuses others here."""
-    if isinstance(exc, BadHttpMethod):
-        return method_not_allowed()
-    return StatusError(status, "BadRequest", "the request cannot be read: it is not HTTP, or its head is too long")
 
 
 def _credentials(request: web.BaseRequest) -> Credentials:
@@ -266,19 +221,34 @@ def _error_answer(error: StatusError, request: web.BaseRequest | None) -> Answer
     return Answer(error.code, representation.encode_error(error), retry_after=error.retry_after)
 
 
+def _unknown_clients_response(error: StatusError) -> web.Response:
+    return _response(_error_answer(error, None), None)
+
+
 def _response(answer: Answer, request: web.BaseRequest | None) -> web.Response:
     content: Encoded = answer.content
     headers = {"Content-Type": content.content_type, "Cache-Control": "no-cache, private", "Server": "milliscale"}
+    varies = []
     if answer.retry_after is not None:
         headers["Retry-After"] = str(answer.retry_after)
     if answer.tag is not None:
         headers["ETag"] = answer.tag
-        headers["Vary"] = "Accept"
+        varies.append("Accept")
+    is_large = len(content.body) >= _COMPRESS_FROM
+    if is_large:
+        varies.append("Accept-Encoding")
+    if varies:
+        headers["Vary"] = ", ".join(varies)
     response = web.Response(status=answer.status, body=content.body, headers=headers)
-    if (
-        request is not None
-        and len(content.body) >= _COMPRESS_FROM
-        and "gzip" in request.headers.get("Accept-Encoding", "")
-    ):
+    if is_large and request is not None and _takes_gzip(request.headers.getall("Accept-Encoding", ())):
         response.enable_compression(web.ContentCoding.gzip)
     return response
+
+
+def _takes_gzip(accept_encoding: Iterable[str]) -> bool:
+    """Whether a client lists gzip among the codings that it reads, and not with a quality of zero."""
+    for clause in ",".join(accept_encoding).split(","):
+        coding, *parameters = (part.strip().lower() for part in clause.split(";"))
+        if coding in ("gzip", "x-gzip"):
+            return not any(re.fullmatch(r"q\s*=\s*0(\.0*)?", parameter) for parameter in parameters)
+    return False

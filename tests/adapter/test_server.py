@@ -1,8 +1,12 @@
 """The HTTP server around the answers: limits, deadlines, clients that leave, input that is no request."""
 
 import asyncio
+import contextlib
 import gzip
+import itertools
 import logging
+import socket
+from collections.abc import Iterable
 from pathlib import Path
 
 import aiohttp
@@ -10,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapter.authorization import AuthorizationOptions
+from adapter.connection import ConnectionLimits
 from adapter.server import ServerLimits
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, ServedAdapter, served_adapter
 from tests.eventually import eventually
@@ -108,25 +113,119 @@ async def test_mistake_of_ours_is_logged_and_shown_to_nobody(tmp_path: Path, cap
 
 
 @pytest.mark.parametrize(
-    "request_bytes",
+    ("request_bytes", "code", "message"),
     [
-        b"this is not HTTP\r\n\r\n",
-        b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
-        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: a\r\nX-Long: " + b"a" * 100_000 + b"\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X-Many: a\r\n" * 1000 + b"\r\n",
+        (b"this is not HTTP\r\n\r\n", 405, b"does not allow this method"),
+        (b"FOO / HTTP/1.1\r\nHost: a\r\n\r\n", 405, b"does not allow this method"),
+        (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400, b"it is not HTTP"),
+        (b"GET / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400, b"it is not HTTP"),
+        (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 414, b"URL is longer than 65536 bytes"),
+        (
+            b"GET / HTTP/1.1\r\nHost: a\r\nX-Long: " + b"a" * 100_000 + b"\r\n\r\n",
+            431,
+            b"a header of the request is longer than 32768 bytes",
+        ),
+        (
+            b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X-Many: a\r\n" * 1000 + b"\r\n",
+            431,
+            b"the request has more than 512 headers",
+        ),
     ],
-    ids=["noise", "bad header", "long path", "long header", "many headers"],
+    ids=["noise", "method", "bad header", "two lengths", "long path", "long header", "many headers"],
 )
 async def test_what_is_no_request_is_answered_with_a_status(
-    tmp_path: Path, request_bytes: bytes, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, request_bytes: bytes, code: int, message: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served_adapter(tmp_path) as adapter:
         line, body = await raw_exchange(adapter, request_bytes)
-        assert line.split()[1] in ("400", "405")
+        assert line.split()[1] == str(code)
         assert b'"kind":"Status"' in body
+        assert message in body
         assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
         assert (await adapter.ask("/livez")).status == 200
+
+
+async def closed_after(adapter: ServedAdapter, pieces: Iterable[bytes], *, every: float = 0.01) -> bytes:
+    """Send pieces one by one until the connection is closed; what was answered."""
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", adapter.port, ssl=adapter.client_context(), server_hostname="127.0.0.1"
+    )
+    reading = asyncio.create_task(reader.read())
+    with contextlib.suppress(ConnectionError):
+        for piece in pieces:
+            if reading.done():
+                break
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.wait([reading], timeout=every)
+    answer = b""
+    with contextlib.suppress(ConnectionError):
+        answer = await asyncio.wait_for(reading, 5.0)
+    writer.close()
+    return answer
+
+
+def impatient(**seconds: float) -> ServerLimits:
+    return ServerLimits(shutdown_seconds=1.0, connection=ConnectionLimits(**seconds))
+
+
+async def test_client_that_sends_byte_by_byte_loses_its_connection(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path, limits=impatient(head=0.2)) as adapter:
+        drip = itertools.chain([b"GET /livez HTTP/1.1\r\nX-Slow: "], itertools.repeat(b"a"))
+        assert await closed_after(adapter, drip) == b""
+        assert await closed_after(adapter, []) == b""
+
+
+async def test_time_for_a_head_begins_anew_with_each_request(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path, limits=impatient(head=0.4)) as adapter:
+        request = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
+        answer = await closed_after(adapter, [request] * 8 + [request[:10]], every=0.1)
+        assert answer.count(b" 200 OK") == 8
+
+
+async def test_idle_connection_is_closed(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path, limits=impatient(idle=0.1)) as adapter:
+        answer = await closed_after(adapter, [b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"])
+        assert answer.endswith(b"ok")
+
+
+async def test_head_without_an_end_is_not_collected(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        field = b"X-Part: " + b"a" * 20_000 + b"\r\n"
+        pieces = itertools.chain([b"GET / HTTP/1.1\r\n"], itertools.repeat(field, 100))
+        assert await closed_after(adapter, pieces, every=0.0) == b""
+
+
+async def test_client_that_asks_for_more_than_it_reads_loses_its_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="adapter.connection")
+    async with served_adapter(tmp_path, limits=impatient(read=0.2)) as adapter:
+        adapter.metrics.count = 25_000
+        master = adapter.authorities.clients.issue("admin", organizations=["system:masters"], client=True)
+        narrow = socket.socket()
+        narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        narrow.connect(("127.0.0.1", adapter.port))
+        reader, writer = await asyncio.open_connection(
+            sock=narrow, ssl=adapter.client_context(master), server_hostname="127.0.0.1", limit=1024
+        )
+        writer.write(f"GET {BIG_PATH} HTTP/1.1\r\nHost: a\r\n\r\n".encode() * 2)
+
+        async def given_up() -> bool:
+            return "closed a connection: its client did not read the answer" in caplog.messages
+
+        await eventually(given_up, within=10.0, every=0.02)
+        with contextlib.suppress(ConnectionError):
+            assert not (await asyncio.wait_for(reader.read(), 5.0)).endswith(b"}\n")
+        writer.close()
+
+
+async def test_handshake_that_does_not_come_ends_the_connection(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path, limits=impatient(handshake=0.1)) as adapter:
+        reader, writer = await asyncio.open_connection("127.0.0.1", adapter.port)
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 5.0) == b""
+        writer.close()
 
 
 async def test_body_of_a_request_is_not_waited_for(tmp_path: Path) -> None:
@@ -151,6 +250,18 @@ async def test_large_answer_is_compressed_for_whom_can_read_it(tmp_path: Path) -
         adapter.metrics.count = 20
         small = await adapter.ask_as_master(BIG_PATH, headers={"Accept-Encoding": "gzip"})
         assert "Content-Encoding" not in small.headers
+
+
+@pytest.mark.parametrize(
+    ("accepted", "packed"),
+    [("gzip, deflate", True), ("br;q=1.0, GZIP;q=0.8", True), ("gzip;q=0", False), ("identity", False), ("", False)],
+)
+async def test_compression_is_as_negotiated(tmp_path: Path, accepted: str, packed: bool) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.metrics.count = 2000
+        reply = await adapter.ask_as_master(BIG_PATH, headers={"Accept-Encoding": accepted})
+        assert (reply.headers.get("Content-Encoding") == "gzip") is packed
+        assert reply.headers["Vary"] == "Accept-Encoding"
 
 
 async def test_requests_are_counted(tmp_path: Path) -> None:
