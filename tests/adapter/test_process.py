@@ -1,0 +1,150 @@
+"""The adapter as a process: its rules file is swapped while it serves, and one adapter stands behind another."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from playground.ports import LOOPBACK, free_port
+from playground.processes import ChildProcess
+from playground.prometheus import PrometheusServer
+from tests.adapter.metrics_bed import RESOURCES
+from tests.adapter.serving import AccessApi, Authorities, ServedAdapter, write_pair
+from tests.eventually import eventually
+from tests.kube.scripted import scripted_server
+
+pytestmark = pytest.mark.e2e
+
+FIRST = "externalRules: [{name: first, query: 'vector(7)'}]"
+SECOND = """
+externalRules: [{name: second, query: 'vector(8)'}]
+rules: [{name: heat, query: 'vector(9)', resources: {node: node}}]
+"""
+EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
+
+
+@dataclass
+class RunningAdapter:
+    """A process, a client of it, and its rules file."""
+
+    client: ServedAdapter
+    process: ChildProcess
+    config: Path
+
+    @property
+    def url(self) -> str:
+        return f"https://{LOOPBACK}:{self.client.port}"
+
+    async def answers(self, metric: str, value: str) -> bool:
+        """It gives an external metric this value; AssertionError with what it says instead."""
+        try:
+            reply = await self.client.ask_as_master(f"{EXTERNAL}/namespaces/shop/{metric}")
+        except OSError as error:
+            raise AssertionError("it does not listen yet") from error
+        assert reply.status == 200, reply.body
+        assert [item["value"] for item in reply.json["items"]] == [value]
+        return True
+
+    async def keeps_the_last_good_rules(self) -> bool:
+        """It is ready, and says that the rules in force are not those of the file."""
+        reply = await self.client.ask("/readyz?verbose")
+        assert reply.status == 200
+        return b"[+]rules-file ok: the last good rules stay in force: " in reply.body
+
+    async def listed(self) -> set[str]:
+        """The external metrics in its discovery."""
+        reply = await self.client.ask_as_master(EXTERNAL)
+        return {resource["name"] for resource in reply.json["resources"]}
+
+
+@contextlib.asynccontextmanager
+async def running_adapter(
+    folder: Path, rules: str, *, authorities: Authorities, prometheus: str = "http://127.0.0.1:9"
+) -> AsyncIterator[RunningAdapter]:
+    """An adapter that knows its clients by their certificates; its API server has some resources and nothing else."""
+    config = _written(folder, rules, authorities)
+    pair = write_pair(folder, authorities.serving.issue("adapter", hosts=[LOOPBACK], server=True))
+    client = ServedAdapter(folder, authorities, AccessApi(authorities))
+    client.port = free_port()
+    async with scripted_server() as api:
+        api.answers.update(RESOURCES)
+        kubeconfig = api.kubeconfig(folder)
+        command = [sys.executable, "-m", "adapter", "serve", f"--config={config}", f"--prometheus-url={prometheus}"]
+        command += [f"--{purpose}-kubeconfig={kubeconfig}" for purpose in ("lister", "authentication", "authorization")]
+        command += [f"--bind-address={LOOPBACK}", f"--secure-port={client.port}", "--authentication-skip-lookup"]
+        command += [f"--tls-cert-file={pair.cert}", f"--tls-private-key-file={pair.key}"]
+        command += [f"--client-ca-file={folder / 'clients.pem'}"]
+        async with await ChildProcess.start("adapter", command, log=folder / "log") as process:
+            yield RunningAdapter(client, process, config)
+            assert await process.stop(grace=8) == 0
+    assert "Traceback" not in (folder / "log").read_text()
+
+
+def _written(folder: Path, rules: str, authorities: Authorities) -> Path:
+    folder.mkdir()
+    (folder / "clients.pem").write_bytes(authorities.clients.cert_pem)
+    config = folder / "config.yaml"
+    config.write_text(rules)
+    return config
+
+
+async def test_rules_are_swapped_under_a_running_process(tmp_path: Path) -> None:
+    async with (
+        PrometheusServer(tmp_path / "prometheus") as prometheus,
+        running_adapter(tmp_path / "a", FIRST, authorities=Authorities(), prometheus=prometheus.url) as adapter,
+    ):
+        assert await eventually(lambda: adapter.answers("first", "7"), within=30)
+        adapter.config.write_text("rules: [{}]")
+        adapter.process.send_signal(signal.SIGHUP)
+        assert await eventually(adapter.keeps_the_last_good_rules, within=4, every=0.02)
+        assert await adapter.answers("first", "7")
+
+        adapter.config.write_text(SECOND)
+        adapter.process.send_signal(signal.SIGHUP)
+        assert await eventually(lambda: adapter.answers("second", "8"), within=4, every=0.02)
+        assert (await adapter.client.ask_as_master(f"{EXTERNAL}/namespaces/shop/first")).status == 404
+        groups = (await adapter.client.ask_as_master("/apis")).json["groups"]
+        assert {group["name"] for group in groups} >= {"custom.metrics.k8s.io", "external.metrics.k8s.io"}
+        assert not await adapter.keeps_the_last_good_rules()
+
+        metrics = (await adapter.client.ask_as_master("/metrics")).body.decode()
+        latency = "prometheus_adapter_prometheus_client_request_duration_seconds_count"
+        for line in (
+            f'{latency}{{path="/api/v1/query",server="default"}}',
+            "milliscale_adapter_config_last_reload_successful 1.0",
+            'milliscale_adapter_rule_metrics{rule="externalRules[0]"} 1.0',
+            'metrics_apiserver_metric_freshness_seconds_count{group="external.metrics.k8s.io"}',
+        ):
+            assert line in metrics
+
+
+async def test_one_adapter_stands_behind_another(tmp_path: Path) -> None:
+    authorities = Authorities()
+    async with (
+        PrometheusServer(tmp_path / "prometheus") as prometheus,
+        running_adapter(tmp_path / "behind", FIRST, authorities=authorities, prometheus=prometheus.url) as behind,
+    ):
+        pair = write_pair(
+            tmp_path, authorities.clients.issue("front", organizations=["system:masters"], client=True), name="front"
+        )
+        (tmp_path / "ca.pem").write_bytes(authorities.serving.cert_pem)
+        forward = f"url: {behind.url}, caFile: {tmp_path / 'ca.pem'}, certFile: {pair.cert}, keyFile: {pair.key}"
+        rules = f"forwardExternal: {{{forward}}}\nexternalRules: [{{name: second, query: 'vector(8)'}}]"
+        async with running_adapter(
+            tmp_path / "front", rules, authorities=authorities, prometheus=prometheus.url
+        ) as front:
+            assert await eventually(lambda: front.answers("second", "8"), within=30)
+            assert await eventually(lambda: front.answers("first", "7"), within=30)
+
+            async def both_listed() -> bool:
+                return await front.listed() == {"first", "second"}
+
+            assert await eventually(both_listed, within=30)
+            reply = await front.client.ask_as_master(f"{EXTERNAL}/namespaces/shop/third")
+            assert (reply.status, reply.json["message"]) == (404, "the server could not find the metric third for ")
