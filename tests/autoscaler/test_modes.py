@@ -150,13 +150,13 @@ async def test_a_single_hpa_may_have_another_mode(cluster: Cluster, caplog: pyte
 
 
 async def test_a_shadow_agrees_with_one_that_decides_alike(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    """Up and down by rules with limits: without the other's scales in its memory the shadow would go faster."""
-    rules = {"selectPolicy": "Max", "policies": [{"type": "Pods", "value": 1, "periodSeconds": 1}]}
+    """Up and down, a pod every two seconds: without the other's scales in its memory the shadow would go on at once."""
+    rules = {"selectPolicy": "Max", "policies": [{"type": "Pods", "value": 1, "periodSeconds": 2}]}
     await cluster.patch_hpa("web", behavior={"scaleUp": rules, "scaleDown": rules})
     stop = asyncio.Event()
     async with (
         await KubeClient.connect(cluster.kubeconfig) as client,
-        autoscaler(cluster.kubeconfig, SHADOW, caplog) as running,
+        autoscaler(cluster.kubeconfig, replace(SHADOW, sync_period=0.4), caplog) as running,
         asyncio.TaskGroup() as tasks,
     ):
         tasks.create_task(Controller(client, replace(ACTING, sync_period=0.13)).run(stop))
@@ -167,10 +167,10 @@ async def test_a_shadow_agrees_with_one_that_decides_alike(cluster: Cluster, cap
                 await until(lambda now=now: cluster.replicas("web") != now)  # type: ignore[misc]
                 await cluster.roll_out("web")
         stop.set()
-        seen = await running.shadow()
-    counts = seen["comparisons"]
-    assert counts["agreed"] > 20
-    assert sum(counts.values()) - counts["agreed"] - counts["warming_up"] <= 2, seen
+        counts = (await running.shadow())["comparisons"]
+    warm = sum(counts.values()) - counts["warming_up"]
+    assert warm > 5
+    assert counts["agreed"] >= 0.9 * warm, counts
 
 
 async def _reached(running: Running, metric: str, least: float) -> bool:
