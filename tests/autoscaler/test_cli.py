@@ -9,6 +9,7 @@ from autoscaler import cli
 from autoscaler.apis import KUBERNETES, MILLISCALE
 from autoscaler.memory_store import MemoryLocation
 from autoscaler.model import Config
+from autoscaler.modes import Mode
 from autoscaler.options import Availability, Options
 from autoscaler.shards import Shard
 from kube.election import ElectionSettings
@@ -167,3 +168,17 @@ def test_outside_of_a_cluster_the_error_says_what_to_give(monkeypatch: pytest.Mo
     result = run("--metrics-port=0", "--bind-address=127.0.0.1")
     assert result.exit_code == 1
     assert "give --kubeconfig" in result.output
+
+
+@pytest.mark.parametrize("mode", ["dry-run", "shadow"])
+def test_a_process_that_does_not_act_takes_no_lease_and_saves_no_memory(mode: str, controller: Controller) -> None:
+    assert run(f"--mode={mode}", "--shards=3", "--shard-index=1").exit_code == 0
+    assert controller.options is not None
+    assert controller.options.mode is Mode(mode)
+    assert controller.options.availability == Availability(shard=Shard(index=1, count=3))
+
+
+def test_a_mode_that_does_not_exist_is_refused() -> None:
+    result = run("--mode=watch")
+    assert result.exit_code == 2
+    assert "'watch' is not one of 'act', 'dry-run', 'shadow'" in result.output

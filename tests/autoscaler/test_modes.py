@@ -170,7 +170,7 @@ async def test_a_shadow_agrees_with_one_that_decides_alike(cluster: Cluster, cap
         counts = (await running.shadow())["comparisons"]
     warm = sum(counts.values()) - counts["warming_up"]
     assert warm > 5
-    assert counts["agreed"] >= 0.9 * warm, counts
+    assert warm - counts["agreed"] <= 1, counts
 
 
 async def _reached(running: Running, metric: str, least: float) -> bool:
