@@ -32,7 +32,7 @@ from kube.mapping import GroupResource, ResourceInfo
 from kube.selectors import LabelSelector
 from kube.status import StatusError, internal_error
 
-__all__ = ["ResourceMetrics", "resource_label"]
+__all__ = ["ResourceMetrics", "missing_resource_labels"]
 
 _T = TypeVar("_T")
 
@@ -217,7 +217,12 @@ class ResourceMetrics:
         return samples
 
 
-def resource_label(naming: ResourceNaming, info: ResourceInfo) -> str:
+def missing_resource_labels(rule: ResourceRule) -> list[str]:
+    """The resources that no label means, though the queries need one for each."""
+    return [info.plural for info in (_PODS, _NODES, _NAMESPACES) if not _resource_label(rule.resources, info)]
+
+
+def _resource_label(naming: ResourceNaming, info: ResourceInfo) -> str:
     """The label that a resource of the core group has in resourceRules: an override, or by the template; "" if none."""
     for label, named in naming.overrides:
         if named in (GroupResource("", info.plural), GroupResource("", info.singular)):
@@ -226,18 +231,19 @@ def resource_label(naming: ResourceNaming, info: ResourceInfo) -> str:
 
 
 def _container_measure(key: str, rule: ResourceRule) -> _Measure:
-    source = _source(f"{key}.containerQuery", rule.container_query, rule.resources, _PODS, (rule.container_label,))
+    source = _source(f"{key}.containerQuery", rule.container_query, rule, _PODS, (rule.container_label,))
     return _Measure(source, rule.container_label)
 
 
 def _node_measure(key: str, rule: ResourceRule) -> _Measure:
-    return _Measure(_source(f"{key}.nodeQuery", rule.node_query, rule.resources, _NODES, ()), "")
+    return _Measure(_source(f"{key}.nodeQuery", rule.node_query, rule, _NODES, ()), "")
 
 
 def _source(
-    key: str, query: Template, naming: ResourceNaming, info: ResourceInfo, group_by: tuple[str, ...]
+    key: str, query: Template, written: ResourceRule, info: ResourceInfo, group_by: tuple[str, ...]
 ) -> CustomSource:
     """A resource rule in the form of the others: one without a seriesQuery, since its queries name their series."""
+    naming = written.resources
     rule = Rule(
         key=key,
         series_query=query.source,
@@ -245,14 +251,15 @@ def _source(
         naming=_NO_NAMES,
         resources=naming,
         query=query,
+        destination=written.destination,
         values=_VALUES,
     )
     return CustomSource(
         CustomMetricInfo(info.group_resource, key, info.namespaced),
         rule,
         "",
-        resource_label(naming, info),
-        resource_label(naming, _NAMESPACES) if info.namespaced else "",
+        _resource_label(naming, info),
+        _resource_label(naming, _NAMESPACES) if info.namespaced else "",
         group_by,
     )
 

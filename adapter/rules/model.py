@@ -143,6 +143,7 @@ class ResourceRule:
     node_query: Template
     resources: ResourceNaming
     container_label: str
+    destination: Destination = DEFAULT_DESTINATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +205,9 @@ class RulesFile:
     @property
     def servers(self) -> Iterable[PrometheusOptions]:
         """The servers that rules name."""
-        return {rule.destination.server for rule in self.all_rules if rule.destination.server is not None}
+        resource = (self.resource.cpu, self.resource.memory) if self.resource is not None else ()
+        destinations = [rule.destination for rule in (*self.all_rules, *resource)]
+        return {destination.server for destination in destinations if destination.server is not None}
 
 
 def shortened(query: str) -> str:

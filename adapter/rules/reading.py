@@ -34,6 +34,7 @@ from adapter.rules.model import (
 )
 from adapter.rules.place import Place
 from adapter.rules.written import (
+    WrittenDestination,
     WrittenFile,
     WrittenFilter,
     WrittenForward,
@@ -100,7 +101,7 @@ def parse_rules(text: str, *, source: str) -> RulesFile:
     return RulesFile(
         custom=custom_rules,
         external=external_rules,
-        resource=_resource_rules(written.resource_rules, place.at("resourceRules")),
+        resource=_resource_rules(written.resource_rules, servers, place.at("resourceRules")),
         custom_queries=custom_queries,
         external_queries=external_queries,
         forward=_forward(written.forward_external, place.at("forwardExternal")),
@@ -143,7 +144,7 @@ class _Section:
             naming=naming,
             resources=_resources(written.resources, place.at("resources")),
             query=_query(written.metrics_query, place.at("metricsQuery")),
-            destination=self._destination(written, place),
+            destination=_destination(written, self.servers, place),
             values=_values(written, place),
             max_age=_seconds(written.max_age, place.at("maxAge")) if written.max_age else None,
             digest=_digest(written),
@@ -171,21 +172,22 @@ class _Section:
             resource=resource,
             resource_label=label,
             namespace_label=namespace_label,
-            destination=self._destination(written, place),
+            destination=_destination(written, self.servers, place),
             values=_values(written, place),
             digest=_digest(written),
         )
 
-    def _destination(self, written: WrittenRule | WrittenQueryRule, place: Place) -> Destination:
-        server = None
-        if written.prometheus not in ("", DEFAULT_SERVER):
-            server = self.servers.get(written.prometheus)
-            if server is None:
-                known = ", ".join(sorted([DEFAULT_SERVER, *self.servers]))
-                raise place.at("prometheus").error(
-                    f"there is no server {written.prometheus!r} in prometheusServers; there are {known}"
-                )
-        return Destination(server, _headers(written.headers, place.at("headers")))
+
+def _destination(written: WrittenDestination, servers: Mapping[str, PrometheusOptions], place: Place) -> Destination:
+    server = None
+    if written.prometheus not in ("", DEFAULT_SERVER):
+        server = servers.get(written.prometheus)
+        if server is None:
+            known = ", ".join(sorted([DEFAULT_SERVER, *servers]))
+            raise place.at("prometheus").error(
+                f"there is no server {written.prometheus!r} in prometheusServers; there are {known}"
+            )
+    return Destination(server, _headers(written.headers, place.at("headers")))
 
 
 def _labels(written: Mapping[str, str], place: Place) -> tuple[str, str, GroupResource | None]:
@@ -343,23 +345,28 @@ def _query(text: str, place: Place) -> Template:
         raise place.error(error) from error
 
 
-def _resource_rules(written: WrittenResourceRules | None, place: Place) -> ResourceRules | None:
+def _resource_rules(
+    written: WrittenResourceRules | None, servers: Mapping[str, PrometheusOptions], place: Place
+) -> ResourceRules | None:
     if written is None:
         return None
     return ResourceRules(
-        cpu=_resource_rule(written.cpu, place.at("cpu")),
-        memory=_resource_rule(written.memory, place.at("memory")),
+        cpu=_resource_rule(written.cpu, servers, place.at("cpu")),
+        memory=_resource_rule(written.memory, servers, place.at("memory")),
         window=place.at("window").read(_window_seconds, written.window),
     )
 
 
-def _resource_rule(written: WrittenResourceRule, place: Place) -> ResourceRule:
+def _resource_rule(
+    written: WrittenResourceRule, servers: Mapping[str, PrometheusOptions], place: Place
+) -> ResourceRule:
     container, node = place.at("containerQuery"), place.at("nodeQuery")
     return ResourceRule(
         container_query=_query(container.required(written.container_query), container),
         node_query=_query(node.required(written.node_query), node),
         resources=_resources(written.resources, place.at("resources")),
         container_label=place.at("containerLabel").required(written.container_label),
+        destination=_destination(written, servers, place),
     )
 
 

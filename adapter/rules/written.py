@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 __all__ = [
+    "WrittenDestination",
     "WrittenFile",
     "WrittenFilter",
     "WrittenForward",
@@ -52,11 +53,16 @@ class WrittenName(_Strict):
     as_: str = msgspec.field(name="as", default="")
 
 
-class _Common(_Strict, kw_only=True):
-    """What is added to prometheus-adapter's rules, in both forms."""
+class WrittenDestination(_Strict, kw_only=True):
+    """Where queries go."""
 
     prometheus: str = ""
     headers: dict[str, str] = {}
+
+
+class _Common(WrittenDestination, kw_only=True):
+    """What is added to prometheus-adapter's rules, in both forms."""
+
     nan: str = ""
     inf: str = ""
     empty: str = ""
@@ -81,7 +87,7 @@ class WrittenQueryRule(_Common, kw_only=True):
     resources: dict[str, str] = {}
 
 
-class WrittenResourceRule(_Strict):
+class WrittenResourceRule(WrittenDestination, kw_only=True):
     """`resourceRules.cpu` and `.memory`."""
 
     container_query: str = ""

@@ -59,11 +59,13 @@ class Prometheus:
     memory: list[Sample]
     error: PrometheusError | None = None
     queries: list[str] = field(default_factory=list)
+    destinations: list[Destination] = field(default_factory=list)
 
     async def instant(
         self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         self.queries.append(query)
+        self.destinations.append(destination)
         if self.error is not None:
             raise self.error
         return Vector(tuple(self.cpu if "cpu" in query else self.memory))
@@ -241,3 +243,20 @@ def test_field_selectors(text: str, selected: bool) -> None:
 def test_wrong_field_selectors(text: str) -> None:
     with pytest.raises(FieldSelectorError):
         FieldSelector.parse(text)
+
+
+async def test_cpu_and_memory_can_come_from_different_servers() -> None:
+    text = (RULES / "resource.yaml").read_text()
+    text = text.replace("  cpu:\n", "  cpu:\n    prometheus: other\n    headers: {X-Scope-OrgID: team}\n", 1)
+    file = parse_rules(f"prometheusServers: {{other: {{url: 'http://other'}}}}\n{text}", source="rules.yaml")
+    assert file.resource is not None
+    prometheus = Prometheus([], [])
+    await metrics(prometheus, pod("web-1"), rules=file.resource).pods(namespace="shop", selector=EVERYTHING, timeout=5)
+    of_cpu = file.resource.cpu.destination
+    assert of_cpu.server is not None
+    assert (of_cpu.server.url, of_cpu.headers) == ("http://other", (("X-Scope-OrgID", "team"),))
+    assert set(file.servers) == {of_cpu.server}
+    assert {("cpu" in query, at) for query, at in zip(prometheus.queries, prometheus.destinations, strict=True)} == {
+        (True, of_cpu),
+        (False, DEFAULT_DESTINATION),
+    }
