@@ -263,3 +263,11 @@ async def test_without_the_right_to_see_replica_sets_nothing_is_scaled(
         await until(lambda: cluster.condition("web", "ScalingActive") == ("False", "FailedGetPodsMetric"))
     assert cluster.replicas("web") == 2
     assert "the ReplicaSets have not been listed yet, which the autoscaler must be allowed to do" in caplog.text
+
+
+async def test_failed_requests_and_late_steps_are_counted(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.metrics.status = 503
+    async with autoscaler(cluster.kubeconfig, ACTING, caplog) as running:
+        failed = 'api_errors_total{code="503",group="custom.metrics.k8s.io"}'
+        await eventually(lambda: _reached(running, failed, 2), within=SOON)
+        assert await running.metric("schedule_lag_seconds_count") >= 2
