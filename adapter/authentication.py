@@ -20,6 +20,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from multidict import CIMultiDictProxy
 
+from adapter.shared_calls import SharedCalls
 from adapter.trust import ClientTrust, FrontProxy
 from kube.client import KubeClient, KubeUnreachable
 from kube.status import StatusError, service_unavailable, unauthorized
@@ -65,7 +66,7 @@ class _Reviewed:
 
 
 class TokenReviewer:
-    """Asks the API server whose bearer token it is, and remembers the answer for a while.
+    """Asks the API server whose bearer token it is, once for all who show it, and remembers the answer for a while.
 
     Args:
         client: the API server.
@@ -75,6 +76,7 @@ class TokenReviewer:
     def __init__(self, client: KubeClient, *, ttl: float) -> None:
         self._client = client
         self._reviewed: TTLCache[bytes, _Reviewed] = TTLCache(maxsize=_MAX_TOKENS, ttl=ttl)
+        self._reviews: SharedCalls[bytes, _Reviewed] = SharedCalls()
 
     async def review(self, token: str) -> User | None:
         """The token's user, or None if it is nobody's.
@@ -84,16 +86,18 @@ class TokenReviewer:
         """
         key = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
         reviewed = self._reviewed.get(key)
-        if reviewed is not None:
-            return reviewed.user
+        if reviewed is None:
+            reviewed = await self._reviews.call(key, lambda: self._ask(key, token))
+        return reviewed.user
+
+    async def _ask(self, key: bytes, token: str) -> _Reviewed:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
         try:
             answer = await self._client.post(_TOKEN_REVIEWS, body, timeout=_TIMEOUT_SECONDS)
         except (KubeUnreachable, StatusError) as error:
             raise service_unavailable("bearer tokens cannot be reviewed now: the API server gave no answer") from error
-        user = _reviewed_user(answer)
-        self._reviewed[key] = _Reviewed(user)
-        return user
+        reviewed = self._reviewed[key] = _Reviewed(_reviewed_user(answer))
+        return reviewed
 
 
 class Authenticator:

@@ -1,8 +1,8 @@
 """Whether they may: asked of the API server, which holds the cluster's access rules.
 
 As in Kubernetes' delegated authorization, the paths that everybody may read and the members of system:masters need no
-asking. Everything else is one SubjectAccessReview, whose answer is remembered for some seconds. Without an answer
-nothing is allowed.
+asking. Everything else is one SubjectAccessReview for all who ask the same at once, whose answer is remembered for some
+seconds. Without an answer nothing is allowed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from cachetools import TLRUCache
 
 from adapter.authentication import User
 from adapter.request_info import RequestInfo
+from adapter.shared_calls import SharedCalls
 from kube.client import KubeClient, KubeUnreachable
 from kube.fields import quote
 from kube.status import StatusError, forbidden, internal_error, service_unavailable
@@ -66,6 +67,7 @@ class Authorizer:
         self._client = client
         self._options = options
         self._decisions: TLRUCache[bytes, _Decision] = TLRUCache(_MAX_DECISIONS, ttu=self._expiry, timer=clock)
+        self._reviews: SharedCalls[bytes, _Decision] = SharedCalls()
 
     def always_allows(self, path: str) -> bool:
         """Tell whether everybody may read this path, so that nobody needs to be known."""
@@ -86,11 +88,11 @@ class Authorizer:
         key = hashlib.sha256(msgspec.json.encode(spec)).digest()
         decision = self._decisions.get(key)
         if decision is None:
-            decision = self._decisions[key] = await self._review(spec)
+            decision = await self._reviews.call(key, lambda: self._review(key, spec))
         if not decision.allowed:
             raise _refusal(user, info, decision.reason)
 
-    async def _review(self, spec: dict[str, Any]) -> _Decision:
+    async def _review(self, key: bytes, spec: dict[str, Any]) -> _Decision:
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
         try:
             answer = await self._client.post(_ACCESS_REVIEWS, body, timeout=_TIMEOUT_SECONDS)
@@ -106,7 +108,9 @@ class Authorizer:
         status = answer.get("status")
         if not isinstance(status, dict):
             raise internal_error("access cannot be checked")
-        return _Decision(status.get("allowed") is True, str(status.get("reason") or ""))
+        decision = _Decision(status.get("allowed") is True, str(status.get("reason") or ""))
+        self._decisions[key] = decision
+        return decision
 
     def _expiry(self, _key: bytes, decision: _Decision, now: float) -> float:
         return now + (self._options.authorized_ttl if decision.allowed else self._options.unauthorized_ttl)

@@ -5,14 +5,15 @@ whoever holds one may say in headers for whom it speaks. Certificates of the cli
 themselves. They must never be confused, also where both authorities carry the same name; so which one issued a
 certificate is decided by its signature alone.
 
-Flags may name the authorities' files. What they leave open is read from the ConfigMap
-kube-system/extension-apiserver-authentication, where every API server publishes it. Both are read again now and then,
-because authorities are rotated; what cannot be read leaves the last good state.
+Flags may name the authorities' files. What they leave open is in the ConfigMap
+kube-system/extension-apiserver-authentication, where every API server publishes it. Authorities are rotated, so the
+ConfigMap is watched, and the files are read again now and then; what cannot be read leaves the last good state.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import json
 import logging
@@ -27,18 +28,23 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from kube.backoff import Backoff
-from kube.client import KubeClient, KubeUnreachable
+from kube.client import KubeClient
 from kube.status import StatusError
+from kube.store import Key, Store
 
 __all__ = ["CertificateBundle", "ClientTrust", "FrontProxy", "TrustError", "TrustKeeper", "TrustOptions"]
 
 _log = logging.getLogger(__name__)
 
-_CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
-_REFRESH_SECONDS = 60.0
+_CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
+_CONFIG_MAP = "extension-apiserver-authentication"
+_FILES_SECONDS = 60.0
 _RETRY_SECONDS = (1.0, 30.0)
-_TIMEOUT_SECONDS = 10.0
+_UNREAD = "the authorities of client certificates have not been read yet"
 _UNREACHABLE = "the API server, which has the authorities of client certificates, cannot be reached"
+
+_Published = tuple[tuple[str, str], ...]
+"""The data of the ConfigMap."""
 
 
 class TrustError(ValueError):
@@ -144,14 +150,34 @@ class TrustKeeper:
 
     def __init__(self, options: TrustOptions, client: KubeClient, on_change: Callable[[ClientTrust], None]) -> None:
         self._options = options
-        self._client = client
         self._on_change = on_change
-        self._problem: str | None = "the authorities of client certificates have not been read yet"
+        # The selector matters: the right to this one ConfigMap is all that the adapter has.
+        self._config_maps = Store(
+            client,
+            _CONFIG_MAPS,
+            _published_data,
+            field_selector=f"metadata.name={_CONFIG_MAP}",
+            on_change=self._config_map_changed,
+            backoff=Backoff(*_RETRY_SECONDS),
+        )
+        self._published: _Published = ()
+        self._news = asyncio.Event()
+        self._problem: str | None = _UNREAD
         self.current = ClientTrust()
 
     def problem(self) -> str | None:
         """Why nobody can be recognized by certificate yet, or None; a later failure keeps what was read."""
-        return self._problem
+        failure = self._config_maps.failure
+        if self._problem is None or failure is None:
+            return self._problem
+        if not isinstance(failure, StatusError):
+            return _UNREACHABLE  # this is shown to everybody, who need not know the API server's address
+        if failure.code not in (401, 403):
+            return str(failure)
+        return (
+            f"{failure}; bind the adapter's service account to the Role extension-apiserver-authentication-reader "
+            "in kube-system"
+        )
 
     async def load_files(self) -> None:
         """Read what the flags name, once, at start, where a wrong file must end the program.
@@ -164,58 +190,65 @@ class TrustKeeper:
             self._problem = None
 
     async def run(self) -> None:
-        """Read everything now and then, until cancelled."""
-        backoff = Backoff(*_RETRY_SECONDS)
+        """Follow the ConfigMap and the files, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow())
+            if self._options.needs_lookup:
+                tasks.create_task(self._config_maps.run())
+                tasks.create_task(self._await_first_list())
+
+    async def _follow(self) -> None:
         told: str | None = None
         while True:
+            self._news.clear()
             try:
-                await self.refresh()
-            except (ValueError, KubeUnreachable, StatusError) as error:  # TrustError, and what on_change says
-                reason = _explain(error)
+                await self._take_up()
+            except ValueError as error:  # TrustError, and what on_change says
+                reason = str(error)
                 if self._problem is not None:
-                    # This is shown to everybody, who need not know the API server's address.
-                    self._problem = _UNREACHABLE if isinstance(error, KubeUnreachable) else reason
+                    self._problem = reason
                 if told != reason:
-                    _log.warning("cannot read whose client certificates to trust: %s", reason)
-                    told = reason
-                await asyncio.sleep(backoff.next())
-                continue
-            if told is not None:
-                _log.info("read whose client certificates to trust")
+                    _log.warning("cannot use whose client certificates to trust; what was read last stays: %s", reason)
+                told = reason
+            else:
+                if told is not None:
+                    _log.info("read whose client certificates to trust")
                 told = None
-            backoff.reset()
-            await asyncio.sleep(_REFRESH_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_FILES_SECONDS):
+                    await self._news.wait()
 
-    async def refresh(self) -> None:
-        """Read everything once.
-
-        Raises:
-            TrustError: what was read is not what it should be.
-            KubeUnreachable: there was no answer.
-            StatusError: the API server refused.
-        """
-        self._accept(await self._read())
+    async def _take_up(self) -> None:
+        trust = await self._from_files()
+        if not self._options.needs_lookup:
+            self._accept(trust)
+        elif self._config_maps.synced:
+            published = dict(self._published)
+            self._accept(
+                ClientTrust(
+                    front_proxy=trust.front_proxy or _published_front_proxy(published),
+                    clients=trust.clients or _published_bundle(published, "client-ca-file"),
+                )
+            )
+        else:
+            return
         self._problem = None
+
+    async def _await_first_list(self) -> None:
+        """There is news, also where there is no such ConfigMap."""
+        await self._config_maps.wait_synced()
+        self._news.set()
+
+    def _config_map_changed(self, _key: Key, _old: _Published | None, new: _Published | None) -> None:
+        """Note what is published now. A ConfigMap that was deleted is made again at once, and means nothing."""
+        if new is not None:
+            self._published = new
+            self._news.set()
 
     def _accept(self, trust: ClientTrust) -> None:
         if trust != self.current:
             self._on_change(trust)
             self.current = trust
-
-    async def _read(self) -> ClientTrust:
-        trust = await self._from_files()
-        if not self._options.needs_lookup:
-            return trust
-        try:
-            published = _config_map_data(await self._client.get(_CONFIG_MAP, timeout=_TIMEOUT_SECONDS))
-        except StatusError as error:
-            if error.code != 404:
-                raise
-            published = {}
-        return ClientTrust(
-            front_proxy=trust.front_proxy or _published_front_proxy(published),
-            clients=trust.clients or _published_bundle(published, "client-ca-file"),
-        )
 
     async def _from_files(self) -> ClientTrust:
         options = self._options
@@ -244,17 +277,19 @@ async def _bundle_file(path: Path | None, *, flag: str) -> CertificateBundle | N
     return CertificateBundle.parse(pem, source=f"{flag}={path}")
 
 
-def _config_map_data(config_map: Mapping[str, Any]) -> Mapping[str, Any]:
+def _published_data(config_map: Mapping[str, Any]) -> _Published:
     data = config_map.get("data")
-    return data if isinstance(data, Mapping) else {}
+    if not isinstance(data, Mapping):
+        return ()
+    return tuple(sorted((key, text) for key, text in data.items() if isinstance(text, str)))
 
 
-def _published_bundle(data: Mapping[str, Any], key: str) -> CertificateBundle | None:
+def _published_bundle(data: Mapping[str, str], key: str) -> CertificateBundle | None:
     pem = data.get(key)
-    return CertificateBundle.parse(pem, source=f"ConfigMap key {key}") if isinstance(pem, str) and pem else None
+    return CertificateBundle.parse(pem, source=f"ConfigMap key {key}") if pem else None
 
 
-def _published_front_proxy(data: Mapping[str, Any]) -> FrontProxy | None:
+def _published_front_proxy(data: Mapping[str, str]) -> FrontProxy | None:
     authority = _published_bundle(data, "requestheader-client-ca-file")
     if authority is None:
         return None
@@ -268,11 +303,11 @@ def _published_front_proxy(data: Mapping[str, Any]) -> FrontProxy | None:
     )
 
 
-def _published_names(data: Mapping[str, Any], key: str) -> tuple[str, ...]:
+def _published_names(data: Mapping[str, str], key: str) -> tuple[str, ...]:
     """A list of strings, which the ConfigMap holds as JSON text."""
     try:
         names = json.loads(data.get(key) or "[]")
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise TrustError(f"ConfigMap key {key}: not a JSON list") from error
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise TrustError(f"ConfigMap key {key}: not a JSON list of strings")
@@ -303,12 +338,3 @@ def _issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
     except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
         return False
     return True
-
-
-def _explain(error: Exception) -> str:
-    if isinstance(error, StatusError) and error.code in (401, 403):
-        return (
-            f"{error}; bind the adapter's service account to the Role extension-apiserver-authentication-reader "
-            "in kube-system"
-        )
-    return str(error)

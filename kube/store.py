@@ -65,6 +65,7 @@ class Store(Generic[T]):
         select: Callable[[Mapping[str, Any]], T | None],
         *,
         label_selector: str = "",
+        field_selector: str = "",
         metadata_only: bool = False,
         on_change: Callable[[Key, T | None, T | None], None] | None = None,
         backoff: Backoff | None = None,
@@ -77,6 +78,7 @@ class Store(Generic[T]):
             path: the collection's path, all namespaces or one: "/api/v1/pods".
             select: the view to keep of an object's JSON, or None to leave the object out. It must accept any JSON.
             label_selector: keep only these objects.
+            field_selector: keep only these objects; one that names an object needs no right to any other.
             metadata_only: `select` gets objects of metadata alone, which is all that is transferred.
             on_change: called with (key, old, new) after each change of a view; old is None for a new object and new is
                 None for one that is gone. It must not raise and must not wait.
@@ -86,7 +88,8 @@ class Store(Generic[T]):
         self._client = client
         self._path = path
         self._select = select
-        self._query: dict[str, str | int | bool] = {"labelSelector": label_selector} if label_selector else {}
+        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        self._query: dict[str, str | int | bool] = {name: text for name, text in selectors.items() if text}
         self._accept = _METADATA if metadata_only else _WHOLE
         self._on_change = on_change
         self._backoff = backoff or Backoff(0.8, 30.0, jitter=1.0)
@@ -94,7 +97,7 @@ class Store(Generic[T]):
         self._items: dict[str, dict[str, T]] = {}
         self._version = ""
         self._must_list = True
-        self._away = False
+        self._failure: StatusError | KubeError | None = None
         self._synced = asyncio.Event()
 
     @property
@@ -105,7 +108,12 @@ class Store(Generic[T]):
     @property
     def away(self) -> bool:
         """Whether contact to the API server is lost at the moment."""
-        return self._away
+        return self._failure is not None
+
+    @property
+    def failure(self) -> StatusError | KubeError | None:
+        """Why contact is lost, or None."""
+        return self._failure
 
     async def wait_synced(self) -> None:
         """Return when the first list has arrived."""
@@ -132,9 +140,9 @@ class Store(Generic[T]):
                     await self._list()
                 useful = await self._watch()
             except (StatusError, KubeError) as error:
-                if not self._away:
+                if self._failure is None:
                     _log.warning("%s: %s; trying again", self._path, error)
-                self._away = True
+                self._failure = error
                 useful = False
             # A server that fails, or ends every watch at once, is not asked in a tight loop.
             if not useful:
@@ -212,8 +220,8 @@ class Store(Generic[T]):
             self._on_change(key, old, new)
 
     def _back(self) -> None:
-        if self._away:
-            self._away = False
+        if self._failure is not None:
+            self._failure = None
             _log.info("%s: the API server is back", self._path)
 
 

@@ -73,20 +73,48 @@ class AccessApi:
         self.hold: asyncio.Event | None = None
         self.config_map: dict[str, str] | None = authorities.config_map()
         self.reviews: list[dict[str, Any]] = []
+        self.asked_for: list[str] = []
+        self._version = 1
+        self._changed = asyncio.Event()
+
+    def publish(self, data: dict[str, str] | None) -> None:
+        """Change the ConfigMap, or delete it, while it may be watched."""
+        self.config_map = data
+        self._version += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def script(self, server: ScriptedServer) -> None:
         """Make a server answer like this."""
         server.answers |= {
-            "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication": self._config_map,
+            "/api/v1/namespaces/kube-system/configmaps": self._config_maps,
             "/apis/authentication.k8s.io/v1/tokenreviews": self._review,
             "/apis/authorization.k8s.io/v1/subjectaccessreviews": self._review,
         }
 
-    async def _config_map(self, _: web.Request) -> web.StreamResponse:
-        code = self.refuse_with or (404 if self.config_map is None else 200)
-        if code != 200:
-            return web.json_response({"kind": "Status", "message": "scripted", "code": code}, status=code)
-        return web.json_response({"kind": "ConfigMap", "data": self.config_map})
+    async def _config_maps(self, request: web.Request) -> web.StreamResponse:
+        """A collection of one or none, which can be listed and watched."""
+        self.asked_for.append(request.query.get("fieldSelector", ""))
+        if self.refuse_with is not None:
+            status = {"kind": "Status", "message": "scripted", "code": self.refuse_with}
+            return web.json_response(status, status=self.refuse_with)
+        if request.query.get("watch") != "true":
+            items = [] if self.config_map is None else [self._published()]
+            return web.json_response({"metadata": {"resourceVersion": str(self._version)}, "items": items})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        seen = int(request.query["resourceVersion"])
+        while True:
+            if seen == self._version:
+                await self._changed.wait()
+            seen = self._version
+            kind = "DELETED" if self.config_map is None else "MODIFIED"
+            await response.write(json.dumps({"type": kind, "object": self._published()}).encode() + b"\n")
+
+    def _published(self) -> dict[str, Any]:
+        name, version = "extension-apiserver-authentication", str(self._version)
+        metadata = {"namespace": "kube-system", "name": name, "resourceVersion": version}
+        return {"kind": "ConfigMap", "metadata": metadata, "data": self.config_map}
 
     async def _review(self, request: web.Request) -> web.StreamResponse:
         if self.hold is not None:

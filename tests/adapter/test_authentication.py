@@ -1,14 +1,17 @@
 """Who is believed to be who: over real TLS, with the authorities published by the API server."""
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from adapter.authorization import AuthorizationOptions
 from adapter.trust import TrustOptions
 from kube.certs import CertificateAuthority
 from tests.adapter.serving import FRONT_PROXY, POD_PATH, Authorities, ServedAdapter, served_adapter
+from tests.eventually import eventually
 
 UNAUTHORIZED = {
     "kind": "Status",
@@ -177,10 +180,13 @@ async def test_rotated_authority_is_believed_and_the_old_one_no_longer(tmp_path:
             async with session.get(url) as response:
                 assert response.status == 200
             adapter.authorities.front_proxy = adapter.authorities.impostor
-            adapter.api.config_map = adapter.authorities.config_map()
-            await adapter.trust.refresh()
-            async with session.get(url) as response:
-                assert response.status == 401
+            adapter.api.publish(adapter.authorities.config_map())
+
+            async def refused() -> bool:
+                async with session.get(url) as response:
+                    return response.status == 401
+
+            await eventually(refused, within=5.0, every=0.01)
         new = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
         assert (await adapter.ask(POD_PATH, certificate=new, headers={"X-Remote-User": "bob"})).status == 200
 
@@ -200,3 +206,107 @@ async def test_many_clients_at_once_are_told_apart(tmp_path: Path) -> None:
             *(adapter.ask(POD_PATH, headers={"Authorization": f"Bearer {token}"}) for token in "abab")
         )
         assert [reply.status for reply in replies] == [403, 200, 403, 200]
+
+
+async def test_headers_and_names_are_those_that_are_published(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.api.publish(
+            adapter.authorities.config_map()
+            | {
+                "requestheader-allowed-names": '["aggregator"]',
+                "requestheader-username-headers": '["X-Who", "X-Else"]',
+                "requestheader-group-headers": '["X-Whose"]',
+                "requestheader-uid-headers": '["X-Number"]',
+                "requestheader-extra-headers-prefix": '["X-More-"]',
+            }
+        )
+        proxy = adapter.authorities.front_proxy.issue("aggregator", client=True)
+        headers = {"X-Else": "bob", "X-Whose": "devs", "X-Number": "7", "X-More-Scope": "a", "X-Remote-User": "alice"}
+
+        async def is_known() -> bool:
+            return (await adapter.ask(POD_PATH, certificate=proxy, headers=headers)).status == 200
+
+        await eventually(is_known, within=5.0, every=0.01)
+        (review,) = adapter.api.reviews
+        assert (review["spec"]["user"], review["spec"]["uid"], review["spec"]["extra"]) == (
+            "bob",
+            "7",
+            {"scope": ["a"]},
+        )
+        former = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
+        assert (await adapter.ask(POD_PATH, certificate=former, headers=headers)).status == 401
+
+
+async def test_rotated_client_authority_is_believed_and_the_old_one_no_longer(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        old = adapter.authorities.clients.issue("bob", client=True)
+        assert (await adapter.ask(POD_PATH, certificate=old)).status == 200
+        adapter.authorities.clients = CertificateAuthority.create("kubernetes")
+        adapter.api.publish(adapter.authorities.config_map())
+        new = adapter.authorities.clients.issue("bob", client=True)
+
+        async def is_known() -> bool:
+            try:
+                return (await adapter.ask(POD_PATH, certificate=new)).status == 200
+            except (aiohttp.ClientError, ConnectionError):
+                return False
+
+        await eventually(is_known, within=5.0, every=0.01)
+        with pytest.raises((aiohttp.ClientError, ConnectionError)):
+            await adapter.ask(POD_PATH, certificate=old)
+
+
+async def test_names_of_headers_are_not_bent(tmp_path: Path) -> None:
+    """Of two headers the first counts, an underscore is no dash, and what is escaped in a name is that character."""
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask(
+            POD_PATH,
+            certificate=adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True),
+            headers=[
+                ("X_Remote_User", "root"),
+                ("X-Remote-User", "alice"),
+                ("X-Remote-User", "bob"),
+                ("X_Remote_Group", "system:masters"),
+                ("X-Remote-Extra-Example.com%2fRoles%2FOf", "a"),
+                ("X-Remote-Extra-Example.com%2fRoles%2FOf", "b"),
+                ("X-Remote-Extra-100%", "c"),
+            ],
+        )
+        assert reply.status == 403
+        assert 'User "alice" cannot get' in reply.json["message"]
+        spec = spec_of(adapter)
+        assert spec["groups"] == ["system:authenticated"]
+        assert spec["extra"] == {"example.com/roles/of": ["a", "b"], "100%": ["c"]}
+
+
+async def test_front_proxy_headers_beside_its_own_bearer_token(tmp_path: Path) -> None:
+    """The certificate wins: the token is not even looked at."""
+    async with served_adapter(tmp_path) as adapter:
+        adapter.api.tokens["secret"] = {"username": "alice"}
+        reply = await adapter.ask(
+            POD_PATH,
+            certificate=adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True),
+            headers={"Authorization": "Bearer secret", "X-Remote-User": "bob"},
+        )
+        assert reply.status == 200
+        assert [review["kind"] for review in adapter.api.reviews] == ["SubjectAccessReview"]
+
+
+async def test_the_same_question_at_the_same_time_is_asked_once(tmp_path: Path) -> None:
+    async with served_adapter(
+        tmp_path, token_ttl=0.0, authorization=AuthorizationOptions(authorized_ttl=0.0)
+    ) as adapter:
+        adapter.api.tokens["secret"] = {"username": "bob"}
+        adapter.api.hold = asyncio.Event()
+        asking = [
+            asyncio.create_task(adapter.ask(POD_PATH, headers={"Authorization": "Bearer secret"})) for _ in range(20)
+        ]
+        leaving = asyncio.create_task(
+            adapter.ask(f"{POD_PATH}?timeout=50ms", headers={"Authorization": "Bearer secret"})
+        )
+        assert (await leaving).status == 504
+        adapter.api.hold.set()
+        assert {reply.status for reply in await asyncio.gather(*asking)} == {200}
+        kinds = Counter(review["kind"] for review in adapter.api.reviews)
+        assert kinds["TokenReview"] == 1
+        assert kinds["SubjectAccessReview"] < 20

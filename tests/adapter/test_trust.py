@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import datetime
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -38,31 +39,94 @@ def test_authority_vouches_for_its_own_valid_client_certificates_alone() -> None
     assert not vouches(authority, authority.issue("ann", client=True, days=5000), now=NOW + 4000 * DAY)
 
 
+@dataclass
+class Kept:
+    """A keeper at work, its API server, and every trust that it took up."""
+
+    trust: TrustKeeper
+    api: AccessApi
+    seen: list[ClientTrust]
+
+    async def knows(self) -> ClientTrust:
+        """The trust, once everything has been read."""
+
+        async def ready() -> bool:
+            return self.trust.problem() is None
+
+        await eventually(ready, within=5.0, every=0.005)
+        return self.trust.current
+
+    async def becomes(self, check: Callable[[ClientTrust], bool]) -> None:
+        """Return when the trust is so."""
+
+        async def changed() -> bool:
+            return check(self.trust.current)
+
+        await eventually(changed, within=5.0, every=0.005)
+
+    async def says(self, text: str) -> None:
+        """Return when this is part of the problem."""
+
+        async def told() -> bool:
+            return text in (self.trust.problem() or "")
+
+        await eventually(told, within=5.0, every=0.005)
+
+
 @contextlib.asynccontextmanager
 async def keeper(
-    directory: Path, options: TrustOptions | None = None
-) -> AsyncIterator[tuple[TrustKeeper, AccessApi, list[ClientTrust]]]:
+    directory: Path,
+    options: TrustOptions | None = None,
+    *,
+    published: Mapping[str, str] | None = None,
+    refused: int | None = None,
+) -> AsyncIterator[Kept]:
+    """A keeper that runs; the ConfigMap has its usual data, and `published` beside."""
     seen: list[ClientTrust] = []
-    async with scripted_server() as server, connected(server, directory) as client:
+    async with scripted_server() as server, connected(server, directory) as client, asyncio.TaskGroup() as tasks:
         api = AccessApi(Authorities())
+        api.refuse_with = refused
+        assert api.config_map is not None
+        api.config_map |= published or {}
         api.script(server)
-        yield TrustKeeper(options or TrustOptions(), client, on_change=seen.append), api, seen
+        trust = TrustKeeper(options or TrustOptions(), client, on_change=seen.append)
+        assert trust.problem() is not None
+        running = tasks.create_task(trust.run())
+        try:
+            yield Kept(trust, api, seen)
+        finally:
+            running.cancel()
 
 
 async def test_config_map_says_everything_that_flags_leave_open(tmp_path: Path) -> None:
-    async with keeper(tmp_path) as (trust, api, seen):
-        assert trust.problem() is not None
-        await trust.refresh()
-        assert trust.problem() is None
-        proxy = trust.current.front_proxy
+    async with keeper(tmp_path) as kept:
+        trust = await kept.knows()
+        proxy = trust.front_proxy
         assert proxy is not None
-        assert api.config_map is not None
-        assert proxy.authority.pem == api.config_map["requestheader-client-ca-file"]
+        assert kept.api.config_map is not None
+        assert proxy.authority.pem == kept.api.config_map["requestheader-client-ca-file"]
         assert proxy.allowed_names == {"front-proxy-client"}
         assert proxy.username_headers == ("X-Remote-User",)
         assert proxy.extra_prefixes == ("X-Remote-Extra-",)
-        await trust.refresh()
-        assert seen == [trust.current]
+        assert kept.seen == [trust]
+
+
+async def test_config_map_is_watched(tmp_path: Path) -> None:
+    async with keeper(tmp_path) as kept:
+        before = await kept.knows()
+        other = Authorities().config_map()
+        kept.api.publish(other)
+        await kept.becomes(lambda trust: trust.clients is not None and trust.clients.pem == other["client-ca-file"])
+        assert kept.seen == [before, kept.trust.current]
+
+
+async def test_no_other_config_map_is_asked_for(tmp_path: Path) -> None:
+    """The Role that Kubernetes has for this gives the right to this one alone."""
+    async with keeper(tmp_path) as kept:
+        await kept.knows()
+        kept.api.publish(Authorities().config_map())
+        await kept.becomes(lambda trust: trust != kept.seen[0])
+        assert set(kept.api.asked_for) == {"metadata.name=extension-apiserver-authentication"}
 
 
 async def test_flags_win_over_the_config_map(tmp_path: Path) -> None:
@@ -70,53 +134,84 @@ async def test_flags_win_over_the_config_map(tmp_path: Path) -> None:
     path = tmp_path / "ca.crt"
     path.write_bytes(b"# a comment in Fran\xc3\xa7ais\n" + own.cert_pem)
     options = TrustOptions(requestheader_client_ca_file=path, requestheader_allowed_names=("me",))
-    async with keeper(tmp_path, options) as (trust, api, _):
-        await trust.refresh()
-        assert trust.current.front_proxy is not None
-        assert trust.current.front_proxy.authority.pem == own.cert_pem.decode()
-        assert trust.current.front_proxy.allowed_names == {"me"}
-        assert trust.current.clients is not None
-        assert api.config_map is not None
-        assert trust.current.clients.pem == api.config_map["client-ca-file"]
-        assert trust.current.pem == own.cert_pem.decode() + api.config_map["client-ca-file"]
+    async with keeper(tmp_path, options) as kept:
+        trust = await kept.knows()
+        assert trust.front_proxy is not None
+        assert trust.front_proxy.authority.pem == own.cert_pem.decode()
+        assert trust.front_proxy.allowed_names == {"me"}
+        assert trust.clients is not None
+        assert kept.api.config_map is not None
+        assert trust.clients.pem == kept.api.config_map["client-ca-file"]
+        assert trust.pem == own.cert_pem.decode() + kept.api.config_map["client-ca-file"]
+
+
+async def test_rotated_file_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapter.trust._FILES_SECONDS", 0.01)
+    first, second = CertificateAuthority.create("first"), CertificateAuthority.create("second")
+    path = tmp_path / "ca.crt"
+    path.write_bytes(first.cert_pem)
+    async with keeper(tmp_path, TrustOptions(client_ca_file=path)) as kept:
+        await kept.knows()
+        path.write_text("half a certificate")
+        await asyncio.sleep(0.05)
+        assert kept.trust.current.clients is not None
+        assert kept.trust.current.clients.pem == first.cert_pem.decode()
+        path.write_bytes(second.cert_pem)
+        await kept.becomes(lambda trust: trust.clients is not None and trust.clients.pem == second.cert_pem.decode())
 
 
 async def test_skipped_lookup_needs_no_api_server(tmp_path: Path) -> None:
-    async with keeper(tmp_path, TrustOptions(skip_lookup=True)) as (trust, api, _):
-        api.refuse_with = 500
-        await trust.load_files()
-        assert trust.problem() is None
-        await trust.refresh()
-        assert trust.current == ClientTrust()
+    async with keeper(tmp_path, TrustOptions(skip_lookup=True)) as kept:
+        await kept.trust.load_files()
+        assert kept.trust.problem() is None
+        assert kept.trust.current == ClientTrust()
+        assert kept.api.asked_for == []
 
 
 async def test_absent_config_map_means_no_certificates(tmp_path: Path) -> None:
-    async with keeper(tmp_path) as (trust, api, _):
-        api.config_map = None
-        await trust.refresh()
-        assert (trust.problem(), trust.current) == (None, ClientTrust())
+    async with keeper(tmp_path) as kept:
+        kept.api.config_map = None
+        assert await kept.knows() == ClientTrust()
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("client-ca-file", "garbage", "ConfigMap key client-ca-file: no PEM certificates found"),
-        ("requestheader-allowed-names", "[", "ConfigMap key requestheader-allowed-names: not a JSON list"),
-        ("requestheader-allowed-names", "{}", "ConfigMap key requestheader-allowed-names: not a JSON list of strings"),
-        ("requestheader-group-headers", "[1]", "ConfigMap key requestheader-group-headers: not a JSON list of strings"),
-    ],
-)
+async def test_deleted_config_map_changes_nothing(tmp_path: Path) -> None:
+    async with keeper(tmp_path) as kept:
+        good = await kept.knows()
+        kept.api.publish(None)
+        later = Authorities().config_map()
+        kept.api.publish(later)
+        await kept.becomes(lambda trust: trust.clients is not None and trust.clients.pem == later["client-ca-file"])
+        assert kept.seen == [good, kept.trust.current]
+
+
+DAMAGED = [
+    ("client-ca-file", "garbage", "ConfigMap key client-ca-file: no PEM certificates found"),
+    ("requestheader-allowed-names", "[", "ConfigMap key requestheader-allowed-names: not a JSON list"),
+    ("requestheader-allowed-names", "{}", "ConfigMap key requestheader-allowed-names: not a JSON list of strings"),
+    ("requestheader-group-headers", "[1]", "ConfigMap key requestheader-group-headers: not a JSON list of strings"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "message"), DAMAGED)
+async def test_damaged_config_map_is_explained(tmp_path: Path, key: str, value: str, message: str) -> None:
+    async with keeper(tmp_path, published={key: value}) as kept:
+        await kept.says(message)
+
+
+@pytest.mark.parametrize(("key", "value", "message"), DAMAGED)
 async def test_damaged_config_map_leaves_the_last_good_state(
-    tmp_path: Path, key: str, value: str, message: str
+    tmp_path: Path, key: str, value: str, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with keeper(tmp_path) as (trust, api, _):
-        await trust.refresh()
-        good = trust.current
-        assert api.config_map is not None
-        api.config_map[key] = value
-        with pytest.raises(TrustError, match=f"^{message}$"):
-            await trust.refresh()
-        assert (trust.current, trust.problem()) == (good, None)
+    async with keeper(tmp_path) as kept:
+        good = await kept.knows()
+        assert kept.api.config_map is not None
+        kept.api.publish(kept.api.config_map | {key: value})
+
+        async def logged() -> bool:
+            return any(message in said for said in caplog.messages)
+
+        await eventually(logged, within=5.0, every=0.005)
+        assert (kept.trust.current, kept.trust.problem()) == (good, None)
 
 
 @pytest.mark.parametrize("content", [None, "", "garbage"])
@@ -124,9 +219,9 @@ async def test_wrong_file_is_named_with_its_flag(tmp_path: Path, content: str | 
     path = tmp_path / "ca.crt"
     if content is not None:
         path.write_text(content)
-    async with keeper(tmp_path, TrustOptions(client_ca_file=path)) as (trust, _, _seen):
+    async with keeper(tmp_path, TrustOptions(client_ca_file=path)) as kept:
         with pytest.raises(TrustError, match=r"--client-ca-file=.*ca\.crt: "):
-            await trust.load_files()
+            await kept.trust.load_files()
 
 
 async def test_api_server_that_comes_late(
@@ -134,7 +229,7 @@ async def test_api_server_that_comes_late(
 ) -> None:
     """It is waited for, the reason is told once and shown, and once it is there its authorities are read."""
     monkeypatch.setattr("adapter.trust._RETRY_SECONDS", (0.005, 0.01))
-    caplog.set_level(logging.INFO, logger="adapter.trust")
+    caplog.set_level(logging.INFO, logger="kube.store")
     async with scripted_server() as server:
         kubeconfig = server.kubeconfig(tmp_path)
         port = int(server.url.rpartition(":")[2])
@@ -157,13 +252,6 @@ async def test_api_server_that_comes_late(
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
-async def test_missing_right_is_explained(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with keeper(tmp_path) as (trust, api, _), asyncio.TaskGroup() as tasks:
-        api.refuse_with = 403
-        running = tasks.create_task(trust.run())
-
-        async def told() -> bool:
-            return "extension-apiserver-authentication-reader" in (trust.problem() or "")
-
-        await eventually(told, within=5.0, every=0.01)
-        running.cancel()
+async def test_missing_right_is_explained(tmp_path: Path) -> None:
+    async with keeper(tmp_path, refused=403) as kept:
+        await kept.says("extension-apiserver-authentication-reader")

@@ -1,0 +1,75 @@
+"""One call for all who wait for its outcome."""
+
+import asyncio
+
+import pytest
+
+from adapter.shared_calls import SharedCalls
+
+
+class Asked:
+    """Counts calls, which end when they are told to."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.cancelled = False
+
+    async def ask(self) -> int:
+        self.times += 1
+        try:
+            return await self.answer
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+
+
+async def started(calls: SharedCalls[str, int], asked: Asked, count: int) -> list[asyncio.Task[int]]:
+    tasks = [asyncio.create_task(calls.call("key", asked.ask)) for _ in range(count)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_all_get_the_same_answer_of_one_call() -> None:
+    calls, asked = SharedCalls[str, int](), Asked()
+    tasks = await started(calls, asked, 3)
+    asked.answer.set_result(7)
+    assert await asyncio.gather(*tasks) == [7, 7, 7]
+    assert asked.times == 1
+    assert await calls.call("key", asked.ask) == 7
+    assert asked.times == 2
+
+
+async def test_all_get_the_same_error() -> None:
+    calls, asked = SharedCalls[str, int](), Asked()
+    tasks = await started(calls, asked, 3)
+    asked.answer.set_exception(OSError("away"))
+    assert [type(error) for error in await asyncio.gather(*tasks, return_exceptions=True)] == [OSError] * 3
+
+
+async def test_who_leaves_does_not_take_the_call_along() -> None:
+    calls, asked = SharedCalls[str, int](), Asked()
+    first, second = await started(calls, asked, 2)
+    first.cancel()
+    await asyncio.sleep(0)
+    asked.answer.set_result(7)
+    assert await second == 7
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
+async def test_the_last_who_leaves_ends_the_call() -> None:
+    calls, asked = SharedCalls[str, int](), Asked()
+    (only,) = await started(calls, asked, 1)
+    only.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await only
+    assert asked.cancelled
+
+
+async def test_other_keys_are_other_calls() -> None:
+    calls, asked = SharedCalls[str, int](), Asked()
+    asked.answer.set_result(7)
+    assert await asyncio.gather(*(calls.call(key, asked.ask) for key in "ab")) == [7, 7]
+    assert asked.times == 2
