@@ -97,7 +97,7 @@ class Representation:
         spoken = [(clause, media_type) for clause in clauses if (media_type := clause.spoken()) is not None]
         for clause, media_type in spoken:
             if clause.conversion is None or clause.conversion in offered:
-                return cls(media_type, indented, clause.conversion)
+                return cls(media_type, indented or clause.pretty, clause.conversion)
         if spoken:
             return cls(None, indented)
         raise StatusError(
@@ -125,18 +125,19 @@ class Representation:
         if self.media_type is MediaType.PROTOBUF and isinstance(document, ResourceDocument):
             return Encoded(protobuf.encode_resource(document), self.media_type.value)
         body = msgspec.json.encode(document)
-        if self.pretty:
-            body = msgspec.json.format(body, indent=2)
-        return Encoded(body + b"\n", self._content_type(MediaType.JSON))
+        # Go ends a compact document with a newline, and an indented one without.
+        body = msgspec.json.format(body, indent=2) if self.pretty else body + b"\n"
+        return Encoded(body, self._content_type(MediaType.JSON))
 
     def _content_type(self, media_type: MediaType) -> str:
         return f"{media_type.value};{self.conversion}" if self.conversion else media_type.value
 
     def encode_error(self, error: StatusError) -> Encoded:
-        """Write an error's Status, which every client must be able to read: as JSON where nothing else fits."""
+        """Write an error's Status, which every client must be able to read: as indented JSON if nothing else fits."""
         if self.media_type is MediaType.PROTOBUF:
             return Encoded(protobuf.encode_error(error), self.media_type.value)
-        return Representation(self.media_type or MediaType.JSON, self.pretty).encode(error.body())
+        fallback = Representation(MediaType.JSON, pretty=True)
+        return (Representation(self.media_type, self.pretty) if self.media_type else fallback).encode(error.body())
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,7 @@ class _Clause:
     kind: str
     subtype: str
     quality: float
+    pretty: bool
     conversion: Conversion | None
 
     def spoken(self) -> MediaType | None:
@@ -171,5 +173,5 @@ def _parse_accept(header: str) -> list[_Clause]:
             quality = 1.0
         wanted = Conversion(values["as"], values.get("g", ""), values.get("v", "")) if "as" in values else None
         if quality > 0:
-            clauses.append(_Clause(kind, subtype, quality, wanted))
+            clauses.append(_Clause(kind, subtype, quality, values.get("pretty") == "1", wanted))
     return sorted(clauses, key=lambda clause: (-clause.quality, clause.kind == "*", clause.subtype == "*"))

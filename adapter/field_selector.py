@@ -46,6 +46,10 @@ class FieldSelector:
             terms.append((field, operator != "!=", value))
         return cls(tuple(terms))
 
+    def exact_name(self) -> str | None:
+        """The only name that it can match; None where it asks for none."""
+        return next((value for field, equal, value in self.terms if field == _NAME and equal), None)
+
     def matches(self, *, name: str, namespace: str) -> bool:
         """Tell whether an object fulfils it; the namespace of one at the root is ""."""
         return all(((name if field == _NAME else namespace) == value) == equal for field, equal, value in self.terms)

@@ -26,8 +26,8 @@ from adapter.aggregated_discovery import DISCOVERY_FORMS
 from adapter.discovery import CUSTOM_GROUP, RESOURCE_GROUP, Discovery, software_version, version_document
 from adapter.documents import custom_list, external_list
 from adapter.encoding import Conversion, Encoded, Representation
-from adapter.field_selector import FieldSelector, FieldSelectorError
 from adapter.health import Health
+from adapter.list_options import check_numbers, check_requested_name, field_selector
 from adapter.request_info import RequestInfo, Target
 from adapter.resource_documents import node_document, node_list, pod_document, pod_list
 from adapter.status_page import StatusPage
@@ -41,6 +41,8 @@ from kube.status import StatusError, bad_request
 __all__ = ["Answer", "Call", "CustomProvider", "ExternalProvider", "Router", "UsageProvider", "method_not_allowed"]
 
 _TEXT = "text/plain; charset=utf-8"
+# API servers write what is outside their APIs as indented JSON, whatever the client would rather have.
+_PLAIN = Representation(pretty=True)
 
 
 class CustomProvider(Protocol):
@@ -206,9 +208,10 @@ class Router:
                 raise _no_such_resource()
         _require_get(call)
         representation = call.representation()
+        check_numbers(call.target.query)
         selector = _selector(call, "labelSelector")
+        check_requested_name(call.target.query, name)
         metric_selector = _selector(call, "metricLabelSelector")
-        _check_field_selector(call, name)
         resource, _, group = resource.partition(".")
         if name == "*":
             values = await self._custom.selected(
@@ -240,6 +243,7 @@ class Router:
                 raise _no_such_resource()
         _require_get(call)
         representation = call.representation()
+        check_numbers(call.target.query)
         values = await self._external.values(
             namespace=namespace, metric=metric, selector=_selector(call, "labelSelector"), timeout=call.timeout
         )
@@ -271,8 +275,9 @@ class Router:
     async def _usage_list(self, usage: UsageProvider, call: Call, parts: list[str]) -> Answer:
         _require_get(call)
         representation = call.representation()
+        check_numbers(call.target.query)
         selector = _selector(call, "labelSelector")
-        fields = _field_selector(call)
+        fields = field_selector(call.target.query)
         if parts[0] == "nodes":
             nodes = await usage.nodes(selector=selector, timeout=call.timeout)
             found = node_list(node for node in nodes if fields.matches(name=node.name, namespace=""))
@@ -293,7 +298,8 @@ class Router:
             return Answer(health.status, Encoded(health.text.encode(), _TEXT))
         match call.target.segments:
             case ():
-                return _document(call, self._paths())
+                _require_get(call)
+                return Answer(200, _PLAIN.encode(self._paths()))
             case ("metrics",):
                 _require_get(call, "HEAD")
                 return Answer(200, self._telemetry.exposition())
@@ -301,7 +307,8 @@ class Router:
                 _require_get(call, "HEAD")
                 return Answer(200, self._health.metrics.exposition())
             case ("version",):
-                return _document(call, version_document())
+                _require_get(call)
+                return Answer(200, _PLAIN.encode(version_document()))
             case ("statusz",):
                 _require_get(call)
                 return Answer(200, self._status_page.answer(call.accept, self._health.paths))
@@ -309,7 +316,7 @@ class Router:
 
     def _nowhere(self) -> Answer:
         """404 with the paths that there are, as API servers say it outside their APIs."""
-        return Answer(404, Representation().encode(self._paths()))
+        return Answer(404, _PLAIN.encode(self._paths()))
 
     def _paths(self) -> msgspec.Struct:
         return self._discovery.paths(("/metrics", "/metrics/slis", "/statusz", "/version", *self._health.paths))
@@ -341,25 +348,8 @@ def _no_usage(resource: str, name: str) -> StatusError:
     )
 
 
-def _field_selector(call: Call) -> FieldSelector:
-    try:
-        return FieldSelector.parse(call.target.query.get("fieldSelector"))
-    except FieldSelectorError as error:
-        raise bad_request(str(error)) from error
-
-
 def _selector(call: Call, parameter: str) -> LabelSelector:
     try:
         return LabelSelector.parse(call.target.query.get(parameter))
     except SelectorError as error:
         raise bad_request(str(error)) from error
-
-
-def _check_field_selector(call: Call, name: str) -> None:
-    """The only field that can be selected is the name that the path has already."""
-    for term in filter(None, call.target.query.get("fieldSelector").split(",")):
-        field, _, value = term.replace("==", "=").partition("=")
-        if field.strip() != "metadata.name":
-            raise bad_request(f"field selector {term} is not supported: only metadata.name can be selected")
-        if value.strip() != name:
-            raise bad_request("fieldSelector metadata.name doesn't match requested name")

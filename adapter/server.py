@@ -197,7 +197,7 @@ def _wanted_seconds(target: Target) -> float:
     try:
         seconds = parse_duration(text)
     except DurationError as error:
-        raise bad_request(f"invalid timeout specified in the request URL: {error}") from error
+        raise bad_request(f"invalid timeout specified in the request URL - time: {error}") from error
     return seconds if seconds > 0 else float("inf")
 
 
@@ -216,6 +216,7 @@ def _call(request: web.BaseRequest, target: Target, info: RequestInfo, seconds: 
 def _error_answer(error: StatusError, request: web.BaseRequest | None) -> Answer:
     representation = Representation()
     if request is not None:
+        representation = Representation(None)
         with contextlib.suppress(StatusError):
             representation = Representation.negotiate(",".join(request.headers.getall("Accept", ())))
     return Answer(error.code, representation.encode_error(error), retry_after=error.retry_after)

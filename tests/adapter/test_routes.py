@@ -201,7 +201,24 @@ async def test_external_metric(tmp_path: Path) -> None:
             f"{POD_PATH}?fieldSelector=spec.nodeName%3Dx",
             {},
             400,
-            "field selector spec.nodeName=x is not supported: only metadata.name can be selected",
+            '"spec.nodeName" is not a known field selector: only "metadata.name", "metadata.namespace"',
+        ),
+        (
+            "GET",
+            f"{POD_PATH}?fieldSelector=metadata.namespace%3Dns-1",
+            {},
+            400,
+            "fieldSelector metadata.name doesn't match requested name",
+        ),
+        # Numbers.
+        ("GET", f"{POD_PATH}?limit=many", {}, 400, 'strconv.ParseInt: parsing "many": invalid syntax'),
+        ("GET", f"{EXTERNAL_PATH}?timeoutSeconds=1.5", {}, 400, 'strconv.ParseInt: parsing "1.5": invalid syntax'),
+        (
+            "GET",
+            f"{POD_PATH}?limit=9223372036854775808",
+            {},
+            400,
+            'strconv.ParseInt: parsing "9223372036854775808": value out of range',
         ),
         # Media types.
         ("GET", POD_PATH, {"Accept": "text/html"}, 406, NO_TYPE),
@@ -214,8 +231,8 @@ async def test_external_metric(tmp_path: Path) -> None:
             {},
             400,
             (
-                'invalid timeout specified in the request URL: invalid duration "soon": write a number and a unit, '
-                "such as 30s, 1m30s or 500ms"
+                'invalid timeout specified in the request URL - time: invalid duration "soon": write a number and a '
+                "unit, such as 30s, 1m30s or 500ms"
             ),
         ),
     ],
@@ -240,6 +257,7 @@ async def test_details_are_there_where_kubernetes_has_them(tmp_path: Path) -> No
 async def test_matching_field_selector_is_accepted(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         assert (await adapter.ask_as_master(f"{POD_PATH}?fieldSelector=metadata.name%3Dpod-1-0")).status == 200
+        assert (await adapter.ask_as_master(f"{POD_PATH}?limit=-1&timeoutSeconds=%2B5")).status == 200
 
 
 async def test_list_shape_of_v1beta2(tmp_path: Path) -> None:
@@ -347,6 +365,27 @@ async def test_pretty(tmp_path: Path, query: str, user_agent: str, *, indented: 
         reply = await adapter.ask_as_master(POD_PATH + query, headers={"User-Agent": user_agent})
         assert (reply.body.count(b"\n") > 1) is indented
         assert reply.json["kind"] == "MetricValueList"
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "status", "indented"),
+    [
+        (POD_PATH, "application/json;pretty=1", 200, True),
+        (POD_PATH, "application/json;pretty=0", 200, False),
+        (POD_PATH, "text/html", 406, True),
+        (POD_PATH, "application/json;as=Table;g=meta.k8s.io;v=v1", 406, True),
+        ("/version", "application/yaml", 200, True),
+        ("/nosuch", "application/json", 404, True),
+        ("/apis", "application/json", 200, False),
+    ],
+)
+async def test_indented_json_is_what_api_servers_fall_back_to(
+    tmp_path: Path, path: str, accept: str, status: int, *, indented: bool
+) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask_as_master(path, headers={"Accept": accept})
+        assert (reply.status, reply.content_type) == (status, "application/json")
+        assert (b'{\n  "' in reply.body, reply.body.endswith(b"\n")) == (indented, not indented)
 
 
 async def test_failure_of_the_data_path_is_told_as_it_is(tmp_path: Path) -> None:

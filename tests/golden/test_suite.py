@@ -75,6 +75,8 @@ def test_the_wanted_answer_passes() -> None:
     [
         (SINGLE, {"status": 500}, "status: expected 200, got 500"),
         (SINGLE, {"content_type": "text/plain"}, "Content-Type: expected 'application/json', got 'text/plain'"),
+        (SINGLE, {"body": json.dumps(document_of(SINGLE), indent=2).encode()}, "the body is indented"),
+        ("pretty=true", {}, "the body is not indented"),
         (SINGLE, {"body": b"{"}, "the body is no application/json"),
         (SINGLE, {"encoding": "gzip"}, "Content-Encoding: expected '', got 'gzip'"),
         (SINGLE, {"asked": []}, "PromQL: expected sum(rate("),

@@ -7,6 +7,7 @@ takes from a map), addresses and hashes. Then everything must be the same.
 from __future__ import annotations
 
 import datetime
+import json
 import re
 import textwrap
 import time
@@ -33,7 +34,7 @@ _ADDRESS: Final = re.compile(r"\b(?:127\.0\.0\.1|localhost)\b")
 def differences(case: Case, wanted: Wanted, reply: Reply) -> list[str]:
     """Say how an answer differs from what is wanted; nothing if it does not."""
     if reply.status not in wanted.statuses:
-        said = reply.body[:300].decode(errors="replace") if not reply.encoding else "(compressed)"
+        said = " ".join(reply.body[:400].decode(errors="replace").split()) if not reply.encoding else "(compressed)"
         return [f"status: expected {' or '.join(map(str, wanted.statuses))}, got {reply.status}: {said}"]
     return [*_in_headers(case, wanted, reply), *_in_body(case, wanted, reply), *_in_queries(wanted, reply)]
 
@@ -66,10 +67,19 @@ def _in_body(case: Case, wanted: Wanted, reply: Reply) -> Iterator[str]:
     if found is not None:
         yield from (textwrap.shorten(line, _SHOWN, placeholder=" ...") for line in found.splitlines())
         yield from _in_names(expected, got, part=wanted.part)
-    if reply.content_type == "application/json" and reply.status == 200 and "pretty" in case.query:
-        is_indented = b'\n  "' in reply.body
-        if is_indented is not (case.query["pretty"] in ("", "1", "true")):
-            yield f"pretty={case.query['pretty']}: the body is {'' if is_indented else 'not '}indented"
+    yield from _in_form(case, wanted, reply)
+
+
+def _in_form(case: Case, wanted: Wanted, reply: Reply) -> Iterator[str]:
+    """Whether JSON is indented, which the recorded size tells, and then ends without a newline, as Go writes it."""
+    if case.document is None or "(shown: only" in case.title or reply.status != case.status:
+        return
+    compact = json.dumps(case.document, separators=(",", ":"), ensure_ascii=False).encode()
+    was_indented, is_indented = case.size > len(compact) + 2, b'\n  "' in reply.body
+    if was_indented is not is_indented:
+        yield f"the body is {'' if is_indented else 'not '}indented"
+    elif is_indented and reply.body.endswith(b"\n"):
+        yield "the body ends with a newline"
 
 
 def _in_names(expected: Any, got: Any, *, part: bool) -> Iterator[str]:
