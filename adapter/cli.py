@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from adapter.authorization import AuthorizationOptions
+from adapter.diagnosis.commands import check, explain
 from adapter.flags import (
     IGNORED,
     authentication_flags,
@@ -41,7 +42,11 @@ _log = logging.getLogger(__name__)
 @click.group(context_settings=CONTEXT_SETTINGS)
 @click.version_option(package_name="milliscale")
 def main() -> None:
-    """The metrics adapter of milliscale: custom and external metrics APIs, answered from Prometheus."""
+    """The metrics adapter of milliscale: the three metrics APIs, answered from Prometheus."""
+
+
+main.add_command(check)
+main.add_command(explain)
 
 
 @main.command()
@@ -71,7 +76,7 @@ def serve(
     verbosity: int,
     ignored: tuple[str, ...],
 ) -> None:
-    """Serve custom.metrics.k8s.io and external.metrics.k8s.io until SIGTERM or Ctrl-C.
+    """Serve custom.metrics.k8s.io, external.metrics.k8s.io and metrics.k8s.io until SIGTERM or Ctrl-C.
 
     Takes prometheus-adapter's flags and rules file unchanged. Without kubeconfigs the service account of the pod that
     this runs in is used.

@@ -122,6 +122,15 @@ class GoRegex:
 
         return _EXPANSION.sub(fill, template)
 
+    def unknown_groups(self, template: str) -> list[str]:
+        """The groups that a template of `expand` names and the pattern does not have."""
+        names = [found[1] or found[2] for found in _EXPANSION.finditer(template)]
+        return [
+            name
+            for name in names
+            if name is not None and not (int(name[:9]) <= self.groups if name.isdecimal() else name in self._names)
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class _Flags:

@@ -23,12 +23,13 @@ from typing import Protocol
 import msgspec
 
 from adapter.aggregated_discovery import DISCOVERY_FORMS
+from adapter.diagnosis import Explanation, Report
 from adapter.discovery import CUSTOM_GROUP, RESOURCE_GROUP, Discovery, software_version, version_document
 from adapter.documents import custom_list, external_list
 from adapter.encoding import Conversion, Encoded, Representation
 from adapter.health import Health
 from adapter.list_options import check_numbers, check_requested_name, field_selector
-from adapter.request_info import RequestInfo, Target
+from adapter.request_info import Query, RequestInfo, Target
 from adapter.resource_documents import node_document, node_list, pod_document, pod_list
 from adapter.status_page import StatusPage
 from adapter.telemetry import Telemetry
@@ -38,7 +39,16 @@ from kube import status
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import StatusError, bad_request
 
-__all__ = ["Answer", "Call", "CustomProvider", "ExternalProvider", "Router", "UsageProvider", "method_not_allowed"]
+__all__ = [
+    "Answer",
+    "Call",
+    "CustomProvider",
+    "DebugProvider",
+    "ExternalProvider",
+    "Router",
+    "UsageProvider",
+    "method_not_allowed",
+]
 
 _TEXT = "text/plain; charset=utf-8"
 # API servers write what is outside their APIs as indented JSON, whatever the client would rather have.
@@ -92,6 +102,13 @@ class UsageProvider(Protocol):
 
     async def nodes(self, *, selector: LabelSelector, name: str = "", timeout: float) -> list[NodeUsage]:
         """What nodes use."""
+
+
+class DebugProvider(Protocol):
+    """What can be said of the rules; see adapter.diagnosis.pages.DebugPages. `seconds` is the time that is left."""
+
+    async def answer(self, segments: tuple[str, ...], query: Query, *, seconds: float) -> Report | Explanation:
+        """The page of these segments after /debug."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +165,7 @@ class Router:
         health: Health,
         telemetry: Telemetry,
         usage: UsageProvider | None = None,
+        debug: DebugProvider | None = None,
     ) -> None:
         self._discovery = discovery
         self._custom = custom
@@ -156,6 +174,7 @@ class Router:
         self._telemetry = telemetry
         self._status_page = StatusPage(version=software_version())
         self._usage = usage
+        self._debug = debug
 
     async def answer(self, call: Call) -> Answer:
         """Answer a call.
@@ -164,6 +183,10 @@ class Router:
             StatusError: whatever there is to say against it.
         """
         segments = call.target.segments
+        if segments[:1] == ("debug",) and self._debug is not None:
+            _require_get(call)
+            page = await self._debug.answer(segments[1:], call.target.query, seconds=call.timeout)
+            return _document(call, page)
         if segments[:1] != ("apis",):
             return self._other(call)
         match segments[1:]:

@@ -26,6 +26,8 @@ from adapter.authentication import Authenticator, TokenReviewer
 from adapter.authorization import Authorizer
 from adapter.catalog import Catalog
 from adapter.custom import CustomMetrics
+from adapter.diagnosis.pages import DebugPages
+from adapter.diagnosis.probe import Probe
 from adapter.discovery import Discovery
 from adapter.external import ExternalMetrics
 from adapter.forward import Forwarder, MergedNames
@@ -201,6 +203,9 @@ class _Adapter:
             ),
             telemetry=telemetry,
             usage=self._usage,
+            debug=DebugPages(
+                self._catalog, mapper, Probe(self._catalog, self._upstream.prometheus, self._objects, mapper)
+            ),
         )
         return RequestServer(
             authenticator=Authenticator(

@@ -1,0 +1,96 @@
+"""A report of all rules: what their file shows by itself, and what they made of the series in Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from adapter.catalog import Catalog
+from adapter.diagnosis.examine import Examined, Source, examine
+from adapter.diagnosis.lint import lint
+from adapter.diagnosis.probe import Probe, Wanted
+from adapter.diagnosis.report import Example, Finding, Report, RuleReport, Severity
+from adapter.inventory import CustomSource
+from kube.mapping import ResourceLookup
+
+__all__ = ["check", "check_file"]
+
+_AT_ONCE = 8
+
+
+async def check_file(catalog: Catalog, lookup: ResourceLookup, *, knows_cluster: bool) -> Report:
+    """The findings that need no Prometheus; for the arguments see adapter.diagnosis.lint.lint."""
+    return Report(asked_prometheus=False, findings=await lint(catalog.rules, lookup, knows_cluster=knows_cluster))
+
+
+async def check(
+    catalog: Catalog, lookup: ResourceLookup, probe: Probe, *, knows_cluster: bool, examples: int
+) -> Report:
+    """All findings, with what the catalog has listed.
+
+    Args:
+        catalog: what the rules made.
+        lookup: which resources there are.
+        probe: asks for example values.
+        knows_cluster: whether `lookup` knows all resources of the cluster.
+        examples: for how many metrics of each rule a value is asked.
+
+    Raises:
+        KubeUnreachable, StatusError: the API server did not say what its resources are.
+    """
+    suspected = await lint(catalog.rules, lookup, knows_cluster=knows_cluster)
+    # Where the file only shows that rules may overlap, the series show whether they do.
+    findings = [one for one in suspected if (one.code, one.severity) != ("overlap", Severity.WARNING)]
+    examined = await examine(catalog, lookup)
+    free = asyncio.Semaphore(_AT_ONCE)
+    async with asyncio.TaskGroup() as tasks:
+        reports = [tasks.create_task(_with_examples(one, probe, examples, free)) for one in examined]
+    rules = [task.result() for task in reports]
+    # What the file shows is not said again for what came of it.
+    said = {(finding.code, finding.where) for finding in findings if finding.severity is Severity.ERROR}
+    for one, rule in zip(examined, rules, strict=True):
+        findings += [finding for finding in one.findings if (finding.code, finding.where) not in said]
+        findings += _of_examples(rule)
+    order = {rule.key: index for index, rule in enumerate(catalog.rules.all_rules)}
+    findings.sort(key=lambda finding: order.get(finding.where.partition(".")[0], len(order)))
+    return Report(asked_prometheus=True, findings=tuple(findings), rules=tuple(rules))
+
+
+async def _with_examples(one: Examined, probe: Probe, count: int, free: asyncio.Semaphore) -> RuleReport:
+    metrics = list(one.report.metrics)
+    for index in _chosen(one, count):
+        async with free:
+            example = await _example(probe, one.sources[index])
+        metrics[index] = msgspec.structs.replace(metrics[index], example=example)
+    return msgspec.structs.replace(one.report, metrics=tuple(metrics))
+
+
+def _chosen(one: Examined, count: int) -> Sequence[int]:
+    """Metrics that are not hidden: of each resource one, before there is a second."""
+    by_resource: dict[object, list[int]] = {}
+    for index, (source, metric) in enumerate(zip(one.sources, one.report.metrics, strict=True)):
+        if not metric.hidden_by:
+            key = source.info.resource if isinstance(source, CustomSource) else None
+            by_resource.setdefault(key, []).append(index)
+    rounds = max(map(len, by_resource.values()), default=0)
+    in_turn = [indexes[number] for number in range(rounds) for indexes in by_resource.values() if number < len(indexes)]
+    return sorted(in_turn[:count])
+
+
+async def _example(probe: Probe, source: Source) -> Example:
+    if isinstance(source, CustomSource):
+        return await probe.custom(source, Wanted())
+    return await probe.external(source, Wanted())
+
+
+def _of_examples(rule: RuleReport) -> Sequence[Finding]:
+    failed = [metric for metric in rule.metrics if metric.example is not None and metric.example.problem]
+    if not failed or failed[0].example is None:
+        return []
+    more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+    message = f"{failed[0].metric}{more} has no value: {failed[0].example.problem}"
+    # Values come and go; a query that Prometheus refuses stays wrong.
+    severity = Severity.ERROR if "Prometheus" in failed[0].example.problem else Severity.WARNING
+    return [Finding(severity=severity, code="no-value", where=rule.rule, message=message)]

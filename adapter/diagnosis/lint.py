@@ -1,0 +1,219 @@
+"""What can be said against a rules file without Prometheus."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+from adapter.diagnosis.report import Finding, Severity
+from adapter.diagnosis.selectors import SeriesNames
+from adapter.gotemplate import Template
+from adapter.naming import ResourceNaming, SeriesFilter
+from adapter.resource_metrics import missing_resource_labels
+from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule, RulesFile
+from kube.mapping import GroupResource, NoMatchError, ResourceLookup
+
+__all__ = ["lint"]
+
+
+async def lint(rules: RulesFile, lookup: ResourceLookup, *, knows_cluster: bool) -> tuple[Finding, ...]:
+    """The findings, in the order of the file.
+
+    Args:
+        rules: the rules.
+        lookup: which resources there are.
+        knows_cluster: whether `lookup` knows all of them, and not only Kubernetes' own.
+
+    Raises:
+        KubeUnreachable, StatusError: the API server did not say what its resources are.
+    """
+    findings: list[Finding] = []
+    for rule in rules.all_rules:
+        if isinstance(rule, Rule):
+            findings += _filters(rule)
+            findings += _query(rule, external=rule in rules.external_rules)
+            findings += _name(rule)
+            if rule in rules.custom_rules and rule.resources.template is None and not rule.resources.overrides:
+                findings.append(
+                    _error("no-resource", rule.key, "no label means a resource, so it makes nothing; add resources")
+                )
+            findings += await _overrides(rule.key, rule.resources, lookup, knows_cluster=knows_cluster)
+        elif rule.resource is not None:
+            place = f"{rule.key}.resources.{rule.resource_label}"
+            findings += await _resource(place, rule.resource, lookup, knows_cluster=knows_cluster)
+    findings += _overlaps(rules.custom_rules)
+    findings += _overlaps(rules.external_rules)
+    if rules.resource is not None:
+        findings += _resource_rules(rules.resource)
+    return tuple(findings)
+
+
+def _error(code: str, where: str, message: str) -> Finding:
+    return Finding(severity=Severity.ERROR, code=code, where=where, message=message)
+
+
+def _warning(code: str, where: str, message: str) -> Finding:
+    return Finding(severity=Severity.WARNING, code=code, where=where, message=message)
+
+
+def _filters(rule: Rule) -> Iterable[Finding]:
+    names = SeriesNames.of(rule.series_query)
+    for index, one in enumerate(rule.filters):
+        place = f"{rule.key}.{_filter_key(rule, index, one)}"
+        if one.keeps and not names.can_match(one.regex):
+            yield _error(
+                "dead-filter",
+                place,
+                f"{one.regex.pattern!r} matches no series that the seriesQuery can find{_listed(names)},"
+                " so the rule makes nothing",
+            )
+        elif not one.keeps and names.names:
+            if not any(one.takes(name) for name in names.names):
+                yield _error(
+                    "dead-filter",
+                    place,
+                    f"{one.regex.pattern!r} leaves out every series that the seriesQuery can find{_listed(names)}",
+                )
+            elif all(one.takes(name) for name in names.names):
+                yield _warning(
+                    "idle-filter",
+                    place,
+                    f"{one.regex.pattern!r} leaves out none of the series that the seriesQuery can find",
+                )
+    if names.names == ():
+        yield _error("dead-query", f"{rule.key}.seriesQuery", "its conditions on the name exclude each other")
+
+
+def _filter_key(rule: Rule, index: int, one: SeriesFilter) -> str:
+    if one.regex is rule.naming.matches:
+        return "name.matches"
+    return f"seriesFilters[{index}].{'is' if one.keeps else 'isNot'}"
+
+
+def _listed(names: SeriesNames) -> str:
+    if names.names:
+        return f" ({', '.join(names.names[:3])}{', ...' if len(names.names) > 3 else ''})"
+    known = [
+        text for text in (f"{names.begins}..." * bool(names.begins), f"...{names.ends}" * bool(names.ends)) if text
+    ]
+    return f" ({', '.join(known)})" if known else ""
+
+
+def _query(rule: Rule, *, external: bool) -> Iterable[Finding]:
+    place = f"{rule.key}.metricsQuery"
+    if not _uses(rule.query, "LabelMatchers", "LabelValuesByName"):
+        what = "namespace and selector" if external else "namespace, objects and selector"
+        yield _warning("no-label-matchers", place, f"without <<.LabelMatchers>> it does not depend on {what}")
+    if not external and not _uses(rule.query, "GroupBy"):
+        yield _warning(
+            "no-group-by",
+            place,
+            "without <<.GroupBy>> an aggregation loses the label with the object's name, and without an aggregation"
+            " there can be several values for an object",
+        )
+
+
+def _uses(template: Template, *fields: str) -> bool:
+    return any(field in template.source for field in fields)
+
+
+def _name(rule: Rule) -> Iterable[Finding]:
+    unknown = rule.naming.matches.unknown_groups(rule.naming.as_)
+    if unknown:
+        yield _error(
+            "unknown-group",
+            f"{rule.key}.name.as",
+            f"${unknown[0]} is no group of name.matches and becomes nothing; a number is written ${{1}}_suffix",
+        )
+
+
+async def _overrides(
+    key: str, naming: ResourceNaming, lookup: ResourceLookup, *, knows_cluster: bool
+) -> Sequence[Finding]:
+    findings: list[Finding] = []
+    for label, named in naming.overrides:
+        findings += await _resource(f"{key}.resources.overrides.{label}", named, lookup, knows_cluster=knows_cluster)
+    return findings
+
+
+async def _resource(
+    place: str, named: GroupResource, lookup: ResourceLookup, *, knows_cluster: bool
+) -> Sequence[Finding]:
+    try:
+        await lookup.resource_for(named.resource, named.group)
+    except NoMatchError:
+        if knows_cluster:
+            return [_error("unknown-resource", place, f"the cluster has no resource {named}; the label means nothing")]
+        return [
+            _warning(
+                "unknown-resource",
+                place,
+                f"{named} is no resource of Kubernetes itself; give --lister-kubeconfig to ask the cluster",
+            )
+        ]
+    return []
+
+
+def _overlaps(rules: Sequence[AnyRule]) -> Iterable[Finding]:
+    """Pairs of rules that make the same metric of a name that one of them names."""
+    known = {rule.key: SeriesNames.of(rule.series_query) for rule in rules if isinstance(rule, Rule)}
+    candidates = sorted({name for names in known.values() for name in names.names or ()})
+    for first, second in itertools.combinations(rules, 2):
+        if not _resources_meet(first, second):
+            continue
+        shared = next(_shared(first, second, known, candidates), None)
+        if shared is None:
+            continue
+        certain = isinstance(first, QueryRule) or isinstance(second, QueryRule)
+        certain = certain or (isinstance(first, Rule) and first.series_query == getattr(second, "series_query", None))
+        yield (_error if certain else _warning)(
+            "overlap",
+            second.key,
+            f"{first.key} also makes {shared}; the later one wins" + ("" if certain else " where both find series"),
+        )
+
+
+def _shared(first: AnyRule, second: AnyRule, known: dict[str, SeriesNames], candidates: Sequence[str]) -> Iterator[str]:
+    """The metrics that both make, as far as names are known."""
+    of_first, of_second = (_metrics(rule, known, candidates) for rule in (first, second))
+    yield from (metric for metric in of_first if metric in of_second)
+    if isinstance(first, Rule) and isinstance(second, Rule) and first.series_query == second.series_query:
+        same = (first.filters, first.naming) == (second.filters, second.naming)
+        if same and not of_first:
+            yield "the same metrics"
+
+
+def _metrics(rule: AnyRule, known: dict[str, SeriesNames], candidates: Sequence[str]) -> list[str]:
+    if isinstance(rule, QueryRule):
+        return [rule.metric]
+    made = (rule.metric_for(name) for name in candidates if known[rule.key].can_be(name))
+    return [metric for metric in made if metric is not None]
+
+
+def _resources_meet(first: AnyRule, second: AnyRule) -> bool:
+    """Tell whether two rules can be about the same resource. A template can be about any."""
+    words = [_words(rule) for rule in (first, second)]
+    return words[0] is None or words[1] is None or bool(words[0] & words[1])
+
+
+def _words(rule: AnyRule) -> frozenset[str] | None:
+    if isinstance(rule, QueryRule):
+        return None if rule.resource is None else frozenset({_word(rule.resource)})
+    if rule.resources.template is not None or not rule.resources.overrides:
+        return None
+    return frozenset(_word(named) for _, named in rule.resources.overrides)
+
+
+def _word(named: GroupResource) -> str:
+    """A resource's name without what its plural adds, since a rule may use either."""
+    return named.resource.lower().removesuffix("s")
+
+
+def _resource_rules(rules: ResourceRules) -> Iterable[Finding]:
+    for key, rule in (("resourceRules.cpu", rules.cpu), ("resourceRules.memory", rules.memory)):
+        for name, query in (("containerQuery", rule.container_query), ("nodeQuery", rule.node_query)):
+            for field in ("LabelMatchers", "GroupBy"):
+                if not _uses(query, field):
+                    yield _warning("no-label-matchers", f"{key}.{name}", f"it does not use <<.{field}>>")
+        for resource in missing_resource_labels(rule):
+            yield _error("no-resource", f"{key}.resources", f"no label means {resource}; add one to overrides")

@@ -1,0 +1,129 @@
+"""Findings for people: tables on a terminal, and plain lines of any width where the output goes elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from adapter.diagnosis.report import Example, Explanation, MetricReport, Report, RuleReport, Severity
+
+__all__ = ["print_explanation", "print_report"]
+
+_SHOWN_SERIES = 5
+_PLAIN_WIDTH = 10_000
+_COLUMNS = (
+    "RULE",
+    "SERIES FOUND",
+    "FILTERED OUT BY",
+    "RESOURCES",
+    "METRIC",
+    "OVERLAPPED BY",
+    "EXAMPLE",
+    "VALUE",
+    "PROMQL",
+)
+
+
+def print_report(report: Report, *, plain: bool) -> None:
+    """Print a report: the table of what was found, and what is wrong."""
+    console = _console(plain=plain)
+    if report.asked_prometheus:
+        table = _table(*_COLUMNS)
+        for rule in report.rules:
+            for row in _rows(rule):
+                table.add_row(*map(Text, row))
+        with console.capture() as capture:
+            console.print(table)
+        # Cells are padded, the last ones in vain.
+        for row_text in capture.get().splitlines():
+            console.out(row_text.rstrip(), highlight=False)
+        console.print()
+    for finding in report.findings:
+        style = "red" if finding.severity is Severity.ERROR else "yellow"
+        line = Text.assemble((finding.severity.value, style), f" {finding.where}: {finding.message} [{finding.code}]")
+        console.print(line, soft_wrap=True)
+    errors = sum(finding.severity is Severity.ERROR for finding in report.findings)
+    console.print(f"{_count(errors, 'error')}, {_count(len(report.findings) - errors, 'warning')}", highlight=False)
+
+
+def print_explanation(explanation: Explanation, *, plain: bool) -> None:
+    """Print an explanation: where the metric comes from and what it is, or why it is not there."""
+    console = _console(plain=plain)
+    if explanation.rule:
+        of = f" of series {explanation.series}" if explanation.series else ""
+        console.print(Text(f"{explanation.target} is made by {explanation.rule}{of}"), soft_wrap=True)
+    else:
+        console.print(Text(f"{explanation.target} is not there"), soft_wrap=True)
+    for rule in explanation.hidden:
+        console.print(Text(f"  {rule} also makes it and loses: the later rule wins"), soft_wrap=True)
+    if explanation.example is not None:
+        for query in explanation.example.queries:
+            console.print(Text(f"  query  {query}"), soft_wrap=True)
+        for value in explanation.example.values:
+            console.print(Text(f"  value  {value.value}  {value.of}".rstrip()), soft_wrap=True)
+    for reason in explanation.reasons:
+        console.print(Text(f"  {'-' if explanation.example is None else 'no value:'} {reason}"), soft_wrap=True)
+    if explanation.suggestions:
+        console.print(Text(f"did you mean {' or '.join(explanation.suggestions)}?"), soft_wrap=True)
+
+
+def _console(*, plain: bool) -> Console:
+    return Console(width=_PLAIN_WIDTH, color_system=None, legacy_windows=False) if plain else Console()
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _rows(rule: RuleReport) -> Iterator[tuple[str, ...]]:
+    """A line for each metric, and for the series that make none."""
+    if not rule.listed:
+        yield _row(rule, found="not listed")
+    elif not rule.series and not rule.metrics:
+        yield _row(rule, found="none")
+    by_series = {series.name: series for series in rule.series}
+    for metric in rule.metrics:
+        series = by_series.get(metric.series)
+        labels = ", ".join(f"{label}={resource}" for label, resource in series.labels.items()) if series else ""
+        yield _row(rule, found=metric.series or "-", labels=labels, metric=metric)
+    made = {metric.series for metric in rule.metrics}
+    without = [series for series in rule.series if series.name not in made]
+    for series in without[:_SHOWN_SERIES]:
+        yield _row(rule, found=series.name, left_out_by=series.left_out_by, labels="" if series.left_out_by else "none")
+    if len(without) > _SHOWN_SERIES:
+        yield _row(rule, found=f"and {len(without) - _SHOWN_SERIES} more without metrics")
+
+
+def _row(
+    rule: RuleReport,
+    *,
+    found: str,
+    left_out_by: str = "",
+    labels: str = "",
+    metric: MetricReport | None = None,
+) -> tuple[str, ...]:
+    if metric is None:
+        return (rule.rule, found, left_out_by, labels, "", "", "", "", "")
+    example = metric.example or Example()
+    value = example.values[0].value if example.values else ("none" if example.problem else "")
+    return (
+        rule.rule,
+        found,
+        left_out_by,
+        labels,
+        metric.metric,
+        metric.hidden_by,
+        example.of,
+        value,
+        "; ".join(example.queries),
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,243 @@
+"""What a metric's query is, and what comes of it: asked through the classes that answer requests, and listened to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry
+
+from adapter.catalog import Catalog
+from adapter.custom import CustomMetrics
+from adapter.diagnosis.report import Example, Value
+from adapter.external import ExternalMetrics
+from adapter.inventory import CustomSource, ExternalSource
+from adapter.objects import ObjectNames
+from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Vector
+from adapter.rule_queries import InstantQueries, RuleQueries
+from adapter.rule_telemetry import RuleTelemetry
+from adapter.rules import QueryRule
+from adapter.values import ExternalMetricValue, MetricValue
+from kube.fields import quote
+from kube.mapping import ResourceLookup
+from kube.quantity import Quantity
+from kube.selectors import LabelSelector
+from kube.status import StatusError
+
+__all__ = ["Probe", "Wanted"]
+
+_EVERYTHING = LabelSelector()
+_NOT_FOUND = 404
+_SERIES_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which objects are asked for: a `name`, or those of a `selector`, or whichever there is.
+
+    Attributes:
+        namespace: theirs; "" for that of whichever there is.
+        name: the only one, or "".
+        selector: which of them, or None.
+        metric_selector: which of the metric's series count.
+    """
+
+    namespace: str = ""
+    name: str = ""
+    selector: LabelSelector | None = None
+    metric_selector: LabelSelector = _EVERYTHING
+
+
+@dataclass(slots=True)
+class _Listener:
+    """Passes queries on and remembers them, what Prometheus said against the last one, and the labels it answered."""
+
+    prometheus: InstantQueries
+    queries: list[str] = field(default_factory=list)
+    error: str = ""
+    labels: frozenset[str] | None = None
+
+    async def instant(
+        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+    ) -> Vector | Scalar:
+        self.queries.append(query)
+        try:
+            result = await self.prometheus.instant(query, timeout=timeout, destination=destination)
+        except PrometheusError as error:
+            self.error = str(error)
+            raise
+        samples = result.samples if isinstance(result, Vector) else ()
+        self.labels = frozenset().union(*(sample.labels for sample in samples)) if samples else None
+        return result
+
+
+class Probe:
+    """Asks for metrics of the catalog's.
+
+    Args:
+        catalog: which metrics there are.
+        prometheus: where their values are.
+        objects: the objects that selectors match.
+        lookup: which resources there are.
+        seconds: how long one metric may take.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        prometheus: InstantQueries,
+        objects: ObjectNames,
+        lookup: ResourceLookup,
+        *,
+        seconds: float = 15.0,
+    ) -> None:
+        self._catalog = catalog
+        self._prometheus = prometheus
+        self._objects = objects
+        self._lookup = lookup
+        self._seconds = seconds
+
+    async def custom(self, source: CustomSource, wanted: Wanted) -> Example:
+        """A custom metric of some objects. Where none are named, of one that has a series."""
+        listener = _Listener(self._prometheus)
+        metrics = CustomMetrics(self._catalog, _queries(listener), self._objects, self._lookup)
+        namespace, name = wanted.namespace, wanted.name
+        if not source.info.namespaced:
+            namespace = ""
+        if wanted.selector is None and not (name and (namespace or not source.info.namespaced)):
+            found = await self._object(source, namespace, name, listener)
+            if found is None:
+                where = f" in namespace {namespace}" if namespace else ""
+                which = f" for {name}" if name else ""
+                problem = listener.error or f"no series has a value now{which}{where}"
+                return Example(queries=tuple(listener.queries), problem=problem)
+            namespace, name = found
+            listener.queries.clear()
+        resource, metric = source.info.resource, source.info.metric
+        selector = wanted.selector
+        if selector is not None:
+            asked = metrics.selected(
+                resource=resource.resource,
+                group=resource.group,
+                namespace=namespace,
+                selector=selector,
+                metric=metric,
+                metric_selector=wanted.metric_selector,
+                timeout=self._seconds,
+            )
+        else:
+            asked = metrics.named(
+                resource=resource.resource,
+                group=resource.group,
+                namespace=namespace,
+                name=name,
+                metric=metric,
+                metric_selector=wanted.metric_selector,
+                timeout=self._seconds,
+            )
+        where = f"{namespace}/{name or '*'}" if namespace else name or "*"
+        return await _example(where, asked, listener)
+
+    async def external(self, source: ExternalSource, wanted: Wanted) -> Example:
+        """An external metric in a namespace; where none is given, in one that has a series."""
+        listener = _Listener(self._prometheus)
+        metrics = ExternalMetrics(self._catalog, _queries(listener))
+        namespace = wanted.namespace
+        if not namespace and source.namespace_label:
+            query = self._any_series(source, [f'{source.namespace_label}!=""'])
+            sample = await self._first(query, [source.namespace_label], source.rule.destination, listener)
+            namespace = sample.labels[source.namespace_label] if sample is not None else ""
+            if sample is None:
+                problem = listener.error or "no series has a value now"
+                return Example(queries=tuple(listener.queries), problem=problem)
+            listener.queries.clear()
+        namespace = namespace or "default"
+        asked = metrics.values(
+            namespace=namespace, metric=source.metric, selector=wanted.metric_selector, timeout=self._seconds
+        )
+        return await _example(namespace, asked, listener)
+
+    async def series_called(self, names: Iterable[str]) -> list[str]:
+        """Which of some names Prometheus has series of, whatever the rules are; none when it cannot say."""
+        matchers = [name for name in names if _SERIES_NAME.fullmatch(name)]
+        if not matchers:
+            return []
+        query = f'count by (__name__) ({{__name__=~"{"|".join(matchers)}"}})'
+        try:
+            result = await self._prometheus.instant(query, timeout=self._seconds)
+        except PrometheusError:
+            return []
+        samples = result.samples if isinstance(result, Vector) else ()
+        return [sample.labels["__name__"] for sample in samples if "__name__" in sample.labels]
+
+    async def _object(
+        self, source: CustomSource, namespace: str, name: str, listener: _Listener
+    ) -> tuple[str, str] | None:
+        """An object that has a series now: its namespace and name."""
+        matchers = [f"{source.resource_label}={quote(name)}" if name else f'{source.resource_label}!=""']
+        labels = [source.resource_label]
+        if source.info.namespaced and source.namespace_label:
+            matchers.append(
+                f"{source.namespace_label}={quote(namespace)}" if namespace else f'{source.namespace_label}!=""'
+            )
+            labels.append(source.namespace_label)
+        sample = await self._first(self._any_series(source, matchers), labels, source.rule.destination, listener)
+        if sample is None:
+            return None
+        found = namespace
+        if source.info.namespaced:
+            found = sample.labels.get(source.namespace_label, "") or namespace or "default"
+        return found, sample.labels[source.resource_label]
+
+    def _any_series(self, source: CustomSource | ExternalSource, matchers: Iterable[str]) -> str:
+        if isinstance(source.rule, QueryRule):
+            return source.rule.query
+        return f"topk(1,{source.series}{{{','.join(matchers)}}})"
+
+    async def _first(
+        self, query: str, labels: list[str], destination: Destination, listener: _Listener
+    ) -> Sample | None:
+        try:
+            result = await listener.instant(query, timeout=self._seconds, destination=destination)
+        except PrometheusError:
+            return None
+        samples = result.samples if isinstance(result, Vector) else ()
+        return next((sample for sample in samples if all(sample.labels.get(label) for label in labels)), None)
+
+
+def _queries(listener: _Listener) -> RuleQueries:
+    return RuleQueries(listener, telemetry=RuleTelemetry(CollectorRegistry()))
+
+
+async def _example(
+    of: str, asked: Awaitable[list[MetricValue] | list[ExternalMetricValue]], listener: _Listener
+) -> Example:
+    try:
+        found = await asked
+    except StatusError as error:
+        return Example(of=of, queries=tuple(listener.queries), problem=_problem(error, listener))
+    values = tuple(Value(of=_of(value), value=str(Quantity.from_milli(value.milli))) for value in found)
+    problem = "" if values else "the query finds nothing now"
+    return Example(of=of, queries=tuple(listener.queries), values=values, problem=problem)
+
+
+def _problem(error: StatusError, listener: _Listener) -> str:
+    """Why there is no value. What Prometheus said is told here, since this is for those who write the rules."""
+    if listener.error:
+        return f"{error.message} ({listener.error})"
+    if error.code != _NOT_FOUND:
+        return error.message
+    if not listener.queries:
+        return "no object matches the selector"
+    if listener.labels is None:
+        return "the query finds nothing now"
+    labels = ", ".join(f"`{label}`" for label in sorted(listener.labels)) or "no labels"
+    return f"the query's result has no value for the object: it has {labels}"
+
+
+def _of(value: MetricValue | ExternalMetricValue) -> str:
+    if isinstance(value, ExternalMetricValue):
+        return ",".join(f"{label}={content}" for label, content in sorted((value.labels or {}).items()))
+    described = value.described_object
+    return f"{described.namespace}/{described.name}" if described.namespace else described.name
