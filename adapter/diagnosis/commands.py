@@ -6,9 +6,10 @@ are told apart from mistakes only by asking the cluster.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -195,16 +196,30 @@ def _asks_prometheus() -> bool:
 
 
 def _run(config: Path, work: Callable[[RulesFile], Coroutine[Any, Any, _T]], verbosity: int) -> _T:
-    """Do the work. What the log would say stands in the findings, so it is silent unless it was asked for."""
-    setup_logging(verbosity)
-    if not verbosity:
-        logging.getLogger().setLevel(logging.CRITICAL)
+    """Do the work, and say in one line what keeps it from being done."""
     try:
-        return run(work(load_rules(config)))
+        with _logged(verbosity):
+            return run(work(load_rules(config)))
     except (RulesError, KubeConfigError, PrometheusConfigError) as error:
         raise click.ClickException(str(error)) from error
     except (KubeError, StatusError) as error:
         raise click.ClickException(f"the API server did not say which resources it has: {error}") from error
+
+
+@contextlib.contextmanager
+def _logged(verbosity: int) -> Iterator[None]:
+    """What the log would say stands in the findings, so it is silent unless it was asked for."""
+    if verbosity:
+        setup_logging(verbosity)
+        yield
+        return
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
 
 
 def _print_json(document: Report | Explanation) -> None:

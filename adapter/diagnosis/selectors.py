@@ -21,6 +21,7 @@ _MATCHER = re.compile(
 # A list of names in one group, or none: ^(a|b)_total$
 _FINITE = re.compile(r"\^?([\w:]*)(?:\((?:\?:)?([\w:|]*)\)([\w:]*))?\$?", re.ASCII)
 _NAMES = re.compile(r"\^?[\w:]+(?:\|[\w:]+)*\$?", re.ASCII)
+_FLAGS = re.compile(r"\(\?[a-zA-Z-]")
 _PLAIN_START = re.compile(r"[\w:]*", re.ASCII)
 _PLAIN_END = re.compile(r"[\w:]*\Z", re.ASCII)
 
@@ -123,7 +124,7 @@ def _begins(pattern: str) -> str:
     """The letters that every match begins with, of an anchored expression."""
     text = pattern.removeprefix("^")
     found = _PLAIN_START.match(text)
-    if found is None or _has_alternatives(text):
+    if found is None or _has_alternatives(text) or _FLAGS.search(pattern):
         return ""
     repeated = text[found.end() : found.end() + 1] in ("*", "?", "{")
     return found[0][:-1] if repeated else found[0]
@@ -135,5 +136,5 @@ def _ends(pattern: str) -> str:
     found = _PLAIN_END.search(text)
     if found is None or _has_alternatives(text):
         return ""
-    escaped = text[: found.start()].endswith("\\")
-    return found[0][1:] if escaped else found[0]
+    # What follows a backslash is no letter but a class, or part of a number.
+    return "" if text[: found.start()].endswith("\\") or _FLAGS.search(pattern) else found[0]

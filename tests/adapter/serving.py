@@ -19,8 +19,11 @@ from yarl import URL
 from adapter.authentication import Authenticator, TokenReviewer
 from adapter.authorization import AuthorizationOptions, Authorizer
 from adapter.catalog import CustomMetricInfo
+from adapter.diagnosis import Explanation, Report
+from adapter.diagnosis.pages import DebugPages
 from adapter.discovery import Discovery
 from adapter.health import Health
+from adapter.request_info import Query
 from adapter.routes import Router
 from adapter.server import Listener, RequestServer, ServerLimits
 from adapter.telemetry import Telemetry
@@ -235,6 +238,17 @@ class Reply:
         return str(self.headers["Content-Type"])
 
 
+class CannedDebug:
+    """/debug, once a test has put pages there."""
+
+    def __init__(self) -> None:
+        self.pages: DebugPages
+
+    async def answer(self, segments: tuple[str, ...], query: Query, *, seconds: float) -> Report | Explanation:
+        """The page."""
+        return await self.pages.answer(segments, query, seconds=seconds)
+
+
 class ServedAdapter:
     """The adapter under test, and a client of it."""
 
@@ -243,6 +257,7 @@ class ServedAdapter:
         self.api = api
         self.metrics = CannedMetrics()
         self.names = CannedNames()
+        self.debug = CannedDebug()
         self.telemetry = Telemetry()
         self.tls: ServingTLS
         self.trust: TrustKeeper
@@ -332,6 +347,7 @@ async def served_adapter(
                 external=adapter.metrics,
                 health=health,
                 telemetry=adapter.telemetry,
+                debug=adapter.debug,
             ),
             telemetry=adapter.telemetry,
             discovery=discovery,

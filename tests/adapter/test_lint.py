@@ -1,0 +1,187 @@
+"""What can be said against a rules file by itself: one table of rules and of what is found in them."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapter.diagnosis.kubernetes import kubernetes_resources
+from adapter.diagnosis.lint import lint
+from adapter.diagnosis.report import Severity
+from adapter.diagnosis.selectors import SeriesNames
+from adapter.goregex import GoRegex
+from adapter.rules import parse_rules
+from kube.mapping import FixedResources
+from tests.adapter.metrics_bed import RULES
+
+GOOD = """
+rules:
+- seriesQuery: 'packets_total{pod!=""}'
+  resources: {template: <<.Resource>>}
+  name: {matches: ^(.*)_total$, as: '${1}_per_second'}
+  metricsQuery: sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)
+"""
+
+
+def rule(**changes: str) -> str:
+    """A good rule with keys replaced, in the flow style of YAML."""
+    keys = {
+        "seriesQuery": "packets_total",
+        "resources": "{template: <<.Resource>>}",
+        "metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'",
+        **changes,
+    }
+    return "- " + "\n  ".join(f"{key}: {value}" for key, value in keys.items()) + "\n"
+
+
+async def found(text: str, *, knows_cluster: bool = False) -> list[tuple[str, str, str]]:
+    rules = parse_rules(text, source="rules.yaml")
+    findings = await lint(rules, kubernetes_resources(), knows_cluster=knows_cluster)
+    return [(one.severity.value, one.code, one.where) for one in findings]
+
+
+@pytest.mark.parametrize("file", ["packets.yaml", "resource.yaml"])
+async def test_good_rules_have_no_errors(file: str) -> None:
+    rules = parse_rules((RULES / file).read_text(), source=file)
+    findings = await lint(rules, kubernetes_resources(), knows_cluster=True)
+    assert [one for one in findings if one.severity is Severity.ERROR] == []
+    assert await found(GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        pytest.param(
+            rule(seriesFilters="[{is: ^bytes_}]"),
+            ("error", "dead-filter", "rules[0].seriesFilters[0].is"),
+            id="is matches not the name",
+        ),
+        pytest.param(
+            rule(seriesFilters="[{isNot: packets}]"),
+            ("error", "dead-filter", "rules[0].seriesFilters[0].isNot"),
+            id="isNot leaves out the name",
+        ),
+        pytest.param(
+            rule(seriesFilters="[{isNot: bytes}]"),
+            ("warning", "idle-filter", "rules[0].seriesFilters[0].isNot"),
+            id="isNot leaves out nothing",
+        ),
+        pytest.param(
+            rule(name="{matches: ^(.*)_count$}"), ("error", "dead-filter", "rules[0].name.matches"), id="matches"
+        ),
+        pytest.param(
+            rule(seriesQuery="'{__name__=~\"^http_.*\"}'", name="{matches: ^htpp_(.*)$}"),
+            ("error", "dead-filter", "rules[0].name.matches"),
+            id="another beginning than the regex of the name",
+        ),
+        pytest.param(
+            rule(seriesQuery="'{__name__=~\".*_total\"}'", name="{matches: (.*)_totals$}"),
+            ("error", "dead-filter", "rules[0].name.matches"),
+            id="another end",
+        ),
+        pytest.param(
+            rule(seriesQuery='\'{__name__=~"^(a|b)_total$",__name__!~"[ab].*"}\''),
+            ("error", "dead-query", "rules[0].seriesQuery"),
+            id="conditions that exclude each other",
+        ),
+        pytest.param(
+            rule(metricsQuery="sum(<<.Series>>) by (<<.GroupBy>>)"),
+            ("warning", "no-label-matchers", "rules[0].metricsQuery"),
+            id="no LabelMatchers",
+        ),
+        pytest.param(
+            rule(metricsQuery="sum(<<.Series>>{<<.LabelMatchers>>})"),
+            ("warning", "no-group-by", "rules[0].metricsQuery"),
+            id="no GroupBy",
+        ),
+        pytest.param(
+            rule(name="{matches: ^(.*)_total$, as: $1_per_second}"),
+            ("error", "unknown-group", "rules[0].name.as"),
+            id="a group with letters stuck to it",
+        ),
+        pytest.param(rule(resources="{}"), ("error", "no-resource", "rules[0]"), id="no labels at all"),
+        pytest.param(
+            rule(resources="{overrides: {pod: {resource: pdo}}}"),
+            ("warning", "unknown-resource", "rules[0].resources.overrides.pod"),
+            id="no resource of Kubernetes",
+        ),
+    ],
+)
+async def test_one_broken_rule(written: str, expected: tuple[str, str, str]) -> None:
+    assert await found(f"rules:\n{written}") == [expected]
+
+
+async def test_an_unknown_resource_is_an_error_once_the_cluster_was_asked() -> None:
+    text = f"rules:\n{rule(resources='{overrides: {pod: {resource: pdo}}}')}"
+    assert await found(text, knows_cluster=True) == [("error", "unknown-resource", "rules[0].resources.overrides.pod")]
+    rules = parse_rules(GOOD, source="rules.yaml")
+    assert await lint(rules, FixedResources([]), knows_cluster=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("second", "severity"),
+    [
+        (rule(), "error"),
+        (rule(seriesQuery="'packets_total{pod!=\"\"}'"), "warning"),
+        (rule(seriesQuery="'{__name__=~\"packets_.*\"}'"), "warning"),
+        (rule(resources="{overrides: {pod: {resource: pod}}}"), "error"),
+        (rule(name="{as: other}"), None),
+        (rule(seriesQuery="bytes_total"), None),
+        (rule(seriesQuery="'{__name__=~\"packets_.*\"}'", seriesFilters="[{isNot: _total$}]"), None),
+        ("- {name: packets_total, query: up, resources: {pod: pod}}\n", "error"),
+    ],
+)
+async def test_overlaps(second: str, severity: str | None) -> None:
+    expected = [] if severity is None else [(severity, "overlap", "rules[1]")]
+    assert await found(f"rules:\n{rule()}{second}") == expected
+
+
+async def test_rules_of_different_resources_do_not_overlap() -> None:
+    pods, nodes = (rule(resources=f"{{overrides: {{{one}: {{resource: {one}}}}}}}") for one in ("pod", "node"))
+    assert await found(f"rules:\n{pods}{nodes}") == []
+
+
+async def test_resource_rules_need_labels_for_all_three() -> None:
+    text = (RULES / "resource.yaml").read_text().replace("instance: {resource: node}", "instance: {resource: service}")
+    assert await found(text) == [
+        ("error", "no-resource", "resourceRules.cpu.resources"),
+        ("error", "no-resource", "resourceRules.memory.resources"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("up", ("up",)),
+        ('up{job="x"}', ("up",)),
+        ('{__name__="up",job=~"a,b|}"}', ("up",)),
+        ("{__name__='up'}", ("up",)),
+        ('{"up"}', ("up",)),
+        ('{__name__=~"a|b"}', ("a", "b")),
+        ('{__name__=~"^http_(a|b)_total$"}', ("http_a_total", "http_b_total")),
+        ('{__name__=~"http_.*"}', None),
+        ('{job="x"}', None),
+        ("up{", None),
+        ('{__name__=~"(["}', None),
+    ],
+)
+def test_names_of_a_selector(query: str, names: tuple[str, ...] | None) -> None:
+    assert SeriesNames.of(query).names == names
+
+
+@pytest.mark.parametrize(
+    ("query", "regex", "can"),
+    [
+        ('{__name__=~"^container_.*"}', "^container_(.*)_seconds_total$", True),
+        ('{__name__=~"^container_.*"}', "cpu", True),
+        ('{__name__=~"^container_.*"}', "^node_", False),
+        ('{__name__=~"http_x?"}', "^http_", True),
+        ('{__name__=~"https?_.*"}', "^http_", True),
+        ('{__name__=~"a_.*|b_.*"}', "^b_", True),
+        ('{__name__=~".+\\\\d"}', "x$", True),
+        ("up", "^(down|up)$", True),
+        ('{__name__=~"(?i)up"}', "UP$", True),
+        ('{__name__=~".*A"}', r"\x41$", True),
+    ],
+)
+def test_never_says_that_what_can_match_cannot(query: str, regex: str, can: bool) -> None:
+    assert SeriesNames.of(query).can_match(GoRegex.compile(regex)) is can
