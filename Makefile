@@ -5,9 +5,10 @@ SECONDS ?=
 CORPUS_DIR ?=
 GOLDEN ?=
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden lock clean
+.PHONY: help setup demo test lint format unit conformance golden bench-autoscaler lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -38,6 +39,9 @@ conformance: setup ## the recorded cases; CORPUS_DIR=DIR runs others of the same
 
 golden: setup ## the recorded answers of prometheus-adapter; GOLDEN=FILE takes those of another file
 	@$(PY) -m tests.golden $(if $(GOLDEN),'$(GOLDEN)')
+
+bench-autoscaler: setup ## how many HPAs the autoscaler keeps up with; BENCH_ARGS="--hpas 1000" narrows it
+	@$(PY) -m bench.autoscaler $(BENCH_ARGS)
 
 lock: ## renew the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -q -o requirements.lock

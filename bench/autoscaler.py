@@ -1,0 +1,401 @@
+"""How many HPAs one autoscaler keeps up with: `python -m bench.autoscaler`.
+
+For each number of HPAs, in one cluster that grows, the autoscaler runs as a process of its own, bound to one processor,
+and is watched from outside (`bench.hpa_cluster`). Where KUBEBUILDER_ASSETS has a kube-controller-manager beside
+kube-apiserver, that is measured on the same load after it. All have their client limits lifted. The table goes to
+standard output, the same figures as lines of JSON to a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import aiohttp
+import click
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from bench.figures import cpu_seconds, peak_mib, rss_mib
+from bench.hpa_cluster import Ended, Grown, Order
+from kube.process import run
+from playground.kube_apiserver import find_assets
+from playground.ports import LOOPBACK, free_port
+from playground.processes import ChildProcess
+from playground.tasks import background
+
+__all__ = ["Figures"]
+
+_ROOT = Path(__file__).parent.parent
+_POINTS = (1000, 1250, 2500, 5000, 10_000)
+_PROBE_SECONDS = 0.05
+_STALL_MS = 100.0
+_KCM = "kube-controller-manager"
+_AUTOSCALER = "milliscale"
+_LIFTED = ("--kube-api-qps=100000", "--kube-api-burst=100000")
+_PREFIX = "horizontal_pod_autoscaler_controller"
+_T = TypeVar("_T")
+
+
+class Figures(msgspec.Struct, kw_only=True):
+    """One controller with one number of HPAs; a line of the file."""
+
+    controller: str
+    api_server: str
+    hpas: int
+    workers: int
+    sync_period: float
+    seconds: float
+    """That were measured, after the start-up."""
+    synced_hpas: int
+    """HPAs with two status writes at least in these seconds."""
+    interval_p50: float
+    """Seconds between two status writes of an HPA."""
+    interval_p99: float
+    interval_max: float
+    late_seconds: float | None = None
+    """The mean time by which a step started later than it was due; only of the autoscaler."""
+    syncs_per_second: float
+    cpu_cores: float
+    """CPU seconds a second."""
+    cpu_cores_per_1000_hpas_at_15s: float
+    """As much for each thousand HPAs, had each been reconciled every 15 s."""
+    cpu_ms_per_sync: float
+    rss_mib: float
+    peak_mib: float
+    kib_per_hpa: float | None = None
+    """Resident memory above that of the process without HPAs."""
+    stalls: int | None = None
+    """How often the process took longer than 100 ms to answer /healthz, asked for 20 times a second."""
+    stall_max_ms: float | None = None
+    requests_per_second: dict[str, float]
+    metric_requests_per_second: float
+    metric_values_per_second: float
+    server_cpu_cores: float
+
+
+class _Load:
+    """The cluster's process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def ask(self, order: Order, answer: type[_T]) -> _T:
+        """Have something done; what came of it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(msgspec.json.encode(order) + b"\n")
+        line = await self._process.stdout.readline()
+        if not line:
+            raise click.ClickException("the cluster's process has ended")
+        return msgspec.json.decode(line, type=answer)
+
+
+class _Probe:
+    """Asks a process how it is, again and again, and notes how long it takes to answer."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.milliseconds: list[float] = []
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with aiohttp.ClientSession() as session:
+            while True:
+                started = time.monotonic()
+                async with session.get(self._url) as response:
+                    await response.read()
+                self.milliseconds.append((time.monotonic() - started) * 1000)
+                await asyncio.sleep(_PROBE_SECONDS)
+
+
+@asynccontextmanager
+async def _cluster(folder: Path, namespaces: int) -> AsyncIterator[_Load]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bench.hpa_cluster", str(folder), f"--namespaces={namespaces}"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=_ROOT,
+    )
+    try:
+        yield _Load(process)
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), 20)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+def _autoscaler(kubeconfig: str, port: int, workers: int, sync_period: float, more: Sequence[str]) -> list[str | Path]:
+    return [
+        *(sys.executable, "-m", "autoscaler", "run"),
+        f"--kubeconfig={kubeconfig}",
+        f"--bind-address={LOOPBACK}",
+        f"--metrics-port={port}",
+        "--leader-elect-resource-namespace=default",
+        f"--concurrent-horizontal-pod-autoscaler-syncs={workers}",
+        f"--horizontal-pod-autoscaler-sync-period={sync_period}s",
+        *_LIFTED,
+        *more,
+    ]
+
+
+def _controller_manager(kubeconfig: str, port: int, workers: int, sync_period: float, folder: Path) -> list[str | Path]:
+    return [
+        Path(os.environ["KUBEBUILDER_ASSETS"]) / _KCM,
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={port}",
+        f"--cert-dir={folder / 'controller-manager'}",
+        "--leader-elect=false",
+        "--controllers=horizontal-pod-autoscaler-controller",
+        f"--concurrent-horizontal-pod-autoscaler-syncs={workers}",
+        f"--horizontal-pod-autoscaler-sync-period={sync_period}s",
+        *_LIFTED,
+    ]
+
+
+class _Bench:
+    """One run."""
+
+    def __init__(
+        self,
+        load: _Load,
+        folder: Path,
+        *,
+        workers: int,
+        sync_period: float,
+        warm_up: float,
+        seconds: float,
+        cpu: int,
+        flags: Sequence[str],
+    ) -> None:
+        self._load = load
+        self._folder = folder
+        self._workers = workers
+        self._sync_period = sync_period
+        self._warm_up = warm_up
+        self._seconds = seconds
+        self._cpu = cpu
+        self._flags = flags
+        self._empty_mib: float | None = None
+
+    async def empty(self, kubeconfig: str) -> None:
+        """See what the autoscaler takes without HPAs."""
+        port = free_port()
+        async with self._started(_AUTOSCALER, self._command(_AUTOSCALER, kubeconfig, port)) as child:
+            await asyncio.sleep(5)
+            self._empty_mib = rss_mib(child.pid)
+
+    async def measure(self, controller: str, grown: Grown) -> Figures:
+        """One controller on what there is in the cluster."""
+        port = free_port()
+        async with AsyncExitStack() as stack:
+            child = await stack.enter_async_context(
+                self._started(controller, self._command(controller, grown.kubeconfig, port))
+            )
+            await asyncio.sleep(self._warm_up)
+            probe = None
+            late = (0.0, 0.0)
+            if controller == _AUTOSCALER:
+                probe = _Probe(f"http://{LOOPBACK}:{port}/healthz")
+                await stack.enter_async_context(background(probe.run()))
+                late = await _late(port)
+            await self._load.ask(Order(begin=True), Order)
+            cpu = cpu_seconds(child.pid)
+            await asyncio.sleep(self._seconds)
+            cpu = cpu_seconds(child.pid) - cpu
+            ended = await self._load.ask(Order(end=True), Ended)
+            if child.exit_status is not None:
+                raise click.ClickException("\n".join(child.last_lines()))
+            rss, peak = rss_mib(child.pid), peak_mib(child.pid)
+            if probe is not None:
+                after = await _late(port)
+                late = (after[0] - late[0], after[1] - late[1])
+        cores, syncs = cpu / ended.seconds, ended.syncs / ended.seconds
+        stalls = None if probe is None else [each for each in probe.milliseconds if each > _STALL_MS]
+        kib = None
+        if controller == _AUTOSCALER and self._empty_mib is not None:
+            kib = (rss - self._empty_mib) * 1024 / grown.hpas
+        return Figures(
+            controller=controller,
+            api_server="playground" if find_assets(os.environ) is None else "kube-apiserver",
+            hpas=grown.hpas,
+            workers=self._workers,
+            sync_period=self._sync_period,
+            seconds=round(ended.seconds, 1),
+            synced_hpas=ended.synced_hpas,
+            interval_p50=round(ended.interval_p50, 2),
+            interval_p99=round(ended.interval_p99, 2),
+            interval_max=round(ended.interval_max, 2),
+            late_seconds=round(late[0] / late[1], 4) if late[1] else None,
+            syncs_per_second=round(syncs, 1),
+            cpu_cores=round(cores, 3),
+            cpu_cores_per_1000_hpas_at_15s=round(cpu / max(ended.syncs, 1) * 1000 / 15, 4),
+            cpu_ms_per_sync=round(cpu / max(ended.syncs, 1) * 1000, 3),
+            rss_mib=round(rss, 1),
+            peak_mib=round(peak, 1),
+            kib_per_hpa=None if kib is None else round(kib, 1),
+            stalls=None if stalls is None else len(stalls),
+            stall_max_ms=None if probe is None else round(max(probe.milliseconds, default=0.0), 1),
+            requests_per_second={
+                what: round(count / ended.seconds, 2) for what, count in ended.requests.items() if count > 0
+            },
+            metric_requests_per_second=round(ended.metric_requests / ended.seconds, 1),
+            metric_values_per_second=round(ended.metric_values / ended.seconds, 1),
+            server_cpu_cores=round(ended.server_cpu_seconds / ended.seconds, 3),
+        )
+
+    def _command(self, controller: str, kubeconfig: str, port: int) -> list[str | Path]:
+        if controller == _AUTOSCALER:
+            return _autoscaler(kubeconfig, port, self._workers, self._sync_period, self._flags)
+        return _controller_manager(kubeconfig, port, self._workers, self._sync_period, self._folder)
+
+    @asynccontextmanager
+    async def _started(self, controller: str, command: list[str | Path]) -> AsyncIterator[ChildProcess]:
+        log = self._folder / f"{controller}.log"
+        async with await ChildProcess.start(controller, command, log=log, directory=_ROOT) as child:
+            if controller == _AUTOSCALER:
+                os.sched_setaffinity(child.pid, {self._cpu})
+            yield child
+
+
+async def _late(port: int) -> tuple[float, float]:
+    """Sum and count of the seconds by which steps were late, since the process started."""
+    async with aiohttp.ClientSession() as session, session.get(f"http://{LOOPBACK}:{port}/metrics") as response:
+        text = await response.text()
+    samples = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        if family.name == f"{_PREFIX}_schedule_lag_seconds"
+        for sample in family.samples
+        if not sample.labels
+    }
+    name = f"{_PREFIX}_schedule_lag_seconds"
+    return samples.get(f"{name}_sum", 0.0), samples.get(f"{name}_count", 0.0)
+
+
+_HEAD = (
+    f"{'controller':24} {'HPAs':>6} {'p50 s':>6} {'p99 s':>6} {'syncs/s':>7} {'cores':>6} {'ms/sync':>7} "
+    f"{'RSS MiB':>7} {'KiB/HPA':>7} {'stall ms':>8} {'scale GET/s':>11} {'status/s':>8} {'metric/s':>8} "
+    f"{'values/s':>8} {'server cores':>12}"
+)
+
+
+def _row(figures: Figures) -> str:
+    requests = figures.requests_per_second
+    kib = "-" if figures.kib_per_hpa is None else f"{figures.kib_per_hpa:.1f}"
+    stall = "-" if figures.stall_max_ms is None else f"{figures.stall_max_ms:.0f}"
+    return (
+        f"{figures.controller:24} {figures.hpas:6} {figures.interval_p50:6.2f} {figures.interval_p99:6.2f} "
+        f"{figures.syncs_per_second:7.1f} {figures.cpu_cores:6.3f} {figures.cpu_ms_per_sync:7.3f} "
+        f"{figures.rss_mib:7.1f} {kib:>7} {stall:>8} {requests.get('get deployments/scale', 0.0):11.1f} "
+        f"{requests.get('update horizontalpodautoscalers/status', 0.0):8.1f} "
+        f"{figures.metric_requests_per_second:8.1f} {figures.metric_values_per_second:8.1f} "
+        f"{figures.server_cpu_cores:12.3f}"
+    )
+
+
+def _controllers() -> list[str]:
+    assets = find_assets(os.environ)
+    peer = assets is not None and (assets / _KCM).is_file()
+    return [_AUTOSCALER, _KCM] if peer else [_AUTOSCALER]
+
+
+async def _run(
+    folder: Path,
+    *,
+    points: Sequence[int],
+    namespaces: int,
+    workers: int,
+    sync_period: float,
+    warm_up: float,
+    seconds: float,
+    cpu: int,
+    output: Path,
+    controllers: Sequence[str],
+    flags: Sequence[str],
+) -> None:
+    print(_HEAD, flush=True)
+    encoder = msgspec.json.Encoder()
+    async with _cluster(folder / "cluster", namespaces) as load:
+        bench = _Bench(
+            load,
+            folder,
+            workers=workers,
+            sync_period=sync_period,
+            warm_up=warm_up,
+            seconds=seconds,
+            cpu=cpu,
+            flags=flags,
+        )
+        grown = await load.ask(Order(grow=0), Grown)
+        await bench.empty(grown.kubeconfig)
+        with output.open("ab") as file:
+            for point in sorted(points):
+                grown = await load.ask(Order(grow=point), Grown)
+                for controller in controllers:
+                    figures = await bench.measure(controller, grown)
+                    print(_row(figures), flush=True)
+                    file.write(encoder.encode(figures) + b"\n")
+                    file.flush()
+
+
+@click.command(help=__doc__)
+@click.option("--hpas", "points", type=click.IntRange(1), multiple=True, default=_POINTS, show_default=True)
+@click.option("--namespaces", type=click.IntRange(1, 1000), default=50, show_default=True)
+@click.option("--workers", type=click.IntRange(1), default=50, show_default=True, help="Steps at the same time.")
+@click.option("--sync-period", type=click.FloatRange(1), default=15, show_default=True, help="Seconds.")
+@click.option("--warm-up", type=click.FloatRange(0), default=20, show_default=True, help="Seconds before measuring.")
+@click.option("--seconds", type=click.FloatRange(1), default=45, show_default=True, help="Seconds to measure.")
+@click.option("--cpu", type=int, default=max(os.sched_getaffinity(0)), show_default=True, help="The processor to use.")
+@click.option("--peer/--no-peer", default=True, show_default=True, help="Measure kube-controller-manager, if present.")
+@click.option("--flag", "flags", multiple=True, help="Another flag for the autoscaler.")
+@click.option("--output", type=click.Path(path_type=Path), default=Path("bench-autoscaler.jsonl"), show_default=True)
+def main(
+    *,
+    points: tuple[int, ...],
+    namespaces: int,
+    workers: int,
+    sync_period: float,
+    warm_up: float,
+    seconds: float,
+    cpu: int,
+    peer: bool,
+    flags: tuple[str, ...],
+    output: Path,
+) -> None:
+    """Measure and print."""
+    controllers = _controllers() if peer else [_AUTOSCALER]
+    with tempfile.TemporaryDirectory() as folder:
+        run(
+            _run(
+                Path(folder),
+                points=points,
+                namespaces=namespaces,
+                workers=workers,
+                sync_period=sync_period,
+                warm_up=warm_up,
+                seconds=seconds,
+                cpu=cpu,
+                output=output,
+                controllers=controllers,
+                flags=flags,
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Figures of processes, through Linux' /proc, and of series."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["children", "cpu_seconds", "peak_mib", "percentile", "rss_mib"]
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that a share (0 to 1) of all values do not exceed; 0 where there are none."""
+    if not values:
+        return 0.0
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used of all processors since it started, in user and system mode."""
+    fields = _after_name(pid)
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def rss_mib(pid: int) -> float:
+    """Resident memory now."""
+    return _status_mib(pid, "VmRSS")
+
+
+def peak_mib(pid: int) -> float:
+    """The most resident memory that there was."""
+    return _status_mib(pid, "VmHWM")
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and that still run."""
+    pids = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
+    found = []
+    for each in pids:
+        try:
+            if int(_after_name(each)[1]) == pid:
+                found.append(each)
+        except (FileNotFoundError, ProcessLookupError):  # it has just ended
+            continue
+    return found
+
+
+def _after_name(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the name, which may hold anything: state, parent and so on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def _status_mib(pid: int, field: str) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == field:
+            return int(value.split()[0]) / 1024
+    return 0.0

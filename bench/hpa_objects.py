@@ -1,0 +1,102 @@
+"""The objects of a cluster full of HPAs: apps of one Deployment, a few pods and one HPA on a Pods metric each."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+__all__ = ["GROUP", "METRIC", "TARGET_MILLI", "app_objects", "metrics_api_objects", "namespace_objects", "namespace_of"]
+
+METRIC = "load"
+TARGET_MILLI = 1000
+GROUP = "custom.metrics.k8s.io"
+_STARTED = "2026-01-01T00:00:00Z"
+_SERVICE = {"name": "metrics", "namespace": "default"}
+
+
+def namespace_objects(count: int) -> list[dict[str, Any]]:
+    """So many namespaces."""
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace_of(number, count)}}
+        for number in range(count)
+    ]
+
+
+def namespace_of(number: int, count: int) -> str:
+    """In which of so many namespaces the app of this number is."""
+    return f"bench-{number % count:03}"
+
+
+def app_objects(namespace: str, app: str, pods: list[str]) -> list[dict[str, Any]]:
+    """Pods that are Ready, their Deployment, and its HPA."""
+    return [*(_pod(namespace, app, pod) for pod in pods), _deployment(namespace, app, len(pods)), _hpa(namespace, app)]
+
+
+def metrics_api_objects(*, port: int, ca: bytes) -> list[dict[str, Any]]:
+    """A custom metrics API that listens on this port of localhost."""
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": _SERVICE,
+            "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]},
+        },
+        {
+            "apiVersion": "apiregistration.k8s.io/v1",
+            "kind": "APIService",
+            "metadata": {"name": f"v1beta2.{GROUP}"},
+            "spec": {
+                "group": GROUP,
+                "version": "v1beta2",
+                "groupPriorityMinimum": 100,
+                "versionPriority": 100,
+                "caBundle": base64.b64encode(ca).decode(),
+                "service": {**_SERVICE, "port": port},
+            },
+        },
+    ]
+
+
+def _pod(namespace: str, app: str, name: str) -> dict[str, Any]:
+    container = {"name": "app", "image": "registry.example/app:1", "resources": {"requests": {"cpu": "100m"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}},
+        "spec": {"containers": [container]},
+        "status": {
+            "phase": "Running",
+            "startTime": _STARTED,
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": _STARTED}],
+        },
+    }
+
+
+def _deployment(namespace: str, app: str, replicas: int) -> dict[str, Any]:
+    labels = {"app": app}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "app", "image": "registry.example/app"}]},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": app, "namespace": namespace},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
+        "status": {"replicas": replicas},
+    }
+
+
+def _hpa(namespace: str, app: str) -> dict[str, Any]:
+    target = {"type": "AverageValue", "averageValue": f"{TARGET_MILLI}m"}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": app, "namespace": namespace},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": app},
+            "minReplicas": 1,
+            "maxReplicas": 10,
+            "metrics": [{"type": "Pods", "pods": {"metric": {"name": METRIC}, "target": target}}],
+        },
+    }
