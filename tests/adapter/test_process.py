@@ -102,12 +102,12 @@ async def test_rules_are_swapped_under_a_running_process(tmp_path: Path) -> None
         assert await eventually(lambda: adapter.answers("first", "7"), within=30)
         adapter.config.write_text("rules: [{}]")
         adapter.process.send_signal(signal.SIGHUP)
-        assert await eventually(adapter.keeps_the_last_good_rules, within=4, every=0.02)
+        assert await eventually(adapter.keeps_the_last_good_rules, within=30)
         assert await adapter.answers("first", "7")
 
         adapter.config.write_text(SECOND)
         adapter.process.send_signal(signal.SIGHUP)
-        assert await eventually(lambda: adapter.answers("second", "8"), within=4, every=0.02)
+        assert await eventually(lambda: adapter.answers("second", "8"), within=30)
         assert (await adapter.client.ask_as_master(f"{EXTERNAL}/namespaces/shop/first")).status == 404
         groups = (await adapter.client.ask_as_master("/apis")).json["groups"]
         assert {group["name"] for group in groups} >= {"custom.metrics.k8s.io", "external.metrics.k8s.io"}
