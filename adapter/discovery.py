@@ -168,6 +168,11 @@ class Discovery:
         versions = self._versions.get(group, ())
         return bool(versions) if version is None else version in versions
 
+    @property
+    def group_versions(self) -> tuple[tuple[str, str], ...]:
+        """What is served, as (group, version)."""
+        return tuple((group, version) for group, versions in self._versions.items() for version in versions)
+
     def knows(self, group: str, resource: str) -> bool:
         """Tell whether a resource, in the words of authorization, is one that has metrics now."""
         if self._known_of != (self._names.custom, self._names.external):

@@ -9,9 +9,9 @@ as text/html.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
@@ -21,7 +21,9 @@ from adapter.documents import ListDocument
 from adapter.resource_documents import ResourceDocument
 from kube.status import StatusError
 
-__all__ = ["Conversion", "Encoded", "MediaType", "Representation"]
+__all__ = ["Conversion", "Encoded", "MediaType", "Representation", "preferred"]
+
+T = TypeVar("T")
 
 
 class MediaType(enum.Enum):
@@ -33,11 +35,7 @@ class MediaType(enum.Enum):
 
 
 # What may stand in Accept, and what is answered for it; the first is the default.
-_SPOKEN = {
-    ("application", "json"): MediaType.JSON,
-    ("application", "yaml"): MediaType.YAML,
-    ("application", "vnd.kubernetes.protobuf"): MediaType.PROTOBUF,
-}
+_SPOKEN = {media_type.value: media_type for media_type in MediaType}
 # Command lines and browsers, which Kubernetes answers with indented JSON.
 _PEOPLE = ("curl", "Wget", "Mozilla/5.0")
 # libyaml's, where PyYAML was built with it: an answer can be long.
@@ -94,7 +92,7 @@ class Representation:
         clauses = _parse_accept(accept)
         if not clauses:
             return cls(MediaType.JSON, indented)
-        spoken = [(clause, media_type) for clause in clauses if (media_type := clause.spoken()) is not None]
+        spoken = [(clause, media_type) for clause in clauses if (media_type := clause.choice(_SPOKEN)) is not None]
         for clause, media_type in spoken:
             if clause.conversion is None or clause.conversion in offered:
                 return cls(media_type, indented or clause.pretty, clause.conversion)
@@ -148,12 +146,21 @@ class _Clause:
     pretty: bool
     conversion: Conversion | None
 
-    def spoken(self) -> MediaType | None:
-        """What is answered for it, if anything."""
-        for (kind, subtype), media_type in _SPOKEN.items():
+    def choice(self, offered: Mapping[str, T]) -> T | None:
+        """What is answered for it, if anything: the first of what is offered by media type."""
+        for name, one in offered.items():
+            kind, _, subtype = name.partition("/")
             if self.kind in (kind, "*") and self.subtype in (subtype, "*"):
-                return media_type
+                return one
         return None
+
+
+def preferred(accept: str, offered: Mapping[str, T]) -> T | None:
+    """What a client wants most of what is offered, by media type, the default first; None where it wants none of it."""
+    clauses = _parse_accept(accept)
+    if not clauses:
+        return next(iter(offered.values()))
+    return next((one for clause in clauses if (one := clause.choice(offered)) is not None), None)
 
 
 def _parse_accept(header: str) -> list[_Clause]:

@@ -16,8 +16,9 @@ Routing works on a request that has been authorized, and on the same segments th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
-from dataclasses import dataclass
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -29,6 +30,7 @@ from adapter.documents import custom_list, external_list
 from adapter.encoding import Conversion, Encoded, Representation
 from adapter.health import Health
 from adapter.list_options import check_numbers, check_requested_name, field_selector
+from adapter.openapi import OpenApiPage, OpenApiPages
 from adapter.request_info import Query, RequestInfo, Target
 from adapter.resource_documents import node_document, node_list, pod_document, pod_list
 from adapter.status_page import StatusPage
@@ -144,13 +146,15 @@ class Call:
 class Answer:
     """A status and a body.
 
-    For some errors there are the seconds after which to ask again, for some documents there is an entity tag.
+    For some errors there are the seconds after which to ask again, for some documents there is an entity tag;
+    `headers` are beside the usual ones, or replace them.
     """
 
     status: int
     content: Encoded
     retry_after: int | None = None
     tag: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Router:
@@ -172,6 +176,7 @@ class Router:
         self._external = external
         self._health = health
         self._telemetry = telemetry
+        self._openapi = OpenApiPages(software_version())
         self._status_page = StatusPage(version=software_version())
         self._usage = usage
         self._debug = debug
@@ -211,10 +216,7 @@ class Router:
         if representation.conversion is None:
             return Answer(200, representation.encode(self._discovery.group_list()))
         content = representation.encode(self._discovery.aggregated(representation.conversion))
-        tag = f'"{hashlib.sha256(content.body).hexdigest().upper()}"'
-        if tag in call.known_tags:
-            return Answer(304, Encoded(b"", content.content_type), tag=tag)
-        return Answer(200, content, tag=tag)
+        return _tagged(call, content, f'"{hashlib.sha256(content.body).hexdigest().upper()}"')
 
     async def _custom_metric(self, call: Call, parts: list[str]) -> Answer:
         match parts:
@@ -332,6 +334,16 @@ class Router:
             case ("version",):
                 _require_get(call)
                 return Answer(200, _PLAIN.encode(version_document()))
+            case ("openapi", "v2"):
+                _require_get(call)
+                return _openapi(call, self._openapi.v2(self._discovery.group_versions, accept=call.accept))
+            case ("openapi", "v3", *parts):
+                _require_get(call)
+                given_hash = call.target.query.get("hash")
+                served, path = self._discovery.group_versions, "/".join(parts)
+                page = self._openapi.v3(served, path, given_hash=given_hash, accept=call.accept)
+                if page is not None:
+                    return _openapi(call, page)
             case ("statusz",):
                 _require_get(call)
                 return Answer(200, self._status_page.answer(call.accept, self._health.paths))
@@ -342,12 +354,27 @@ class Router:
         return Answer(404, _PLAIN.encode(self._paths()))
 
     def _paths(self) -> msgspec.Struct:
-        return self._discovery.paths(("/metrics", "/metrics/slis", "/statusz", "/version", *self._health.paths))
+        others = ("/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/statusz", "/version")
+        return self._discovery.paths((*others, *self._health.paths))
 
 
 def _document(call: Call, document: msgspec.Struct) -> Answer:
     _require_get(call)
     return Answer(200, call.representation().encode(document))
+
+
+def _tagged(call: Call, content: Encoded, tag: str, headers: Mapping[str, str] | None = None) -> Answer:
+    """A document with its entity tag, or the news that the client has it already."""
+    if tag in call.known_tags:
+        return Answer(304, Encoded(b"", content.content_type), tag=tag, headers=headers or {})
+    return Answer(200, content, tag=tag, headers=headers or {})
+
+
+def _openapi(call: Call, page: OpenApiPage) -> Answer:
+    headers = page.headers(now=time.time())
+    if page.location:
+        return Answer(301, page.content, headers=headers)
+    return _tagged(call, page.content, page.tag, headers)
 
 
 def _require_get(call: Call, *others: str) -> None:

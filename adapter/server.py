@@ -40,6 +40,8 @@ _log = logging.getLogger(__name__)
 
 # Below this a body is not worth compressing; the number is Kubernetes'.
 _COMPRESS_FROM = 128 * 1024
+# The data path keeps to the deadline and knows for what the time was too short; it is given that much to say so.
+_LAST_WORD_SECONDS = 0.1
 # What a request is counted as whose client did not wait for the answer; web servers' common number for it.
 _CLIENT_GONE = 499
 
@@ -132,7 +134,7 @@ class RequestServer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         try:
-            async with asyncio.timeout_at(deadline) as timeout:
+            async with asyncio.timeout_at(deadline + _LAST_WORD_SECONDS) as timeout:
                 if not open_to_all:
                     user = await self._authenticator.authenticate(_credentials(request))
                     await self._authorizer.authorize(user, info)
@@ -240,6 +242,7 @@ def _response(answer: Answer, request: web.BaseRequest | None) -> web.Response:
         varies.append("Accept-Encoding")
     if varies:
         headers["Vary"] = ", ".join(varies)
+    headers |= answer.headers
     response = web.Response(status=answer.status, body=content.body, headers=headers)
     if is_large and request is not None and _takes_gzip(request.headers.getall("Accept-Encoding", ())):
         response.enable_compression(web.ContentCoding.gzip)

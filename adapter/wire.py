@@ -1,0 +1,38 @@
+"""Protobuf's wire format, as far as it takes to write messages by hand."""
+
+from __future__ import annotations
+
+__all__ = ["flag", "integer", "message", "string"]
+
+_VARINT, _BYTES = 0, 2
+
+
+def message(field: int, content: bytes) -> bytes:
+    """A field that holds a message, or bytes."""
+    return _varint(field << 3 | _BYTES) + _varint(len(content)) + content
+
+
+def string(field: int, text: str) -> bytes:
+    """A field that holds a string."""
+    return message(field, text.encode())
+
+
+def integer(field: int, number: int) -> bytes:
+    """A field that holds an integer (int32, int64)."""
+    return _varint(field << 3 | _VARINT) + _varint(number)
+
+
+def flag(field: int, *, is_set: bool) -> bytes:
+    """A field that holds a bool."""
+    return integer(field, int(is_set))
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits a byte, lowest first; a negative number as the 64-bit one that it is in two's complement."""
+    number &= (1 << 64) - 1
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)

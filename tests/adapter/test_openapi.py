@@ -1,0 +1,259 @@
+"""OpenAPI documents: that they describe what is served, and that clients can keep and find them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapter.discovery import CUSTOM_GROUP, CUSTOM_VERSIONS, EXTERNAL_GROUP, RESOURCE_GROUP
+from adapter.openapi import OpenApiPages
+from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, served_adapter
+
+SERVED = (
+    *((CUSTOM_GROUP, version) for version in CUSTOM_VERSIONS),
+    (EXTERNAL_GROUP, "v1beta1"),
+    (RESOURCE_GROUP, "v1beta1"),
+)
+PAGES = OpenApiPages("1.2.3")
+PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+
+
+def v2() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(PAGES.v2(SERVED, accept="").content.body)
+    return document
+
+
+def v3(path: str) -> dict[str, Any]:
+    page = PAGES.v3(SERVED, path, given_hash="", accept="")
+    assert page is not None
+    document: dict[str, Any] = json.loads(page.content.body)
+    return document
+
+
+def documents() -> dict[str, dict[str, Any]]:
+    return {"v2": v2(), **{path: v3(path) for path in v3("")["paths"]}}
+
+
+def everything(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object in a document."""
+    if isinstance(value, dict):
+        yield value
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from everything(part)
+
+
+@pytest.mark.parametrize("name", documents())
+def test_every_reference_leads_to_a_definition(name: str) -> None:
+    document = documents()[name]
+    for reference in [one["$ref"] for one in everything(document) if "$ref" in one]:
+        found: Any = document
+        for part in reference.removeprefix("#/").split("/"):
+            found = found[part]
+        assert found["type"] == "object"
+
+
+@pytest.mark.parametrize("name", documents())
+def test_path_parameters_are_those_of_the_path(name: str) -> None:
+    paths = documents()[name]["paths"]
+    identifiers = [methods["get"]["operationId"] for methods in paths.values()]
+    assert len(set(identifiers)) == len(identifiers)
+    for path, methods in paths.items():
+        named = [one["name"] for one in methods["get"]["parameters"] if one["in"] == "path"]
+        assert named == [part.strip("{}") for part in path.split("/") if part.startswith("{")]
+        assert all(one.get("required") for one in methods["get"]["parameters"] if one["in"] == "path")
+
+
+def test_kinds_can_be_found_by_kubectl() -> None:
+    marked = {
+        (one["group"], one["version"], one["kind"])
+        for definition in v2()["definitions"].values()
+        for one in definition.get("x-kubernetes-group-version-kind", ())
+    }
+    assert marked == {
+        (CUSTOM_GROUP, "v1beta1", "MetricValueList"),
+        (CUSTOM_GROUP, "v1beta2", "MetricValueList"),
+        (EXTERNAL_GROUP, "v1beta1", "ExternalMetricValueList"),
+        (RESOURCE_GROUP, "v1beta1", "NodeMetrics"),
+        (RESOURCE_GROUP, "v1beta1", "NodeMetricsList"),
+        (RESOURCE_GROUP, "v1beta1", "PodMetrics"),
+        (RESOURCE_GROUP, "v1beta1", "PodMetricsList"),
+    }
+
+
+def test_both_versions_have_the_same_paths_and_schemas() -> None:
+    second = v2()
+    third = [v3(path) for path in v3("")["paths"]]
+    assert set(second["paths"]) == {path for document in third for path in document["paths"]}
+    schemas = {name: schema for document in third for name, schema in document["components"]["schemas"].items()}
+    assert json.loads(json.dumps(schemas).replace("#/components/schemas/", "#/definitions/")) == second["definitions"]
+
+
+def fits(value: Any, schema: dict[str, Any], definitions: dict[str, Any]) -> None:
+    """Assert that a value is what its schema says, and that the schema leaves none of it out."""
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].removeprefix("#/definitions/")]
+    assert isinstance(value, {"object": dict, "array": list, "string": str, "integer": int}[schema["type"]])
+    if isinstance(value, list):
+        for item in value:
+            fits(item, schema["items"], definitions)
+    if isinstance(value, dict):
+        assert set(schema.get("required", ())) <= set(value)
+        properties = schema.get("properties", {})
+        for key, part in value.items():
+            if part is not None:
+                fits(part, properties[key] if key in properties else schema["additionalProperties"], definitions)
+
+
+@pytest.mark.parametrize(
+    ("path", "definition"),
+    [
+        (POD_PATH, "custom_metrics.v1beta2.MetricValueList"),
+        (f"{POD_PATH}?metricLabelSelector=a=b,c+in+(d,e)", "custom_metrics.v1beta2.MetricValueList"),
+        (POD_PATH.replace("v1beta2", "v1beta1"), "custom_metrics.v1beta1.MetricValueList"),
+        (EXTERNAL_PATH, "external_metrics.v1beta1.ExternalMetricValueList"),
+    ],
+)
+async def test_answers_are_as_described(tmp_path: Path, path: str, definition: str) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        answer = await adapter.ask_as_master(path)
+        definitions = (await adapter.ask_as_master("/openapi/v2")).json["definitions"]
+        schema = definitions[f"io.k8s.metrics.pkg.apis.{definition}"]
+        schema["properties"].setdefault("metadata", {"type": "object"})
+        fits(answer.json, schema, definitions)
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [
+        ("", "application/json"),
+        ("*/*", "application/json"),
+        ("application/json", "application/json"),
+        ("application/com.github.proto-openapi.spec.v2@v1.0+protobuf", PROTOBUF),
+        (PROTOBUF, PROTOBUF),
+        (f"application/json;q=0.5,{PROTOBUF}", PROTOBUF),
+        ("text/html,application/json", "application/json"),
+    ],
+)
+async def test_version_2_is_negotiated(tmp_path: Path, accept: str, content_type: str) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask_as_master("/openapi/v2", headers={"Accept": accept} if accept else {})
+        assert (reply.status, reply.content_type, reply.headers["Vary"]) == (200, content_type, "Accept")
+
+
+@pytest.mark.parametrize("path", ["/openapi/v2", "/openapi/v3", "/openapi/v3/apis"])
+async def test_other_media_types_are_refused(tmp_path: Path, path: str) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask_as_master(path, headers={"Accept": "text/html"})
+        assert (reply.status, reply.json["reason"]) == (406, "NotAcceptable")
+        assert (await adapter.ask_as_master(path, method="POST")).status == 405
+        assert (await adapter.ask(path)).status == 403
+
+
+async def test_document_that_the_client_has_is_not_sent_again(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        for path in ("/openapi/v2", "/openapi/v3", "/openapi/v3/apis/external.metrics.k8s.io/v1beta1"):
+            first = await adapter.ask_as_master(path)
+            again = await adapter.ask_as_master(path, headers={"If-None-Match": first.headers["ETag"]})
+            assert (again.status, again.body) == (304, b"")
+            other = await adapter.ask_as_master(path, headers={"If-None-Match": '"other"'})
+            assert other.body == first.body
+
+
+async def test_index_of_version_3_leads_to_documents_that_stay(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        paths = (await adapter.ask_as_master("/openapi/v3")).json["paths"]
+        assert set(paths) == {
+            "apis",
+            "apis/custom.metrics.k8s.io",
+            "apis/custom.metrics.k8s.io/v1beta1",
+            "apis/custom.metrics.k8s.io/v1beta2",
+            "apis/external.metrics.k8s.io",
+            "apis/external.metrics.k8s.io/v1beta1",
+            "version",
+        }
+        for path, entry in paths.items():
+            reply = await adapter.ask_as_master(entry["serverRelativeURL"])
+            assert (reply.status, reply.json["openapi"]) == (200, "3.0.0")
+            assert reply.headers["Cache-Control"] == "public, immutable"
+            assert all(one.startswith(f"/{path}") for one in reply.json["paths"])
+            plain = await adapter.ask_as_master(f"/openapi/v3/{path}")
+            assert (plain.body, plain.headers["Cache-Control"]) == (reply.body, "no-cache, private")
+        assert (await adapter.ask_as_master("/openapi/v3/")).json["paths"] == paths
+
+
+async def test_outdated_hash_leads_to_the_right_one(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        path = "/openapi/v3/apis/custom.metrics.k8s.io/v1beta2"
+        page = PAGES.v3(SERVED, "apis/custom.metrics.k8s.io/v1beta2", given_hash="old", accept="")
+        assert page is not None
+        assert page.location.startswith(f"{path}?hash=")
+        assert (await adapter.ask_as_master(f"{path}?hash=old")).json["openapi"] == "3.0.0"
+
+
+async def test_no_document_of_what_is_not_served(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        for path in ("/openapi", "/openapi/v4", "/openapi/v2/x", "/openapi/v3/apis/metrics.k8s.io/v1beta1"):
+            assert (await adapter.ask_as_master(path)).status == 404
+
+
+Fields = dict[int, list[Any]]
+
+
+def fields(encoded: bytes) -> Fields:
+    """A protobuf message, as what each field holds."""
+    found: Fields = {}
+    position = 0
+
+    def varint() -> int:
+        nonlocal position
+        number = shift = 0
+        while True:
+            byte = encoded[position]
+            position += 1
+            number |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return number
+
+    while position < len(encoded):
+        key = varint()
+        size = varint()
+        content: Any = size
+        if key & 7 == 2:
+            content = encoded[position : position + size]
+            position += size
+        found.setdefault(key >> 3, []).append(content)
+    return found
+
+
+def named(entries: list[bytes]) -> dict[str, Fields]:
+    """A map, which this protobuf has as a list of names and values."""
+    return {fields(entry)[1][0].decode(): fields(fields(entry)[2][0]) for entry in entries}
+
+
+def test_protobuf_says_what_json_says() -> None:
+    document = v2()
+    root = fields(PAGES.v2(SERVED, accept=PROTOBUF).content.body)
+    assert root[1] == [b"2.0"]
+    assert fields(root[2][0]) == {1: [b"milliscale"], 2: [b"1.2.3"]}
+    paths = named(fields(root[8][0])[2])
+    assert set(paths) == set(document["paths"])
+    for path, item in paths.items():
+        operation, expected = fields(item[2][0]), document["paths"][path]["get"]
+        assert operation[5] == [expected["operationId"].encode()]
+        assert operation[6] == [one.encode() for one in expected["produces"]]
+        described = [fields(fields(fields(one)[1][0])[2][0]) for one in operation.get(8, [])]
+        names = [fields((one.get(3) or one[4])[0])[4][0].decode() for one in described]
+        assert names == [one["name"] for one in expected["parameters"]]
+        assert list(named(fields(operation[9][0])[1])) == ["200"]
+    definitions = named(fields(root[9][0])[1])
+    assert set(definitions) == set(document["definitions"])
+    for name, schema in definitions.items():
+        expected = document["definitions"][name]
+        assert fields(schema[22][0])[1] == [b"object"]
+        assert [one.decode() for one in schema.get(19, [])] == expected.get("required", [])
+        assert set(named(fields(schema[25][0])[1])) == set(expected["properties"])
+        kinds = [json.loads(fields(fields(one)[2][0])[2][0]) for one in schema.get(31, [])]
+        assert kinds == ([expected["x-kubernetes-group-version-kind"]] if kinds else [])
