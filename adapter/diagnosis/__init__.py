@@ -3,10 +3,11 @@
     lint        what is wrong with a rules file by itself
     examine     what each rule made of the series that the catalog has listed
     probe       what a metric's query is for an example object, and what comes of it
+    checking    all of these, for all rules
     explaining  why one metric is there, or is not
     report      the findings as data: what the others return, and what is JSON for tools
     printing    the same for people
-    commands    the two commands
+    commands    the two commands, with what `session` opens for them
     pages       /debug
 
 Nothing here decides anything about metrics: which there are says the catalog, made of the same inventory, and values

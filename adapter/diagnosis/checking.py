@@ -13,11 +13,12 @@ from adapter.diagnosis.lint import lint
 from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Example, Finding, Report, RuleReport, Severity
 from adapter.inventory import CustomSource
-from kube.mapping import ResourceLookup
+from kube.mapping import GroupResource, ResourceLookup
 
 __all__ = ["check", "check_file"]
 
 _AT_ONCE = 8
+_NAMESPACES = GroupResource("", "namespaces")
 
 
 async def check_file(catalog: Catalog, lookup: ResourceLookup, *, knows_cluster: bool) -> Report:
@@ -68,12 +69,14 @@ async def _with_examples(one: Examined, probe: Probe, count: int, free: asyncio.
 
 
 def _chosen(one: Examined, count: int) -> Sequence[int]:
-    """Metrics that are not hidden: of each resource one, before there is a second."""
-    by_resource: dict[object, list[int]] = {}
+    """Metrics that are not hidden: of each resource one, before there is a second; of namespaces last."""
+    by_resource: dict[GroupResource | None, list[int]] = {}
     for index, (source, metric) in enumerate(zip(one.sources, one.report.metrics, strict=True)):
         if not metric.hidden_by:
             key = source.info.resource if isinstance(source, CustomSource) else None
             by_resource.setdefault(key, []).append(index)
+    # Every series with a namespace has a metric of namespaces, which is seldom what the rule is for.
+    by_resource = dict(sorted(by_resource.items(), key=lambda item: item[0] == _NAMESPACES))
     rounds = max(map(len, by_resource.values()), default=0)
     in_turn = [indexes[number] for number in range(rounds) for indexes in by_resource.values() if number < len(indexes)]
     return sorted(in_turn[:count])

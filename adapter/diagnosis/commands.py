@@ -68,28 +68,32 @@ class _Target(click.ParamType[Target]):
             self.fail(str(error), param, ctx)
 
 
+_COMMON = (
+    click.option("--config", type=_FILE, required=True, help="The rules file."),
+    prometheus_flags,
+    catalog_flags,
+    click.option(
+        "--lister-kubeconfig",
+        "--kubeconfig",
+        "kubeconfig",
+        type=_FILE,
+        help="Kubeconfig for asking the cluster which resources it has.  [default: Kubernetes' own are known]",
+    ),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="A table for people, or JSON for tools.",
+    ),
+    verbosity_option,
+)
+
+
 def _common(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option("--config", type=_FILE, required=True, help="The rules file."),
-        prometheus_flags,
-        catalog_flags,
-        click.option(
-            "--lister-kubeconfig",
-            "--kubeconfig",
-            "kubeconfig",
-            type=_FILE,
-            help="Kubeconfig for asking the cluster which resources it has.  [default: Kubernetes' own are known]",
-        ),
-        click.option(
-            "-o",
-            "--output",
-            type=click.Choice(["text", "json"]),
-            default="text",
-            show_default=True,
-            help="A table for people, or JSON for tools.",
-        ),
-        verbosity_option,
-    ):
+    # The last one to be applied is the first in the help.
+    for option in reversed(_COMMON):
         command = option(command)
     return command
 

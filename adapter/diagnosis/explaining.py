@@ -80,6 +80,8 @@ async def explain(
         reasons = tuple(dict.fromkeys(_why_not(target, catalog, _of_api(target, examined))))
         if not reasons:
             reasons = await _nothing_known(target, probe)
+        if not target.resource and catalog.rules.forward is not None:
+            reasons += ("requests for it are passed on to the adapter of forwardExternal, which may have it",)
         return Explanation(target=str(target), reasons=reasons, suggestions=_suggestions(target, examined))
     if isinstance(source, CustomSource):
         example = await probe.custom(source, wanted)

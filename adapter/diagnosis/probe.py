@@ -116,6 +116,8 @@ class Probe:
             listener.queries.clear()
         resource, metric = source.info.resource, source.info.metric
         selector = wanted.selector
+        if selector is not None and source.info.namespaced and not namespace:
+            return Example(problem="a selector selects in one namespace: say which")
         if selector is not None:
             asked = metrics.selected(
                 resource=resource.resource,

@@ -152,7 +152,7 @@ async def test_what_is_wrong_with_what_was_found(
 
 
 async def test_rules_that_cannot_be_listed(tmp_path: Path) -> None:
-    failing = {**ALL_FOUND, "first": PrometheusUnavailable("refused")}
+    failing: Found = {**ALL_FOUND, "first": PrometheusUnavailable("refused")}
     async with bed(tmp_path, failing) as opened:
         report = await checked(opened)
         explanation = await explained(opened, "pods/hits_per_second")
