@@ -15,6 +15,7 @@ from typing import TypeVar
 from adapter.catalog import Catalog
 from adapter.discovery import CUSTOM_GROUP
 from adapter.inventory import CustomSource
+from adapter.merged import MergedQueries
 from adapter.objects import ObjectNames
 from adapter.planner import custom_plan
 from adapter.prometheus import Sample, Vector
@@ -57,9 +58,11 @@ class CustomMetrics:
         objects: ObjectNames,
         mapper: ResourceLookup,
         *,
+        merged: MergedQueries | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`clock` is the time in seconds since the epoch."""
+        """`merged` answers several requests at once; `clock` is the time in seconds since the epoch."""
+        self._merged = merged
         self._clock = clock
         self._catalog = catalog
         self._queries = queries
@@ -152,6 +155,50 @@ class CustomMetrics:
         *,
         all_objects: bool = False,
     ) -> list[MetricValue]:
+        samples, fresh_until = await self._samples(request, source, names, deadline, all_objects=all_objects)
+        values: list[MetricValue] = []
+        for name in names:
+            sample = samples.get(name) or self._in_place_of_nothing(request, source.rule, name)
+            milli = self._queries.milli(source.rule, sample) if sample is not None else None
+            if sample is None or milli is None:
+                continue
+            values.append(
+                MetricValue(
+                    described_object=ObjectReference(
+                        api_version=info.api_version, kind=info.kind, namespace=request.namespace, name=name
+                    ),
+                    metric=request.metric,
+                    selector=None if request.metric_selector.empty else request.metric_selector,
+                    timestamp=sample.timestamp,
+                    window_seconds=None,
+                    milli=milli,
+                    fresh_until=fresh_until,
+                )
+            )
+        now = self._clock()
+        self._queries.handed_out(CUSTOM_GROUP, (now - value.timestamp for value in values))
+        return values
+
+    async def _samples(
+        self,
+        request: _Request,
+        source: CustomSource,
+        names: list[str],
+        deadline: float | None,
+        *,
+        all_objects: bool,
+    ) -> tuple[Mapping[str, Sample], float]:
+        """The objects' samples by name, and until when they are the same."""
+        if self._merged is not None:
+            merged = await self._merged.samples(
+                source,
+                namespace=request.namespace,
+                names=names,
+                metric_selector=request.metric_selector,
+                timeout=_left(deadline),
+            )
+            if merged is not None:
+                return merged.by_name, merged.fresh_until
         try:
             plan = custom_plan(
                 source,
@@ -169,28 +216,7 @@ class CustomMetrics:
         if not isinstance(result, Vector):
             self._queries.say_once(source.rule, "the query must make a vector, with a value for each object")
             raise internal_error("unable to fetch metrics")
-        samples = self._by_name(source, result)
-        values: list[MetricValue] = []
-        for name in names:
-            sample = samples.get(name) or self._in_place_of_nothing(request, source.rule, name)
-            milli = self._queries.milli(source.rule, sample) if sample is not None else None
-            if sample is None or milli is None:
-                continue
-            values.append(
-                MetricValue(
-                    described_object=ObjectReference(
-                        api_version=info.api_version, kind=info.kind, namespace=request.namespace, name=name
-                    ),
-                    metric=request.metric,
-                    selector=None if request.metric_selector.empty else request.metric_selector,
-                    timestamp=sample.timestamp,
-                    window_seconds=None,
-                    milli=milli,
-                )
-            )
-        now = self._clock()
-        self._queries.handed_out(CUSTOM_GROUP, (now - value.timestamp for value in values))
-        return values
+        return self._by_name(source, result), result.fresh_until
 
     def _in_place_of_nothing(self, request: _Request, rule: AnyRule, name: str) -> Sample | None:
         """What the rule says of an object without a value."""

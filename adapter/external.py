@@ -12,6 +12,7 @@ from adapter.catalog import Catalog
 from adapter.discovery import EXTERNAL_GROUP
 from adapter.forward import Forwarder
 from adapter.inventory import ExternalSource
+from adapter.merged import MergedQueries
 from adapter.planner import external_plan
 from adapter.prometheus import Sample, Scalar
 from adapter.query import QueryError, SelectorNotSupported
@@ -33,9 +34,19 @@ class ExternalMetrics:
         queries: RuleQueries,
         *,
         forwarder: Forwarder | None = None,
+        merged: MergedQueries | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`forwarder` asks another adapter for what no rule makes; `clock` is the time in seconds since the epoch."""
+        """Nothing is asked yet.
+
+        Args:
+            catalog: which metrics there are.
+            queries: evaluates the rules' queries.
+            forwarder: asks another adapter for what no rule makes.
+            merged: answers several requests at once.
+            clock: the time in seconds since the epoch.
+        """
+        self._merged = merged
         self._catalog = catalog
         self._queries = queries
         self._forwarder = forwarder
@@ -79,7 +90,11 @@ class ExternalMetrics:
             )
             raise internal_error("unable to fetch metrics")
         try:
-            plan = external_plan(source, namespace=namespace, metric_selector=selector)
+            plan = (
+                self._merged.external(source, namespace=namespace, metric_selector=selector) if self._merged else None
+            )
+            if plan is None:
+                plan = external_plan(source, namespace=namespace, metric_selector=selector)
         except SelectorNotSupported as error:
             raise bad_request(str(error)) from error
         except QueryError as error:
@@ -100,6 +115,7 @@ class ExternalMetrics:
                 timestamp=sample.timestamp,
                 window_seconds=None,
                 milli=milli,
+                fresh_until=result.fresh_until,
             )
             for sample in samples
             if (milli := self._queries.milli(rule, sample)) is not None

@@ -168,12 +168,22 @@ def catalog_flags(command: Command) -> Command:
         default="0s",
         help="How far back a series counts as being there.  [default: the relist interval]",
     )
+    @click.option(
+        "--metrics-freshness",
+        type=DURATION,
+        default="5s",
+        show_default=True,
+        help="For how long an answer of Prometheus is given again; no longer than the scrape interval, 0s for never.",
+    )
     @functools.wraps(command)
-    def wrapper(*arguments: Any, metrics_relist_interval: float, metrics_max_age: float, **others: Any) -> None:
+    def wrapper(
+        *arguments: Any, metrics_relist_interval: float, metrics_max_age: float, metrics_freshness: float, **others: Any
+    ) -> None:
         max_age = metrics_max_age or metrics_relist_interval
         if max_age < metrics_relist_interval:
             raise click.UsageError("max age must not be less than relist interval")
-        command(*arguments, catalog=CatalogOptions(relist_interval=metrics_relist_interval, max_age=max_age), **others)
+        catalog = CatalogOptions(relist_interval=metrics_relist_interval, max_age=max_age, freshness=metrics_freshness)
+        command(*arguments, catalog=catalog, **others)
 
     return wrapper
 

@@ -32,10 +32,17 @@ class PrometheusAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogOptions:
-    """Which metrics there are: how often to ask, and how far back series count, in seconds."""
+    """Which metrics there are, and how often Prometheus is asked for them, in seconds.
+
+    Attributes:
+        relist_interval: between two lists of the series.
+        max_age: how far back series count.
+        freshness: for how long an answer of Prometheus is given again; 0 for never.
+    """
 
     relist_interval: float
     max_age: float
+    freshness: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,11 @@ class Plan:
     selector: LabelSelector = _EVERYTHING
     too_long: bool = False
 
+    @property
+    def filters(self) -> bool:
+        """Not every sample counts."""
+        return bool(self.labels) or not self.selector.empty
+
     def takes(self, labels: Mapping[str, str]) -> bool:
         """Tell whether a sample with these labels counts."""
         return all(labels.get(label) == value for label, value in self.labels) and self.selector.matches(labels)

@@ -67,6 +67,7 @@ def custom_query(
     pattern: str | None = None,
     namespace_label: str = "",
     namespace: str = "",
+    namespace_pattern: bool = False,
     metric_selector: LabelSelector,
     group_by: tuple[str, ...] = (),
 ) -> str:
@@ -80,6 +81,7 @@ def custom_query(
         pattern: a regular expression that stands for the names, in the place of all of them.
         namespace_label: the label with the namespace.
         namespace: the objects' namespace; "" for objects at the root, which have no such matcher.
+        namespace_pattern: `namespace` is a regular expression.
         metric_selector: what the client asks of the series' other labels.
         group_by: labels that values are told apart by, beside the objects' names.
 
@@ -89,7 +91,7 @@ def custom_query(
     """
     terms = _Terms(metric_selector)
     if namespace:
-        terms.add(namespace_label, "=", namespace)
+        terms.add(namespace_label, "=~" if namespace_pattern else "=", namespace)
     if pattern is not None:
         terms.add(resource_label, "=~", pattern)
     elif len(names) == 1:
@@ -105,16 +107,19 @@ def external_query(
     series: str,
     namespace_label: str = "",
     namespace: str = "",
+    namespace_pattern: bool = False,
     metric_selector: LabelSelector,
 ) -> str:
     """The query for an external metric; `namespace` is "" for a rule that is not namespaced.
+
+    With `namespace_pattern`, `namespace` is a regular expression.
 
     Raises:
         SelectorNotSupported, QueryError: as for custom_query.
     """
     terms = _Terms(metric_selector)
     if namespace:
-        terms.add(namespace_label, "=", namespace)
+        terms.add(namespace_label, "=~" if namespace_pattern else "=", namespace)
     return terms.fill(template, series=series, group_by=())
 
 

@@ -81,11 +81,14 @@ class RuleQueries:
         else:
             results = await self._ask_all(rule, plan.queries, timeout=timeout)
             result = Vector(
-                tuple(sample for result in results if isinstance(result, Vector) for sample in result.samples)
+                tuple(sample for result in results if isinstance(result, Vector) for sample in result.samples),
+                min((result.fresh_until for result in results if result is not None), default=0.0),
             )
         if not isinstance(result, Vector):
             return result if plan.takes({}) else Vector(())
-        return Vector(tuple(sample for sample in result.samples if plan.takes(sample.labels)))
+        if not plan.filters:
+            return result
+        return Vector(tuple(sample for sample in result.samples if plan.takes(sample.labels)), result.fresh_until)
 
     async def ask(self, rule: AnyRule, query: str, *, timeout: float | None) -> Vector | Scalar | None:
         """Evaluate a query of a rule; None when its result has no single values.

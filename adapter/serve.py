@@ -32,6 +32,7 @@ from adapter.discovery import Discovery
 from adapter.external import ExternalMetrics
 from adapter.forward import Forwarder, MergedNames
 from adapter.health import Health
+from adapter.merged import MergedQueries
 from adapter.objects import ListedObjects
 from adapter.options import ServeOptions, ServingOptions
 from adapter.prometheus import PrometheusServers
@@ -43,6 +44,7 @@ from adapter.rule_queries import RuleQueries
 from adapter.rule_telemetry import RuleTelemetry
 from adapter.rules import RulesFile
 from adapter.server import Listener, RequestServer
+from adapter.shared_queries import SharedQueries
 from adapter.telemetry import Telemetry
 from adapter.tls import ServingTLS, self_signed_files
 from adapter.trust import TrustKeeper
@@ -93,7 +95,8 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
                 Forwarder(rules.forward, relist_interval=options.catalog.relist_interval)
             )
             listening = stack.enter_context(closing(_bind(options.serving)))
-            upstream = _Upstream(prometheus, forwarder, rule_telemetry)
+            queries = await stack.enter_async_context(SharedQueries(prometheus, freshness=options.catalog.freshness))
+            upstream = _Upstream(prometheus, queries, forwarder, rule_telemetry)
             await _Adapter(options, rules, clients, upstream, telemetry, listening).run(stop)
 
 
@@ -102,6 +105,7 @@ class _Upstream:
     """Where values come from, and who is told how that goes."""
 
     prometheus: PrometheusServers
+    queries: SharedQueries
     forwarder: Forwarder
     telemetry: RuleTelemetry
 
@@ -134,7 +138,9 @@ class _Adapter:
             max_age=options.catalog.max_age,
             telemetry=upstream.telemetry,
         )
-        self._queries = RuleQueries(upstream.prometheus, telemetry=upstream.telemetry)
+        self._queries = RuleQueries(upstream.queries, telemetry=upstream.telemetry)
+        # Where nothing is kept, a query for all objects would be sent for each of them.
+        self._merged = MergedQueries(upstream.queries) if options.catalog.freshness else None
         self._objects = ListedObjects(clients.lister)
         self._usage = ResourceMetrics(rules.resource, self._queries, self._objects)
         self._rules_file = RulesReloader(options.config, rules, self._take_up, telemetry=upstream.telemetry)
@@ -177,6 +183,9 @@ class _Adapter:
     async def _take_up(self, rules: RulesFile) -> None:
         """Put other rules in force. Requests in flight end with the rules, and the servers, that they began with."""
         self._queries.forget()
+        self._upstream.queries.forget()
+        if self._merged is not None:
+            self._merged.forget()
         self._catalog.take_up(rules)
         self._upstream.forwarder.take_up(rules.forward)
         self._usage.take_up(rules.resource)
@@ -190,8 +199,10 @@ class _Adapter:
     ) -> RequestServer:
         router = Router(
             discovery=self._discovery,
-            custom=CustomMetrics(self._catalog, self._queries, self._objects, mapper),
-            external=ExternalMetrics(self._catalog, self._queries, forwarder=self._upstream.forwarder),
+            custom=CustomMetrics(self._catalog, self._queries, self._objects, mapper, merged=self._merged),
+            external=ExternalMetrics(
+                self._catalog, self._queries, forwarder=self._upstream.forwarder, merged=self._merged
+            ),
             health=Health(
                 alive={"ping": lambda: None},
                 ready={

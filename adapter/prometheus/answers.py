@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -31,17 +31,22 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """The values of any number of series, in the order of their labels."""
+    """The values of any number of series, in the order of their labels.
+
+    `fresh_until` is until when the same answer is given again, on the event loop's clock; 0 where that is not so.
+    """
 
     samples: tuple[Sample, ...]
+    fresh_until: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number without labels."""
+    """A number without labels; `fresh_until` is a Vector's."""
 
     timestamp: float
     value: float
+    fresh_until: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

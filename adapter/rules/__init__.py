@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from adapter.rules.model import (
     AnyRule,
+    Merge,
     Policy,
     QueryRule,
     ResourceRule,
@@ -27,6 +28,7 @@ from adapter.rules.reading import load_rules, parse_rules
 
 __all__ = [
     "AnyRule",
+    "Merge",
     "Policy",
     "QueryRule",
     "ResourceRule",

@@ -14,6 +14,7 @@ from kube.mapping import GroupResource
 
 __all__ = [
     "AnyRule",
+    "Merge",
     "Policy",
     "QueryRule",
     "ResourceRule",
@@ -38,6 +39,14 @@ class Policy(enum.Enum):
     ZERO = "zero"
     MISSING = "missing"
     ERROR = "error"
+
+
+class Merge(enum.Enum):
+    """Whether requests for different objects become one query."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +78,7 @@ class Rule:
         destination: where its queries go.
         values: what becomes of values that are none.
         max_age: how old a series may be, in seconds, if not as old as --metrics-max-age says.
+        merge: whether requests for different objects become one query.
         digest: what changes when the rule does, wherever it stands.
     """
 
@@ -81,6 +91,7 @@ class Rule:
     destination: Destination = DEFAULT_DESTINATION
     values: ValuePolicy = ValuePolicy()
     max_age: float | None = None
+    merge: Merge = Merge.AUTO
     digest: str = ""
 
     def __str__(self) -> str:

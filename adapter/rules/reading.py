@@ -23,6 +23,7 @@ from adapter.naming import LabelTemplate, MetricNaming, ResourceNaming, SeriesFi
 from adapter.prometheus import DEFAULT_SERVER, Destination, PrometheusOptions
 from adapter.query import QUERY_FIELDS, is_label_name
 from adapter.rules.model import (
+    Merge,
     Policy,
     QueryRule,
     ResourceRule,
@@ -147,6 +148,7 @@ class _Section:
             destination=_destination(written, self.servers, place),
             values=_values(written, place),
             max_age=_seconds(written.max_age, place.at("maxAge")) if written.max_age else None,
+            merge=_merge(written.merge, place.at("merge")),
             digest=_digest(written),
         )
 
@@ -227,6 +229,13 @@ def _policy(text: str, default: Policy, place: Place) -> Policy:
         return Policy(text)
     except ValueError as error:
         raise place.error(f"expected zero, missing or error, got {text!r}") from error
+
+
+def _merge(text: str, place: Place) -> Merge:
+    try:
+        return Merge(text or "auto")
+    except ValueError as error:
+        raise place.error(f"expected auto, always or never, got {text!r}") from error
 
 
 def _headers(written: Mapping[str, str], place: Place) -> tuple[tuple[str, str], ...]:

@@ -77,6 +77,7 @@ class WrittenRule(_Common, kw_only=True):
     name: WrittenName = msgspec.field(default_factory=WrittenName)
     metrics_query: str = ""
     max_age: str = ""
+    merge: str = ""
 
 
 class WrittenQueryRule(_Common, kw_only=True):

@@ -186,6 +186,7 @@ async def golden_bed(folder: Path) -> AsyncIterator[Bed]:
             "prometheus-url": tap.url,
             "config": _RULES,
             "metrics-relist-interval": _RELIST,
+            "metrics-freshness": "0s",  # the cases say what each request asks of Prometheus
             "bind-address": LOOPBACK,
             "secure-port": port,
             "cert-dir": folder / "adapter-certificates",

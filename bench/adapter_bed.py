@@ -1,0 +1,319 @@
+"""The bed on which the adapter is measured: a cluster with many pods, a Prometheus that knows them, and the adapter.
+
+Everything runs on this machine and shares its cores: the API server (the playground's, in this process, or a real one
+from KUBEBUILDER_ASSETS), Prometheus, the adapter and the load generator. The series are loaded beforehand, some minutes
+into the future, so that nothing is scraped meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+import ssl
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from bench.costs import Cost
+from bench.load_generator import Outcome, Task
+from kube.client import KubeClient
+from playground.apiserver import PlaygroundApiServer
+from playground.apiserver.pki import Pki
+from playground.binaries import find_async
+from playground.install import Manifests, apply, write_account_kubeconfig
+from playground.kube_apiserver import KubeApiServer, find_assets
+from playground.ports import LOOPBACK, free_port
+from playground.processes import ChildProcess
+from playground.prometheus import PrometheusServer, Series, openmetrics
+
+__all__ = ["BIG", "CUSTOM", "EXTERNAL", "NAMESPACES", "PODS", "AdapterBed", "Server", "Totals", "adapter_bed"]
+
+NAMESPACES: Final = 50
+"""Namespaces ns-0, ns-1 and so on."""
+
+PODS: Final = 20
+"""Pods in each of them: web-N-0 and so on; those with even numbers have the label half=even."""
+
+BIG: Final = 5000
+"""Pods of the namespace `big`; a label `share` divides them into eighths."""
+
+CUSTOM: Final = "/apis/custom.metrics.k8s.io/v1beta2"
+EXTERNAL: Final = "/apis/external.metrics.k8s.io/v1beta1"
+
+_ROOT: Final = Path(__file__).resolve().parents[1]
+_START_SECONDS: Final = 120.0
+_AT_A_TIME: Final = 16
+_BEFORE, _AFTER = 300.0, 1500.0
+_STEP: Final = 120.0  # Prometheus looks back five minutes
+_USER: Final = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+_RULES: Final = """\
+rules:
+- seriesQuery: 'http_requests_total{namespace!="",pod!=""}'
+  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+  name: {matches: "^(.*)_total$", as: "${1}_per_second"}
+  metricsQuery: 'sum(rate(<<.Series>>{<<.LabelMatchers>>}[5m])) by (<<.GroupBy>>)'
+- seriesQuery: 'wide{namespace!="",pod!=""}'
+  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: 'max(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+externalRules:
+- seriesQuery: 'queue_depth{namespace!=""}'
+  resources: {overrides: {namespace: {resource: namespace}}}
+  metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'
+"""
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a server has done since its start; `stalls` are how often its event loop was late, by the seconds."""
+
+    cost: Cost
+    queries: int = 0
+    stalls: Mapping[float, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running adapter: ours, or the peer."""
+
+    name: str
+    port: int
+    process: ChildProcess
+    _pki: Pki
+    _prometheus_url: str
+
+    async def load(self, *targets: str, connections: int, seconds: float) -> Outcome:
+        """Ask for the targets in turn, as the API server's aggregation layer would for an HPA controller."""
+        task = Task(
+            host=LOOPBACK,
+            port=self.port,
+            certificate=str(self._pki.front_proxy.certificate),
+            key=str(self._pki.front_proxy.key),
+            targets=targets,
+            headers={
+                "Accept": "application/json",
+                "Accept-Encoding": "gzip",
+                "User-Agent": "kube-controller-manager/v1.36.0",
+                "X-Forwarded-For": LOOPBACK,
+                "X-Remote-User": _USER,
+                "X-Remote-Group": "system:serviceaccounts",
+            },
+            connections=connections,
+            seconds=seconds,
+        )
+        generator = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bench.load_generator"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            cwd=_ROOT,
+        )
+        output, _ = await generator.communicate(msgspec.json.encode(task))
+        if generator.returncode != 0:
+            raise RuntimeError("the load generator failed")
+        return msgspec.json.decode(output, type=Outcome)
+
+    async def totals(self) -> Totals:
+        """What it has done since its start."""
+        queries = await _samples(f"{self._prometheus_url}/metrics")
+        own = await self.get("/metrics")
+        return Totals(
+            cost=await asyncio.to_thread(Cost.of, self.process.pid),
+            queries=int(sum(value for name, value in queries if _is_query_count(name))),
+            stalls={
+                float(bound[1]): int(value)
+                for name, value in _parsed(own)
+                if (bound := re.match(r'milliscale_adapter_event_loop_lag_seconds_bucket\{le="(.+)"\}', name))
+            },
+        )
+
+    async def get(self, path: str) -> str:
+        """Ask once, as an administrator; raises for a failure."""
+        context = await asyncio.to_thread(self._context)
+        async with (
+            aiohttp.ClientSession(raise_for_status=True) as session,
+            session.get(
+                f"https://{LOOPBACK}:{self.port}{path}",
+                headers={"X-Remote-User": "admin", "X-Remote-Group": "system:masters"},
+                ssl=context,
+            ) as answer,
+        ):
+            return await answer.text()
+
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.load_cert_chain(self._pki.front_proxy.certificate, self._pki.front_proxy.key)
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterBed:
+    """The running bed. `servers` are our adapter and, where there is one, the peer."""
+
+    is_real: bool
+    prometheus: PrometheusServer
+    servers: tuple[Server, ...]
+
+
+@asynccontextmanager
+async def adapter_bed(
+    folder: Path, *, peer: Path | None, freshness: str, wide_series: int = 0
+) -> AsyncIterator[AdapterBed]:
+    """Start everything in `folder`; it ends with the context.
+
+    Args:
+        folder: for data, certificates and logs.
+        peer: a prometheus-adapter, to be measured beside ours.
+        freshness: our --metrics-freshness.
+        wide_series: how many series of another metric there are.
+
+    Raises:
+        PlaygroundError, TimeoutError: something does not start.
+    """
+    async with AsyncExitStack() as stack:
+        text = await asyncio.to_thread(_openmetrics, time.time(), wide_series)
+        prometheus = await stack.enter_async_context(PrometheusServer(folder / "prometheus", samples=text))
+        del text
+        url, pki, is_real = await _start_api(stack, folder / "cluster")
+        admin = pki.kubeconfig(url, "admin", ["system:masters"])
+        client = await stack.enter_async_context(await KubeClient.connect(admin))
+        manifests = await Manifests.render(await find_async("kubectl"))
+        await apply(client, manifests.rights)
+        await _create_objects(client)
+        account = folder / "adapter.kubeconfig"
+        await write_account_kubeconfig(client, account, admin=admin, account=manifests.account("adapter"))
+        rules = folder / "rules.yaml"
+        await asyncio.to_thread(rules.write_text, _RULES)
+        commands = {"milliscale": [sys.executable, "-m", "adapter", "serve", f"--metrics-freshness={freshness}"]}
+        if peer is not None:
+            # With its default limits it may list pods five times a second.
+            commands["peer"] = [str(peer), "--client-qps=100000", "--client-burst=100000"]
+        servers = []
+        for name, command in commands.items():
+            port = free_port()
+            flags = {
+                "prometheus-url": prometheus.url,
+                "config": rules,
+                "metrics-relist-interval": "10m",
+                "bind-address": LOOPBACK,
+                "secure-port": port,
+                "cert-dir": folder / f"{name}-certificates",
+                "lister-kubeconfig": account,
+                "authentication-kubeconfig": account,
+                "authorization-kubeconfig": account,
+            }
+            arguments = [*command, *(f"--{flag}={value}" for flag, value in flags.items())]
+            process = await ChildProcess.start(name, arguments, log=folder / f"{name}.log", directory=_ROOT)
+            await stack.enter_async_context(process)
+            server = Server(name, port, process, pki, prometheus.url)
+            await _until_ready(server)
+            servers.append(server)
+        yield AdapterBed(is_real, prometheus, tuple(servers))
+
+
+async def _start_api(stack: AsyncExitStack, folder: Path) -> tuple[str, Pki, bool]:
+    assets = find_assets(os.environ)
+    if assets is None:
+        server = await stack.enter_async_context(PlaygroundApiServer(folder))
+        return server.url, server.pki, False
+    pki = await asyncio.to_thread(Pki.create, folder)
+    real = await stack.enter_async_context(KubeApiServer(folder, assets=assets, pki=pki))
+    return real.url, pki, True
+
+
+async def _create_objects(client: KubeClient) -> None:
+    for name in ("big", *(f"ns-{n}" for n in range(NAMESPACES))):
+        await client.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    pods = _pods()
+
+    async def create() -> None:
+        for namespace, name, labels in pods:
+            await client.post(
+                f"/api/v1/namespaces/{namespace}/pods",
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": {"name": name, "labels": labels},
+                    "spec": {"containers": [{"name": "app", "image": "none"}]},
+                },
+            )
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(_AT_A_TIME):
+            tasks.create_task(create())
+
+
+def _pods() -> Iterator[tuple[str, str, dict[str, str]]]:
+    for n, pod in itertools.product(range(NAMESPACES), range(PODS)):
+        yield f"ns-{n}", f"web-{n}-{pod}", {"app": "web", "half": "odd" if pod % 2 else "even"}
+    for pod in range(BIG):
+        share = 8 if pod >= BIG // 2 else 4 if pod >= BIG // 4 else 2 if pod >= BIG // 8 else 1
+        yield "big", f"big-6c5d8f7b9c-{pod:05d}", {"app": "big", "share": str(share)}
+
+
+def _openmetrics(now: float, wide_series: int) -> str:
+    times = [now - _BEFORE + step * _STEP for step in range(int((_BEFORE + _AFTER) / _STEP))]
+    series = [
+        Series(
+            "http_requests_total",
+            {"namespace": namespace, "pod": name, "instance": "10.0.0.1:8080", "job": "web"},
+            [(round(at, 3), (100 + len(name)) * (at - times[0])) for at in times],
+        )
+        for namespace, name, _ in _pods()
+    ]
+    series += [
+        Series(
+            "queue_depth",
+            {"namespace": f"ns-{n}", "queue": f"q{queue}", "instance": "10.0.0.2:8080", "job": "queues"},
+            [(round(at, 3), float(n + queue)) for at in times],
+        )
+        for n, queue in itertools.product(range(NAMESPACES), range(2))
+    ]
+    series += [
+        Series(
+            "wide",
+            {"namespace": f"ns-{n % NAMESPACES}", "pod": f"wide-7d9c5b8f6d-{n:06d}", "instance": "10.0.0.3:8080"},
+            [(round(at, 3), float(n)) for at in times],
+        )
+        for n in range(wide_series)
+    ]
+    return openmetrics(series)
+
+
+async def _until_ready(server: Server) -> None:
+    async with asyncio.timeout(_START_SECONDS):
+        while True:
+            if server.process.exit_status is not None:
+                raise RuntimeError("\n".join(server.process.last_lines()))
+            try:
+                await server.get(f"{CUSTOM}/namespaces/ns-0/pods/web-0-0/http_requests_per_second")
+                await server.get(f"{EXTERNAL}/namespaces/ns-0/queue_depth")
+            except aiohttp.ClientError:
+                await asyncio.sleep(0.5)
+            else:
+                return
+
+
+async def _samples(url: str) -> list[tuple[str, float]]:
+    async with aiohttp.ClientSession(raise_for_status=True) as session, session.get(url) as answer:
+        return _parsed(await answer.text())
+
+
+def _parsed(exposition: str) -> list[tuple[str, float]]:
+    lines = (line.rpartition(" ") for line in exposition.splitlines() if line and not line.startswith("#"))
+    return [(name, float(value)) for name, _, value in lines]
+
+
+def _is_query_count(name: str) -> bool:
+    return name.startswith("prometheus_http_requests_total{") and 'handler="/api/v1/query"' in name

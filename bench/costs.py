@@ -1,0 +1,55 @@
+"""What a process costs, and how figures are shown: a table for people, and a line of JSON for each row."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["Cost", "show", "write_lines"]
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A process's CPU seconds since its start, and its resident memory in MiB."""
+
+    cpu_seconds: float
+    rss: float
+
+    @classmethod
+    def of(cls, pid: int) -> Cost:
+        """Read it from /proc."""
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return cls((int(fields[11]) + int(fields[12])) / _TICKS, int(fields[21]) * _PAGE_MIB)
+
+
+def show(title: str, rows: Sequence[msgspec.Struct]) -> None:
+    """Print a table with a column for each field."""
+    table = Table(title=title, title_justify="left")
+    names = list(rows[0].__struct_fields__)
+    for name in names:
+        table.add_column(name.replace("_", " "), justify="right")
+    for row in rows:
+        table.add_row(*(_text(getattr(row, name)) for name in names))
+    Console(width=200).print(table)
+
+
+def write_lines(path: Path, rows: Sequence[msgspec.Struct]) -> None:
+    """Add the rows to a file, a line of JSON each."""
+    with path.open("ab") as file:
+        for row in rows:
+            file.write(msgspec.json.encode(row) + b"\n")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.1f}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

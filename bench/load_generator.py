@@ -1,0 +1,222 @@
+"""A load generator for HTTPS: a few connections that each ask again as soon as they have an answer.
+
+It is a process of its own (`python -m bench.load_generator`), told what to do in JSON on its standard input and saying
+what came of it in JSON on its standard output, so that what it costs can be told from what it measures. It writes
+requests that were put together beforehand and reads no more of an answer than its status and its length.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import ssl
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+
+from kube.process import run
+
+__all__ = ["Outcome", "Task"]
+
+_HEAD_END = b"\r\n\r\n"
+_LENGTH = b"content-length:"
+_GRACE_SECONDS = 30.0
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do.
+
+    Attributes:
+        host: where the server is.
+        port: its port.
+        certificate: the client certificate's file, with its key.
+        key: the key's file.
+        targets: paths with their queries, which are asked for in turn.
+        headers: sent with each request.
+        connections: how many there are.
+        seconds: for how long.
+        warm_up: seconds before anything counts.
+    """
+
+    host: str
+    port: int
+    certificate: str
+    key: str
+    targets: tuple[str, ...]
+    headers: dict[str, str]
+    connections: int
+    seconds: float
+    warm_up: float = 1.0
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it; times are in milliseconds, `cpu_seconds` are the generator's own."""
+
+    requests: int
+    failed: int
+    seconds: float
+    requests_per_second: float
+    p50: float
+    p99: float
+    worst: float
+    bytes_read: int
+    cpu_seconds: float
+    failure: str = ""
+
+
+class _Tally:
+    """What all connections did since the warm-up."""
+
+    def __init__(self) -> None:
+        self.counts = False
+        self.times = array.array("d")
+        self.failed = 0
+        self.failure = ""
+        self.read = 0
+
+    def note(self, seconds: float, status: bytes, answer: bytes) -> None:
+        if not self.counts:
+            return
+        self.times.append(seconds)
+        self.read += len(answer)
+        if status != b"200":
+            self.failed += 1
+            self.failure = self.failure or answer[:600].decode(errors="replace")
+
+
+class _Connection(asyncio.Protocol):
+    """Asks, and asks again."""
+
+    def __init__(self, requests: Sequence[bytes], first: int, tally: _Tally) -> None:
+        self._requests = requests
+        self._next = first
+        self._tally = tally
+        self._sent = 0.0
+        self._answer = bytearray()
+        self._complete = 0  # the length of the whole answer, once its head is there
+        self._transport: asyncio.Transport | None = None
+        self.stopping = False
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._ask()
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of an answer."""
+        answer = self._answer
+        answer += data
+        if not self._complete:
+            end = answer.find(_HEAD_END)
+            if end < 0:
+                return
+            head = bytes(answer[:end]).lower()
+            at = head.find(_LENGTH)
+            if at < 0:
+                self._fail("an answer without a length:\n" + head.decode(errors="replace"))
+                return
+            stop = head.find(b"\r\n", at)
+            self._complete = end + 4 + int(head[at + len(_LENGTH) : stop if stop > 0 else end])
+        if len(answer) < self._complete:
+            return
+        self._tally.note(time.perf_counter() - self._sent, bytes(answer[9:12]), bytes(answer))
+        answer.clear()
+        self._complete = 0
+        if self.stopping:
+            self._end()
+        else:
+            self._ask()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Say so."""
+        if not self.done.done():
+            self.done.set_exception(ConnectionError(f"the server closed a connection: {exc}"))
+
+    def _ask(self) -> None:
+        assert self._transport is not None
+        request = self._requests[self._next]
+        self._next = (self._next + 1) % len(self._requests)
+        self._sent = time.perf_counter()
+        self._transport.write(request)
+
+    def _fail(self, why: str) -> None:
+        if not self.done.done():
+            self.done.set_exception(ConnectionError(why))
+        self._end()
+
+    def _end(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+        assert self._transport is not None
+        self._transport.close()
+
+
+async def _carry_out(task: Task) -> Outcome:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.load_cert_chain(task.certificate, task.key)
+    headers = "".join(f"{name}: {value}\r\n" for name, value in {"Host": task.host, **task.headers}.items())
+    requests = [f"GET {target} HTTP/1.1\r\n{headers}\r\n".encode() for target in task.targets]
+    tally = _Tally()
+    loop = asyncio.get_running_loop()
+    connections = []
+    for index in range(task.connections):
+        first = index * len(requests) // task.connections
+        _, protocol = await loop.create_connection(
+            lambda first=first: _Connection(requests, first, tally),  # type: ignore[misc]
+            task.host,
+            task.port,
+            ssl=context,
+        )
+        connections.append(protocol)
+    await _wait_or_fail(connections, task.warm_up)
+    tally.counts = True
+    started, cpu = time.perf_counter(), time.process_time()
+    await _wait_or_fail(connections, task.seconds)
+    seconds, used = time.perf_counter() - started, time.process_time() - cpu
+    tally.counts = False
+    for connection in connections:
+        connection.stopping = True
+    async with asyncio.timeout(_GRACE_SECONDS):
+        await asyncio.gather(*(connection.done for connection in connections))
+    return _outcome(tally, seconds, used)
+
+
+async def _wait_or_fail(connections: Sequence[_Connection], seconds: float) -> None:
+    done, _ = await asyncio.wait([connection.done for connection in connections], timeout=seconds)
+    for one in done:
+        one.result()
+        raise ConnectionError("a connection ended")
+
+
+def _outcome(tally: _Tally, seconds: float, used: float) -> Outcome:
+    times = sorted(tally.times)
+    if not times:
+        return Outcome(
+            requests=0, failed=0, seconds=seconds, requests_per_second=0.0, p50=0.0, p99=0.0, worst=0.0, bytes_read=0,
+            cpu_seconds=used, failure="no answer in time",
+        )  # fmt: skip
+    return Outcome(
+        requests=len(times),
+        failed=tally.failed,
+        seconds=seconds,
+        requests_per_second=len(times) / seconds,
+        p50=statistics.median(times) * 1000,
+        p99=times[min(len(times) - 1, int(len(times) * 0.99))] * 1000,
+        worst=times[-1] * 1000,
+        bytes_read=tally.read,
+        cpu_seconds=used,
+        failure=tally.failure,
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(
+        msgspec.json.encode(run(_carry_out(msgspec.json.decode(sys.stdin.buffer.read(), type=Task))))
+    )
