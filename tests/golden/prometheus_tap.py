@@ -63,6 +63,7 @@ _FAULTS: Final[Mapping[str, _Canned | None]] = {
     "matrix": _result("matrix", [{"metric": {"pod": "pod-1-0"}, "values": [[1, "5"]]}]),
     "empty": _result("vector", []),
     "warn": _result("vector", [], warnings=["one of the stores did not answer"]),
+    "slow": None,
     "reset": None,
     "down": None,
 }
@@ -123,7 +124,12 @@ class PrometheusTap:
         application = web.Application(client_max_size=16 * 1024 * 1024)
         application.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(
-            application, access_log=None, shutdown_timeout=0.01, max_line_size=_MAX_LINE, max_field_size=_MAX_LINE
+            application,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=0.01,
+            max_line_size=_MAX_LINE,
+            max_field_size=_MAX_LINE,
         )
         await self._runner.setup()
         await web.TCPSite(self._runner, LOOPBACK, self._port).start()
@@ -139,7 +145,7 @@ class PrometheusTap:
             timeout = parameters.get("timeout")
             self._asked.append(InstantQuery(str(parameters["query"]), None if timeout is None else str(timeout)))
             if self.fault is not None:
-                return self._failed(request)
+                return await self._failed(request)
         assert self._http is not None, "not started"
         async with self._http.request(
             request.method,
@@ -151,11 +157,13 @@ class PrometheusTap:
                 status=answer.status, body=await answer.read(), content_type=answer.content_type, charset=answer.charset
             )
 
-    def _failed(self, request: web.Request) -> web.Response:
+    async def _failed(self, request: web.Request) -> web.Response:
         assert self.fault is not None, "only called for a fault"
         canned = _FAULTS[self.fault]
         if canned is not None:
             return web.Response(text=canned.body, status=canned.status, content_type=canned.content_type)
+        if self.fault == "slow":
+            await asyncio.Event().wait()  # until whoever asked has had enough
         transport = request.transport
         if isinstance(transport, asyncio.Transport):
             transport.abort()

@@ -32,7 +32,7 @@ _TOLERANCE: Final = 0.01
 # Of Kubernetes' own resources those that the adapter may not list; the paths name them with or without their group.
 _NOT_LISTABLE: Final = {"deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "configmaps", "secrets"}
 _LABEL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SLOW: Final = {"503json", "504"}
+_SLOW: Final = {"503json", "504", "slow"}
 _QUERY_IS_WRONG: Final = {"422json", "400json", "scalar", "string", "matrix"}
 _VERSION_KEYS: Final = ("major", "minor", "gitVersion", "gitCommit", "buildDate", "goVersion", "compiler", "platform")
 _PEERS_OWN_PATHS: Final = re.compile(r"/((health|live|ready)z/(log|informer-sync|poststarthook/.*))$")

@@ -1,0 +1,22 @@
+"""Every recorded answer, in one bed."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.golden.bed import golden_bed
+from tests.golden.cases import RECORDED, SIMILAR, read_cases
+from tests.golden.runner import run_cases
+from tests.golden.wanted import needs_kube_apiserver
+
+pytestmark = pytest.mark.e2e
+
+
+async def test_recorded_answers(tmp_path: Path) -> None:
+    cases = [*read_cases(RECORDED), *read_cases(SIMILAR)]
+    async with golden_bed(tmp_path) as bed:
+        outcome = await run_cases(bed, cases)
+    assert "\n".join(map(str, outcome.failures)) == ""
+    assert outcome.skipped == ([] if bed.is_real else [case for case in cases if needs_kube_apiserver(case)])
+    assert len(outcome.skipped) < 10
+    assert outcome.passed + len(outcome.skipped) == len(cases)
