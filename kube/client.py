@@ -1,8 +1,9 @@
 """The API client: plain JSON over kubernetes-asyncio's configuration and connection pool.
 
 kubernetes-asyncio knows kubeconfigs, exec plugins, proxies and in-cluster credentials; its generated models are not
-used, because decoding into them costs many times what the JSON costs. So this speaks in paths and dicts, and turns
-every failure into one of two errors:
+used, because decoding into them costs many times what the JSON costs. Nor is its way of sending: for every request it
+lets aiohttp look for proxies and passwords in the environment and in the home directory, on another thread. Here
+proxies are looked up once. So this speaks in paths and dicts, and turns every failure into one of two errors:
 
     StatusError       the server answered, with 400 or more (kube.status)
     KubeError
@@ -16,16 +17,19 @@ import asyncio
 import contextlib
 import os
 import time
+import urllib.request
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 import msgspec
 from kubernetes_asyncio import config as kubernetes_config
 from kubernetes_asyncio.client import ApiClient, Configuration
 from yaml import YAMLError
+from yarl import URL
 
 from kube.status import StatusError
 
@@ -39,6 +43,8 @@ _CONNECT_SECONDS = 10.0
 _CREDENTIAL_SECONDS = 60.0
 # A watch that is silent for this long beyond what the server was asked for is dead, not quiet.
 _WATCH_GRACE_SECONDS = 30.0
+# etcd takes objects of up to 1.5 MiB.
+_LONGEST_LINE = 2**21
 
 # The last three are how kubernetes-asyncio trips over a file that is YAML but no kubeconfig.
 _BAD_CONFIGURATION = (
@@ -67,9 +73,19 @@ class KubeUnreachable(KubeError):
 class KubeClient:
     """A connection pool to one API server. Use as an async context manager, or close it."""
 
-    def __init__(self, api: ApiClient, *, timeout: float) -> None:
+    def __init__(self, api: ApiClient, *, user_agent: str, proxy: str | None, timeout: float) -> None:
         self._api = api
+        self._user_agent = user_agent
+        self._proxy = proxy
         self._timeout = timeout
+        # Its connector knows the cluster's certificates and our own.
+        self._session = aiohttp.ClientSession(
+            connector=api.rest_client.pool_manager.connector,
+            connector_owner=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # An event of a watch is a line, and holds a whole object.
+            read_bufsize=_LONGEST_LINE,
+        )
 
     @classmethod
     async def connect(
@@ -102,8 +118,8 @@ class KubeClient:
             api = ApiClient(configuration)
         except _BAD_CONFIGURATION as error:
             raise KubeConfigError(_explain(kubeconfig, error)) from error
-        api.user_agent = user_agent
-        return cls(api, timeout=timeout)
+        proxy = configuration.proxy or await asyncio.to_thread(_environment_proxy, configuration.host)
+        return cls(api, user_agent=user_agent, proxy=proxy, timeout=timeout)
 
     async def __aenter__(self) -> Self:
         return self
@@ -115,6 +131,7 @@ class KubeClient:
 
     async def close(self) -> None:
         """Close every connection."""
+        await self._session.close()
         await self._api.close()
 
     async def get(
@@ -226,18 +243,21 @@ class KubeClient:
         body: Mapping[str, Any] | list[dict[str, Any]] | None = None,
         content_type: str = "application/json",
     ) -> aiohttp.ClientResponse:
-        headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": self._api.user_agent}
+        headers = {"Accept": accept, "User-Agent": self._user_agent}
+        if body is not None:
+            headers["Content-Type"] = content_type
         await self._api.update_params_for_auth(headers, [], ["BearerToken"])
-        response: aiohttp.ClientResponse = await self._api.rest_client.request(
+        configuration = self._api.configuration
+        return await self._session.request(
             method,
-            f"{self._api.configuration.host}{path}",
-            query_params={name: _query_text(value) for name, value in (query or {}).items()},
+            URL(f"{configuration.host}{path}{_query_text(query)}", encoded=True),
+            data=None if body is None else msgspec.json.encode(body),
             headers=headers,
-            body=body,
-            _preload_content=False,
-            _request_timeout=timeout,
+            timeout=timeout,
+            proxy=self._proxy,
+            proxy_headers=configuration.proxy_headers,
+            server_hostname=configuration.tls_server_name,
         )
-        return response
 
 
 @contextlib.contextmanager
@@ -263,8 +283,20 @@ def _decode(content: bytes) -> dict[str, Any]:
     return decoded
 
 
-def _query_text(value: str | int | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _query_text(query: Query | None) -> str:
+    """The query with its question mark; nothing where there is none."""
+    if not query:
+        return ""
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in query.items()}
+    return f"?{urlencode(texts)}"
+
+
+def _environment_proxy(url: str | None) -> str | None:
+    """The proxy that the environment wants for this URL (HTTPS_PROXY, NO_PROXY and so on)."""
+    parts = urlsplit(url or "")
+    if parts.hostname is None or urllib.request.proxy_bypass(parts.netloc):
+        return None
+    return urllib.request.getproxies().get(parts.scheme)
 
 
 def _load_service_account(configuration: Configuration) -> None:

@@ -22,7 +22,7 @@ async def test_get_returns_the_object_and_asks_as_itself(tmp_path: Path) -> None
             "kind": "PodList",
             "items": [],
         }
-        assert server.asked == ["GET /api/v1/pods?limit=5&labelSelector=app+in+(a,b)&watch=false"]
+        assert server.asked == ["GET /api/v1/pods?limit=5&labelSelector=app+in+%28a%2Cb%29&watch=false"]
         assert server.headers[0]["User-Agent"] == "milliscale-test"
         assert server.headers[0]["Accept"] == "application/json"
 
@@ -39,9 +39,22 @@ async def test_a_patch_is_a_merge_patch_unless_said_otherwise(tmp_path: Path) ->
         await client.patch("/x", {"a": None})
         await client.patch("/x", [{"op": "remove", "path": "/a"}], content_type="application/json-patch+json")
     assert received == [
-        ("application/merge-patch+json", '{"a": null}'),
-        ("application/json-patch+json", '[{"op": "remove", "path": "/a"}]'),
+        ("application/merge-patch+json", '{"a":null}'),
+        ("application/json-patch+json", '[{"op":"remove","path":"/a"}]'),
     ]
+
+
+async def test_the_environment_s_proxy_is_used_unless_it_excludes_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scripted_server() as proxy, scripted_server() as server:
+        proxy.answers["/x"], server.answers["/x"] = answer({"by": "the proxy"}), answer({"by": "the server"})
+        monkeypatch.setenv("http_proxy", proxy.url)
+        async with connected(server, tmp_path) as client:
+            assert await client.get("/x") == {"by": "the proxy"}
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        async with connected(server, tmp_path) as client:
+            assert await client.get("/x") == {"by": "the server"}
 
 
 async def test_a_status_is_raised_whole(tmp_path: Path) -> None:
