@@ -7,6 +7,7 @@ Each function looks only at what it is given, so that the same rules say what to
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from autoscaler.conditions import SCALED_TO_ZERO
@@ -85,7 +86,13 @@ def can_wake(hpa: HPA) -> bool:
 
 def parse_selector(scale: Scale) -> LabelSelector | SelectorProblem:
     """The selector of the target's pods."""
-    if not scale.selector:
+    return _parsed(scale.selector)
+
+
+# Every step asks several times, one right after the other.
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> LabelSelector | SelectorProblem:
+    if not text:
         return SelectorProblem(
             event_reason="SelectorRequired",
             condition_reason="InvalidSelector",
@@ -93,7 +100,7 @@ def parse_selector(scale: Scale) -> LabelSelector | SelectorProblem:
             error="selector is required",
         )
     try:
-        return LabelSelector.parse(scale.selector)
+        return LabelSelector.parse(text)
     except SelectorError as error:
         return _problem(
             "InvalidSelector", f"couldn't convert selector into a corresponding internal selector object: {error}"
