@@ -67,8 +67,6 @@ class RequestInfo:
         selected = name or _one_name(query.get("fieldSelector", ""))
         if not name:
             verb = _collection_verb(verb, query)
-        elif verb == "get" and _is_true(query.get("watch")):
-            verb = "watch"
         if verb not in ("list", "watch", "deletecollection"):
             selected = name
         return cls(verb, path, True, group, version, namespace, rest[0], selected, subresource)

@@ -122,6 +122,7 @@ async def test_the_hpa_controllers_own_role_is_there(server: PlaygroundApiServer
     [
         ("GET", "/api/v1/pods", ("list", "", "pods", "", "", "")),
         ("GET", "/api/v1/namespaces/ns/pods?watch=true", ("watch", "", "pods", "", "ns", "")),
+        ("GET", "/api/v1/namespaces/ns/pods/web-0?watch=true", ("get", "", "pods", "", "ns", "web-0")),
         ("GET", "/api/v1/namespaces/ns/pods?fieldSelector=metadata.name%3Dp", ("list", "", "pods", "", "ns", "p")),
         ("DELETE", "/api/v1/namespaces/ns/pods", ("deletecollection", "", "pods", "", "ns", "")),
         ("GET", "/api/v1/namespaces/ns", ("get", "", "namespaces", "", "ns", "ns")),
