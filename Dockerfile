@@ -23,6 +23,8 @@ LABEL org.opencontainers.image.title="milliscale" \
       org.opencontainers.image.licenses="Apache-2.0"
 RUN python -m pip uninstall --yes --quiet --root-user-action=ignore pip
 COPY --from=build /opt/milliscale /opt/milliscale
+# Where prometheus-adapter's image has its executable, so that its chart can run this image.
+RUN ln -s /opt/milliscale/bin/milliscale-adapter /adapter
 ENV PATH=/opt/milliscale/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1

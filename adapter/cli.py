@@ -14,7 +14,6 @@ import click
 from adapter.authorization import AuthorizationOptions
 from adapter.diagnosis.commands import check, explain
 from adapter.flags import (
-    IGNORED,
     authentication_flags,
     authorization_flags,
     catalog_flags,
@@ -22,6 +21,7 @@ from adapter.flags import (
     prometheus_flags,
     serving_flags,
 )
+from adapter.ignored_flags import IGNORED
 from adapter.options import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions, ServingOptions
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules
@@ -39,10 +39,30 @@ __all__ = ["main"]
 _log = logging.getLogger(__name__)
 
 
-@click.group(context_settings=CONTEXT_SETTINGS)
+# The name of prometheus-adapter's executable, which its chart puts in front of its arguments.
+_PEER = "/adapter"
+_OWN_OPTIONS = ("--help", "-h", "--version")
+
+
+class _Commands(click.Group):
+    """The commands; arguments that begin with a flag are those of `serve`, as prometheus-adapter has no commands."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put in the command where there is none."""
+        if args[:1] == [_PEER]:
+            args = args[1:]
+        if args and args[0].startswith("-") and args[0] not in _OWN_OPTIONS:
+            args = ["serve", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Commands, context_settings=CONTEXT_SETTINGS)
 @click.version_option(package_name="milliscale")
 def main() -> None:
-    """The metrics adapter of milliscale: the three metrics APIs, answered from Prometheus."""
+    """The metrics adapter of milliscale: the three metrics APIs, answered from Prometheus.
+
+    Arguments that begin with a flag are those of `serve`.
+    """
 
 
 main.add_command(check)

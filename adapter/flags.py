@@ -17,13 +17,12 @@ from adapter.authorization import AuthorizationOptions
 from adapter.options import CatalogOptions, KubernetesOptions, PrometheusAccess, ServingOptions
 from adapter.prometheus import PrometheusConfigError, PrometheusOptions
 from adapter.server import ServerLimits
-from adapter.tls import CIPHER_SUITES, MINIMUM_VERSIONS, CertificateFiles
+from adapter.tls import CIPHER_SUITES, MINIMUM_VERSIONS, CertificateFiles, NamedCertificate
 from adapter.trust import TrustOptions
 from kube.durations import DURATION, POSITIVE_DURATION
 from kube.flags import bool_option, list_option
 
 __all__ = [
-    "IGNORED",
     "authentication_flags",
     "authorization_flags",
     "catalog_flags",
@@ -36,37 +35,6 @@ Command = Callable[..., None]
 
 _PATH = click.Path(path_type=Path)
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-
-_LOG = "the log always goes to standard error, one line a record"
-_HTTP1 = "HTTP/2 is never spoken"
-_PROFILE = "there is no profiling endpoint"
-IGNORED = {
-    "--add-dir-header": _LOG,
-    "--alsologtostderr": _LOG,
-    "--log-backtrace-at": _LOG,
-    "--log-dir": _LOG,
-    "--log-file": _LOG,
-    "--log-file-max-size": _LOG,
-    "--log-flush-frequency": _LOG,
-    "--logtostderr": _LOG,
-    "--one-output": _LOG,
-    "--skip-headers": _LOG,
-    "--skip-log-headers": _LOG,
-    "--stderrthreshold": _LOG,
-    "--vmodule": "verbosity is the same for all modules",
-    "--disable-http2": _HTTP1,
-    "--disable-http2-serving": _HTTP1,
-    "--http2-max-streams-per-connection": _HTTP1,
-    "--profiling": _PROFILE,
-    "--contention-profiling": _PROFILE,
-    "--debug-socket-path": _PROFILE,
-    "--client-qps": "requests to the API server are not limited",
-    "--client-burst": "requests to the API server are not limited",
-    "--discovery-interval": "the API server's resources are read again whenever an unknown one is asked for",
-    "--authentication-tolerate-lookup-failure": "a failing lookup is always tolerated, and tried again",
-    "--enable-priority-and-fairness": "requests in flight are limited by --max-requests-inflight",
-}
-"""Flags of prometheus-adapter that are accepted and do nothing, and why."""
 
 
 class _Header(click.ParamType[tuple[str, str]]):
@@ -82,6 +50,24 @@ class _Header(click.ParamType[tuple[str, str]]):
         if not content.isprintable():
             self.fail(f"the value of {name} cannot be sent in a header", param, ctx)
         return name, content
+
+
+class _NamedCertificate(click.ParamType[NamedCertificate]):
+    """A certificate, its key, and the names that it is for: CERT,KEY or CERT,KEY:NAME,NAME."""
+
+    name = "cert,key[:names]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> NamedCertificate:
+        """Split the flag's text."""
+        if isinstance(value, NamedCertificate):
+            return value
+        files, _, names = str(value).partition(":")
+        cert, _, key = files.partition(",")
+        for path in (cert, key):
+            if not Path(path).is_file():
+                self.fail(f"{value!r}: there is no file {path!r}; write CERT,KEY or CERT,KEY:NAME,NAME", param, ctx)
+        given = tuple(name.strip() for name in names.split(",") if name.strip())
+        return NamedCertificate(CertificateFiles(Path(cert), Path(key)), given)
 
 
 def prometheus_flags(command: Command) -> Command:
@@ -239,6 +225,14 @@ def serving_flags(command: Command) -> Command:
     @click.option("--tls-cert-file", type=_FILE, help="The serving certificate; read again when the file changes.")
     @click.option("--tls-private-key-file", type=_FILE, help="The key of the serving certificate.")
     @click.option(
+        "--tls-sni-cert-key",
+        "tls_sni_cert_keys",
+        type=_NamedCertificate(),
+        multiple=True,
+        help="Another certificate, its key, and after a colon the names for which clients get it instead, such as "
+        "a.crt,a.key:*.example.com,example.com; without names those in the certificate. May be given several times.",
+    )
+    @click.option(
         "--tls-min-version",
         type=click.Choice(list(MINIMUM_VERSIONS)),
         default="VersionTLS12",
@@ -268,6 +262,7 @@ def serving_flags(command: Command) -> Command:
         cert_dir: Path,
         tls_cert_file: Path | None,
         tls_private_key_file: Path | None,
+        tls_sni_cert_keys: tuple[NamedCertificate, ...],
         tls_min_version: str,
         tls_cipher_suites: tuple[str, ...],
         max_requests_inflight: int,
@@ -286,6 +281,7 @@ def serving_flags(command: Command) -> Command:
             certificate=CertificateFiles(tls_cert_file, tls_private_key_file)
             if tls_cert_file and tls_private_key_file
             else None,
+            named_certificates=tls_sni_cert_keys,
             minimum_tls=MINIMUM_VERSIONS[tls_min_version],
             ciphers=tuple(CIPHER_SUITES[name] for name in tls_cipher_suites),
             limits=ServerLimits(in_flight=max_requests_inflight, request_seconds=request_timeout),

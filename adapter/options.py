@@ -9,7 +9,7 @@ from pathlib import Path
 from adapter.authorization import AuthorizationOptions
 from adapter.prometheus import PrometheusOptions
 from adapter.server import ServerLimits
-from adapter.tls import CertificateFiles
+from adapter.tls import CertificateFiles, NamedCertificate
 from adapter.trust import TrustOptions
 
 __all__ = ["CatalogOptions", "KubernetesOptions", "PrometheusAccess", "ServeOptions", "ServingOptions"]
@@ -63,6 +63,7 @@ class ServingOptions:
         port: the port; 0 is any that is free.
         cert_dir: where a self-signed certificate is kept if `certificate` is None.
         certificate: the serving certificate.
+        named_certificates: others for clients that ask for certain names.
         minimum_tls: the oldest TLS version that is spoken.
         ciphers: OpenSSL names of the TLS 1.2 cipher suites; empty for its own choice.
         limits: what one client may cost the others.
@@ -72,6 +73,7 @@ class ServingOptions:
     port: int = 6443
     cert_dir: Path = Path("apiserver.local.config/certificates")
     certificate: CertificateFiles | None = None
+    named_certificates: tuple[NamedCertificate, ...] = ()
     minimum_tls: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
     ciphers: tuple[str, ...] = ()
     limits: ServerLimits = field(default_factory=ServerLimits)

@@ -3,6 +3,7 @@
     trust, TLS     keep authorities and the serving certificate current
     catalog        keeps the list of metrics current
     rules file     is taken up again when it changes
+    objects        keep the pods, and other objects that are asked for, current
     forwarder      knows the metrics of another adapter, if there is one
     listener       answers requests from these
 
@@ -33,7 +34,6 @@ from adapter.external import ExternalMetrics
 from adapter.forward import Forwarder, MergedNames
 from adapter.health import Health
 from adapter.merged import MergedQueries
-from adapter.objects import ListedObjects
 from adapter.options import ServeOptions, ServingOptions
 from adapter.prometheus import PrometheusServers
 from adapter.prometheus_auth import authorized_options
@@ -48,6 +48,7 @@ from adapter.shared_queries import SharedQueries
 from adapter.telemetry import Telemetry
 from adapter.tls import ServingTLS, self_signed_files
 from adapter.trust import TrustKeeper
+from adapter.watched_objects import WatchedObjects
 from kube.client import KubeClient
 from kube.mapping import RestMapper
 from kube.process import stopped_by_signals
@@ -124,7 +125,9 @@ class _Adapter:
     ) -> None:
         serving = options.serving
         files = serving.certificate or self_signed_files(serving.cert_dir, now=datetime.datetime.now(datetime.UTC))
-        self._tls = ServingTLS(files, minimum=serving.minimum_tls, ciphers=serving.ciphers)
+        self._tls = ServingTLS(
+            files, named=serving.named_certificates, minimum=serving.minimum_tls, ciphers=serving.ciphers
+        )
         self._trust = TrustKeeper(
             options.trust, clients.authentication, on_change=lambda trust: self._tls.trust(trust.pem)
         )
@@ -141,7 +144,7 @@ class _Adapter:
         self._queries = RuleQueries(upstream.queries, telemetry=upstream.telemetry)
         # Where nothing is kept, a query for all objects would be sent for each of them.
         self._merged = MergedQueries(upstream.queries) if options.catalog.freshness else None
-        self._objects = ListedObjects(clients.lister)
+        self._objects = WatchedObjects(clients.lister, pods=rules.serves_custom)
         self._usage = ResourceMetrics(rules.resource, self._queries, self._objects)
         self._rules_file = RulesReloader(options.config, rules, self._take_up, telemetry=upstream.telemetry)
         self._discovery = Discovery(
@@ -166,6 +169,7 @@ class _Adapter:
                 tasks.create_task(self._tls.run(), name="serving certificate"),
                 tasks.create_task(self._catalog.run(), name="catalog"),
                 tasks.create_task(self._rules_file.run(), name="rules file"),
+                tasks.create_task(self._objects.run(), name="objects"),
                 tasks.create_task(self._upstream.forwarder.run(), name="forwarder"),
             ]
             await self._listener.start(self._socket)

@@ -17,7 +17,7 @@ import os
 import socket
 import ssl
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,15 @@ from cryptography import x509
 
 from kube.certs import self_signed
 
-__all__ = ["CIPHER_SUITES", "MINIMUM_VERSIONS", "CertificateFiles", "ServingTLS", "TLSError", "self_signed_files"]
+__all__ = [
+    "CIPHER_SUITES",
+    "MINIMUM_VERSIONS",
+    "CertificateFiles",
+    "NamedCertificate",
+    "ServingTLS",
+    "TLSError",
+    "self_signed_files",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -39,12 +47,28 @@ CIPHER_SUITES = {
     "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
     "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305": "ECDHE-RSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256": "AES128-GCM-SHA256",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
+    "TLS_RSA_WITH_AES_128_CBC_SHA": "AES128-SHA",
+    "TLS_RSA_WITH_AES_256_CBC_SHA": "AES256-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256": "ECDHE-ECDSA-AES128-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256": "ECDHE-RSA-AES128-SHA256",
+    "TLS_RSA_WITH_AES_128_CBC_SHA256": "AES128-SHA256",
     # Those of TLS 1.3 cannot be chosen, in Go as here; listing them is usual and harmless.
     "TLS_AES_128_GCM_SHA256": "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384": "TLS_AES_256_GCM_SHA384",
     "TLS_CHACHA20_POLY1305_SHA256": "TLS_CHACHA20_POLY1305_SHA256",
 }
-"""The names that `--tls-cipher-suites` takes, and OpenSSL's names for them: those that Go calls secure."""
+"""The names that `--tls-cipher-suites` takes, and OpenSSL's names for them: all that Go has
+but those with RC4 and 3DES, which OpenSSL has no more."""
+
+_TLS13_PREFIX = "TLS_"
 
 # The names that Kubernetes' own servers use in --cert-dir.
 _CERT_NAME = "apiserver.crt"
@@ -57,6 +81,9 @@ class TLSError(ValueError):
     """The serving certificate cannot be used or made; the message says which file."""
 
 
+_Stamp = tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
     """A certificate chain and its key, both PEM."""
@@ -64,7 +91,7 @@ class CertificateFiles:
     cert: Path
     key: Path
 
-    def stamp(self) -> tuple[tuple[int, int], ...]:
+    def stamp(self) -> _Stamp:
         """What changes when the files do, also by the symlink swap of a mounted Secret.
 
         Raises:
@@ -73,11 +100,38 @@ class CertificateFiles:
         return tuple((status.st_mtime_ns, status.st_ino) for status in (self.cert.stat(), self.key.stat()))
 
 
+@dataclass(frozen=True, slots=True)
+class NamedCertificate:
+    """A certificate for clients that ask for a certain name.
+
+    Attributes:
+        files: the certificate.
+        names: the names, of which the first part may be `*`; none for those in the certificate.
+    """
+
+    files: CertificateFiles
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Contexts:
+    """What connections are handed over to: by the name that the client asks for, and for all others."""
+
+    default: ssl.SSLContext
+    named: Mapping[str, ssl.SSLContext]
+
+    def choose(self, name: str | None) -> ssl.SSLContext:
+        """The context for a name; one of the name itself goes before one with a `*`."""
+        wanted = (name or "").lower().rstrip(".")
+        return self.named.get(wanted) or self.named.get(f"*.{wanted.partition('.')[2]}") or self.default
+
+
 class ServingTLS:
-    """Holds the listener's context, whose connections follow the newest certificate and authorities.
+    """Holds the listener's context, whose connections follow the newest certificates and authorities.
 
     Args:
         files: the serving certificate.
+        named: certificates for clients that ask for certain names.
         minimum: the oldest protocol version that is spoken.
         ciphers: the TLS 1.2 cipher suites that are spoken, by OpenSSL's names; none for its own choice.
 
@@ -89,12 +143,16 @@ class ServingTLS:
         self,
         files: CertificateFiles,
         *,
+        named: Sequence[NamedCertificate] = (),
         minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2,
         ciphers: Sequence[str] = (),
     ) -> None:
         self._files = files
-        self._minimum = minimum
-        self._ciphers = ":".join(ciphers)
+        self._named = tuple(named)
+        older = [cipher for cipher in ciphers if not cipher.startswith(_TLS13_PREFIX)]
+        # Who lists suites of TLS 1.3 alone wants nothing older.
+        self._minimum = minimum if older or not ciphers else ssl.TLSVersion.TLSv1_3
+        self._ciphers = ":".join(older)
         self._authorities = ""
         self._stamp, self._current = self._build()
         self.context = self._new_context()
@@ -119,7 +177,7 @@ class ServingTLS:
         while True:
             await asyncio.sleep(_POLL_SECONDS)
             try:
-                if await asyncio.to_thread(self._files.stamp) == self._stamp:
+                if await asyncio.to_thread(self._stamps) == self._stamp:
                     continue
                 self._stamp, self._current = self._build()
             except (OSError, TLSError) as error:
@@ -128,24 +186,42 @@ class ServingTLS:
                     _log.warning("the serving certificate has changed and cannot be used; the old one stays: %s", error)
                 continue
             told = None
-            _log.info("took up the new serving certificate %s", self._files.cert)
+            _log.info("took up the new serving certificate")
 
-    def _switch(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        connection.context = self._current
+    def _switch(self, connection: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._current.choose(name)
 
-    def _build(self) -> tuple[tuple[tuple[int, int], ...], ssl.SSLContext]:
+    def _stamps(self) -> tuple[_Stamp, ...]:
+        return tuple(files.stamp() for files in (self._files, *(one.files for one in self._named)))
+
+    def _build(self) -> tuple[tuple[_Stamp, ...], _Contexts]:
         try:
-            stamp = self._files.stamp()
-            context = self._new_context()
-            context.load_cert_chain(self._files.cert, self._files.key)
+            stamps = self._stamps()
+        except OSError as error:
+            raise TLSError(f"cannot use the serving certificate: {error}") from error
+        default = self._loaded(self._files)
+        contexts = [self._loaded(one.files) for one in self._named]
+        named: dict[str, ssl.SSLContext] = {}
+        # Names that were given go before those that a certificate has; and of two the one that was named first.
+        for is_given in (True, False):
+            for one, context in zip(self._named, contexts, strict=True):
+                if bool(one.names) is is_given:
+                    for name in one.names or _certified_names(one.files.cert):
+                        named.setdefault(name.lower(), context)
+        return stamps, _Contexts(default, named)
+
+    def _loaded(self, files: CertificateFiles) -> ssl.SSLContext:
+        context = self._new_context()
+        try:
+            context.load_cert_chain(files.cert, files.key)
         except (OSError, ssl.SSLError) as error:
-            raise TLSError(f"cannot use {self._files.cert} with {self._files.key}: {error}") from error
+            raise TLSError(f"cannot use {files.cert} with {files.key}: {error}") from error
         if self._authorities:
             try:
                 context.load_verify_locations(cadata=self._authorities)
             except ssl.SSLError as error:
                 raise TLSError(f"cannot use the authorities of client certificates: {error}") from error
-        return stamp, context
+        return context
 
     def _new_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -179,6 +255,18 @@ def self_signed_files(directory: Path, *, now: datetime.datetime) -> Certificate
         raise TLSError(f"cannot write a self-signed certificate to --cert-dir={directory}: {error}") from error
     _log.info("made a self-signed certificate in %s", directory)
     return files
+
+
+def _certified_names(path: Path) -> list[str]:
+    """The DNS names that a certificate is for."""
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    except (OSError, ValueError) as error:
+        raise TLSError(f"cannot use {path}: {error}") from error
+    return alternatives.get_values_for_type(x509.DNSName)
 
 
 def _usable(files: CertificateFiles, now: datetime.datetime) -> bool:

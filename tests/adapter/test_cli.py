@@ -8,7 +8,7 @@ import re
 import signal
 import ssl
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from adapter.cli import main
-from adapter.flags import IGNORED
+from adapter.ignored_flags import IGNORED
 from tests.adapter.serving import FRONT_PROXY, AccessApi, Authorities, bound_socket, write_pair
 from tests.eventually import eventually
 from tests.kube.scripted import ScriptedServer, answer, scripted_server
@@ -66,6 +66,7 @@ def invoke(*arguments: str | Path) -> tuple[int, str]:
         (["--config=RULES", "--tls-cert-file=RULES"], "--tls-cert-file and --tls-private-key-file must be given"),
         (["--config=RULES", "--tls-min-version=VersionTLS10"], "'VersionTLS10' is not one of"),
         (["--config=RULES", "--tls-cipher-suites=TLS_RSA_WITH_RC4_128_SHA"], "unknown TLS_RSA_WITH_RC4_128_SHA"),
+        (["--config=RULES", "--tls-sni-cert-key=RULES"], "there is no file ''; write CERT,KEY or CERT,KEY:NAME,NAME"),
         (["--config=RULES", "--secure-port=65536"], "65536 is not in the range"),
         (["--config=RULES", "--authentication-skip-lookup=perhaps"], "'perhaps' is neither true nor false"),
         (["--config=RULES", "-v=much"], "'much' is not a number of zero or more"),
@@ -125,12 +126,12 @@ async def test_what_cannot_be_used_is_one_line(tmp_path: Path, rules: Path, argu
         assert "Traceback" not in output
 
 
-async def start(*arguments: str) -> asyncio.subprocess.Process:
+async def start(*arguments: str, command: Sequence[str] = ("serve",)) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "adapter",
-        "serve",
+        *command,
         *arguments,
         stderr=asyncio.subprocess.PIPE,
         env=os.environ | {"PYTHONWARNINGS": "error", "PYTHONASYNCIODEBUG": ""},
@@ -176,7 +177,7 @@ class RunningAdapter:
 
 @contextlib.asynccontextmanager
 async def running_adapter(
-    tmp_path: Path, rules: Path, kubeconfig: Path, *arguments: str
+    tmp_path: Path, rules: Path, kubeconfig: Path, *arguments: str, command: Sequence[str] = ("serve",)
 ) -> AsyncIterator[RunningAdapter]:
     """An adapter on free ports, with a client that holds the front proxy's certificate."""
     authorities = Authorities()
@@ -195,6 +196,7 @@ async def running_adapter(
         f"--requestheader-client-ca-file={proxy_authority}",
         *(f"--{purpose}-kubeconfig={kubeconfig}" for purpose in ("lister", "authentication", "authorization")),
         *arguments,
+        command=command,
     )
     adapter = RunningAdapter(process, context)
     try:
@@ -271,16 +273,102 @@ async def test_main_job_from_series_to_value(tmp_path: Path, rules: Path) -> Non
             assert await adapter.end() == 0
 
 
-async def test_flags_of_a_peers_deployment_are_accepted(tmp_path: Path, rules: Path) -> None:
+# The arguments of public Deployments of prometheus-adapter, but for the places of files and of the listener.
+CIPHERS = (
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305,"
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,"
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,"
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA,TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256,TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA,"
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA,TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA,TLS_RSA_WITH_AES_128_GCM_SHA256,"
+    "TLS_RSA_WITH_AES_256_GCM_SHA384,TLS_RSA_WITH_AES_128_CBC_SHA,TLS_RSA_WITH_AES_256_CBC_SHA"
+)
+PEERS_ARGUMENTS = {
+    "helm chart": (
+        ["/adapter", "--cert-dir=/tmp/cert", "--logtostderr=true", "--metrics-relist-interval=1m", "--v=4"],
+        ["--logtostderr"],
+    ),
+    "kube-prometheus": (
+        [
+            "--cert-dir=/var/run/serving-cert",
+            "--metrics-relist-interval=1m",
+            f"--tls-cipher-suites={CIPHERS}",
+        ],
+        [],
+    ),
+    "OpenShift": (
+        [
+            "--prometheus-auth-config=KUBECONFIG",
+            "--metrics-relist-interval=1m",
+            "--logtostderr=true",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-allowed-names=kube-apiserver-proxy,system:kube-apiserver-proxy,front-proxy-client",
+            "--audit-policy-file=/etc/audit/metadata-profile.yaml",
+            "--audit-log-path=/var/log/adapter/audit.log",
+            "--audit-log-maxsize=100",
+            "--audit-log-maxbackup=5",
+            "--audit-log-compress=true",
+            "--tls-min-version=VersionTLS12",
+            "--disable-http2",
+        ],
+        [
+            "--logtostderr",
+            "--audit-policy-file",
+            "--audit-log-path",
+            "--audit-log-maxsize",
+            "--audit-log-maxbackup",
+            "--audit-log-compress",
+            "--disable-http2",
+        ],
+    ),
+    "the walkthrough": (
+        ["--secure-port=0", "--cert-dir=/tmp", "--v", "6", "--stderrthreshold=2", "--client-qps=20"],
+        ["--stderrthreshold", "--client-qps"],
+    ),
+    "extra arguments": (
+        [
+            "--prometheus-header=X-Scope-OrgID=team",
+            "--prometheus-verb=POST",
+            "--metrics-max-age=10m",
+            "--metrics-relist-interval=2m",
+            "--authentication-skip-lookup=false",
+            "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
+            "--authentication-token-webhook-cache-ttl=10s",
+            "--tls-curve-preferences=X25519",
+            "--profiling=false",
+        ],
+        ["--tls-curve-preferences", "--profiling"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PEERS_ARGUMENTS)
+async def test_arguments_of_a_peers_deployment_are_accepted(tmp_path: Path, rules: Path, name: str) -> None:
+    """It serves, and says of each flag without effect that it has none, and of no other."""
+    arguments, without_effect = PEERS_ARGUMENTS[name]
     async with scripted_server() as api:
-        flags = ["--logtostderr=true", "--stderrthreshold=2", "--v=6", "--disable-http2", "--client-qps=20"]
-        async with running_adapter(
-            tmp_path, rules, api.kubeconfig(tmp_path), "--prometheus-url=http://127.0.0.1:9", *flags
-        ) as adapter:
+        AccessApi(Authorities()).script(api)
+        kubeconfig = api.kubeconfig(tmp_path)
+        given = [argument.replace("KUBECONFIG", str(kubeconfig)) for argument in arguments]
+        first = given[:1] if given[0].startswith("/") else []
+        flags = ["--prometheus-url=http://127.0.0.1:9/", *given[len(first) :]]
+        async with running_adapter(tmp_path, rules, kubeconfig, *flags, command=first) as adapter:
+            assert await adapter.ask("/healthz") == (200, "ok")
             assert await adapter.end() == 0
-            for flag in ("--logtostderr", "--stderrthreshold", "--disable-http2", "--client-qps"):
+            assert re.findall(r"(--[a-z0-9-]+) has no effect: ", adapter.log) == sorted(
+                without_effect, key=list(IGNORED).index
+            )
+            for flag in without_effect:
                 assert f"{flag} has no effect: {IGNORED[flag]}" in adapter.log
-            assert "--profiling" not in adapter.log
+
+
+def test_every_flag_of_prometheus_adapter_is_known() -> None:
+    """Those of its own, and of the API server that it is built on."""
+    names = (Path(__file__).parent.parent / "data" / "prometheus-adapter-flags.txt").read_text().split()
+    _, output = invoke("--help")
+    known = set(re.findall(r"--[a-z0-9-]+", output))
+    assert [name for name in names if name not in known] == []
 
 
 async def test_self_signed_certificate_and_all_addresses(tmp_path: Path, rules: Path) -> None:

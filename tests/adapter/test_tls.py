@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from adapter.tls import CertificateFiles, ServingTLS, TLSError, self_signed_files
+from adapter.tls import (
+    CIPHER_SUITES,
+    CertificateFiles,
+    NamedCertificate,
+    ServingTLS,
+    TLSError,
+    self_signed_files,
+)
 from kube.certs import CertificateAuthority, KeyPair
 from tests.adapter.serving import write_pair
 from tests.eventually import eventually
@@ -147,3 +154,48 @@ def test_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(TLSError, match=r"--cert-dir=.*file"):
         self_signed_files(tmp_path / "file", now=NOW)
+
+
+async def test_clients_get_the_certificate_for_the_name_that_they_ask_for(tmp_path: Path) -> None:
+    handshakes = Handshakes(tmp_path)
+    named = []
+    for label, hosts, names in (
+        ("extracted", ["one.example.com", "three.example.com"], ()),
+        ("wild", ["*.example.com"], ("*.example.com",)),
+        ("exact", ["two.example.com"], ("two.example.com",)),
+    ):
+        files = write_pair(tmp_path, handshakes.serving.issue(label, hosts=hosts, server=True), label)
+        named.append(NamedCertificate(files, names))
+    async with listening(handshakes, ServingTLS(handshakes.files, named=named)):
+        for host, expected in (
+            ("one.example.com", "extracted"),
+            ("TWO.example.com", "exact"),
+            ("four.example.com", "wild"),
+            ("localhost", "first"),
+            ("127.0.0.1", "first"),
+        ):
+            assert (await handshakes.connect(host, None))[1] == f"CN={expected}"
+
+
+@pytest.mark.parametrize("names", [list(CIPHER_SUITES), ["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"]])
+async def test_cipher_suites_are_those_that_were_chosen(tmp_path: Path, names: list[str]) -> None:
+    handshakes = Handshakes(tmp_path)
+    ciphers = [CIPHER_SUITES[name] for name in names]
+    async with listening(handshakes, ServingTLS(handshakes.files, ciphers=ciphers)):
+        context = ssl.create_default_context(cadata=handshakes.serving.cert_pem.decode())
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", handshakes.port, ssl=context, server_hostname="localhost"
+        )
+        cipher, *_ = writer.get_extra_info("cipher")
+        assert cipher in ciphers
+        await reader.read()
+        writer.close()
+
+
+async def test_suites_of_tls_13_alone_mean_nothing_older(tmp_path: Path) -> None:
+    handshakes = Handshakes(tmp_path)
+    async with listening(handshakes, ServingTLS(handshakes.files, ciphers=["TLS_AES_128_GCM_SHA256"])):
+        assert (await handshakes.connect("localhost", None))[0] == "nobody"
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await handshakes.connect("localhost", None, ssl.TLSVersion.TLSv1_2)

@@ -1,0 +1,73 @@
+"""Flags of prometheus-adapter that are accepted and do nothing, and why.
+
+A program that is started with another one's flags must not fail over a flag for a machinery that it does not have, and
+must not keep silent about it either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+__all__ = ["IGNORED"]
+
+_LOG: Final = "the log always goes to standard error, one line a record"
+_HTTP1: Final = "HTTP/2 is never spoken"
+_PROFILE: Final = "there is no profiling endpoint"
+_AUDIT: Final = "no audit log of requests is written"
+_ALONE: Final = "no other process can listen on the same address"
+
+# Both kinds of audit logs have these.
+_AUDIT_FLAGS: Final = (
+    "batch-buffer-size",
+    "batch-max-size",
+    "batch-max-wait",
+    "batch-throttle-burst",
+    "batch-throttle-enable",
+    "batch-throttle-qps",
+    "mode",
+    "truncate-enabled",
+    "truncate-max-batch-size",
+    "truncate-max-event-size",
+    "version",
+)
+
+
+def _audit_flags() -> Iterator[str]:
+    yield "--audit-policy-file"
+    yield from (f"--audit-log-{name}" for name in ("compress", "format", "maxage", "maxbackup", "maxsize", "path"))
+    yield from (f"--audit-webhook-{name}" for name in ("config-file", "initial-backoff"))
+    yield from (f"--audit-{kind}-{name}" for kind in ("log", "webhook") for name in _AUDIT_FLAGS)
+
+
+IGNORED: Final = {
+    "--add-dir-header": _LOG,
+    "--alsologtostderr": _LOG,
+    "--log-backtrace-at": _LOG,
+    "--log-dir": _LOG,
+    "--log-file": _LOG,
+    "--log-file-max-size": _LOG,
+    "--log-flush-frequency": _LOG,
+    "--logtostderr": _LOG,
+    "--one-output": _LOG,
+    "--skip-headers": _LOG,
+    "--skip-log-headers": _LOG,
+    "--stderrthreshold": _LOG,
+    "--vmodule": "verbosity is the same for all modules",
+    "--disable-http2": _HTTP1,
+    "--disable-http2-serving": _HTTP1,
+    "--http2-max-streams-per-connection": _HTTP1,
+    "--profiling": _PROFILE,
+    "--contention-profiling": _PROFILE,
+    "--debug-socket-path": _PROFILE,
+    "--client-qps": "requests to the API server are not limited",
+    "--client-burst": "requests to the API server are not limited",
+    "--discovery-interval": "the API server's resources are read again whenever an unknown one is asked for",
+    "--authentication-tolerate-lookup-failure": "a failing lookup is always tolerated, and tried again",
+    "--enable-priority-and-fairness": "requests in flight are limited by --max-requests-inflight",
+    "--permit-address-sharing": _ALONE,
+    "--permit-port-sharing": _ALONE,
+    "--tls-curve-preferences": "key exchanges are those that OpenSSL prefers",
+    **dict.fromkeys(_audit_flags(), _AUDIT),
+}
+"""The flags, and what is so."""
