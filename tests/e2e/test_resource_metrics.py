@@ -18,11 +18,12 @@ import yaml
 from kube.client import KubeClient, KubeError
 from kube.status import StatusError
 from playground.binaries import find_async
-from playground.cluster import start_cluster
+from playground.cluster import Cluster, start_cluster
 from playground.install import Manifests, apply, read_objects, write_account_kubeconfig
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 from playground.prometheus import PrometheusServer, Series, openmetrics
+from tests.e2e.controllers import controller_manager, needs_controller_manager, started
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.e2e
@@ -65,11 +66,14 @@ def samples() -> str:
 
 
 def pod(namespace: str, name: str, app: str) -> dict[str, Any]:
+    requests = {"requests": {"cpu": "300m", "memory": "160Mi"}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"namespace": namespace, "name": name, "labels": {"app": app}},
-        "spec": {"containers": [{"name": "app", "image": "nothing"}]},
+        "spec": {
+            "containers": [{"name": name, "image": "nothing", "resources": requests} for name in ("app", "proxy")]
+        },
     }
 
 
@@ -93,15 +97,15 @@ def cluster_objects() -> list[dict[str, Any]]:
 @dataclass(frozen=True)
 class Bed:
     kubectl: Path
-    kubeconfig: Path
+    cluster: Cluster
     client: KubeClient
 
     async def run(self, *arguments: str) -> str:
         """What kubectl prints."""
         process = await asyncio.create_subprocess_exec(
             self.kubectl,
-            f"--kubeconfig={self.kubeconfig}",
-            f"--cache-dir={self.kubeconfig.parent / 'kubectl-cache'}",
+            f"--kubeconfig={self.cluster.kubeconfig}",
+            f"--cache-dir={self.cluster.kubeconfig.parent / 'kubectl-cache'}",
             *arguments,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -154,7 +158,7 @@ async def resource_metrics(folder: Path) -> AsyncIterator[Bed]:
 
         await eventually(listening, within=30.0)
         await apply(client, manifests.registration(port=port))
-        bed = Bed(kubectl, cluster.kubeconfig, client)
+        bed = Bed(kubectl, cluster, client)
 
         async def served() -> bool:
             try:
@@ -213,6 +217,70 @@ async def errors_are_those_of_metrics_server(bed: Bed) -> None:
     unknown = await bed.refused(f"{GROUP}/pods?fieldSelector=spec.nodeName%3Dnode-a")
     assert unknown["code"] == 400
     assert unknown["message"].startswith('"spec.nodeName" is not a known field selector: only "metadata.name"')
+
+
+STATEFUL_SET = {
+    "apiVersion": "apps/v1",
+    "kind": "StatefulSet",
+    "metadata": {"namespace": "shop", "name": "web"},
+    "spec": {
+        "replicas": 1,
+        "serviceName": "web",
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "app", "image": "nothing"}]},
+        },
+    },
+}
+HPA = {
+    "apiVersion": "autoscaling/v2",
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"namespace": "shop", "name": "web"},
+    "spec": {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"},
+        "minReplicas": 1,
+        "maxReplicas": 3,
+        "metrics": [
+            {
+                "type": "Resource",
+                "resource": {"name": name, "target": {"type": "Utilization", "averageUtilization": 50}},
+            }
+            for name in ("cpu", "memory")
+        ],
+    },
+}
+
+
+RUNNING = {
+    "phase": "Running",
+    "startTime": "2020-01-01T00:00:00Z",
+    "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:01:00Z"}],
+}
+
+
+class TestBesideKubernetes:
+    """Kubernetes' own HPA controller, which asks for protobuf."""
+
+    pytestmark = needs_controller_manager
+
+    async def test_the_hpa_controller_reads_them(self, tmp_path: Path) -> None:
+        async with resource_metrics(tmp_path) as bed:
+            await bed.client.patch("/api/v1/namespaces/shop/pods/web-0/status", {"status": RUNNING})
+            await apply(bed.client, [STATEFUL_SET, HPA])
+
+            async def utilization() -> list[int]:
+                hpa = await bed.client.get("/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web")
+                metrics = hpa.get("status", {}).get("currentMetrics") or []
+                current = [metric.get("resource", {}).get("current", {}) for metric in metrics]
+                return [one["averageUtilization"] for one in current if "averageUtilization" in one]
+
+            async def read() -> bool:
+                return len(await utilization()) == 2
+
+            async with started("controller-manager", controller_manager(bed.cluster, tmp_path), tmp_path):
+                await eventually(read, within=SHOWN)
+            assert await utilization() == [50, 25]
 
 
 def test_the_rules_of_this_test_are_those_of_the_documentation() -> None:
