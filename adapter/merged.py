@@ -6,8 +6,8 @@ tell the difference by the values:
 
 - it is done only with queries whose value for an object depends on that object's series alone (adapter.separable)
 - an object with several values in the merged answer is asked for alone
-- where the merged query fails, or has far more objects than anybody asks for, everything is asked for alone, and the
-  merged query tried again after a while
+- where the merged query fails, objects are asked for alone, and it is tried again after a while
+- where its answer has far more objects than are asked for, they are asked for alone until more of them are
 
 A rule's `merge` can demand or forbid it; by default it begins with the second object that is asked for within a while.
 """
@@ -78,35 +78,39 @@ class _Group:
 
     Attributes:
         query: that query; "" where there is none.
-        asked: who was asked for in the window that began at `since`, and how many objects that were.
-        before: the same of the window before.
+        asked: who was asked for in the window that began at `since`.
+        objects: how many objects that were.
+        before: how many requests and objects there were in the window before.
         size: how many values the last merged answer had.
         not_before: when the merged query is tried again.
     """
 
     query: str
     since: float = 0.0
-    asked: dict[tuple[str, str, int], int] = field(default_factory=dict)
-    before: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    asked: set[tuple[str, str, int]] = field(default_factory=set)
+    objects: int = 0
+    before: tuple[int, int] = (0, 0)
     size: int = 0
     not_before: float = 0.0
 
     def note(self, who: tuple[str, str, int], now: float) -> None:
         """Note that somebody is asked for."""
         if now - self.since > _WINDOW_SECONDS:
-            self.before = self.asked if now - self.since < 2 * _WINDOW_SECONDS else {}
-            self.asked, self.since = {}, now
-        self.asked[who] = who[2]
+            self.before = (len(self.asked), self.objects) if now - self.since < 2 * _WINDOW_SECONDS else (0, 0)
+            self.asked, self.objects, self.since = set(), 0, now
+        if who not in self.asked:
+            self.asked.add(who)
+            self.objects += who[2]
 
     @property
     def several(self) -> bool:
         """Several different things were asked for."""
-        return len(self.asked) > 1 or len(self.before) > 1
+        return len(self.asked) > 1 or self.before[0] > 1
 
+    @property
     def too_wide(self) -> bool:
         """The merged answer has far more than anybody asks for."""
-        wanted = max(sum(self.asked.values()), sum(self.before.values()))
-        return self.size > max(_ALWAYS_FINE, _VALUES_PER_OBJECT * wanted)
+        return self.size > max(_ALWAYS_FINE, _VALUES_PER_OBJECT * max(self.objects, self.before[1]))
 
 
 class MergedQueries:
@@ -160,7 +164,7 @@ class MergedQueries:
             _log.debug("%s: asking for objects alone, because of the merged query: %s", rule, error)
             group.not_before = asyncio.get_running_loop().time() + _AGAIN_SECONDS
             return None
-        self._look_at_size(group, rule, grouped.size)
+        group.size = grouped.size
         found = grouped.samples.get(namespace, {})
         if grouped.ambiguous and any((namespace, name) in grouped.ambiguous for name in names):
             return None
@@ -187,13 +191,7 @@ class MergedQueries:
         """Whether a request is answered from a merged query at this moment."""
         now = asyncio.get_running_loop().time()
         group.note(who, now)
-        return now >= group.not_before and (rule.merge is Merge.ALWAYS or group.several)
-
-    def _look_at_size(self, group: _Group, rule: Rule, size: int) -> None:
-        group.size = size
-        if rule.merge is not Merge.ALWAYS and group.too_wide():
-            _log.debug("%s: asking for objects alone: all of them would be %d values", rule, size)
-            group.not_before = asyncio.get_running_loop().time() + _AGAIN_SECONDS
+        return now >= group.not_before and (rule.merge is Merge.ALWAYS or (group.several and not group.too_wide))
 
 
 def can_merge(source: CustomSource | ExternalSource) -> bool:

@@ -16,7 +16,7 @@ from kube.mapping import ResourceInfo
 from kube.selectors import LabelSelector
 from kube.status import StatusError, internal_error, service_unavailable
 
-__all__ = ["ListedObjects", "ObjectMetadata", "ObjectNames", "ObjectSource"]
+__all__ = ["ListedObjects", "ObjectMetadata", "ObjectNames", "ObjectSource", "metadata_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class ObjectSource(Protocol):
 
 
 class ListedObjects:
-    """Lists the objects anew for each request."""
+    """Lists the objects anew for each request; adapter.watched_objects has them in memory."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
@@ -92,11 +92,12 @@ class ListedObjects:
             _log.info("listing %s: %s", info.group_resource, error)
             raise _refused(info, error) from error
         items = answer.get("items")
-        found = [_metadata(item) for item in items or ()] if isinstance(items, list) else []
+        found = [metadata_of(item) for item in items or ()] if isinstance(items, list) else []
         return sorted((one for one in found if one is not None), key=lambda one: (one.namespace, one.name))
 
 
-def _metadata(item: object) -> ObjectMetadata | None:
+def metadata_of(item: object) -> ObjectMetadata | None:
+    """What is wanted of an object's JSON; None for what is no object."""
     metadata = item.get("metadata") if isinstance(item, dict) else None
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(name, str) or not name:

@@ -1,0 +1,93 @@
+"""Objects by their labels, so that a selector need not be tried on every object of a namespace.
+
+Nearly every selector demands that some label equals a value; such a pair is the selector's anchor. Objects are indexed
+by their (key, value) pairs, and only those with the anchor are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, Protocol, TypeVar
+
+from kube.selectors import LabelSelector, Operator
+from kube.store import Key
+
+__all__ = ["NO_ANCHOR", "LabelIndex", "Labelled", "Pair", "anchor", "pairs"]
+
+Pair = tuple[str, str, str]
+"""Namespace, label key, label value."""
+
+NO_ANCHOR = ("", "")
+"""What a selector has that demands no value; it is no label."""
+
+
+class Labelled(Protocol):
+    """An object with labels."""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels."""
+
+
+T = TypeVar("T", bound=Labelled)
+_A = TypeVar("_A")
+
+
+class LabelIndex(Generic[T]):
+    """The objects of one kind by namespace and labels; fed by a store's `on_change`."""
+
+    def __init__(self) -> None:
+        self._by_namespace: dict[str, dict[str, T]] = {}
+        self._by_pair: dict[Pair, dict[str, T]] = {}
+
+    def apply(self, key: Key, old: T | None, new: T | None) -> None:
+        """Take one object's change into account: `old` is what was told before, None if it is new; likewise `new`."""
+        namespace, name = key
+        if new is None:
+            _remove(self._by_namespace, namespace, name)
+        else:
+            self._by_namespace.setdefault(namespace, {})[name] = new
+        before, after = pairs(namespace, old), pairs(namespace, new)
+        for pair in before - after:
+            _remove(self._by_pair, pair, name)
+        if new is not None:
+            for pair in after:
+                self._by_pair.setdefault(pair, {})[name] = new
+
+    def matching(self, namespace: str, selector: LabelSelector) -> tuple[T, ...]:
+        """The objects of a namespace that a selector selects."""
+        wanted = anchor(selector)
+        if wanted == NO_ANCHOR:
+            objects = self._by_namespace.get(namespace, {})
+        else:
+            objects = self._by_pair.get((namespace, *wanted), {})
+        if not selector.nothing and len(selector.requirements) == (wanted != NO_ANCHOR):
+            return tuple(objects.values())  # the anchor is all that is demanded
+        return tuple(one for one in objects.values() if selector.matches(one.labels))
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """The namespaces that have any."""
+        return tuple(self._by_namespace)
+
+
+def pairs(namespace: str, labelled: Labelled | None) -> set[Pair]:
+    """The pairs of an object; none for no object."""
+    return set() if labelled is None else {(namespace, key, value) for key, value in labelled.labels.items()}
+
+
+def anchor(selector: LabelSelector) -> tuple[str, str]:
+    """A (key, value) that everything selected has, if the selector demands one; else NO_ANCHOR."""
+    for requirement in selector.requirements:
+        equals = requirement.operator in (Operator.EQUALS, Operator.DOUBLE_EQUALS)
+        if equals or (requirement.operator is Operator.IN and len(requirement.values) == 1):
+            return requirement.key, requirement.values[0]
+    return NO_ANCHOR
+
+
+def _remove(index: dict[_A, dict[str, T]], outer: _A, inner: str) -> None:
+    """Take an entry out of an index, and leave no empty part behind."""
+    part = index.get(outer, {})
+    part.pop(inner, None)
+    if not part:
+        index.pop(outer, None)
