@@ -226,9 +226,9 @@ def test_the_autoscaler_has_the_rights_that_it_uses() -> None:
     }
 
 
-def test_the_adapter_may_only_list_the_objects_that_metrics_are_about() -> None:
+def test_the_adapter_may_only_follow_the_objects_that_metrics_are_about() -> None:
     assert rights("milliscale-adapter") == {
-        ("", resource, "list") for resource in ("namespaces", "nodes", "pods", "services")
+        ("", resource, verb) for resource in ("namespaces", "nodes", "pods", "services") for verb in ("list", "watch")
     }
 
 
