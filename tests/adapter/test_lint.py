@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adapter.diagnosis.kubernetes import kubernetes_resources
 from adapter.diagnosis.lint import lint
@@ -185,3 +187,9 @@ def test_names_of_a_selector(query: str, names: tuple[str, ...] | None) -> None:
 )
 def test_never_says_that_what_can_match_cannot(query: str, regex: str, can: bool) -> None:
     assert SeriesNames.of(query).can_match(GoRegex.compile(regex)) is can
+
+
+@given(st.text(max_size=60) | st.from_regex(r'[a-z]*\{__name__(=|=~|!=|!~)"[^"]{0,40}",?\}', fullmatch=True))
+def test_any_selector_can_be_read(text: str) -> None:
+    names = SeriesNames.of(text)
+    assert all(names.can_be(name) for name in names.names or ())
