@@ -1,19 +1,33 @@
 """Whatever is asked: an answer or a Status, never another exception, and never what authorization did not see."""
 
 import contextlib
+import json
 import string
+import tempfile
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+from urllib.parse import quote
 
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from multidict import CIMultiDict
 
+from adapter.authentication import Authenticator, TokenReviewer
+from adapter.authorization import AuthorizationOptions, Authorizer
 from adapter.discovery import Discovery
 from adapter.encoding import Representation
 from adapter.health import Health
 from adapter.request_info import RequestInfo, Target
 from adapter.routes import Call, Router
+from adapter.server import RequestServer, ServerLimits
 from adapter.telemetry import Telemetry
+from adapter.trust import ClientTrust
 from kube.status import StatusError
-from tests.adapter.serving import CannedMetrics, CannedNames
+from tests.adapter.metrics_bed import MetricsBed, metrics_bed, objects, packets, vector
+from tests.adapter.serving import AccessApi, Authorities, CannedMetrics, CannedNames
 
 # Pieces that mean something, among others that do not.
 SEGMENTS = st.one_of(
@@ -102,3 +116,153 @@ async def test_what_is_answered_is_what_was_authorized(raw: str) -> None:
 def test_any_accept_header_can_be_read(accept: str) -> None:
     with contextlib.suppress(StatusError):
         Representation.negotiate(accept)
+
+
+class AnyList(dict[str, Any]):
+    """The answers of an API server that has every list, with the same objects in each."""
+
+    def get(self, path: str, default: Any = None) -> Any:
+        """What is scripted, or a list."""
+        return super().get(path) or objects("web-0", "a.b")
+
+
+PATHS = st.builds(
+    lambda *parts: "/" + "/".join(parts),
+    st.sampled_from(["apis/custom.metrics.k8s.io/v1beta1", "apis/custom.metrics.k8s.io/v1beta2"]),
+    st.sampled_from(["namespaces/ns-1", "namespaces/*", "namespaces/%C3%A9", "x"]),
+    st.sampled_from(
+        ["pods", "services", "deployments.apps", "tenants.example.com", "nodes", "metrics", "nosuch", "p%00"]
+    ),
+    st.one_of(st.just("*"), st.sampled_from(["web-0", "a.b", "%2A", "a%7Cb", "(", "%F0%9F%92%A5", "%ff", "a" * 300])),
+    st.sampled_from(["http_packets_per_second", "conn_open", "edge_value", "dep_lag", "nosuch", 'a"b']),
+) | st.builds(
+    lambda namespace, metric: f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{namespace}/{metric}",
+    st.sampled_from(["ns-1", "*", "%22", ""]),
+    st.sampled_from(["queue_depth", "global_backlog", "nosuch", "%0A"]),
+)
+TEXTS = st.text(max_size=12).map(quote) | st.text(alphabet='ab=!,()<> in"\\*{}~|.\x00é', max_size=16).map(quote)
+TERMS = st.sampled_from(
+    [
+        "app=web",
+        "a!=b",
+        "a+in+(b,c)",
+        'a+notin+("})',
+        "!a",
+        "a>1",
+        "a.b/c=d",
+        "9a=b",
+        "=",
+        "a=(((",
+        "a=%22%7D%20or%20x%7B",
+        "%",
+    ]
+)
+QUERIES = st.lists(
+    st.builds(
+        lambda key, value: f"{key}={value}",
+        st.sampled_from(
+            [
+                "labelSelector",
+                "metricLabelSelector",
+                "fieldSelector",
+                "limit",
+                "timeout",
+                "timeoutSeconds",
+                "pretty",
+                "hash",
+            ]
+        ),
+        TERMS | TEXTS,
+    ),
+    max_size=3,
+).map("&".join)
+HEADERS = st.lists(
+    st.tuples(
+        st.sampled_from(["Accept", "Authorization", "X-Remote-User", "User-Agent", "If-None-Match", "Accept-Encoding"]),
+        st.one_of(
+            st.sampled_from(
+                [
+                    "Bearer x",
+                    "Bearer " + "y" * 9000,
+                    "application/yaml",
+                    "application/vnd.kubernetes.protobuf",
+                    "*/*;q=x",
+                ]
+            ),
+            st.text(alphabet=st.characters(min_codepoint=32, max_codepoint=255), max_size=20),
+        ),
+    ),
+    max_size=3,
+)
+OTHERS = st.sampled_from(
+    [
+        "/",
+        "/apis",
+        "/openapi/v2",
+        "/openapi/v3/apis",
+        "/metrics",
+        "/version",
+        "/readyz",
+        "/livez/ping",
+        "/statusz",
+        "//",
+        "/é",
+    ]
+)
+REQUESTS = st.tuples(st.sampled_from(["GET", "GET", "GET", "HEAD", "POST", "TRACE"]), PATHS | OTHERS, QUERIES, HEADERS)
+SAMPLES = st.lists(
+    st.tuples(
+        st.dictionaries(st.sampled_from(["pod", "namespace", "service", "node", "__name__", "x"]), st.text(max_size=4)),
+        st.floats(),
+    ),
+    max_size=3,
+)
+
+
+# A connection without TLS, and so without a certificate.
+PLAIN = Mock(**{"get_extra_info.return_value": None})
+
+
+@given(requests=st.lists(REQUESTS, min_size=20, max_size=60), samples=SAMPLES)
+@settings(max_examples=20, deadline=None)
+async def test_whole_server_never_fails(requests: list[Any], samples: list[tuple[dict[str, str], float]]) -> None:
+    """From the request's head through authentication, rules and PromQL to the body: no 5xx, nothing unreadable."""
+    rules, prometheus = packets()
+    prometheus.result = vector(({"pod": "web-0", "namespace": "ns-1"}, 1.0), *samples)
+    with tempfile.TemporaryDirectory() as folder:
+        async with metrics_bed(Path(folder), rules, prometheus) as bed:
+            access = AccessApi(Authorities())
+            access.allowed = lambda _: True
+            access.tokens["x"] = {"username": "bob"}
+            bed.api.answers = AnyList(bed.api.answers)
+            access.script(bed.api)
+            await bed.catalog.relist()
+            server = app(bed)
+            for method, path, query, headers in requests:
+                request = make_mocked_request(method, f"{path}?{query}", CIMultiDict(headers), transport=PLAIN)
+                answer = await server.handle(request)
+                assert isinstance(answer, web.Response)
+                assert answer.status < 500, (method, path, query, answer.body)
+                if answer.content_type == "application/json" and answer.status != 301:
+                    assert isinstance(answer.body, bytes)
+                    assert not answer.body or isinstance(json.loads(answer.body), dict)
+
+
+def app(bed: MetricsBed) -> RequestServer:
+    """Everything behind the socket."""
+    telemetry = Telemetry()
+    discovery = Discovery(bed.catalog, custom=True, external=True, port=6443)
+    return RequestServer(
+        authenticator=Authenticator(ClientTrust, TokenReviewer(bed.client, ttl=10.0)),
+        authorizer=Authorizer(bed.client, AuthorizationOptions()),
+        router=Router(
+            discovery=discovery,
+            custom=bed.custom,
+            external=bed.external,
+            health=Health(alive={"ping": lambda: None}, ready={}),
+            telemetry=telemetry,
+        ),
+        telemetry=telemetry,
+        discovery=discovery,
+        limits=ServerLimits(),
+    )
