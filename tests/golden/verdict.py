@@ -196,8 +196,10 @@ def _settled(expected: Any, got: Any, wanted: Wanted, key: str = "") -> Any:
         return {one: _settled(expected.get(one), got[one], wanted, one) for one in keys}
     if isinstance(expected, list) and isinstance(got, list):
         if wanted.part:
-            names = {_name(entry) for entry in expected}
+            names = [_name(entry) for entry in expected]
             got = [entry for entry in got if _name(entry) in names]
+            if any(isinstance(entry, Mapping) and {"resource", "subresource"} & set(entry) for entry in expected):
+                got.sort(key=lambda entry: names.index(_name(entry)))  # as in ordinary discovery, any order will do
         if len(expected) == len(got):
             return [_settled(one, other, wanted) for one, other in zip(expected, got, strict=True)]
     return got
@@ -208,7 +210,8 @@ def _name(entry: Any) -> Any:
     if not isinstance(entry, Mapping):
         return entry
     named = entry.get("metadata") or entry.get("describedObject") or entry
-    return named.get("name") or entry.get("version") or entry.get("metricLabels")
+    keys = ("version", "resource", "subresource", "metricLabels")
+    return named.get("name") or next((entry[key] for key in keys if entry.get(key)), None)
 
 
 def _is_plausible_time(value: Any) -> bool:

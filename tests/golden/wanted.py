@@ -8,6 +8,7 @@ is wanted. They are applied in the order of `_EXCEPTIONS`.
 from __future__ import annotations
 
 import copy
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 from kube.selectors import Operator
 from tests.golden.bodies import recorded_document
-from tests.golden.cases import Case
+from tests.golden.cases import RECORDED, Case, read_cases
 from tests.golden.measured import METRICS, SUMMED, UNAGGREGATED, Asked, metric_items, quantity, selected
 
 __all__ = ["NOT_KEPT", "OWN", "Wanted", "needs_kube_apiserver", "wanted"]
@@ -220,20 +221,40 @@ def _ended_by_the_api_server(case: Case) -> bool:
 
 
 def _aggregated_discovery(result: Wanted, case: Case) -> Wanted:
-    """Aggregated discovery is empty there, when asked directly. Wanted: complete.
-
-    Its groups and versions are compared; the metrics in them are in the ordinary discovery, too, and judged there.
-    """
+    """Aggregated discovery is empty there, when asked directly. Wanted: complete, with all metrics of the other one."""
     if case.via != "direct" or "as=APIGroupDiscoveryList" not in case.content_type:
         return result
+    custom, external = _discovered("custom.metrics.k8s.io"), _discovered("external.metrics.k8s.io")
+    metrics: dict[str, list[str]] = {}
+    for resource, _, metric in (name.partition("/") for name in custom):
+        metrics.setdefault(resource, []).append(metric)
+    of_objects: list[dict[str, Any]] = [
+        {"resource": resource, "subresources": [{"subresource": metric} for metric in found]}
+        for resource, found in metrics.items()
+    ]
+    versions: dict[str, dict[str, list[dict[str, Any]]]] = {
+        "custom.metrics.k8s.io": {"v1beta2": of_objects, "v1beta1": of_objects},
+        "external.metrics.k8s.io": {"v1beta1": [{"resource": metric} for metric in external]},
+    }
     items = [
-        {"metadata": {"name": group}, "versions": [{"version": one, "freshness": "Current"} for one in versions]}
-        for group, versions in (
-            ("custom.metrics.k8s.io", ("v1beta2", "v1beta1")),
-            ("external.metrics.k8s.io", ("v1beta1",)),
-        )
+        {
+            "metadata": {"name": group},
+            "versions": [
+                {"version": version, "freshness": "Current", "resources": resources}
+                for version, resources in served.items()
+            ],
+        }
+        for group, served in versions.items()
     ]
     return replace(result.items(items), part=True)
+
+
+@functools.cache
+def _discovered(group: str) -> list[str]:
+    """The names of all metrics of a group, sorted, from our own recording of its discovery."""
+    documents = (case.document for case in read_cases(RECORDED) if case.segments[:2] == ("apis", group))
+    found = next(one for one in documents if isinstance(one, dict) and one.get("kind") == "APIResourceList")
+    return sorted(resource["name"] for resource in found["resources"])
 
 
 def _own_paths(result: Wanted, case: Case) -> Wanted:
