@@ -32,7 +32,7 @@ from kube.mapping import GroupResource, ResourceInfo
 from kube.selectors import LabelSelector
 from kube.status import StatusError, internal_error
 
-__all__ = ["ResourceMetrics", "missing_resource_labels"]
+__all__ = ["ResourceMetrics", "missing_resource_labels", "resource_sources"]
 
 _T = TypeVar("_T")
 
@@ -76,9 +76,8 @@ class ResourceMetrics:
         self._pods: tuple[_Measure, ...] = ()
         self._nodes: tuple[_Measure, ...] = ()
         if rules is not None:
-            pair = (("resourceRules.cpu", rules.cpu), ("resourceRules.memory", rules.memory))
-            self._pods = tuple(_container_measure(key, rule) for key, rule in pair)
-            self._nodes = tuple(_node_measure(key, rule) for key, rule in pair)
+            self._pods = tuple(_container_measure(key, rule) for key, rule in _by_key(rules))
+            self._nodes = tuple(_node_measure(key, rule) for key, rule in _by_key(rules))
 
     async def pods(self, *, namespace: str, selector: LabelSelector, name: str = "", timeout: float) -> list[PodUsage]:
         """What pods use, in the order of namespaces and names; those without values are left out.
@@ -217,9 +216,22 @@ class ResourceMetrics:
         return samples
 
 
+def resource_sources(rules: ResourceRules) -> list[CustomSource]:
+    """The four queries, in the form in which other rules have theirs."""
+    return [
+        measure.source
+        for key, rule in _by_key(rules)
+        for measure in (_container_measure(key, rule), _node_measure(key, rule))
+    ]
+
+
 def missing_resource_labels(rule: ResourceRule) -> list[str]:
     """The resources that no label means, though the queries need one for each."""
     return [info.plural for info in (_PODS, _NODES, _NAMESPACES) if not _resource_label(rule.resources, info)]
+
+
+def _by_key(rules: ResourceRules) -> Iterable[tuple[str, ResourceRule]]:
+    return (("resourceRules.cpu", rules.cpu), ("resourceRules.memory", rules.memory))
 
 
 def _resource_label(naming: ResourceNaming, info: ResourceInfo) -> str:

@@ -11,8 +11,10 @@ from adapter.catalog import Catalog
 from adapter.diagnosis.examine import Examined, Source, examine
 from adapter.diagnosis.lint import lint
 from adapter.diagnosis.probe import Probe, Wanted
-from adapter.diagnosis.report import Example, Finding, Report, RuleReport, Severity
+from adapter.diagnosis.report import Example, Finding, MetricReport, Report, RuleReport, Severity
 from adapter.inventory import CustomSource
+from adapter.resource_metrics import resource_sources
+from adapter.rules import ResourceRules
 from kube.mapping import GroupResource, ResourceLookup
 
 __all__ = ["check", "check_file"]
@@ -49,10 +51,12 @@ async def check(
     async with asyncio.TaskGroup() as tasks:
         reports = [tasks.create_task(_with_examples(one, probe, examples, free)) for one in examined]
     rules = [task.result() for task in reports]
+    rules += await _resource_rules(catalog.rules.resource, probe) if examples else []
     # What the file shows is not said again for what came of it.
     said = {(finding.code, finding.where) for finding in findings if finding.severity is Severity.ERROR}
-    for one, rule in zip(examined, rules, strict=True):
+    for one in examined:
         findings += [finding for finding in one.findings if (finding.code, finding.where) not in said]
+    for rule in rules:
         findings += _of_examples(rule)
     order = {rule.key: index for index, rule in enumerate(catalog.rules.all_rules)}
     findings.sort(key=lambda finding: order.get(finding.where.partition(".")[0], len(order)))
@@ -66,6 +70,17 @@ async def _with_examples(one: Examined, probe: Probe, count: int, free: asyncio.
             example = await _example(probe, one.sources[index])
         metrics[index] = msgspec.structs.replace(metrics[index], example=example)
     return msgspec.structs.replace(one.report, metrics=tuple(metrics))
+
+
+async def _resource_rules(rules: ResourceRules | None, probe: Probe) -> list[RuleReport]:
+    """The queries of resourceRules, which have no series to list."""
+    reports = []
+    for source in resource_sources(rules) if rules is not None else ():
+        if source.resource_label:
+            metric = MetricReport(metric=str(source.info.resource), series="", example=await probe.usage(source))
+            key = source.rule.key
+            reports.append(RuleReport(rule=key, about=key.rpartition(".")[2], metrics=(metric,)))
+    return reports
 
 
 def _chosen(one: Examined, count: int) -> Sequence[int]:

@@ -15,10 +15,11 @@ from adapter.external import ExternalMetrics
 from adapter.inventory import CustomSource, ExternalSource
 from adapter.objects import ObjectNames
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Vector
+from adapter.query import QueryError, custom_query
 from adapter.rule_queries import InstantQueries, RuleQueries
 from adapter.rule_telemetry import RuleTelemetry
-from adapter.rules import QueryRule
-from adapter.values import ExternalMetricValue, MetricValue
+from adapter.rules import QueryRule, Rule
+from adapter.values import ExternalMetricValue, MetricValue, to_milli
 from kube.fields import quote
 from kube.mapping import ResourceLookup
 from kube.quantity import Quantity
@@ -159,6 +160,37 @@ class Probe:
             namespace=namespace, metric=source.metric, selector=wanted.metric_selector, timeout=self._seconds
         )
         return await _example(namespace, asked, listener)
+
+    async def usage(self, source: CustomSource) -> Example:
+        """What a query of resourceRules finds for all objects; the first value is the example."""
+        listener = _Listener(self._prometheus)
+        assert isinstance(source.rule, Rule), "resourceRules have no short form"
+        try:
+            query = custom_query(
+                source.rule.query,
+                series="",
+                resource_label=source.resource_label,
+                names=[],
+                pattern=".+",
+                metric_selector=_EVERYTHING,
+                group_by=source.group_by,
+            )
+            result = await listener.instant(query, timeout=self._seconds, destination=source.rule.destination)
+        except (PrometheusError, QueryError) as error:
+            return Example(queries=tuple(listener.queries), problem=str(error))
+        samples = result.samples if isinstance(result, Vector) else ()
+        named = [sample for sample in samples if sample.labels.get(source.resource_label)]
+        values = [(sample, to_milli(sample.value)) for sample in named[:1]]
+        return Example(
+            of=named[0].labels[source.resource_label] if named else "",
+            queries=(query,),
+            values=tuple(
+                Value(of=sample.labels[source.resource_label], value=str(Quantity.from_milli(max(milli, 0))))
+                for sample, milli in values
+                if milli is not None
+            ),
+            problem="" if named else "the query finds nothing with the label of the object now",
+        )
 
     async def series_called(self, names: Iterable[str]) -> list[str]:
         """Which of some names Prometheus has series of, whatever the rules are; none when it cannot say."""

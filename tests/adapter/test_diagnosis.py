@@ -27,7 +27,7 @@ from kube.selectors import LabelSelector
 from kube.status import StatusError
 from playground.prometheus import PrometheusServer, openmetrics
 from playground.prometheus import Series as Loaded
-from tests.adapter.metrics_bed import CannedPrometheus, MetricsBed, metrics_bed, objects, series, vector
+from tests.adapter.metrics_bed import DATA, CannedPrometheus, MetricsBed, metrics_bed, objects, series, vector
 from tests.adapter.serving import served_adapter
 
 RULES = """
@@ -181,6 +181,24 @@ async def test_examples_ask_as_an_hpa_does(tmp_path: Path) -> None:
     assert example.queries == ('sum(rate(hits_total{namespace="shop",pod="web-0"}[2m])) by (pod)',)
     assert [(one.of, one.value) for one in example.values] == [("shop/web-0", "1500m")]
     assert 'topk(1,hits_total{pod!="",namespace!=""})' in opened.prometheus.queries
+
+
+async def test_resource_rules_are_asked_for_all_objects(tmp_path: Path) -> None:
+    rules = (DATA / "rules/resource.yaml").read_text()
+    async with bed(tmp_path, {}, rules) as opened:
+        opened.prometheus.result = vector(({"pod": "web-0", "container": "app"}, 0.25))
+        report = await checked(opened, examples=1)
+    assert [one.rule for one in report.rules][:2] == ["resourceRules.cpu.containerQuery", "resourceRules.cpu.nodeQuery"]
+    example = report.rules[0].metrics[0].example
+    assert example is not None
+    assert example.queries == (
+        'sum by (pod,container) (rate(container_cpu_usage_seconds_total{container!="",pod=~".+"}[5m]))',
+    )
+    assert [(one.of, one.value) for one in example.values] == [("web-0", "250m")]
+    assert said(report) == [
+        ("warning", "no-value", "resourceRules.cpu.nodeQuery"),
+        ("warning", "no-value", "resourceRules.memory.nodeQuery"),
+    ]
 
 
 async def test_a_query_that_prometheus_refuses_is_an_error_with_its_words(tmp_path: Path) -> None:
