@@ -68,7 +68,14 @@ class Health:
         }
         told = self._told if segments[0] == "readyz" else {}
         remarks = {name: remark() for name, remark in told.items()}
-        return _all(segments[0], problems, remarks, excluded & set(checks), verbose="verbose" in target.query)
+        return _all(
+            segments[0],
+            problems,
+            remarks,
+            excluded & set(checks),
+            excluded - set(checks),
+            verbose="verbose" in target.query,
+        )
 
     def _single(self, endpoint: str, name: str, checks: Mapping[str, Check]) -> HealthAnswer | None:
         check = checks.get(name)
@@ -88,6 +95,7 @@ def _all(
     problems: Mapping[str, str | None],
     remarks: Mapping[str, str | None],
     excluded: set[str],
+    unknown: set[str],
     *,
     verbose: bool,
 ) -> HealthAnswer:
@@ -99,5 +107,8 @@ def _all(
         f"[+]{name} ok" if problem is None else f"[-]{name} failed: {problem}" for name, problem in problems.items()
     ]
     lines += [f"[+]{name} ok" if remark is None else f"[+]{name} ok: {remark}" for name, remark in remarks.items()]
+    if unknown:
+        names = ",".join(f'"{name}"' for name in sorted(unknown))
+        lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
     lines.append(f"{endpoint} check {'failed' if failed else 'passed'}\n")
     return HealthAnswer(500 if failed else 200, "\n".join(lines))
