@@ -1,6 +1,7 @@
 """The running autoscaler: everything that lives as long as the process, and who owns it.
 
-    stores      HPAs and pods of all namespaces, kept up to date by watches; ReplicaSets, if an HPA asks for them
+    stores      HPAs and pods of all namespaces, kept up to date by watches; ReplicaSets, if an HPA asks for them;
+                Deployments and StatefulSets, if there are many HPAs on them
     queue       which HPA is next: a new one or a changed spec at once, any other a sync period after its last step
     workers     take an HPA from the queue and reconcile it
     recorder    sends events beside the workers
@@ -50,6 +51,7 @@ from autoscaler.status import StatusWriter
 from autoscaler.telemetry import Telemetry
 from autoscaler.throttle import ThrottledClient, TokenBucket
 from autoscaler.watched import PODS, RefusedHPA, TrackedHPA, track_pod
+from autoscaler.workloads import Workloads
 from kube.client import KubeClient
 from kube.election import LeaderElector, unique_identity
 from kube.mapping import RestMapper
@@ -139,7 +141,8 @@ class Controller:
             )
         mapper = RestMapper(client)
         objects = throttled()
-        scales = ScaleClient(throttled(), mapper)
+        self._workloads = Workloads(client)
+        scales = ScaleClient(throttled(), mapper, self._workloads)
         metrics = MetricsClient(
             resource=throttled(),
             custom=throttled(),
@@ -195,6 +198,7 @@ class Controller:
                     tasks.create_task(self._hpas.run()),
                     tasks.create_task(self._pods.run()),
                     tasks.create_task(self._replica_sets.run()),
+                    tasks.create_task(self._workloads.run()),
                     tasks.create_task(self._recorder.run()),
                 ]
                 if await done_before(stop, self._synced()):

@@ -53,9 +53,14 @@ class Observed:
 
     observation: Observation
     target: TargetScale | None
-    """The scale to write to; None if it could not be read."""
+    """The scale to write to; None if it could not be read. It may be one that cannot be written: see `may_scale`."""
     seconds: tuple[float, ...]
     """How long each entry of the observation's answers took; empty if none was wanted."""
+
+    @property
+    def may_scale(self) -> bool:
+        """Whether the scale was read for this observation, so that a decision to scale can be based on it."""
+        return self.target is None or self.target.body is not None
 
 
 class Observer:
@@ -91,15 +96,18 @@ class Observer:
         self._controllers = controllers
         self._clock = clock
 
-    async def observe(self, hpa: HPA) -> Observed:
-        """Everything that a decision on this HPA needs now."""
+    async def observe(self, hpa: HPA, *, to_scale: bool = True) -> Observed:
+        """Everything that a decision on this HPA needs now.
+
+        Unless it is meant `to_scale`, the scale may be one that a watch has told of.
+        """
         observation = Observation(hpa=hpa, config=hpa.knobs.applied_to(self._config))
         target: TargetScale | None = None
         seconds: tuple[float, ...] = ()
         while (wanted := missing(observation)) is not None:
             match wanted:
                 case ScaleWanted():
-                    read = await self._scales.read(hpa.namespace, hpa.spec.scale_target_ref)
+                    read = await self._scales.read(hpa.namespace, hpa.spec.scale_target_ref, to_write=to_scale)
                     if isinstance(read, TargetScale):
                         target = read
                         observation = replace(observation, scale=read.scale)
@@ -127,7 +135,7 @@ class Observer:
         """
         observation = Observation(hpa=hpa, config=hpa.knobs.applied_to(self._config))
         if isinstance(missing(observation), ScaleWanted):
-            read = await self._scales.read(hpa.namespace, hpa.spec.scale_target_ref)
+            read = await self._scales.read(hpa.namespace, hpa.spec.scale_target_ref, to_write=False)
             wanted = missing(replace(observation, scale=read.scale if isinstance(read, TargetScale) else read))
             if isinstance(wanted, PodsWanted):
                 self._selectors.put(hpa.key, wanted.selector, target=hpa.target)

@@ -44,6 +44,7 @@ from autoscaler.model import (
     Status,
 )
 from kube.quantity import Quantity, QuantityError
+from kube.selectors import LabelSelector, SelectorError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +58,7 @@ __all__ = [
     "parse_owned",
     "parse_pod",
     "parse_scale",
+    "parse_workload",
     "time_ms",
 ]
 
@@ -127,6 +129,26 @@ def parse_scale(raw: Mapping[str, Any]) -> Scale:
         status_replicas=status.replicas,
         selector=status.selector,
         target_uid=scale.metadata.uid if scale.metadata else "",
+    )
+
+
+def parse_workload(raw: Mapping[str, Any]) -> Scale:
+    """The scale of a Deployment or a StatefulSet, as its scale subresource shows it.
+
+    Raises:
+        ParseError: a field has the wrong type or is missing, or the selector is not valid.
+    """
+    what = _what("workload", raw)
+    workload = _convert(raw, wire.Workload, what)
+    try:
+        selector = LabelSelector.from_object(raw["spec"]["selector"])
+    except SelectorError as error:
+        raise ParseError(f"{what}: spec.selector: {error}") from None
+    return Scale(
+        spec_replicas=workload.spec.replicas,
+        status_replicas=workload.status.replicas if workload.status else 0,
+        selector=str(selector),
+        target_uid=workload.metadata.uid,
     )
 
 

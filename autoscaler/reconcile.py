@@ -98,8 +98,7 @@ class Reconciler:
         mode = self._mode_of(hpa)
         started = self._clock()
         self._tell_problems(hpa)
-        observed = await self._observer.observe(hpa)
-        decision = decide(observed.observation, self._memory.of(hpa), self._now_ms())
+        observed, decision = await self._decide(hpa)
         scale_error: str | None = None
         status_error: str | None = None
         if mode is Mode.ACT:
@@ -168,6 +167,15 @@ class Reconciler:
         self._told.pop(key, None)
         self._telemetry.forget(key)
         self._decisions.forget(key)
+
+    async def _decide(self, hpa: HPA) -> tuple[Observed, Decision]:
+        """A decision, and what it is based on; one to scale is always based on a scale that was read for it."""
+        observed = await self._observer.observe(hpa, to_scale=False)
+        decision = decide(observed.observation, self._memory.of(hpa), self._now_ms())
+        if decision.scale_to is not None and not observed.may_scale:
+            observed = await self._observer.observe(hpa)
+            decision = decide(observed.observation, self._memory.of(hpa), self._now_ms())
+        return observed, decision
 
     async def _write_scale(self, observed: Observed, decision: Decision) -> str | None:
         if decision.scale_to is None or observed.target is None:

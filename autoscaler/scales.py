@@ -3,6 +3,8 @@
 A target names a kind; discovery says which resource that is and in which versions it is served. A write goes back on
 top of what was read (PUT with the same resourceVersion), so a change that somebody else made in between is not lost: on
 a conflict the scale is read again and the new number set in that.
+
+Where a watch knows the scale (`autoscaler.workloads`), a look at it costs no request. Such a scale cannot be written.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from autoscaler.model import CrossVersionObjectReference, Scale
     from autoscaler.throttle import ThrottledClient
+    from autoscaler.workloads import Workloads
     from kube.mapping import RestMapper
 
 __all__ = ["ScaleClient", "ScaleWriteError", "TargetScale"]
@@ -40,33 +43,46 @@ class ScaleWriteError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TargetScale:
-    """A scale as read, with what is needed to write it back."""
+    """A scale, with what is needed to write it back."""
 
     scale: Scale
     path: str
-    body: Mapping[str, Any]
-    """The autoscaling/v1 Scale object as served."""
+    body: Mapping[str, Any] | None
+    """The autoscaling/v1 Scale object as served; None: it was not read but is known from a watch."""
 
 
 class ScaleClient:
-    """Reads and writes scales."""
+    """Reads and writes scales.
 
-    def __init__(self, client: ThrottledClient, mapper: RestMapper) -> None:
+    Args:
+        client: the connection.
+        mapper: turns a target's kind into its resource.
+        workloads: what a watch knows of scales; None: all are read.
+    """
+
+    def __init__(self, client: ThrottledClient, mapper: RestMapper, workloads: Workloads | None = None) -> None:
         self._client = client
         self._mapper = mapper
+        self._workloads = workloads
 
     async def read(
-        self, namespace: str, reference: CrossVersionObjectReference
+        self, namespace: str, reference: CrossVersionObjectReference, *, to_write: bool = True
     ) -> TargetScale | ScaleError | TargetError:
         """The scale of a target, from the first of its kind's versions that serves one.
 
-        Kubernetes takes only the group from the reference's apiVersion, so an outdated version still works.
+        Unless it is `to_write`, one that is known from a watch will do. Kubernetes takes only the group from the
+        reference's apiVersion, so an outdated version still works.
         """
         group = reference.api_version.rpartition("/")[0]
         try:
             mappings = await self._mapper.mappings_for_kind(group, reference.kind)
         except (NoMatchError, StatusError, KubeError) as error:
             return TargetError(str(error))
+        if self._workloads is not None and not to_write:
+            known = self._workloads.scale(mappings[0], namespace, reference.name)
+            if known is not None:
+                path = mappings[0].path(quote(namespace, safe=""), quote(reference.name, safe=""), "scale")
+                return TargetScale(known, path, None)
         first_error: ScaleError | None = None
         for mapping in mappings:
             path = mapping.path(quote(namespace, safe=""), quote(reference.name, safe=""), "scale")
@@ -77,7 +93,7 @@ class ScaleClient:
         return first_error or TargetError(f'no matches for kind "{reference.kind}" in group "{group}"')
 
     async def write(self, target: TargetScale, replicas: int) -> None:
-        """Set the number of replicas; on a conflict again with what is there by then.
+        """Set the number of replicas of a scale that was read; on a conflict again with what is there by then.
 
         Raises:
             ScaleWriteError: it could not be written.
@@ -101,5 +117,6 @@ class ScaleClient:
         return TargetScale(parse_scale(body), path, body)
 
     async def _put(self, target: TargetScale, replicas: int) -> None:
+        assert target.body is not None, "a scale from a watch is not written"
         spec = target.body.get("spec") or {}
         await self._client.put(target.path, {**target.body, "spec": {**spec, "replicas": replicas}})

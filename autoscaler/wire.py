@@ -28,6 +28,7 @@ __all__ = [
     "ScalingRules",
     "Spec",
     "Status",
+    "Workload",
 ]
 
 Quantity = str | int | float
@@ -208,6 +209,21 @@ class Scale(_Wire):
 
     metadata: Metadata | None = None
     spec: ScaleSpec | None = None
+    status: ScaleStatus | None = None
+
+
+class WorkloadSpec(_Wire):
+    """What a Deployment's and a StatefulSet's spec have in common."""
+
+    replicas: Int32
+    selector: LabelSelector
+
+
+class Workload(_Wire):
+    """A Deployment or a StatefulSet."""
+
+    metadata: Metadata
+    spec: WorkloadSpec
     status: ScaleStatus | None = None
 
 

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 import random as _random
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -99,6 +100,7 @@ class Store(Generic[T]):
         self._must_list = True
         self._failure: StatusError | KubeError | None = None
         self._synced = asyncio.Event()
+        self._heard_at = time.monotonic()
 
     @property
     def synced(self) -> bool:
@@ -114,6 +116,11 @@ class Store(Generic[T]):
     def failure(self) -> StatusError | KubeError | None:
         """Why contact is lost, or None."""
         return self._failure
+
+    @property
+    def silent_seconds(self) -> float:
+        """Seconds since the server last sent something; a watch that is well gets a bookmark every minute or so."""
+        return time.monotonic() - self._heard_at
 
     async def wait_synced(self) -> None:
         """Return when the first list has arrived."""
@@ -166,6 +173,7 @@ class Store(Generic[T]):
             if key not in seen:
                 self._set(key, None)
         self._version = version
+        self._heard_at = time.monotonic()
         self._must_list = False
         self._backoff.reset()
         self._back()
@@ -191,6 +199,7 @@ class Store(Generic[T]):
         return useful
 
     def _apply(self, event: Mapping[str, Any]) -> None:
+        self._heard_at = time.monotonic()
         kind, entry = event.get("type"), event.get("object")
         metadata = entry.get("metadata") if isinstance(entry, dict) else None
         version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None

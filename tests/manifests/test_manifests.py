@@ -220,6 +220,7 @@ def test_the_autoscaler_has_the_rights_that_it_uses() -> None:
         ("", "pods", "watch"),
         ("apps", "replicasets", "list"),
         ("apps", "replicasets", "watch"),
+        *(("apps", kind, verb) for kind in ("deployments", "statefulsets") for verb in ("list", "watch")),
         ("", "events", "create"),
         ("", "events", "patch"),
         ("metrics.k8s.io", "pods", "list"),

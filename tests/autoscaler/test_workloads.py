@@ -1,0 +1,146 @@
+"""Scales without a request each: when a kind is watched, what the watch tells, and that nobody scales on its word."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from autoscaler.apis import KUBERNETES
+from autoscaler.controller import Controller
+from autoscaler.model import CrossVersionObjectReference
+from autoscaler.options import Options
+from autoscaler.scales import ScaleClient, TargetScale
+from autoscaler.throttle import ThrottledClient, TokenBucket
+from autoscaler.workloads import Workloads
+from kube.client import KubeClient
+from kube.mapping import RestMapper
+from tests.autoscaler.cluster import Cluster, running_cluster
+from tests.eventually import eventually
+
+DEPLOYMENTS = "deployments"
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with running_cluster(tmp_path) as running:
+        yield running
+
+
+@asynccontextmanager
+async def scale_client(cluster: Cluster, *, enough: int) -> AsyncIterator[ScaleClient]:
+    workloads = Workloads(cluster.admin, enough=enough)
+    watching = asyncio.create_task(workloads.run())
+    client = ThrottledClient(cluster.admin, TokenBucket(qps=0, burst=1))
+    yield ScaleClient(client, RestMapper(cluster.admin), workloads)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+
+async def look(scales: ScaleClient, name: str) -> TargetScale:
+    target = await scales.read("default", CrossVersionObjectReference("Deployment", name, "apps/v1"), to_write=False)
+    assert isinstance(target, TargetScale)
+    return target
+
+
+async def watched(scales: ScaleClient, name: str) -> TargetScale:
+    async def known() -> bool:
+        return (await look(scales, name)).body is None
+
+    await eventually(known, within=5, every=0.01)
+    return await look(scales, name)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async def holds() -> bool:
+        return condition()
+
+    await eventually(holds, within=20, every=0.01)
+
+
+async def test_a_few_scales_are_read_and_no_kind_is_watched(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=2)
+    async with scale_client(cluster, enough=2) as scales:
+        for _ in range(3):
+            assert (await look(scales, "web")).body is not None
+    assert cluster.server.requests.of("list", DEPLOYMENTS) == 0
+
+
+async def test_from_enough_objects_on_a_watch_tells_their_scales_as_requests_do(cluster: Cluster) -> None:
+    for name in ("web", "api"):
+        cluster.add_deployment(name, replicas=2)
+    async with scale_client(cluster, enough=2) as scales:
+        read = (await look(scales, "web")).scale
+        await look(scales, "api")
+        assert (await watched(scales, "web")).scale == read
+        asked = cluster.server.requests.of("get", "deployments/scale")
+        for _ in range(10):
+            await look(scales, "web")
+        assert cluster.server.requests.of("get", "deployments/scale") == asked
+        await cluster.admin.patch("/apis/apps/v1/namespaces/default/deployments/web", {"spec": {"replicas": 4}})
+
+        async def changed() -> bool:
+            return (await look(scales, "web")).scale.spec_replicas == 4
+
+        await eventually(changed, within=5, every=0.01)
+
+
+async def test_a_scale_to_be_written_and_one_that_is_not_known_are_read(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=2)
+    async with scale_client(cluster, enough=1) as scales:
+        await watched(scales, "web")
+        reference = CrossVersionObjectReference("Deployment", "web", "apps/v1")
+        target = await scales.read("default", reference)
+        assert isinstance(target, TargetScale)
+        assert target.body is not None
+        missing = await scales.read(
+            "default", CrossVersionObjectReference("Deployment", "x", "apps/v1"), to_write=False
+        )
+    assert "not found" in str(missing)
+
+
+async def test_without_contact_scales_are_not_taken_from_the_watch(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=2)
+    async with scale_client(cluster, enough=1) as scales:
+        await watched(scales, "web")
+        await cluster.server.hang_up()
+
+        async def fails() -> bool:
+            reference = CrossVersionObjectReference("Deployment", "web", "apps/v1")
+            return not isinstance(await scales.read("default", reference, to_write=False), TargetScale)
+
+        await eventually(fails, within=5, every=0.01)
+
+
+async def test_many_hpas_that_need_nothing_cost_no_scale_requests_and_one_that_scales_costs_one(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"app-{number}" for number in range(60)]
+    for name in names:
+        cluster.add_deployment(name, replicas=1)
+        cluster.add_hpa(name)
+    kubeconfig = cluster.server.kubeconfig("autoscaler")
+    options = Options(
+        hpa_apis=(KUBERNETES,), sync_period=0.2, qps=0, workers=5, bind_address="127.0.0.1", metrics_port=0
+    )
+    stop = asyncio.Event()
+    requests = cluster.server.requests
+
+    def steps() -> int:
+        return cluster.metrics.asked
+
+    async with await KubeClient.connect(kubeconfig) as client, asyncio.TaskGroup() as tasks:
+        tasks.create_task(Controller(client, options).run(stop))
+        try:
+            await until(lambda: requests.of("watch", DEPLOYMENTS) == 1)
+            await until(lambda: bool(cluster.hpa(names[-1]).get("status")))
+            read, seen = requests.of("get", "deployments/scale"), steps()
+            await until(lambda: steps() > seen + 10)
+            assert requests.of("get", "deployments/scale") == read
+            await cluster.patch_hpa(names[0], minReplicas=2)
+            await until(lambda: cluster.replicas(names[0]) == 2)
+            assert requests.of("get", "deployments/scale") == read + 1
+            assert requests.of("update", "deployments/scale") == 1
+        finally:
+            stop.set()
