@@ -27,8 +27,10 @@ def health(*, catalog: str | None = None) -> Health:
         (
             "/readyz?verbose&exclude=catalog&exclude=nosuch",
             200,
-            "[+]catalog excluded: ok\n[+]ping ok\n[+]shutdown ok\n"
-            + 'warn: some health checks cannot be excluded: no matches for "nosuch"\nreadyz check passed\n',
+            (
+                "[+]catalog excluded: ok\n[+]ping ok\n[+]shutdown ok\n"
+                'warn: some health checks cannot be excluded: no matches for "nosuch"\nreadyz check passed\n'
+            ),
         ),
     ],
 )
