@@ -96,8 +96,7 @@ def main() -> None:
     "workers",
     type=click.IntRange(min=1),
     default=_DEFAULTS.workers,
-    show_default=True,
-    help="How many HPAs are reconciled at the same time.",
+    help="How many HPAs are reconciled at the same time.  [default: 5, and one more for every 200 HPAs]",
 )
 @click.option(
     "--kube-api-qps",
@@ -137,7 +136,7 @@ def run(
     hpa_apis: tuple[HPAApi, ...] | None,
     mode: str,
     sync_period: float,
-    workers: int,
+    workers: int | None,
     qps: float,
     burst: int,
     bind_address: str,

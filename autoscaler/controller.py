@@ -18,6 +18,9 @@ Of several processes one acts. The others stand by with stores that are up to da
 Where kube-controller-manager ends when it loses its lease, this process stands by again: the TaskGroup of its term has
 then ended all that acts, and a relist of all pods in an API server that just had a bad time helps nobody.
 
+Thousands of HPAs are not reconciled all at once and then not at all: when a process begins to act it spreads their
+first steps over a sync period, those of one namespace side by side, and there they stay.
+
 On SIGTERM or Ctrl-C workers take no further HPA, and those in flight get a few seconds to finish, so that a scale that
 was written gets its status and event. Then the memory is saved and the lease given back, in this order.
 """
@@ -74,6 +77,12 @@ _FINISH_SECONDS = 2.5
 _FLUSH_SECONDS = 1.0
 # Other shards' HPAs are only looked at for their selectors, which hardly ever change while their HPAs do not.
 _OTHERS_SYNC_PERIODS = 10
+# HPAs that come up within a tick are handed out together.
+_TICK_SECONDS, _TICKS_PER_PERIOD = 0.1, 100
+# The first steps begin this much apart, or less where there are so many HPAs that they would take a whole period.
+_APART_SECONDS = 0.01
+_FEWEST_WORKERS, _HPAS_PER_WORKER = 5, 200
+_HIRE_SECONDS = 1.0
 
 
 async def run(options: Options) -> None:
@@ -105,7 +114,8 @@ class Controller:
         self._options = options
         self._shard = options.availability.shard
         self._telemetry = Telemetry()
-        self._queue = WorkQueue(on_take=self._telemetry.started)
+        tick = min(_TICK_SECONDS, options.sync_period / _TICKS_PER_PERIOD)
+        self._queue = WorkQueue(tick=tick, on_take=self._telemetry.started)
         self._pod_index = PodIndex()
         self._selectors = SelectorIndex()
         self._hpas = HPAs(
@@ -148,6 +158,7 @@ class Controller:
             custom=throttled(),
             external=throttled(),
             mapper=mapper,
+            pods=self._pod_index,
             version_seconds=options.sync_period,
         )
         self._recorder = EventRecorder(objects)
@@ -232,17 +243,35 @@ class Controller:
             return
         # Known from steps that others may have taken since; every HPA is due for one now.
         self._selectors.clear()
-        for tracked in self._hpas.list():
-            self._queue.add(tracked.hpa.key)
-        _log.info("starting %d workers", self._options.workers)
+        self._spread()
+        _log.info("starting %d workers", self._workers_wanted)
         async with asyncio.TaskGroup() as tasks:
             saving = tasks.create_task(self._save_often())
-            workers = [tasks.create_task(self._work()) for _ in range(self._options.workers)]
+            workers: list[asyncio.Task[None]] = []
+            hiring = tasks.create_task(self._hire(tasks, workers))
             await stop.wait()
             _log.info("stopping")
             self._queue.close()
             saving.cancel()
+            hiring.cancel()
             await self._finish(workers)
+
+    def _spread(self) -> None:
+        """Schedule the first steps, evenly and by namespace."""
+        keys = sorted(tracked.hpa.key for tracked in self._hpas.list())
+        apart = min(_APART_SECONDS, self._options.sync_period / max(1, len(keys)))
+        for number, key in enumerate(keys):
+            self._queue.move(key, number * apart)
+
+    @property
+    def _workers_wanted(self) -> int:
+        return self._options.workers or _FEWEST_WORKERS + self._own_hpas // _HPAS_PER_WORKER
+
+    async def _hire(self, tasks: asyncio.TaskGroup, workers: list[asyncio.Task[None]]) -> None:
+        """Keep as many workers as there should be for so many HPAs."""
+        while True:
+            workers += [tasks.create_task(self._work()) for _ in range(self._workers_wanted - len(workers))]
+            await asyncio.sleep(_HIRE_SECONDS)
 
     async def _restore(self) -> None:
         """Remember what whoever led before remembered, so that nothing is scaled down early."""

@@ -29,26 +29,33 @@ from autoscaler.model import (
     ResourceAnswer,
 )
 from autoscaler.parse import ParseError, milli_value, time_ms
+from autoscaler.together import Together, Topic
 from kube.client import KubeError
 from kube.durations import DurationError, parse_duration
 from kube.mapping import NoMatchError
 from kube.names import path_segment_errors
+from kube.selectors import LabelSelector
 from kube.status import StatusError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from autoscaler.label_index import PodIndex
     from autoscaler.model import CrossVersionObjectReference
     from autoscaler.throttle import ThrottledClient
     from kube.mapping import RestMapper
-    from kube.selectors import LabelSelector
 
 __all__ = ["MetricsClient"]
 
+_RESOURCE = "metrics.k8s.io"
 _CUSTOM = "custom.metrics.k8s.io"
+_EXTERNAL = "external.metrics.k8s.io"
 _CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
 # What a pod's value covers where custom.metrics.k8s.io does not say: metrics-server's default.
 _DEFAULT_WINDOW_MS = 60_000
+
+# What is not about pods is the same question whoever asks it.
+_NO_PODS = LabelSelector()
 
 _T = TypeVar("_T")
 
@@ -112,6 +119,7 @@ class MetricsClient:
         custom: the connection to custom.metrics.k8s.io.
         external: the connection to external.metrics.k8s.io.
         mapper: turns a described object's kind into its resource.
+        pods: the pods of the cluster, by which a common answer is shared out; None: each HPA asks about its own pods.
         version_seconds: how long the preferred version of the custom metrics API is remembered.
         clock: the current time in seconds; only differences matter.
     """
@@ -123,6 +131,7 @@ class MetricsClient:
         custom: ThrottledClient,
         external: ThrottledClient,
         mapper: RestMapper,
+        pods: PodIndex | None = None,
         version_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -135,11 +144,18 @@ class MetricsClient:
         self._version = ""
         self._version_until = float("-inf")
         self._finding_version = asyncio.Lock()
+        self._together = Together(pods, clock=clock)
 
     async def resource_usage(self, namespace: str, selector: LabelSelector) -> ResourceAnswer | AnswerError:
         """What the selected pods use of cpu, memory and so on."""
+        topic = Topic(namespace, _RESOURCE)
+        answer = await self._together.ask(topic, selector, lambda each: self._resource_usage(namespace, each))
+        assert isinstance(answer, ResourceAnswer | AnswerError)
+        return answer
+
+    async def _resource_usage(self, namespace: str, selector: LabelSelector) -> ResourceAnswer | AnswerError:
         try:
-            path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{_segment(namespace)}/pods"
+            path = f"/apis/{_RESOURCE}/v1beta1/namespaces/{_segment(namespace)}/pods"
             answer = await self._resource.get(path, _query(labelSelector=selector))
             return ResourceAnswer(tuple(_pod_usage(item) for item in _items(answer, _PodMetrics)))
         except (_BadAnswer, ParseError, StatusError, KubeError) as error:
@@ -149,6 +165,18 @@ class MetricsClient:
         self, namespace: str, metric: str, *, pods: LabelSelector, metric_selector: LabelSelector
     ) -> PodsAnswer | AnswerError:
         """One metric of each selected pod."""
+
+        async def fetch(selector: LabelSelector) -> PodsAnswer | AnswerError:
+            return await self._pods_metric(namespace, metric, pods=selector, metric_selector=metric_selector)
+
+        topic = Topic(namespace, f"{_CUSTOM}/{metric}", str(metric_selector))
+        answer = await self._together.ask(topic, pods, fetch)
+        assert isinstance(answer, PodsAnswer | AnswerError)
+        return answer
+
+    async def _pods_metric(
+        self, namespace: str, metric: str, *, pods: LabelSelector, metric_selector: LabelSelector
+    ) -> PodsAnswer | AnswerError:
         try:
             path = f"{await self._custom_api()}/namespaces/{_segment(namespace)}/pods/%2A/{_segment(metric)}"
             answer = await self._custom.get(path, _query(labelSelector=pods, metricLabelSelector=metric_selector))
@@ -192,8 +220,20 @@ class MetricsClient:
         self, namespace: str, metric: str, *, metric_selector: LabelSelector
     ) -> ExternalAnswer | AnswerError:
         """All series of a metric that the selector selects."""
+
+        async def fetch(_: LabelSelector) -> ExternalAnswer | AnswerError:
+            return await self._external_metric(namespace, metric, metric_selector=metric_selector)
+
+        topic = Topic(namespace, f"{_EXTERNAL}/{metric}", str(metric_selector))
+        answer = await self._together.ask(topic, _NO_PODS, fetch)
+        assert isinstance(answer, ExternalAnswer | AnswerError)
+        return answer
+
+    async def _external_metric(
+        self, namespace: str, metric: str, *, metric_selector: LabelSelector
+    ) -> ExternalAnswer | AnswerError:
         try:
-            path = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{_segment(namespace)}/{_segment(metric)}"
+            path = f"/apis/{_EXTERNAL}/v1beta1/namespaces/{_segment(namespace)}/{_segment(metric)}"
             items = _items(await self._external.get(path, _query(labelSelector=metric_selector)), _ExternalValue)
             return ExternalAnswer(
                 values=tuple(milli_value(str(item.value), "value") for item in items),

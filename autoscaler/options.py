@@ -60,8 +60,8 @@ class Options:
     """What becomes of the decisions on HPAs that do not say it themselves."""
     sync_period: float = 15.0
     """Seconds from the end of an HPA's reconciliation to the start of its next."""
-    workers: int = 5
-    """How many HPAs are reconciled at the same time."""
+    workers: int | None = None
+    """How many HPAs are reconciled at the same time; None: 5, and one more for every 200 HPAs."""
     qps: float = 20.0
     """Requests a second to the API server, for each kind of API (scales, objects, each metrics API)."""
     burst: int = 30

@@ -5,6 +5,9 @@ target; a key that is added while it is in work is handed out again afterwards. 
 scheduled only the earliest counts, so an HPA that changes often is not reconciled more often: this is what keeps the
 autoscaler's own status writes, which come back as changes, from starting another round.
 
+What is due later is due at the end of a tick, so that keys that come up at about the same time are handed out in the
+same moment: HPAs that ask for the same metric then can ask together (`autoscaler.together`).
+
 A key that is handed out late tells of too few workers, or of a slow API server; `on_take` is told how late each is.
 
 Times come from a clock that is passed in; `take` never waits, so schedules can be tested without sleeping.
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -29,13 +33,19 @@ class WorkQueue:
     """Keys with the time from which each is due.
 
     Args:
+        tick: seconds; 0: keys are due when they are due.
         clock: the current time in seconds; only differences matter.
         on_take: told how many seconds after its time each key is handed out.
     """
 
     def __init__(
-        self, *, clock: Callable[[], float] = time.monotonic, on_take: Callable[[float], None] | None = None
+        self,
+        *,
+        tick: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        on_take: Callable[[float], None] | None = None,
     ) -> None:
+        self._tick = tick
         self._clock = clock
         self._on_take = on_take
         self._due: dict[HPAKey, float] = {}
@@ -56,12 +66,13 @@ class WorkQueue:
 
     def add_after(self, key: HPAKey, delay: float) -> None:
         """Make a key due in `delay` seconds, unless it is due before that anyway."""
-        due = self._clock() + delay
-        if due >= self._due.get(key, float("inf")):
-            return
-        self._due[key] = due
-        if key not in self._in_work:
-            self._push(key, due)
+        due = self._in(delay)
+        if due < self._due.get(key, float("inf")):
+            self._schedule(key, due)
+
+    def move(self, key: HPAKey, delay: float) -> None:
+        """Make a key due in `delay` seconds, whatever it was before."""
+        self._schedule(key, self._in(delay))
 
     def take(self) -> HPAKey | None:
         """The key that has been due longest, now in work until `done`; None if there is none to hand out."""
@@ -101,6 +112,15 @@ class WorkQueue:
         """Hand out nothing more; every `get` ends."""
         self._closed = True
         self._changed.set()
+
+    def _in(self, delay: float) -> float:
+        due = self._clock() + delay
+        return math.ceil(due / self._tick) * self._tick if self._tick and delay > 0 else due
+
+    def _schedule(self, key: HPAKey, due: float) -> None:
+        self._due[key] = due
+        if key not in self._in_work:
+            self._push(key, due)
 
     def _push(self, key: HPAKey, due: float) -> None:
         self._sequence += 1

@@ -65,6 +65,10 @@ class LabelIndex(Generic[T]):
             return tuple(objects.values())  # the anchor is all that is demanded
         return tuple(one for one in objects.values() if selector.matches(one.labels))
 
+    def knows(self, namespace: str, name: str) -> bool:
+        """Whether there is an object of this name."""
+        return name in self._by_namespace.get(namespace, {})
+
     @property
     def namespaces(self) -> tuple[str, ...]:
         """The namespaces that have any."""

@@ -44,7 +44,7 @@ def test_the_defaults_are_those_of_kube_controller_manager_with_scale_to_zero(co
         hpa_apis=(KUBERNETES,),
         welcome_hpa_apis=(MILLISCALE,),
         sync_period=15.0,
-        workers=5,
+        workers=None,  # as many as there, and more for many HPAs
         qps=20.0,
         burst=30,
         bind_address="0.0.0.0",

@@ -50,6 +50,30 @@ def test_keys_come_in_the_order_of_their_due_times(queue: WorkQueue, clock: Cloc
     assert [queue.take(), queue.take(), queue.take()] == [B, C, A]
 
 
+def test_keys_that_come_up_within_a_tick_are_due_together(clock: Clock) -> None:
+    queue = WorkQueue(tick=0.5, clock=clock)
+    queue.add_after(A, 15.2)
+    queue.add_after(B, 15.4)
+    queue.add_after(C, 15.6)
+    clock.now += 15.4
+    assert queue.take() is None
+    clock.now += 0.1
+    assert [queue.take(), queue.take(), queue.take()] == [A, B, None]
+    queue.done(A)
+    queue.add(A)
+    assert queue.take() == A
+
+
+def test_a_key_can_be_moved_to_a_later_time(queue: WorkQueue, clock: Clock) -> None:
+    queue.add(A)
+    queue.move(A, 3)
+    assert queue.take() is None
+    clock.now += 3
+    assert queue.take() == A
+    queue.done(A)
+    assert queue.take() is None
+
+
 def test_only_the_earliest_of_several_times_counts(queue: WorkQueue, clock: Clock) -> None:
     queue.add_after(A, 15)
     queue.add_after(A, 20)

@@ -1,0 +1,209 @@
+"""Questions of the same moment: when they are asked once, and that everybody gets the answer to its own question."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.label_index import PodIndex
+from autoscaler.model import AnswerError, MetricAnswer, Pod, PodSample, PodsAnswer
+from autoscaler.together import Together, Topic, union
+from kube.selectors import LabelSelector
+
+TOPIC = Topic("default", "packets")
+APPS = [f"app-{number}" for number in range(6)]
+
+
+class Server:
+    """A metrics API that knows some pods' values by their labels."""
+
+    def __init__(self, pods: dict[str, dict[str, str]]) -> None:
+        self.pods = pods
+        self.silent: set[str] = set()
+        self.fails_for: Callable[[LabelSelector], bool] = lambda _: False
+        self.asked: list[str] = []
+        self.held: asyncio.Event | None = None
+        self.reached = asyncio.Semaphore(0)
+        """Released by each question that arrives."""
+
+    async def fetch(self, selector: LabelSelector) -> PodsAnswer | AnswerError:
+        self.asked.append(str(selector))
+        self.reached.release()
+        if self.held is not None:
+            await self.held.wait()
+        return self.answer(selector)
+
+    def answer(self, selector: LabelSelector) -> PodsAnswer | AnswerError:
+        """What a question about these pods brings, with the text of a server that finds nothing."""
+        if self.fails_for(selector):
+            return AnswerError(f"no metrics for {selector}")
+        names = [name for name, labels in self.pods.items() if selector.matches(labels) and name not in self.silent]
+        if not names:
+            return AnswerError(f"the server could not find the metric for {selector}")
+        return PodsAnswer({name: PodSample(value=hash(name) % 1000, timestamp_ms=1, window_ms=1) for name in names})
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def pods_of(apps: Sequence[str]) -> dict[str, dict[str, str]]:
+    return {f"{app}-{number}": {"app": app, "tier": "web"} for app in apps for number in range(2)}
+
+
+def index_of(pods: dict[str, dict[str, str]]) -> PodIndex:
+    index = PodIndex()
+    for name, labels in pods.items():
+        index.apply(("default", name), None, Pod(name=name, namespace="default", labels=labels, phase="Running"))
+    return index
+
+
+def of(*texts: str) -> list[LabelSelector]:
+    return [LabelSelector.parse(text) for text in texts]
+
+
+async def ask_all(
+    together: Together,
+    selectors: Sequence[LabelSelector],
+    fetch: Callable[[LabelSelector], Awaitable[MetricAnswer]],
+) -> list[MetricAnswer]:
+    return await asyncio.gather(*(together.ask(TOPIC, selector, fetch) for selector in selectors))
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server(pods_of(APPS))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def together(server: Server, clock: Clock) -> Together:
+    return Together(index_of(server.pods), clock=clock)
+
+
+async def test_the_same_question_is_asked_once(server: Server, together: Together) -> None:
+    selectors = of("app=app-0", "app=app-0", "app=app-0")
+    answers = await ask_all(together, selectors, server.fetch)
+    assert server.asked == ["app=app-0"]
+    assert answers == [server.answer(selectors[0])] * 3
+
+
+async def test_questions_that_differ_in_a_value_become_one(server: Server, together: Together) -> None:
+    selectors = of(*(f"app={app},tier=web" for app in APPS))
+    answers = await ask_all(together, selectors, server.fetch)
+    assert server.asked == ["app in (app-0,app-1,app-2,app-3,app-4,app-5),tier=web"]
+    assert answers == [server.answer(selector) for selector in selectors]
+
+
+async def test_a_few_different_questions_are_asked_one_by_one(server: Server, together: Together) -> None:
+    selectors = of(*(f"app={app}" for app in APPS[:3]))
+    answers = await ask_all(together, selectors, server.fetch)
+    assert sorted(server.asked) == ["app=app-0", "app=app-1", "app=app-2"]
+    assert answers == [server.answer(selector) for selector in selectors]
+
+
+async def test_later_questions_are_new_ones(server: Server, together: Together) -> None:
+    server.held = asyncio.Event()
+    first = asyncio.create_task(together.ask(TOPIC, of("app=app-0")[0], server.fetch))
+    await server.reached.acquire()
+    second = asyncio.create_task(together.ask(TOPIC, of("app=app-0")[0], server.fetch))
+    await server.reached.acquire()
+    server.held.set()
+    assert await first == await second
+
+
+async def test_one_without_an_answer_asks_for_itself_to_hear_why(server: Server, together: Together) -> None:
+    server.silent = {"app-2-0", "app-2-1"}
+    selectors = of(*(f"app={app}" for app in APPS))
+    answers = await ask_all(together, selectors, server.fetch)
+    assert server.asked == ["app in (app-0,app-1,app-2,app-3,app-4,app-5)", "app=app-2"]
+    assert answers == [server.answer(selector) for selector in selectors]
+    assert answers[2] == AnswerError("the server could not find the metric for app=app-2")
+
+
+async def test_a_pod_that_is_new_makes_everybody_ask_for_itself(server: Server, together: Together) -> None:
+    server.pods["app-3-new"] = {"app": "app-3", "tier": "web"}
+    selectors = of(*(f"app={app}" for app in APPS))
+    answers = await ask_all(together, selectors, server.fetch)
+    assert len(server.asked) == 1 + len(APPS)
+    assert answers == [server.answer(selector) for selector in selectors]
+
+
+async def test_a_server_that_cannot_do_it_is_left_alone_for_a_while(
+    server: Server, together: Together, clock: Clock
+) -> None:
+    server.fails_for = lambda selector: " in " in str(selector)
+    selectors = of(*(f"app={app}" for app in APPS))
+    expected = [server.answer(selector) for selector in selectors]
+    for requests in (7, 6, 6):
+        server.asked.clear()
+        assert await ask_all(together, selectors, server.fetch) == expected
+        assert len(server.asked) == requests
+    clock.now = 60.0
+    server.asked.clear()
+    await ask_all(together, selectors, server.fetch)
+    assert len(server.asked) == 7
+
+
+async def test_one_question_is_not_about_too_many_pods_or_selectors() -> None:
+    apps = [f"a{number:03}" for number in range(120)]
+    server = Server(pods_of(apps))
+    together = Together(index_of(server.pods))
+    await ask_all(together, of(*(f"app={app}" for app in apps)), server.fetch)
+    assert [text.count(",") + 1 for text in server.asked] == [50, 50, 20]
+
+
+async def test_others_ask_for_themselves_when_the_first_is_cancelled(server: Server, together: Together) -> None:
+    server.held = asyncio.Event()
+    selectors = of(*(f"app={app}" for app in APPS))
+    tasks = [asyncio.create_task(together.ask(TOPIC, selector, server.fetch)) for selector in selectors]
+    await server.reached.acquire()
+    tasks[0].cancel()
+    server.held.set()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(answers[0], asyncio.CancelledError)
+    assert answers[1:] == [server.answer(selector) for selector in selectors[1:]]
+
+
+VALUES = st.sampled_from(["a", "b", "c"])
+LABELS = st.dictionaries(st.sampled_from(["app", "tier"]), VALUES)
+SELECTOR = st.one_of(
+    st.builds("app={}".format, VALUES),
+    st.builds("app={},tier={}".format, VALUES, VALUES),
+    st.builds("app={},tier!={}".format, VALUES, VALUES),
+    st.builds("app in ({},{})".format, VALUES, VALUES),
+    st.just("tier"),
+    st.just(""),
+)
+
+
+@given(
+    labels=st.lists(LABELS, max_size=12),
+    unknown=st.lists(LABELS, max_size=1),
+    texts=st.lists(SELECTOR, min_size=1, max_size=12),
+    silent=st.sets(st.integers(0, 11), max_size=4),
+)
+def test_everybody_gets_what_its_own_question_would_have_brought(
+    labels: list[dict[str, str]], unknown: list[dict[str, str]], texts: list[str], silent: set[int]
+) -> None:
+    known = {f"pod-{number}": each for number, each in enumerate(labels)}
+    server = Server(known | {f"new-{number}": each for number, each in enumerate(unknown)})
+    server.silent = {f"pod-{number}" for number in silent}
+    selectors = of(*texts)
+    answers = asyncio.run(ask_all(Together(index_of(known)), selectors, server.fetch))
+    assert answers == [server.answer(selector) for selector in selectors]
+    assert len(server.asked) <= len(set(texts)) + len(texts)
+
+
+def test_a_union_selects_whatever_one_of_them_selects() -> None:
+    assert str(union(of("app=a,tier=web", "app=b,tier=db"))) == "app in (a,b),tier in (db,web)"
+    assert str(union(of("app=a,!old", "app=b,!old"))) == "app in (a,b),!old"
