@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from cachetools import TTLCache
+from cachetools import LRUCache, TTLCache
 from cryptography import x509
 from cryptography.x509.oid import NameOID
-from multidict import CIMultiDictProxy
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from adapter.shared_calls import SharedCalls
 from adapter.trust import ClientTrust, FrontProxy
 from kube.client import KubeClient, KubeUnreachable
 from kube.status import StatusError, service_unavailable, unauthorized
 
-__all__ = ["Authenticator", "Credentials", "TokenReviewer", "User"]
+__all__ = ["Authenticator", "Credentials", "RawHeaders", "TokenReviewer", "User"]
 
 _ANONYMOUS = "system:anonymous"
 _AUTHENTICATED_GROUP = "system:authenticated"
@@ -33,6 +33,13 @@ _UNAUTHENTICATED_GROUP = "system:unauthenticated"
 _TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105  (a path)
 _MAX_TOKENS = 4096
 _TIMEOUT_SECONDS = 10.0
+# For how long what was found out about a certificate is believed.
+_BELIEVED = datetime.timedelta(seconds=10)
+_MAX_HOLDERS = 256
+_MAX_USERS = 1024
+
+RawHeaders = tuple[tuple[bytes, bytes], ...]
+"""Names and values of headers as they came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,7 @@ class Authenticator:
         self._trust = trust
         self._tokens = tokens
         self._now = now
+        self._holders: LRUCache[bytes, _Holder] = LRUCache(_MAX_HOLDERS)
 
     async def authenticate(self, credentials: Credentials) -> User:
         """The user behind a request.
@@ -136,23 +144,99 @@ class Authenticator:
             raise unauthorized()
         return User.anonymous()
 
+    def recognize(self, certificate: bytes, headers: RawHeaders) -> User | None:
+        """The user whom the front proxy names, without waiting; None for whoever must be looked at closely.
+
+        Args:
+            certificate: the client's, as DER.
+            headers: the request's, with their names in lower case.
+        """
+        holder = self._holder(certificate)
+        if holder is None or holder.proxy is None:
+            return None
+        names, prefixes = holder.names, holder.prefixes
+        said = tuple(header for header in headers if header[0] in names or header[0].startswith(prefixes))
+        user = holder.users.get(said)
+        if user is None:
+            decoded = CIMultiDict((name.decode(), value.decode("utf-8", "surrogateescape")) for name, value in said)
+            user = _remote_user(CIMultiDictProxy(decoded), holder.proxy)
+            if user is None:
+                return None
+            user = holder.users[said] = _with_authenticated_group(user)
+        return user
+
     def _by_certificate(self, credentials: Credentials) -> User | None:
         if credentials.certificate is None:
             return None
-        try:
-            certificate = x509.load_der_x509_certificate(credentials.certificate)
-        except ValueError as error:
-            raise unauthorized() from error
-        trust = self._trust()
-        now = self._now()
-        proxy = trust.front_proxy
-        if proxy and proxy.authority.vouches_for(certificate, now=now) and _allowed(certificate, proxy):
-            user = _remote_user(credentials.headers, proxy)
+        holder = self._holder(credentials.certificate)
+        if holder is None:
+            raise unauthorized()
+        if holder.proxy is not None:
+            user = _remote_user(credentials.headers, holder.proxy)
             if user is not None:
                 return user
+        return holder.client
+
+    def _holder(self, certificate: bytes) -> _Holder | None:
+        """Whose certificate it is; None for what is none.
+
+        What was found out is believed for some seconds, or until other authorities are trusted: to check a signature
+        takes longer than all the rest of most requests.
+        """
+        trust, now = self._trust(), self._now()
+        known = self._holders.get(certificate)
+        if known is None or known.trust is not trust or not known.since <= now < known.until:
+            try:
+                known = _Holder.of(x509.load_der_x509_certificate(certificate), trust, now)
+            except ValueError:
+                return None
+            self._holders[certificate] = known
+        return known
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Holder:
+    """What a certificate was found to be.
+
+    Attributes:
+        trust: by which authorities.
+        since: when that was.
+        until: for how long it is believed.
+        proxy: what counts of the headers beside it, if it is the front proxy's.
+        client: whose it is, if it is a client's.
+        names: the proxy's headers, in lower case.
+        prefixes: and their prefixes.
+        users: whom the proxy named.
+    """
+
+    trust: ClientTrust
+    since: datetime.datetime
+    until: datetime.datetime
+    proxy: FrontProxy | None
+    client: User | None
+    names: frozenset[bytes]
+    prefixes: tuple[bytes, ...]
+    users: LRUCache[RawHeaders, User]
+
+    @classmethod
+    def of(cls, certificate: x509.Certificate, trust: ClientTrust, now: datetime.datetime) -> _Holder:
+        proxy = trust.front_proxy
+        if proxy and not (proxy.authority.vouches_for(certificate, now=now) and _allowed(certificate, proxy)):
+            proxy = None
+        client = None
         if trust.clients and trust.clients.vouches_for(certificate, now=now):
-            return _certificate_user(certificate)
-        return None
+            client = _certificate_user(certificate)
+        headers = (*proxy.username_headers, *proxy.group_headers, *proxy.uid_headers) if proxy else ()
+        return cls(
+            trust=trust,
+            since=now,
+            until=min(now + _BELIEVED, certificate.not_valid_after_utc),
+            proxy=proxy,
+            client=client,
+            names=frozenset(header.lower().encode() for header in headers),
+            prefixes=tuple(prefix.lower().encode() for prefix in proxy.extra_prefixes) if proxy else (),
+            users=LRUCache(_MAX_USERS),
+        )
 
 
 def _allowed(certificate: x509.Certificate, proxy: FrontProxy) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ class AuthorizationOptions:
 class _Decision:
     allowed: bool
     reason: str
+    until: float
 
 
 class Authorizer:
@@ -66,7 +68,10 @@ class Authorizer:
     ) -> None:
         self._client = client
         self._options = options
-        self._decisions: TLRUCache[bytes, _Decision] = TLRUCache(_MAX_DECISIONS, ttu=self._expiry, timer=clock)
+        self._clock = clock
+        self._decisions: TLRUCache[bytes, _Decision] = TLRUCache(
+            _MAX_DECISIONS, ttu=lambda _key, decision, _now: decision.until, timer=clock
+        )
         self._reviews: SharedCalls[bytes, _Decision] = SharedCalls()
 
     def always_allows(self, path: str) -> bool:
@@ -76,14 +81,14 @@ class Authorizer:
             for allowed in self._options.always_allow_paths
         )
 
-    async def authorize(self, user: User, info: RequestInfo) -> None:
-        """Return if the user may do this.
+    async def authorize(self, user: User, info: RequestInfo) -> float:
+        """Return if the user may do this; until when that is known, on the clock, which is infinite for some.
 
         Raises:
             StatusError: 403 if not, 500 or 503 if the API server did not say.
         """
         if _PRIVILEGED_GROUP in user.groups:
-            return
+            return math.inf
         spec = _review_spec(user, info)
         key = hashlib.sha256(msgspec.json.encode(spec)).digest()
         decision = self._decisions.get(key)
@@ -91,6 +96,7 @@ class Authorizer:
             decision = await self._reviews.call(key, lambda: self._review(key, spec))
         if not decision.allowed:
             raise _refusal(user, info, decision.reason)
+        return decision.until
 
     async def _review(self, key: bytes, spec: dict[str, Any]) -> _Decision:
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
@@ -108,12 +114,11 @@ class Authorizer:
         status = answer.get("status")
         if not isinstance(status, dict):
             raise internal_error("access cannot be checked")
-        decision = _Decision(status.get("allowed") is True, str(status.get("reason") or ""))
+        allowed = status.get("allowed") is True
+        ttl = self._options.authorized_ttl if allowed else self._options.unauthorized_ttl
+        decision = _Decision(allowed, str(status.get("reason") or ""), self._clock() + ttl)
         self._decisions[key] = decision
         return decision
-
-    def _expiry(self, _key: bytes, decision: _Decision, now: float) -> float:
-        return now + (self._options.authorized_ttl if decision.allowed else self._options.unauthorized_ttl)
 
 
 def _review_spec(user: User, info: RequestInfo) -> dict[str, Any]:

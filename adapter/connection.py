@@ -21,6 +21,7 @@ from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
 from adapter.routes import method_not_allowed
+from adapter.short_cut import PlainRequest, ShortCut
 from kube.status import StatusError, internal_error
 
 __all__ = ["ConnectionLimits", "ConnectionServer", "TimedSite"]
@@ -64,6 +65,7 @@ class ConnectionServer(web.Server):
         handler: answers one request.
         error_response: how an error is written for a client of which nothing is known.
         limits: see ConnectionLimits.
+        short_cut: answers what can be answered at once.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class ConnectionServer(web.Server):
         *,
         error_response: ErrorResponse,
         limits: ConnectionLimits,
+        short_cut: ShortCut | None = None,
     ) -> None:
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
             with cast("_Connection", request.protocol).answering():
@@ -80,10 +83,11 @@ class ConnectionServer(web.Server):
         super().__init__(answer, handler_cancellation=True)
         self._limits = limits
         self._error_response = error_response
+        self._short_cut = short_cut
 
     def __call__(self) -> RequestHandler:
         """The protocol of a new connection."""
-        return _Connection(self, error_response=self._error_response, limits=self._limits)
+        return _Connection(self, error_response=self._error_response, limits=self._limits, short_cut=self._short_cut)
 
 
 class TimedSite(web.SockSite):
@@ -112,7 +116,14 @@ class TimedSite(web.SockSite):
 class _Connection(RequestHandler):
     """aiohttp's protocol, with time limits, and with a Status where it would say a page of its own."""
 
-    def __init__(self, server: web.Server, *, error_response: ErrorResponse, limits: ConnectionLimits) -> None:
+    def __init__(
+        self,
+        server: web.Server,
+        *,
+        error_response: ErrorResponse,
+        limits: ConnectionLimits,
+        short_cut: ShortCut | None,
+    ) -> None:
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -127,10 +138,15 @@ class _Connection(RequestHandler):
         self._is_answering = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
+        # None also when there ever came anything but one whole head at a time: aiohttp's parser may have a part of it.
+        self._short_cut = short_cut
+        self._certificate: bytes | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Expect a request."""
         super().connection_made(transport)
+        encryption = transport.get_extra_info("ssl_object")
+        self._certificate = encryption.getpeercert(binary_form=True) if encryption is not None else None
         self._expect_head()
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -140,6 +156,8 @@ class _Connection(RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Take what the client sent; a head that goes on for too long, in time or in bytes, ends the connection."""
+        if self._short_cut is not None and self._was_answered_at_once(data, self._short_cut):
+            return
         super().data_received(data)
         if self._is_answering:
             return
@@ -148,6 +166,28 @@ class _Connection(RequestHandler):
         if self._head_bytes > _MAX_HEAD:
             _log.debug("closed a connection: the head of its request is too large")
             self.force_close()
+
+    def _was_answered_at_once(self, data: bytes, short_cut: ShortCut) -> bool:
+        request = PlainRequest.read(data)
+        is_idle = not self._is_answering and not self._messages and not self._head_bytes
+        if request is None or not is_idle or self._certificate is None:
+            self._short_cut = None
+            return False
+        transport = self.transport
+        is_waiting = self._waiter is not None and not self._waiter.done()
+        if transport is None or transport.is_closing() or self._paused or not is_waiting:
+            return False
+        answer = short_cut.answer(request, self._certificate)
+        if answer is None:
+            return False
+        self._have_head()
+        transport.write(b"".join(answer))
+        # As aiohttp does after its own answers.
+        self._keepalive = True
+        self._next_keepalive_close_time = self._loop.time() + self._limits.idle
+        if self._keepalive_handle is None:
+            self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
+        return True
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:

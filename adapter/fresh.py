@@ -1,7 +1,7 @@
 """Answers that are worth keeping for a moment: asked for once, however many want them.
 
-What is under way is shared by all who ask for the same (a single flight), and what came is handed out for as long as it
-is fresh. Who stops waiting disturbs nobody else; when the last one has gone, the asking ends, too.
+What is under way is shared by all who ask for the same (adapter.shared_calls), and what came is handed out for as long
+as it is fresh.
 
 An answer is fresh for a period after it came. If anybody took it from here meanwhile, it is asked for again one period
 after it was last asked for, which is a little before it ends: so who asks often never waits, and nothing is asked more
@@ -11,10 +11,13 @@ than once a period, whatever the number of requests. What nobody took is forgott
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
+
+from adapter.shared_calls import SharedCalls
 
 __all__ = ["Fresh", "Kept"]
 
@@ -33,16 +36,6 @@ class Kept(Generic[T]):
 
 
 @dataclass(slots=True, eq=False)
-class _Flight(Generic[T]):
-    """What is being asked for: its task, its outcome, and how many wait for it."""
-
-    outcome: asyncio.Future[Kept[T]]
-    task: asyncio.Task[None] | None = None
-    waiting: int = 0
-    ahead: bool = False
-
-
-@dataclass(slots=True, eq=False)
 class _Entry(Generic[T]):
     """What is kept: the value or a failure, how to ask again, and whether anybody took it."""
 
@@ -55,7 +48,7 @@ class _Entry(Generic[T]):
 
 
 class Fresh(Generic[T]):
-    """Keeps answers by what was asked. Use as an async context manager, which owns all that is under way."""
+    """Keeps answers by what was asked. Use as an async context manager, which owns what is asked for ahead."""
 
     def __init__(self, *, period: float, weigh: Callable[[T], int], max_weight: int) -> None:
         """Nothing is kept where `period` is 0; what is under way is shared all the same.
@@ -70,9 +63,10 @@ class Fresh(Generic[T]):
         self._max_weight = max_weight
         self._weight = 0
         self._entries: dict[Hashable, _Entry[T]] = {}
-        self._flights: dict[Hashable, _Flight[T]] = {}
+        self._calls: SharedCalls[Hashable, Kept[T]] = SharedCalls()
+        self._generation = 0
         self._tasks = asyncio.TaskGroup()
-        self._running: set[asyncio.Task[None]] = set()
+        self._ahead: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -82,7 +76,7 @@ class Fresh(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.forget()
-        for task in self._running:
+        for task in self._ahead:
             task.cancel()
         await self._tasks.__aexit__(None, None, None)
 
@@ -95,74 +89,46 @@ class Fresh(Generic[T]):
             if entry.kept is not None and entry.kept.until > asyncio.get_running_loop().time():
                 entry.taken = True
                 return entry.kept
-        flight = self._flights.get(key) or self._start(key, make, ahead=False)
-        flight.waiting += 1
-        try:
-            return await asyncio.shield(flight.outcome)
-        finally:
-            flight.waiting -= 1
-            if not flight.waiting and not flight.ahead and not flight.outcome.done():
-                self._give_up(key, flight)
+        return await self._ask(key, make)
 
     def forget(self) -> None:
         """Keep nothing of what came before now, nor of what is under way."""
+        self._generation += 1
         for key in list(self._entries):
             self._drop(key)
-        self._flights.clear()
 
-    def _start(self, key: Hashable, make: Callable[[], Awaitable[T]], *, ahead: bool) -> _Flight[T]:
-        flight: _Flight[T] = _Flight(asyncio.get_running_loop().create_future(), ahead=ahead)
-        flight.outcome.add_done_callback(_look_at)
-        self._flights[key] = flight
-        flight.task = self._tasks.create_task(self._fly(key, make, flight), name="fresh answer")
-        self._running.add(flight.task)
-        flight.task.add_done_callback(self._running.discard)
-        return flight
+    async def _ask(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> Kept[T]:
+        return await self._calls.call((self._generation, key), lambda: self._made(key, make, self._generation))
 
-    def _give_up(self, key: Hashable, flight: _Flight[T]) -> None:
-        if self._flights.get(key) is flight:
-            del self._flights[key]  # whoever comes now must not wait for what is ending
-        if flight.task is not None:
-            flight.task.cancel()
-
-    async def _fly(self, key: Hashable, make: Callable[[], Awaitable[T]], flight: _Flight[T]) -> None:
+    async def _made(self, key: Hashable, make: Callable[[], Awaitable[T]], generation: int) -> Kept[T]:
         loop = asyncio.get_running_loop()
         started = loop.time()
-        kept: Kept[T] | None = None
-        failure: Exception | None = None
         try:
             value = await make()
-            kept = Kept(value, loop.time() + self._period if self._period else 0.0)
-            flight.outcome.set_result(kept)
-        except Exception as error:  # noqa: BLE001  (whatever it is, it is those who wait that must have it)
-            failure = error
-            flight.outcome.set_exception(error)
-        finally:
-            flight.outcome.cancel()  # nothing happens to one that is done
-            current = self._flights.get(key) is flight
-            if current:
-                del self._flights[key]
-        if current and self._period:
-            self._keep(key, make, kept, failure, started)
+        except Exception as error:
+            if self._period and generation == self._generation:
+                self._put(key, _Entry(make, 1, failure=error), started)
+            raise
+        kept = Kept(value, loop.time() + self._period if self._period else 0.0)
+        if self._period and generation == self._generation:
+            self._put(key, _Entry(make, self._weigh(value), kept), started)
+        return kept
 
-    def _keep(
-        self,
-        key: Hashable,
-        make: Callable[[], Awaitable[T]],
-        kept: Kept[T] | None,
-        failure: Exception | None,
-        started: float,
-    ) -> None:
+    async def _ask_ahead(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> None:
+        with contextlib.suppress(Exception):  # whoever asks next will have it
+            await self._ask(key, make)
+
+    def _put(self, key: Hashable, entry: _Entry[T], started: float) -> None:
+        """Keep what came of asking, which began at `started`."""
         loop = asyncio.get_running_loop()
         self._drop(key)
-        weight = self._weigh(kept.value) if kept is not None else 1
-        if weight > self._max_weight:
+        if entry.weight > self._max_weight:
             return
-        while self._weight + weight > self._max_weight:
+        while self._weight + entry.weight > self._max_weight:
             self._drop(next(iter(self._entries)))
-        entry = self._entries[key] = _Entry(make, weight, kept, failure)
-        self._weight += weight
-        if kept is None:
+        self._entries[key] = entry
+        self._weight += entry.weight
+        if entry.kept is None:
             entry.timer = loop.call_later(min(_FAILURE_SECONDS, self._period), self._drop, key)
         else:
             entry.timer = loop.call_at(started + self._period, self._renew, key)
@@ -172,8 +138,10 @@ class Fresh(Generic[T]):
         entry = self._entries[key]
         assert entry.kept is not None
         entry.timer = asyncio.get_running_loop().call_at(entry.kept.until, self._drop, key)
-        if entry.taken and key not in self._flights:
-            self._start(key, entry.make, ahead=True)
+        if entry.taken:
+            task = self._tasks.create_task(self._ask_ahead(key, entry.make), name="ask ahead")
+            self._ahead.add(task)
+            task.add_done_callback(self._ahead.discard)
 
     def _drop(self, key: Hashable) -> None:
         entry = self._entries.pop(key, None)
@@ -181,9 +149,3 @@ class Fresh(Generic[T]):
             self._weight -= entry.weight
             if entry.timer is not None:
                 entry.timer.cancel()
-
-
-def _look_at(outcome: asyncio.Future[Any]) -> None:
-    """Nobody may be waiting any more for a failure, and asyncio would complain that nobody saw it."""
-    if not outcome.cancelled():
-        outcome.exception()

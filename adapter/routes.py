@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -47,6 +48,7 @@ __all__ = [
     "CustomProvider",
     "DebugProvider",
     "ExternalProvider",
+    "FreshValues",
     "Router",
     "UsageProvider",
     "method_not_allowed",
@@ -143,11 +145,33 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class FreshValues:
+    """Values that will be the same for a while.
+
+    Attributes:
+        until: when that ends, on the event loop's clock.
+        sampled_at: when they were sampled, in seconds since the epoch, with how many there are of each time.
+    """
+
+    until: float
+    sampled_at: tuple[tuple[float, int], ...]
+
+    @classmethod
+    def of(cls, values: Sequence[MetricValue] | Sequence[ExternalMetricValue]) -> FreshValues | None:
+        """What there is to tell of some values; None where they may be others at once."""
+        until = min((value.fresh_until for value in values), default=0.0)
+        if not until:
+            return None
+        return cls(until, tuple(Counter(value.timestamp for value in values).items()))
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """A status and a body.
 
     For some errors there are the seconds after which to ask again, for some documents there is an entity tag;
-    `headers` are beside the usual ones, or replace them.
+    `headers` are beside the usual ones, or replace them. `values` tells of the values in it, where they will be the
+    same for a while.
     """
 
     status: int
@@ -155,6 +179,7 @@ class Answer:
     retry_after: int | None = None
     tag: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    values: FreshValues | None = None
 
 
 class Router:
@@ -258,7 +283,8 @@ class Router:
                 metric_selector=metric_selector,
                 timeout=call.timeout,
             )
-        return Answer(200, representation.encode(custom_list(call.info.version, values)))
+        content = representation.encode(custom_list(call.info.version, values))
+        return Answer(200, content, values=FreshValues.of(values))
 
     async def _external_metric(self, call: Call, parts: list[str]) -> Answer:
         match parts:
@@ -272,7 +298,7 @@ class Router:
         values = await self._external.values(
             namespace=namespace, metric=metric, selector=_selector(call, "labelSelector"), timeout=call.timeout
         )
-        return Answer(200, representation.encode(external_list(values)))
+        return Answer(200, representation.encode(external_list(values)), values=FreshValues.of(values))
 
     async def _resource_metric(self, call: Call, parts: list[str]) -> Answer:
         """Nodes and pods. As in metrics-server, they cannot be watched."""

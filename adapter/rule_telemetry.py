@@ -6,9 +6,15 @@ the values that are handed out.
 
 from __future__ import annotations
 
+import bisect
+import itertools
+from collections import Counter as Counted
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import HistogramMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 __all__ = ["RuleTelemetry"]
 
@@ -27,13 +33,7 @@ class RuleTelemetry:
             buckets=_LATENCY_BUCKETS,
             registry=registry,
         )
-        self._freshness = Histogram(
-            "metrics_apiserver_metric_freshness_seconds",
-            "Age of the values that were handed out, by API group.",
-            ("group",),
-            buckets=_FRESHNESS_BUCKETS,
-            registry=registry,
-        )
+        self._freshness = _Ages(registry)
         self._series = _gauge("series", "Names of series found by a rule's last list.", registry)
         self._metrics = _gauge("metrics", "Metrics made by a rule's last list.", registry)
         self._relisted = _gauge("last_relist_timestamp_seconds", "When a rule was last listed with success.", registry)
@@ -76,9 +76,12 @@ class RuleTelemetry:
 
     def handed_out(self, group: str, ages: Iterable[float]) -> None:
         """Note the ages of values, in seconds."""
-        histogram = self._freshness.labels(group)
-        for age in ages:
-            histogram.observe(max(age, 0.0))
+        for age, count in Counted(ages).items():
+            self._freshness.add(group, age, count)
+
+    def handed_out_again(self, group: str, age: float, count: int) -> None:
+        """Note the age of so many values, in seconds."""
+        self._freshness.add(group, age, count)
 
     def listed(self, rule: str, *, series: int, metrics: int, now: float) -> None:
         """Note a rule's list."""
@@ -113,6 +116,35 @@ class RuleTelemetry:
     def rules_refused(self) -> None:
         """Note that the rules file cannot be used."""
         self._reload_good.set(0)
+
+
+class _Ages(Collector):
+    """A histogram to which many values of one age are added at once, as a list of thousands of pods has them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._counts: dict[str, list[int]] = {}
+        self._sums: dict[str, float] = {}
+        registry.register(self)
+
+    def add(self, group: str, age: float, count: int) -> None:
+        """Add values of an age in seconds."""
+        age = max(age, 0.0)
+        counts = self._counts.setdefault(group, [0] * (len(_FRESHNESS_BUCKETS) + 1))
+        counts[bisect.bisect_left(_FRESHNESS_BUCKETS, age)] += count
+        self._sums[group] = self._sums.get(group, 0.0) + age * count
+
+    def collect(self) -> Iterable[HistogramMetricFamily]:
+        """The histogram, with a series for each group."""
+        family = HistogramMetricFamily(
+            "metrics_apiserver_metric_freshness_seconds",
+            "Age of the values that were handed out, by API group.",
+            labels=("group",),
+        )
+        bounds = (*map(floatToGoString, _FRESHNESS_BUCKETS), "+Inf")
+        for group, counts in self._counts.items():
+            buckets = [*zip(bounds, itertools.accumulate(counts), strict=True)]
+            family.add_metric((group,), buckets=buckets, sum_value=self._sums[group])
+        yield family
 
 
 def _gauge(name: str, text: str, registry: CollectorRegistry) -> Gauge:

@@ -33,6 +33,7 @@ from adapter.discovery import Discovery
 from adapter.external import ExternalMetrics
 from adapter.forward import Forwarder, MergedNames
 from adapter.health import Health
+from adapter.memory import AnswerMemory
 from adapter.merged import MergedQueries
 from adapter.options import ServeOptions, ServingOptions
 from adapter.prometheus import PrometheusServers
@@ -45,6 +46,7 @@ from adapter.rule_telemetry import RuleTelemetry
 from adapter.rules import RulesFile
 from adapter.server import Listener, RequestServer
 from adapter.shared_queries import SharedQueries
+from adapter.short_cut import ShortCut
 from adapter.telemetry import Telemetry
 from adapter.tls import ServingTLS, self_signed_files
 from adapter.trust import TrustKeeper
@@ -57,6 +59,8 @@ __all__ = ["ListenError", "serve"]
 
 _log = logging.getLogger(__name__)
 
+# What answers may take that are remembered; one of five thousand pods has a megabyte, and a tenth of it compressed.
+_MEMORY_BYTES = 64 * 1024 * 1024
 _UNSPECIFIED = ("", "0.0.0.0", "::")  # noqa: S104  (what is compared, not what is bound)
 
 
@@ -156,8 +160,15 @@ class _Adapter:
         )
         self._stopping = False
         self._socket = listening
+        self._memory = AnswerMemory(max_bytes=_MEMORY_BYTES)
+        authenticator = Authenticator(
+            lambda: self._trust.current, TokenReviewer(clients.authentication, ttl=options.token_ttl)
+        )
         self._listener = Listener(
-            self._request_server(options, clients, mapper, telemetry), self._tls.context, serving.limits
+            self._request_server(options, clients, mapper, telemetry, authenticator),
+            self._tls.context,
+            serving.limits,
+            short_cut=ShortCut(authenticator, self._memory, telemetry, upstream.telemetry.handed_out_again),
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -187,6 +198,7 @@ class _Adapter:
     async def _take_up(self, rules: RulesFile) -> None:
         """Put other rules in force. Requests in flight end with the rules, and the servers, that they began with."""
         self._queries.forget()
+        self._memory.forget()
         self._upstream.queries.forget()
         if self._merged is not None:
             self._merged.forget()
@@ -199,7 +211,12 @@ class _Adapter:
         await self._upstream.prometheus.keep(rules.servers)
 
     def _request_server(
-        self, options: ServeOptions, clients: _Clients, mapper: RestMapper, telemetry: Telemetry
+        self,
+        options: ServeOptions,
+        clients: _Clients,
+        mapper: RestMapper,
+        telemetry: Telemetry,
+        authenticator: Authenticator,
     ) -> RequestServer:
         router = Router(
             discovery=self._discovery,
@@ -223,14 +240,13 @@ class _Adapter:
             ),
         )
         return RequestServer(
-            authenticator=Authenticator(
-                lambda: self._trust.current, TokenReviewer(clients.authentication, ttl=options.token_ttl)
-            ),
+            authenticator=authenticator,
             authorizer=Authorizer(clients.authorization, options.authorization),
             router=router,
             telemetry=telemetry,
             discovery=self._discovery,
             limits=options.serving.limits,
+            memory=self._memory,
         )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import logging
 import re
 import socket
@@ -23,13 +24,15 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from adapter.authentication import Authenticator, Credentials
+from adapter.authentication import Authenticator, Credentials, User
 from adapter.authorization import Authorizer
 from adapter.connection import ConnectionLimits, ConnectionServer, TimedSite
 from adapter.discovery import Discovery
 from adapter.encoding import Encoded, Representation
+from adapter.memory import AnswerMemory, Remembered
 from adapter.request_info import RequestInfo, Target
-from adapter.routes import Answer, Call, Router
+from adapter.routes import Answer, Call, FreshValues, Router
+from adapter.short_cut import ShortCut, memory_key
 from adapter.telemetry import RequestLabels, Telemetry
 from kube.durations import DurationError, parse_duration
 from kube.status import StatusError, bad_request, too_many_requests
@@ -40,6 +43,7 @@ _log = logging.getLogger(__name__)
 
 # Below this a body is not worth compressing; the number is Kubernetes'.
 _COMPRESS_FROM = 128 * 1024
+_COMPRESSION_LEVEL = 1
 # The data path keeps to the deadline and knows for what the time was too short; it is given that much to say so.
 _LAST_WORD_SECONDS = 0.1
 # What a request is counted as whose client did not wait for the answer; web servers' common number for it.
@@ -73,6 +77,7 @@ class RequestServer:
         telemetry: counts them.
         discovery: knows the resources that telemetry may tell apart.
         limits: see ServerLimits.
+        memory: takes the answers that hold for a while; see adapter.short_cut.
     """
 
     def __init__(
@@ -84,6 +89,7 @@ class RequestServer:
         telemetry: Telemetry,
         discovery: Discovery,
         limits: ServerLimits,
+        memory: AnswerMemory | None = None,
     ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
@@ -91,6 +97,7 @@ class RequestServer:
         self._telemetry = telemetry
         self._discovery = discovery
         self._limits = limits
+        self._memory = memory
         self._in_flight = 0
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -103,18 +110,41 @@ class RequestServer:
                 target = Target.parse(request.raw_path)
                 info = RequestInfo.of(request.method, target)
                 labels = self._labels(info)
-                answer = await self._within_limits(request, target, info)
+                permit, answer = await self._within_limits(request, target, info)
             except StatusError as error:
-                answer = _error_answer(error, request)
+                permit, answer = None, _error_answer(error, request)
             code = answer.status
-            return _response(answer, request)
+            message = await _message(answer, request)
+            if permit is not None and answer.values is not None:
+                self._remember(request, permit, answer.values, labels, message)
+            return message.response()
         except asyncio.CancelledError:
             code = _CLIENT_GONE
             raise
         finally:
             self._telemetry.observe(labels, code=code, seconds=time.monotonic() - started)
 
-    async def _within_limits(self, request: web.BaseRequest, target: Target, info: RequestInfo) -> Answer:
+    def _remember(
+        self, request: web.BaseRequest, permit: _Permit, values: FreshValues, labels: RequestLabels, message: _Message
+    ) -> None:
+        if self._memory is None or request.method != "GET":
+            return
+        before, after = message.parts()
+        headers = ((name.lower(), value) for name, value in request.raw_headers)
+        self._memory.put(
+            memory_key(permit.user, request.raw_path.encode(), headers),
+            Remembered(
+                before_date=before,
+                after_date=after,
+                until=min(values.until, permit.until),
+                labels=labels,
+                sampled_at=values.sampled_at,
+            ),
+        )
+
+    async def _within_limits(
+        self, request: web.BaseRequest, target: Target, info: RequestInfo
+    ) -> tuple[_Permit | None, Answer]:
         open_to_all = self._authorizer.always_allows(target.path)
         # Probes are open, and a busy process must not look like a dead one.
         if self._in_flight >= self._limits.in_flight and not open_to_all:
@@ -129,7 +159,8 @@ class RequestServer:
 
     async def _before_deadline(
         self, request: web.BaseRequest, target: Target, info: RequestInfo, *, open_to_all: bool
-    ) -> Answer:
+    ) -> tuple[_Permit | None, Answer]:
+        permit = None
         seconds = min(_wanted_seconds(target), self._limits.request_seconds)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
@@ -137,10 +168,10 @@ class RequestServer:
             async with asyncio.timeout_at(deadline + _LAST_WORD_SECONDS) as timeout:
                 if not open_to_all:
                     user = await self._authenticator.authenticate(_credentials(request))
-                    await self._authorizer.authorize(user, info)
+                    permit = _Permit(user, await self._authorizer.authorize(user, info))
                     _log.debug("%s asks %s %s", user.name, request.method, target.path)
                 remaining = max(deadline - loop.time(), 0.0)
-                return await self._router.answer(_call(request, target, info, remaining))
+                return permit, await self._router.answer(_call(request, target, info, remaining))
         except TimeoutError:
             if not timeout.expired():
                 raise
@@ -154,6 +185,14 @@ class RequestServer:
         return RequestLabels(info.verb, info.group, info.version, info.resource)
 
 
+@dataclass(frozen=True, slots=True)
+class _Permit:
+    """Who may do what was asked for, and until when that is known, on the loop's clock."""
+
+    user: User
+    until: float
+
+
 class Listener:
     """The listening socket and its connections.
 
@@ -161,9 +200,18 @@ class Listener:
         server: answers the requests.
         context: TLS for new connections.
         limits: see ServerLimits.
+        short_cut: answers what can be answered at once.
     """
 
-    def __init__(self, server: RequestServer, context: ssl.SSLContext, limits: ServerLimits) -> None:
+    def __init__(
+        self,
+        server: RequestServer,
+        context: ssl.SSLContext,
+        limits: ServerLimits,
+        *,
+        short_cut: ShortCut | None = None,
+    ) -> None:
+        self._short_cut = short_cut
         self._server = server
         self._context = context
         self._limits = limits
@@ -172,7 +220,10 @@ class Listener:
     async def start(self, listening: socket.socket) -> None:
         """Begin to accept connections on a bound socket, which is this listener's from now on."""
         server = ConnectionServer(
-            self._server.handle, error_response=_unknown_clients_response, limits=self._limits.connection
+            self._server.handle,
+            error_response=_unknown_clients_response,
+            limits=self._limits.connection,
+            short_cut=self._short_cut,
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=self._limits.shutdown_seconds)
         await self._runner.setup()
@@ -225,10 +276,39 @@ def _error_answer(error: StatusError, request: web.BaseRequest | None) -> Answer
 
 
 def _unknown_clients_response(error: StatusError) -> web.Response:
-    return _response(_error_answer(error, None), None)
+    answer = _error_answer(error, None)
+    return _Message(answer.status, _headers(answer), answer.content.body).response()
 
 
-def _response(answer: Answer, request: web.BaseRequest | None) -> web.Response:
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """An answer as it goes out."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def response(self) -> web.Response:
+        return web.Response(status=self.status, body=self.body, headers=self.headers)
+
+    def parts(self) -> tuple[bytes, bytes]:
+        """What is before the value of Date, and what is after it."""
+        lines = [f"{name}: {value}" for name, value in self.headers.items()]
+        head = "\r\n".join(["HTTP/1.1 200 OK", *lines, f"Content-Length: {len(self.body)}", "Date: "])
+        return head.encode(), b"\r\n\r\n" + self.body
+
+
+async def _message(answer: Answer, request: web.BaseRequest) -> _Message:
+    """An answer, compressed where it is long and the client takes that."""
+    headers, body = _headers(answer), answer.content.body
+    if len(body) >= _COMPRESS_FROM and _takes_gzip(request.headers.getall("Accept-Encoding", ())):
+        headers["Content-Encoding"] = "gzip"
+        # The level is Kubernetes'; zlib lets other threads run meanwhile.
+        body = await asyncio.to_thread(gzip.compress, body, _COMPRESSION_LEVEL, mtime=0)
+    return _Message(answer.status, headers, body)
+
+
+def _headers(answer: Answer) -> dict[str, str]:
     content: Encoded = answer.content
     headers = {"Content-Type": content.content_type, "Cache-Control": "no-cache, private", "Server": "milliscale"}
     varies = []
@@ -237,16 +317,11 @@ def _response(answer: Answer, request: web.BaseRequest | None) -> web.Response:
     if answer.tag is not None:
         headers["ETag"] = answer.tag
         varies.append("Accept")
-    is_large = len(content.body) >= _COMPRESS_FROM
-    if is_large:
+    if len(content.body) >= _COMPRESS_FROM:
         varies.append("Accept-Encoding")
     if varies:
         headers["Vary"] = ", ".join(varies)
-    headers |= answer.headers
-    response = web.Response(status=answer.status, body=content.body, headers=headers)
-    if is_large and request is not None and _takes_gzip(request.headers.getall("Accept-Encoding", ())):
-        response.enable_compression(web.ContentCoding.gzip)
-    return response
+    return {**headers, **answer.headers}
 
 
 def _takes_gzip(accept_encoding: Iterable[str]) -> bool:

@@ -18,12 +18,12 @@ from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
     PrometheusResultError,
-    PrometheusServers,
     PrometheusTimeout,
     Sample,
     Scalar,
     Vector,
 )
+from adapter.rule_queries import InstantQueries
 
 __all__ = ["Grouped", "SharedQueries"]
 
@@ -55,7 +55,7 @@ class Grouped:
 class SharedQueries:
     """Evaluates queries for all who ask. Use as an async context manager."""
 
-    def __init__(self, prometheus: PrometheusServers, *, freshness: float) -> None:
+    def __init__(self, prometheus: InstantQueries, *, freshness: float) -> None:
         """`freshness` is for how many seconds an answer is given again; 0 for never."""
         self._prometheus = prometheus
         self._answers: Fresh[Vector | Scalar] = Fresh(period=freshness, weigh=_weight, max_weight=_MAX_SAMPLES)

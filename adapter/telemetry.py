@@ -55,15 +55,22 @@ class Telemetry:
             buckets=_BUCKETS,
             registry=self.registry,
         )
+        # What has been counted before, so that labels are not looked up anew for each request.
+        self._series: dict[tuple[RequestLabels, int], tuple[Counter, Histogram]] = {}
         self.in_flight = Gauge(
             "apiserver_current_inflight_requests", "Requests being answered now.", registry=self.registry
         )
 
     def observe(self, labels: RequestLabels, *, code: int, seconds: float) -> None:
         """Count a request that has been answered."""
-        values = labels.values()
-        self._requests.labels(*values, str(code)).inc()
-        self._seconds.labels(*values).observe(seconds)
+        series = self._series.get((labels, code))
+        if series is None:
+            values = labels.values()
+            series = self._requests.labels(*values, str(code)), self._seconds.labels(*values)
+            self._series[labels, code] = series
+        counter, histogram = series
+        counter.inc()
+        histogram.observe(seconds)
 
     def exposition(self) -> Encoded:
         """/metrics: the registry as text."""

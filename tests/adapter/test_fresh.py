@@ -1,0 +1,167 @@
+"""What is asked for is asked once, and what came is kept for a period."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from adapter.fresh import Fresh
+
+PERIOD = 0.05
+LONG = 60.0
+
+
+class Source:
+    """Gives 1, 2, 3 ..., each when the test lets it; a failure if there is one."""
+
+    def __init__(self, *, held: bool = False) -> None:
+        self.asked = 0
+        self.ended = 0
+        self.open = asyncio.Event()
+        self.changed = asyncio.Condition()
+        self.failure: Exception | None = None
+        if not held:
+            self.open.set()
+
+    async def make(self) -> int:
+        self.asked += 1
+        async with self.changed:
+            self.changed.notify_all()
+        try:
+            await self.open.wait()
+            if self.failure is not None:
+                raise self.failure
+            return self.asked
+        finally:
+            self.ended += 1
+
+    async def until_asked(self, times: int) -> None:
+        async with asyncio.timeout(5), self.changed:
+            await self.changed.wait_for(lambda: self.asked >= times)
+
+
+@asynccontextmanager
+async def fresh(period: float = LONG, max_weight: int = 100) -> AsyncIterator[Fresh[int]]:
+    async with Fresh[int](period=period, weigh=lambda _: 10, max_weight=max_weight) as kept:
+        yield kept
+
+
+async def test_all_who_ask_at_once_share_one_answer() -> None:
+    source = Source(held=True)
+    async with fresh(period=0) as kept:
+        waiting = [asyncio.create_task(kept.get("a", source.make)) for _ in range(100)]
+        await source.until_asked(1)
+        source.open.set()
+        assert {one.value for one in await asyncio.gather(*waiting)} == {1}
+
+
+async def test_who_stops_waiting_disturbs_nobody_else() -> None:
+    source = Source(held=True)
+    async with fresh() as kept:
+        first, second = (asyncio.create_task(kept.get("a", source.make)) for _ in range(2))
+        await source.until_asked(1)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        source.open.set()
+        assert (await second).value == 1
+
+
+async def test_when_nobody_waits_any_more_the_asking_ends_and_the_next_begins_anew() -> None:
+    source = Source(held=True)
+    async with fresh() as kept:
+        only = asyncio.create_task(kept.get("a", source.make))
+        await source.until_asked(1)
+        only.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await only
+        again = asyncio.create_task(kept.get("a", source.make))
+        await source.until_asked(2)
+        assert source.ended == 1
+        source.open.set()
+        assert (await again).value == 2
+
+
+async def test_an_answer_is_given_again_while_it_is_fresh_and_to_others_not() -> None:
+    source = Source()
+    async with fresh() as kept:
+        assert [(await kept.get("a", source.make)).value for _ in range(3)] == [1, 1, 1]
+        assert (await kept.get("b", source.make)).value == 2
+
+
+async def test_without_a_period_nothing_is_kept() -> None:
+    source = Source()
+    async with fresh(period=0) as kept:
+        assert [(await kept.get("a", source.make)).value for _ in range(3)] == [1, 2, 3]
+        assert (await kept.get("a", source.make)).until == 0
+
+
+async def test_what_was_taken_is_asked_for_ahead_and_what_was_not_is_forgotten() -> None:
+    source = Source()
+    async with fresh(period=PERIOD) as kept:
+        await kept.get("a", source.make)
+        await kept.get("a", source.make)  # taken
+        await source.until_asked(2)
+        await asyncio.sleep(3 * PERIOD)  # nobody took the second one
+        assert source.asked == 2
+        assert (await kept.get("a", source.make)).value == 3
+
+
+async def test_nothing_is_asked_more_than_once_a_period_whatever_the_number_of_requests() -> None:
+    source = Source()
+    loop = asyncio.get_running_loop()
+    async with fresh(period=PERIOD) as kept:
+        started = loop.time()
+        while loop.time() < started + 10 * PERIOD:
+            await asyncio.gather(*(kept.get("a", source.make) for _ in range(20)))
+            await asyncio.sleep(0)
+        assert source.asked <= (loop.time() - started) / PERIOD + 1
+
+
+async def test_a_failure_is_shared_and_soon_forgotten() -> None:
+    source = Source()
+    source.failure = ValueError("no")
+    async with fresh(period=PERIOD) as kept:
+        for _ in range(3):
+            with pytest.raises(ValueError, match="no"):
+                await kept.get("a", source.make)
+        assert source.asked == 1
+        source.failure = None
+        await asyncio.sleep(2 * PERIOD)
+        assert (await kept.get("a", source.make)).value == 2
+
+
+async def test_what_came_first_goes_first_when_there_is_too_much() -> None:
+    source = Source()
+    async with fresh(max_weight=25) as kept:
+        for key in "abc":
+            await kept.get(key, source.make)
+        assert (await kept.get("c", source.make)).value == 3
+        assert (await kept.get("b", source.make)).value == 2
+        assert (await kept.get("a", source.make)).value == 4
+
+
+async def test_what_is_forgotten_is_asked_for_anew_even_if_it_was_under_way() -> None:
+    source = Source(held=True)
+    async with fresh() as kept:
+        before = asyncio.create_task(kept.get("a", source.make))
+        await source.until_asked(1)
+        kept.forget()
+        after = asyncio.create_task(kept.get("a", source.make))
+        await source.until_asked(2)
+        source.open.set()
+        await before
+        await after
+        await kept.get("a", source.make)
+        assert source.asked == 2
+
+
+async def test_what_is_asked_for_ahead_ends_with_the_owner() -> None:
+    source = Source()
+    async with fresh(period=PERIOD) as kept:
+        await kept.get("a", source.make)
+        await kept.get("a", source.make)
+        source.open.clear()
+        await source.until_asked(2)
+    assert source.ended == 2
