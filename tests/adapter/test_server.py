@@ -171,7 +171,7 @@ def impatient(**seconds: float) -> ServerLimits:
 
 async def test_client_that_sends_byte_by_byte_loses_its_connection(tmp_path: Path) -> None:
     async with served_adapter(tmp_path, limits=impatient(head=0.2)) as adapter:
-        drip = itertools.chain([b"GET /livez HTTP/1.1\r\nX-Slow: "], itertools.repeat(b"a"))
+        drip = itertools.chain([b"GET /livez HTTP/1.1\r\nX-Slow: "], itertools.repeat(b"a", 500))
         assert await closed_after(adapter, drip) == b""
         assert await closed_after(adapter, []) == b""
 
