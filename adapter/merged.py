@@ -28,7 +28,7 @@ from adapter.planner import Plan
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample
 from adapter.query import QueryError, SelectorNotSupported, custom_query, external_query
 from adapter.rules import Merge, Rule
-from adapter.separable import is_separable
+from adapter.separable import groups_alike, is_separable
 from adapter.shared_queries import Grouped
 from kube.selectors import LabelSelector, Operator, Requirement
 
@@ -209,6 +209,7 @@ def _merged_query(source: CustomSource, namespaced: bool, metric_selector: Label
     namespace_label = source.namespace_label if namespaced else ""
     if namespaced and (not namespace_label or namespace_label == source.resource_label):
         return ""
+    more = (namespace_label,) if namespaced else ()
     query = functools.partial(
         custom_query,
         rule.query,
@@ -216,14 +217,22 @@ def _merged_query(source: CustomSource, namespaced: bool, metric_selector: Label
         resource_label=source.resource_label,
         namespace_label=namespace_label,
         metric_selector=metric_selector,
-        group_by=(*source.group_by, namespace_label) if namespaced else source.group_by,
     )
     try:
-        sample = query(names=[_NAME], namespace=_NAME if namespaced else "")
+        sample = query(names=[_NAME], namespace=_NAME if namespaced else "", group_by=(*source.group_by, *more))
+        plain = query(names=[_NAME], namespace=_NAME if namespaced else "", group_by=source.group_by)
         labels = [source.resource_label, namespace_label] if namespaced else [source.resource_label]
         if not all(is_separable(sample, label=label, name=_NAME) for label in labels):
             return ""
-        return query(names=[], pattern=_ANY, namespace=_ANY if namespaced else "", namespace_pattern=namespaced)
+        if namespaced and "GroupBy" in rule.query.source and not groups_alike(plain, label=namespace_label):
+            return ""
+        return query(
+            names=[],
+            pattern=_ANY,
+            namespace=_ANY if namespaced else "",
+            namespace_pattern=namespaced,
+            group_by=(*source.group_by, *more),
+        )
     except (QueryError, SelectorNotSupported):
         return ""  # the request itself will say so
 

@@ -8,8 +8,9 @@ the object's matcher, every aggregation keeps the object's label, no operator or
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-__all__ = ["is_separable"]
+__all__ = ["groups_alike", "is_separable"]
 
 _TOKEN = re.compile(
     r"""
@@ -71,6 +72,62 @@ def is_separable(query: str, *, label: str, name: str) -> bool:
         else:
             return False
     return selectors > 0
+
+
+def groups_alike(query: str, *, label: str) -> bool:
+    """Tell whether a query says the same when each of its aggregations is also by another label, of the matchers.
+
+    Operators match series that have all labels in common, so both sides must gain the label, or both have had it:
+    either no selector is aggregated, or each by itself, and none by that label already.
+
+    Args:
+        query: PromQL, as it is without the label.
+        label: the label.
+    """
+    tokens = [found[0] for found in _TOKEN.finditer(query) if found.lastgroup != "space"]
+    open_now: list[_Inside | None] = []  # what is in each open parenthesis, if it is an aggregation's
+    aggregations: list[_Inside] = []
+    alone = position = selectors = 0
+    begins = False
+    while position < len(tokens):
+        sign = tokens[position]
+        innermost = next((inside for inside in reversed(open_now) if inside is not None), None)
+        if sign.lower() in _AGGREGATIONS and tokens[position + 1 : position + 2] in (["("], ["by"]):
+            begins = True
+        elif sign.lower() == "by":
+            end = _end(tokens, position + 1, "(", ")")
+            if label in tokens[position + 1 : end]:
+                return False
+            position = end
+            continue
+        elif sign == "(":
+            if begins:
+                aggregations.append(_Inside())
+                if innermost is not None:
+                    innermost.aggregations += 1
+            open_now.append(aggregations[-1] if begins else None)
+            begins = False
+        elif sign == ")" and open_now:
+            open_now.pop()
+        elif sign == "{":
+            selectors += 1
+            if innermost is None:
+                alone += 1
+            else:
+                innermost.selectors += 1
+            position = _end(tokens, position, "{", "}")
+            continue
+        position += 1
+    by_itself = all(one.selectors <= (one.aggregations == 0) for one in aggregations)
+    return selectors <= 1 or alone == selectors or (alone == 0 and by_itself)
+
+
+@dataclass(slots=True)
+class _Inside:
+    """How many selectors and aggregations there are directly in an aggregation."""
+
+    selectors: int = 0
+    aggregations: int = 0
 
 
 def _is_word(token: str) -> bool:
