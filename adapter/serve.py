@@ -52,6 +52,7 @@ from adapter.tls import ServingTLS, self_signed_files
 from adapter.trust import TrustKeeper
 from adapter.watched_objects import WatchedObjects
 from kube.client import KubeClient
+from kube.loop_lag import watch_loop
 from kube.mapping import RestMapper
 from kube.process import stopped_by_signals
 
@@ -160,6 +161,7 @@ class _Adapter:
         )
         self._stopping = False
         self._socket = listening
+        self._telemetry = telemetry
         self._memory = AnswerMemory(max_bytes=_MEMORY_BYTES)
         authenticator = Authenticator(
             lambda: self._trust.current, TokenReviewer(clients.authentication, ttl=options.token_ttl)
@@ -181,6 +183,7 @@ class _Adapter:
                 tasks.create_task(self._catalog.run(), name="catalog"),
                 tasks.create_task(self._rules_file.run(), name="rules file"),
                 tasks.create_task(self._objects.run(), name="objects"),
+                tasks.create_task(watch_loop(self._telemetry.loop_lag.observe), name="loop lag"),
                 tasks.create_task(self._upstream.forwarder.run(), name="forwarder"),
             ]
             await self._listener.start(self._socket)

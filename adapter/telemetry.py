@@ -17,6 +17,7 @@ __all__ = ["RequestLabels", "Telemetry"]
 
 _LABELS = ("verb", "group", "version", "resource")
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _VERBS = frozenset({"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"})
 
 
@@ -57,6 +58,12 @@ class Telemetry:
         )
         # What has been counted before, so that labels are not looked up anew for each request.
         self._series: dict[tuple[RequestLabels, int], tuple[Counter, Histogram]] = {}
+        self.loop_lag = Histogram(
+            "milliscale_adapter_event_loop_lag_seconds",
+            "How late the event loop was, looked at every 20 milliseconds.",
+            buckets=_LAG_BUCKETS,
+            registry=self.registry,
+        )
         self.in_flight = Gauge(
             "apiserver_current_inflight_requests", "Requests being answered now.", registry=self.registry
         )

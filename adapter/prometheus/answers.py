@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 import msgspec
 
@@ -14,9 +16,8 @@ __all__ = ["Answer", "Sample", "Scalar", "Vector", "decode"]
 _MAX_TIMESTAMP = 253_402_300_799.0  # the end of the year 9999, after which RFC 3339 has no dates
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One series' value.
+class Sample(msgspec.Struct, frozen=True, gc=False):
+    """One series' value; a struct that the garbage collector need not look at, because there can be very many.
 
     Attributes:
         labels: every label, `__name__` too where the query kept it.
@@ -74,8 +75,11 @@ class _Sample(msgspec.Struct):
     value: tuple[float, str] | None = None
 
 
+# How many samples are sorted at once.
+_PART = 5_000
 _body = msgspec.json.Decoder(_Body)
-_vector = msgspec.json.Decoder(list[_Sample])
+_raw_vector = msgspec.json.Decoder(list[msgspec.Raw])
+_sample = msgspec.json.Decoder(_Sample)
 _scalar = msgspec.json.Decoder(tuple[float, str])
 
 
@@ -102,14 +106,17 @@ def _result(data: _Data) -> Vector | Scalar:
         return Scalar(*_point(_scalar.decode(data.result)))
     if data.result_type != "vector":
         raise PrometheusResultError(f"the query's result is of type {data.result_type[:40]!r}, not a vector")
-    samples = [
-        Sample(sample.metric, *_point(sample.value))
-        for sample in _vector.decode(data.result)
-        if sample.value is not None
-    ]
+    # One by one, because a whole list of a hundred thousand would hold the interpreter for longer than others can wait.
+    written = (_sample.decode(raw) for raw in _raw_vector.decode(data.result))
+    samples = [Sample(sample.metric, *_point(sample.value)) for sample in written if sample.value is not None]
     # Prometheus promises no order. This one makes answers stable, and "the first" of several well-defined.
-    samples.sort(key=lambda sample: sorted(sample.labels.items()))
-    return Vector(tuple(samples))
+    # In parts, for the same reason.
+    parts = [sorted(samples[start : start + _PART], key=_order) for start in range(0, len(samples), _PART)]
+    return Vector(tuple(heapq.merge(*parts, key=_order) if len(parts) > 1 else chain.from_iterable(parts)))
+
+
+def _order(sample: Sample) -> str:
+    return "\0".join(chain.from_iterable(sorted(sample.labels.items())))
 
 
 def _point(pair: tuple[float, str]) -> tuple[float, float]:

@@ -32,6 +32,7 @@ _log = logging.getLogger(__name__)
 _CONNECT_SECONDS = 5.0
 # The longest parameters in an address: half of what the largest defaults of proxies take.
 _MAX_ADDRESS = 12 * 1024
+_LONG_ANSWER = 256 * 1024
 _MAX_ANSWER = 64 * 1024 * 1024
 _MAX_WARNINGS = 200  # how many different ones are remembered, so that each is logged once
 
@@ -98,7 +99,8 @@ class PrometheusClient:
             raise PrometheusUnavailable(f"Prometheus cannot be reached: {_reason(error)}") from error
         finally:
             self._took("/api/v1/query", started)
-        answer = decode(status, body)
+        # In a thread where it takes long, so that the loop goes on meanwhile.
+        answer = decode(status, body) if len(body) < _LONG_ANSWER else await asyncio.to_thread(decode, status, body)
         for warning in answer.warnings:
             self._warn_once(warning)
         return answer.result
