@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from adapter.goregex import GoRegex
 from adapter.gotemplate import Template
@@ -30,11 +29,11 @@ from adapter.usage import ContainerUsage, NodeUsage, PodUsage, Usage
 from kube import status
 from kube.mapping import GroupResource, ResourceInfo
 from kube.selectors import LabelSelector
-from kube.status import StatusError, internal_error
+from kube.status import internal_error
+from kube.tasks import all_of
 
 __all__ = ["ResourceMetrics", "missing_resource_labels", "resource_sources"]
 
-_T = TypeVar("_T")
 
 _PODS = ResourceInfo(group="", version="v1", kind="Pod", plural="pods", singular="pod", namespaced=True)
 _NODES = ResourceInfo(group="", version="v1", kind="Node", plural="nodes", singular="node", namespaced=False)
@@ -98,7 +97,7 @@ class ResourceMetrics:
             for pod in found:
                 by_namespace.setdefault(pod.namespace, []).append(pod.name)
             everything = selector.empty and not name
-            results = await _all(
+            results = await all_of(
                 self._both(self._pods, space, names, deadline, all_objects=everything)
                 for space, names in by_namespace.items()
             )
@@ -185,7 +184,7 @@ class ResourceMetrics:
         all_objects: bool,
     ) -> tuple[_Samples, _Samples]:
         """The samples of CPU and those of memory, by the objects' names."""
-        cpu, memory = await _all(
+        cpu, memory = await all_of(
             self._samples(measure, namespace, names, deadline, all_objects=all_objects) for measure in measures
         )
         return cpu, memory
@@ -285,13 +284,3 @@ async def _deadline(timeout: float) -> AsyncIterator[float]:
             yield deadline
     except TimeoutError as error:
         raise status.timeout("Timeout: request did not complete within the allotted timeout") from error
-
-
-async def _all(works: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """Everything at once; the first that fails ends the others."""
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(work) for work in works]
-    except* StatusError as errors:
-        raise errors.exceptions[0] from errors
-    return [task.result() for task in running]

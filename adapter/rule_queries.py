@@ -30,6 +30,7 @@ from adapter.rules import AnyRule, Policy
 from adapter.values import to_milli
 from kube import status
 from kube.status import StatusError
+from kube.tasks import all_of
 
 __all__ = ["InstantQueries", "RuleQueries"]
 
@@ -126,12 +127,7 @@ class RuleQueries:
             async with free:
                 return await self.ask(rule, query, timeout=None if deadline is None else deadline - loop.time())
 
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                asked = [tasks.create_task(one(query)) for query in queries]
-        except* StatusError as errors:
-            raise _first(errors) from errors
-        return [task.result() for task in asked]
+        return await all_of(one(query) for query in queries)
 
     def milli(self, rule: AnyRule, sample: Sample | Scalar) -> int | None:
         """A sample's value in thousandths, by the rule's policy; None, counted and logged once, where it has none.
@@ -181,10 +177,3 @@ def _status(rule: AnyRule, error: PrometheusError) -> StatusError:
             return status.service_unavailable(f"Prometheus gave an unusable answer for {rule}")
         case _:
             return status.service_unavailable(f"Prometheus is not available for {rule}")
-
-
-def _first(errors: BaseExceptionGroup[StatusError]) -> BaseException:
-    first: BaseException = errors
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    return first

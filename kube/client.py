@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import time
 import urllib.request
@@ -28,12 +29,15 @@ import aiohttp
 import msgspec
 from kubernetes_asyncio import config as kubernetes_config
 from kubernetes_asyncio.client import ApiClient, Configuration
+from kubernetes_asyncio.config import kube_config
 from yaml import YAMLError
 from yarl import URL
 
 from kube.status import StatusError
 
 __all__ = ["KubeClient", "KubeConfigError", "KubeError", "KubeUnreachable", "Query"]
+
+_log = logging.getLogger(__name__)
 
 Query = Mapping[str, str | int | bool]
 
@@ -118,6 +122,8 @@ class KubeClient:
             api = ApiClient(configuration)
         except _BAD_CONFIGURATION as error:
             raise KubeConfigError(_explain(kubeconfig, error)) from error
+        finally:
+            _forget_key_files()
         proxy = configuration.proxy or await asyncio.to_thread(_environment_proxy, configuration.host)
         return cls(api, user_agent=user_agent, proxy=proxy, timeout=timeout)
 
@@ -304,23 +310,46 @@ def _load_service_account(configuration: Configuration) -> None:
 
 
 async def _load_kubeconfig(configuration: Configuration, path: Path, context: str | None) -> None:
-    async def load() -> None:
+    async def load(into: Configuration) -> None:
         await kubernetes_config.load_kube_config(
-            config_file=str(path), context=context, client_configuration=configuration, persist_config=False
+            config_file=str(path), context=context, client_configuration=into, persist_config=False
         )
 
     if not await asyncio.to_thread(path.is_file):
         raise kubernetes_config.ConfigException("there is no such file")
-    await load()
+    await load(configuration)
     read_at = time.monotonic()
+    complained = False
 
     async def refresh(_: Configuration) -> None:
-        nonlocal read_at
-        if time.monotonic() - read_at >= _CREDENTIAL_SECONDS:
-            read_at = time.monotonic()
-            await load()
+        """Take up new credentials; a file that is unusable at this moment leaves the old ones."""
+        nonlocal read_at, complained
+        if time.monotonic() - read_at < _CREDENTIAL_SECONDS:
+            return
+        read_at = time.monotonic()
+        fresh = Configuration()
+        try:
+            await load(fresh)
+        except _BAD_CONFIGURATION as error:
+            if not complained:
+                _log.warning("kubeconfig %s cannot be read again, its old credentials go on: %s", path, error)
+            complained = True
+        else:
+            complained = False
+            configuration.api_key.update(fresh.api_key)
+        finally:
+            _forget_key_files()
 
     configuration.refresh_api_key_hook = refresh
+
+
+def _forget_key_files() -> None:
+    """Remove the files that kubernetes-asyncio makes of keys and certificates written inside a kubeconfig.
+
+    They are needed only until the TLS context has been made; it would leave them in the temporary directory until the
+    process ends, and for ever where that ends by a signal.
+    """
+    kube_config._cleanup_temp_files()
 
 
 def _explain(kubeconfig: Path | None, error: BaseException) -> str:

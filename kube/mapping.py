@@ -1,8 +1,8 @@
 """REST mapping: which resource a name or a kind means, learnt from the API server's own discovery.
 
 Discovery is read once and kept; when something unknown is asked for it is read again, at most once in a while, so that
-a new CustomResourceDefinition is found without a restart and a misspelt name does not become a load. A group whose
-aggregated server is down is missing from the answer and hides nothing else.
+a new CustomResourceDefinition is found without a restart and a misspelt name does not become a load. A group that
+cannot be read, because its aggregated server is down, say, keeps what it last had and hides nothing else.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from kube.client import KubeClient
 from kube.status import StatusError
+from kube.tasks import all_of
 
 __all__ = ["FixedResources", "GroupResource", "NoMatchError", "ResourceInfo", "ResourceLookup", "RestMapper"]
 
@@ -23,6 +24,8 @@ _log = logging.getLogger(__name__)
 
 # What these list are metrics, not resources.
 _METRIC_GROUPS = frozenset({"custom.metrics.k8s.io", "external.metrics.k8s.io", "metrics.k8s.io"})
+
+_NOT_FOUND = 404
 
 
 class NoMatchError(LookupError):
@@ -104,6 +107,7 @@ class RestMapper:
         self._clock = clock
         self._read_at: float | None = None
         self._reading = asyncio.Lock()
+        self._by_path: dict[str, tuple[ResourceInfo, ...]] = {}
         self._by_name: dict[GroupResource, ResourceInfo] = {}
         self._by_kind: dict[tuple[str, str], tuple[ResourceInfo, ...]] = {}
 
@@ -155,24 +159,22 @@ class RestMapper:
 
     async def _discover(self) -> list[ResourceInfo]:
         groups = (await self._client.get("/apis")).get("groups")
-        paths = [("", "v1", "/api/v1")]
+        versions = [("", "v1", "/api/v1")]
         for group in _objects(groups):
             name = str(group.get("name", ""))
             if name not in _METRIC_GROUPS:
-                paths += [(name, version, f"/apis/{name}/{version}") for version in _versions(group)]
-        answers = await asyncio.gather(*(self._resources(path) for _, _, path in paths))
-        return [
-            info
-            for (group_name, version, _), entries in zip(paths, answers, strict=True)
-            for info in _infos(group_name, version, entries)
-        ]
+                versions += [(name, version, f"/apis/{name}/{version}") for version in _versions(group)]
+        found = await all_of(self._resources(*version) for version in versions)
+        self._by_path = {path: infos for (_, _, path), infos in zip(versions, found, strict=True)}
+        return [info for infos in found for info in infos]
 
-    async def _resources(self, path: str) -> list[dict[str, Any]]:
+    async def _resources(self, group: str, version: str, path: str) -> tuple[ResourceInfo, ...]:
         try:
-            return list(_objects((await self._client.get(path)).get("resources")))
-        except StatusError as error:  # an aggregated server that is down
+            entries = (await self._client.get(path)).get("resources")
+        except StatusError as error:  # an aggregated server that is down, or one that is busy
             _log.debug("discovery of %s: %s", path, error)
-            return []
+            return () if error.code == _NOT_FOUND else self._by_path.get(path, ())
+        return tuple(_infos(group, version, _objects(entries)))
 
     def _index(self, infos: Iterable[ResourceInfo]) -> None:
         by_kind: dict[tuple[str, str], tuple[ResourceInfo, ...]] = {}

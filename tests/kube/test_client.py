@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import socket
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from kube import client as client_module
+from kube.certs import CertificateAuthority
 from kube.client import KubeClient, KubeConfigError, KubeUnreachable
 from kube.status import StatusError
 from tests.kube.scripted import answer, connected, raw, scripted_server
@@ -139,6 +141,66 @@ async def test_a_kubeconfigs_token_file_is_read_again(tmp_path: Path, monkeypatc
             "Bearer first",
             "Bearer second",
         ]
+
+
+@pytest.mark.parametrize("broken", ["clusters: [", "- 1", "{}", None], ids=["half", "a list", "empty", "gone"])
+async def test_a_kubeconfig_that_breaks_later_leaves_the_old_credentials(
+    broken: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(client_module, "_CREDENTIAL_SECONDS", 0.0)
+    async with scripted_server() as server:
+        server.answers["/x"] = answer({})
+        config = server.kubeconfig(tmp_path, token="first")
+        async with await KubeClient.connect(config) as client:
+            if broken is None:
+                config.unlink()
+            else:
+                config.write_text(broken)
+            await client.get("/x")
+            await client.get("/x")
+            server.kubeconfig(tmp_path, token="second")
+            await client.get("/x")
+        assert [headers["Authorization"] for headers in server.headers] == [
+            "Bearer first",
+            "Bearer first",
+            "Bearer second",
+        ]
+    assert [record.levelname for record in caplog.records if record.name == "kube.client"] == ["WARNING"]
+
+
+async def test_no_copies_of_keys_are_left_in_the_temporary_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    authority = CertificateAuthority.create("test-ca")
+    pair = authority.issue("alice", client=True)
+    inline = {
+        "client-certificate-data": base64.b64encode(pair.cert_pem).decode(),
+        "client-key-data": base64.b64encode(pair.key_pem).decode(),
+    }
+    async with scripted_server() as server:
+        server.answers["/x"] = answer({})
+        for _ in range(2):
+            async with await KubeClient.connect(server.kubeconfig(tmp_path, **inline)) as client:
+                assert list(temporary.iterdir()) == []
+                await client.get("/x")
+
+
+async def test_a_watch_that_is_silent_for_too_long_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_WATCH_GRACE_SECONDS", 0.05)
+
+    async def silent(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await asyncio.Event().wait()
+        return response
+
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers["/x"] = silent
+        with pytest.raises(KubeUnreachable, match="in time"):
+            await asyncio.wait_for(anext(client.watch("/x", seconds=0)), 10)
 
 
 @pytest.mark.parametrize(

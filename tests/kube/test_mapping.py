@@ -108,3 +108,24 @@ async def test_something_new_is_found_but_not_by_asking_all_the_time(tmp_path: P
         assert (await rest.resource_for("widgets", "down.example")).kind == "Widget"
         await rest.resource_for("pods")
         assert server.asked.count("GET /apis") == 2
+
+
+async def test_a_group_that_cannot_be_read_this_time_keeps_what_it_had(tmp_path: Path) -> None:
+    async with mapper(tmp_path) as (rest, server, clock):
+        await rest.resource_for("deployments", "apps")
+        server.answers["/apis/apps/v1"] = answer({"kind": "Status", "code": 503}, status=503)
+        clock.now = 10.0
+        with pytest.raises(NoMatchError):
+            await rest.resource_for("gadgets")
+        assert server.asked.count("GET /apis") == 2
+        assert (await rest.resource_for("deployments", "apps")).version == "v1"
+
+
+async def test_a_version_that_is_gone_is_forgotten(tmp_path: Path) -> None:
+    async with mapper(tmp_path) as (rest, server, clock):
+        await rest.resource_for("deployments", "apps")
+        del server.answers["/apis/apps/v1"]
+        clock.now = 10.0
+        with pytest.raises(NoMatchError):
+            await rest.resource_for("gadgets")
+        assert [info.version for info in await rest.mappings_for_kind("apps", "Deployment")] == ["v1beta1"]
