@@ -1,0 +1,136 @@
+"""Objects from memory: what is listed, what is watched, and what happens when that does not work."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapter.watched_objects import WatchedObjects
+from kube.mapping import ResourceInfo
+from kube.selectors import LabelSelector
+from tests.eventually import eventually
+from tests.kube.scripted import Collection, connected, scripted_server, thing
+
+PODS = ResourceInfo("", "v1", "Pod", "pods", "pod", namespaced=True)
+NODES = ResourceInfo("", "v1", "Node", "nodes", "node", namespaced=False)
+ALL = LabelSelector()
+WEB = LabelSelector.parse("app=web")
+
+
+def pod(name: str, version: str, *, namespace: str = "shop", **labels: str) -> dict[str, Any]:
+    found = thing(name, version, namespace=namespace)
+    found["metadata"]["labels"] = labels
+    return found
+
+
+class Bed:
+    def __init__(self, objects: WatchedObjects, pods: Collection, nodes: Collection, direct: Collection) -> None:
+        self.objects, self.pods, self.nodes, self.direct = objects, pods, nodes, direct
+
+    async def names(self, selector: LabelSelector = ALL, namespace: str = "shop") -> list[str]:
+        return await self.objects.names(PODS, namespace, selector)
+
+    async def follows(self, collection: Collection) -> Any:
+        """Wait until a collection is watched; the watch."""
+        watch = await asyncio.wait_for(collection.watches.get(), 5)
+        watch.open()
+        return watch
+
+
+@asynccontextmanager
+async def bed(folder: Path, **options: Any) -> AsyncIterator[Bed]:
+    pods, nodes, direct = Collection(), Collection(), Collection()
+    pods.items = [pod("web-1", "1", app="web"), pod("web-0", "1", app="web"), pod("db-0", "1", app="db")]
+    nodes.items = [thing("node-0", "1", namespace="")]
+    direct.items = [pod("listed", "1")]
+    async with scripted_server() as server, connected(server, folder) as client:
+        server.answers |= {
+            "/api/v1/pods": pods.handle,
+            "/api/v1/nodes": nodes.handle,
+            "/api/v1/namespaces/shop/pods": direct.handle,
+        }
+        objects = WatchedObjects(client, **options)
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(objects.run())
+            await asyncio.sleep(0)  # it begins
+            try:
+                yield Bed(objects, pods, nodes, direct)
+            finally:
+                running.cancel()
+
+
+async def test_a_thousand_requests_list_nothing(tmp_path: Path) -> None:
+    async with bed(tmp_path) as cluster:
+        await cluster.follows(cluster.pods)
+        for _ in range(1000):
+            assert await cluster.names(WEB) == ["web-0", "web-1"]
+        assert await cluster.names() == ["db-0", "web-0", "web-1"]
+        assert await cluster.names(namespace="empty") == []
+        assert (cluster.pods.lists, cluster.direct.lists) == (1, 0)
+
+
+async def test_what_changes_is_followed(tmp_path: Path) -> None:
+    async with bed(tmp_path) as cluster:
+        watch = await cluster.follows(cluster.pods)
+        watch.send("ADDED", pod("web-2", "2", app="web"))
+        watch.send("MODIFIED", pod("web-0", "3", app="db"))
+        watch.send("DELETED", pod("web-1", "4", app="web"))
+
+        async def followed() -> bool:
+            return await cluster.names(WEB) == ["web-2"]
+
+        await eventually(followed, within=5.0, every=0.01)
+
+
+async def test_until_there_is_a_whole_list_each_request_lists(tmp_path: Path) -> None:
+    async with bed(tmp_path, pods=False) as cluster:
+        assert await cluster.names() == ["listed"]  # and pods are followed from now on
+        await cluster.follows(cluster.pods)
+        assert await cluster.names(WEB) == ["web-0", "web-1"]
+
+
+@pytest.mark.parametrize("code", [403, 500])
+async def test_where_nothing_can_be_watched_each_request_lists(tmp_path: Path, code: int) -> None:
+    async with bed(tmp_path) as cluster:
+        (await asyncio.wait_for(cluster.pods.watches.get(), 5)).refuse(code)
+
+        async def lists() -> bool:
+            return await cluster.names() == ["listed"]
+
+        await eventually(lists, within=5.0, every=0.01)
+        before = cluster.direct.lists
+        assert await cluster.names() == ["listed"]
+        assert cluster.direct.lists == before + 1
+
+
+async def test_other_kinds_are_followed_while_they_are_asked_for(tmp_path: Path) -> None:
+    async with bed(tmp_path, idle_seconds=0.3, check_seconds=0.05) as cluster:
+        assert cluster.nodes.lists == 0
+        await cluster.objects.names(NODES, "", ALL)
+        await cluster.follows(cluster.nodes)
+        lists = cluster.nodes.lists
+        assert await cluster.objects.names(NODES, "", ALL) == ["node-0"]
+        assert cluster.nodes.lists == lists
+        await asyncio.sleep(0.6)  # nobody asks
+        await cluster.objects.names(NODES, "", ALL)
+        assert cluster.nodes.lists > lists
+        await cluster.follows(cluster.nodes)
+        assert cluster.pods.lists == 1
+
+
+async def test_one_object_and_all_namespaces(tmp_path: Path) -> None:
+    async with bed(tmp_path) as cluster:
+        cluster.pods.items.append(pod("web-0", "1", namespace="other", app="web"))
+        await cluster.follows(cluster.pods)
+        found = await cluster.objects.objects(PODS, namespace="shop", selector=WEB, name="web-0")
+        assert [(one.namespace, one.name, dict(one.labels)) for one in found] == [("shop", "web-0", {"app": "web"})]
+        assert await cluster.objects.objects(PODS, namespace="shop", selector=WEB, name="db-0") == []
+        everywhere = await cluster.objects.objects(PODS, namespace="", selector=WEB)
+        assert [(one.namespace, one.name) for one in everywhere] == [
+            ("other", "web-0"),
+            ("shop", "web-0"),
+            ("shop", "web-1"),
+        ]
