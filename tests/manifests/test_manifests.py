@@ -26,6 +26,7 @@ SHARDED = ROOT / "manifests/overlays/sharded"
 ADAPTER_ONLY = ROOT / "manifests/overlays/adapter-only"
 MANAGED = ROOT / "manifests/overlays/managed"
 SHADOW = ROOT / "manifests/overlays/shadow"
+EXAMPLE = ROOT / "manifests/overlays/example"
 CRDS = ROOT / "manifests/crds"
 
 Object = dict[str, Any]
@@ -302,16 +303,6 @@ def test_the_sharded_overlay_gives_each_shard_a_pod_and_another_that_stands_by()
         assert {verb for _, allowed, verb in own_rights(SHARDED) if allowed == name} >= {"get", "update"}
 
 
-@pytest.fixture
-def overlays_can_be_rendered() -> None:
-    found = re.search(r'Minor:"(\d+)', kubectl("version", "--client")) or re.search(
-        r"v1\.(\d+)", kubectl("version", "--client")
-    )
-    assert found is not None
-    if int(found[1]) < 21:
-        pytest.skip(f"the patches of kubectl 1.{found[1]} are too old for the overlays; they need 1.21")
-
-
 @pytest.mark.usefixtures("overlays_can_be_rendered")
 def test_the_managed_overlay_is_the_base_with_the_autoscaler_kept_to_hpas_of_its_own_kind() -> None:
     (crd,) = of_kind("CustomResourceDefinition", MANAGED)
@@ -359,3 +350,27 @@ def test_the_adapter_only_overlay_is_the_base_without_the_autoscaler() -> None:
     assert list(render(ADAPTER_ONLY)) == [
         obj for obj in render(BASE) if obj["metadata"]["labels"].get("app.kubernetes.io/component") != "autoscaler"
     ]
+
+
+@pytest.mark.usefixtures("overlays_can_be_rendered")
+def test_the_example_overlay_names_an_image_prometheus_and_rules_of_its_own() -> None:
+    assert (EXAMPLE / "rules.yaml").read_text() == (BASE / "rules.yaml").read_text()
+    (deployment,) = of_kind("Deployment", EXAMPLE)
+    (process,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert process["image"] == "registry.example/milliscale:0.1.0"
+    assert [argument for argument in process["args"] if argument.startswith("--prometheus-url=")] == process["args"][:1]
+    (rules,) = of_kind("ConfigMap", EXAMPLE)
+    assert set(rules["data"]) == {"rules.yaml"}
+    volumes = deployment["spec"]["template"]["spec"]["volumes"]
+    assert rules["metadata"]["name"] in [volume.get("configMap", {}).get("name") for volume in volumes]
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
+)
+def test_every_path_that_the_documentation_names_exists(page: Path) -> None:
+    text = page.read_text()
+    named = re.findall(r"(?:manifests|docs)/[\w./-]*\w", text)
+    linked = [str((page.parent / link).relative_to(ROOT)) for link in re.findall(r"\]\((?!http)([\w./-]+)", text)]
+    missing = [path for path in (*named, *linked) if "/mine" not in path and not (ROOT / path).exists()]
+    assert not missing

@@ -3,6 +3,7 @@
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from playground.binaries import find
@@ -10,6 +11,7 @@ from playground.binaries import find
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 
 
+@pytest.mark.usefixtures("overlays_can_be_rendered")
 def test_the_component_adds_the_api_and_its_readers(tmp_path: Path) -> None:
     kustomization = tmp_path / "kustomization.yaml"
     relative = Path("../" * len(tmp_path.parts[1:])) / MANIFESTS.relative_to("/")
