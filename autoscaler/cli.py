@@ -96,7 +96,7 @@ def main() -> None:
     "workers",
     type=click.IntRange(min=1),
     default=_DEFAULTS.workers,
-    help="How many HPAs are reconciled at the same time.  [default: 5, and one more for every 200 HPAs]",
+    help="How many HPAs are reconciled at the same time.  [default: 5, and one more for every 100 HPAs]",
 )
 @click.option(
     "--kube-api-qps",

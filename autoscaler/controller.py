@@ -58,7 +58,7 @@ from autoscaler.workloads import Workloads
 from kube.client import KubeClient
 from kube.election import LeaderElector, unique_identity
 from kube.mapping import RestMapper
-from kube.process import done_before, stopped_by_signals
+from kube.process import done_before, settle_memory, stopped_by_signals
 from kube.store import Store
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ _OTHERS_SYNC_PERIODS = 10
 _TICK_SECONDS, _TICKS_PER_PERIOD = 0.1, 100
 # The first steps begin this much apart, or less where there are so many HPAs that they would take a whole period.
 _APART_SECONDS = 0.01
-_FEWEST_WORKERS, _HPAS_PER_WORKER = 5, 200
+_FEWEST_WORKERS, _HPAS_PER_WORKER = 5, 100
 _HIRE_SECONDS = 1.0
 
 
@@ -214,6 +214,7 @@ class Controller:
                 ]
                 if await done_before(stop, self._synced()):
                     _log.info("%d HPAs, %d pods", len(self._hpas), len(self._pods))
+                    settle_memory()
                     if self._elector is None:
                         await self._act(stop)
                     else:

@@ -61,7 +61,7 @@ class Options:
     sync_period: float = 15.0
     """Seconds from the end of an HPA's reconciliation to the start of its next."""
     workers: int | None = None
-    """How many HPAs are reconciled at the same time; None: 5, and one more for every 200 HPAs."""
+    """How many HPAs are reconciled at the same time; None: 5, and one more for every 100 HPAs."""
     qps: float = 20.0
     """Requests a second to the API server, for each kind of API (scales, objects, each metrics API)."""
     burst: int = 30

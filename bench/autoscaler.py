@@ -50,7 +50,8 @@ class Figures(msgspec.Struct, kw_only=True):
     controller: str
     api_server: str
     hpas: int
-    workers: int
+    workers: int | None
+    """Steps at the same time; None: as many as the controller does without a flag."""
     sync_period: float
     seconds: float
     """That were measured, after the start-up."""
@@ -136,21 +137,25 @@ async def _cluster(folder: Path, namespaces: int) -> AsyncIterator[_Load]:
             await process.wait()
 
 
-def _autoscaler(kubeconfig: str, port: int, workers: int, sync_period: float, more: Sequence[str]) -> list[str | Path]:
+def _autoscaler(
+    kubeconfig: str, port: int, workers: int | None, sync_period: float, more: Sequence[str]
+) -> list[str | Path]:
     return [
         *(sys.executable, "-m", "autoscaler", "run"),
         f"--kubeconfig={kubeconfig}",
         f"--bind-address={LOOPBACK}",
         f"--metrics-port={port}",
         "--leader-elect-resource-namespace=default",
-        f"--concurrent-horizontal-pod-autoscaler-syncs={workers}",
+        *_workers(workers),
         f"--horizontal-pod-autoscaler-sync-period={sync_period}s",
         *_LIFTED,
         *more,
     ]
 
 
-def _controller_manager(kubeconfig: str, port: int, workers: int, sync_period: float, folder: Path) -> list[str | Path]:
+def _controller_manager(
+    kubeconfig: str, port: int, workers: int | None, sync_period: float, folder: Path
+) -> list[str | Path]:
     return [
         Path(os.environ["KUBEBUILDER_ASSETS"]) / _KCM,
         f"--kubeconfig={kubeconfig}",
@@ -161,10 +166,14 @@ def _controller_manager(kubeconfig: str, port: int, workers: int, sync_period: f
         f"--cert-dir={folder / 'controller-manager'}",
         "--leader-elect=false",
         "--controllers=horizontal-pod-autoscaler-controller",
-        f"--concurrent-horizontal-pod-autoscaler-syncs={workers}",
+        *_workers(workers),
         f"--horizontal-pod-autoscaler-sync-period={sync_period}s",
         *_LIFTED,
     ]
+
+
+def _workers(workers: int | None) -> list[str]:
+    return [] if workers is None else [f"--concurrent-horizontal-pod-autoscaler-syncs={workers}"]
 
 
 class _Bench:
@@ -175,7 +184,7 @@ class _Bench:
         load: _Load,
         folder: Path,
         *,
-        workers: int,
+        workers: int | None,
         sync_period: float,
         warm_up: float,
         seconds: float,
@@ -319,7 +328,7 @@ async def _run(
     *,
     points: Sequence[int],
     namespaces: int,
-    workers: int,
+    workers: int | None,
     sync_period: float,
     warm_up: float,
     seconds: float,
@@ -356,7 +365,7 @@ async def _run(
 @click.command(help=__doc__)
 @click.option("--hpas", "points", type=click.IntRange(1), multiple=True, default=_POINTS, show_default=True)
 @click.option("--namespaces", type=click.IntRange(1, 1000), default=50, show_default=True)
-@click.option("--workers", type=click.IntRange(1), default=50, show_default=True, help="Steps at the same time.")
+@click.option("--workers", type=click.IntRange(1), help="Steps at the same time.  [default: the controllers' own]")
 @click.option("--sync-period", type=click.FloatRange(1), default=15, show_default=True, help="Seconds.")
 @click.option("--warm-up", type=click.FloatRange(0), default=20, show_default=True, help="Seconds before measuring.")
 @click.option("--seconds", type=click.FloatRange(1), default=45, show_default=True, help="Seconds to measure.")
@@ -368,7 +377,7 @@ def main(
     *,
     points: tuple[int, ...],
     namespaces: int,
-    workers: int,
+    workers: int | None,
     sync_period: float,
     warm_up: float,
     seconds: float,
