@@ -23,9 +23,11 @@ from adapter.diagnosis import Explanation, Report
 from adapter.diagnosis.pages import DebugPages
 from adapter.discovery import Discovery
 from adapter.health import Health
+from adapter.memory import AnswerMemory
 from adapter.request_info import Query
 from adapter.routes import Router
 from adapter.server import Listener, RequestServer, ServerLimits
+from adapter.short_cut import ShortCut
 from adapter.telemetry import Telemetry
 from adapter.tls import CertificateFiles, ServingTLS
 from adapter.trust import TrustKeeper, TrustOptions
@@ -141,12 +143,16 @@ def bound_socket() -> socket.socket:
 
 
 class CannedMetrics:
-    """Metrics that need no Prometheus; `hold` makes every request wait, `error` makes it fail."""
+    """Metrics that need no Prometheus.
+
+    `hold` makes every request wait, `error` makes it fail, and values are the same for `fresh_seconds`.
+    """
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
         self.milli = 99_994
         self.count = 1
+        self.fresh_seconds = 0.0
         self.hold: asyncio.Event | None = None
         self.holding = asyncio.Event()
         self.cancelled = asyncio.Event()
@@ -174,8 +180,12 @@ class CannedMetrics:
                 timestamp=SAMPLED_AT,
                 window_seconds=None,
                 milli=1_001_000,
+                fresh_until=self._fresh_until(),
             )
         ]
+
+    def _fresh_until(self) -> float:
+        return asyncio.get_running_loop().time() + self.fresh_seconds if self.fresh_seconds else 0.0
 
     async def held(self) -> None:
         """Wait until a request is being held."""
@@ -203,6 +213,7 @@ class CannedMetrics:
             timestamp=SAMPLED_AT,
             window_seconds=None,
             milli=self.milli,
+            fresh_until=self._fresh_until(),
         )
 
 
@@ -259,6 +270,7 @@ class ServedAdapter:
         self.names = CannedNames()
         self.debug = CannedDebug()
         self.telemetry = Telemetry()
+        self.handed_out: list[tuple[str, float, int]] = []
         self.tls: ServingTLS
         self.trust: TrustKeeper
         self.listener: Listener
@@ -338,8 +350,10 @@ async def served_adapter(
         listening = bound_socket()
         adapter.port = listening.getsockname()[1]
         discovery = Discovery(adapter.names, custom=True, external=True, port=adapter.port)
+        authenticator = Authenticator(lambda: adapter.trust.current, TokenReviewer(client, ttl=token_ttl))
+        memory = AnswerMemory(max_bytes=1024 * 1024)
         server = RequestServer(
-            authenticator=Authenticator(lambda: adapter.trust.current, TokenReviewer(client, ttl=token_ttl)),
+            authenticator=authenticator,
             authorizer=Authorizer(client, authorization or AuthorizationOptions()),
             router=Router(
                 discovery=discovery,
@@ -352,8 +366,10 @@ async def served_adapter(
             telemetry=adapter.telemetry,
             discovery=discovery,
             limits=limits,
+            memory=memory,
         )
-        adapter.listener = Listener(server, adapter.tls.context, limits)
+        short_cut = ShortCut(authenticator, memory, adapter.telemetry, lambda *age: adapter.handed_out.append(age))
+        adapter.listener = Listener(server, adapter.tls.context, limits, short_cut=short_cut)
         await adapter.trust.load_files()
         async with asyncio.TaskGroup() as tasks:
             keeping = tasks.create_task(adapter.trust.run())
