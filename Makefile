@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden bench-autoscaler lock clean
+.PHONY: help setup demo test lint format unit conformance golden bench bench-adapter bench-autoscaler lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -42,6 +42,11 @@ golden: setup ## the recorded answers of prometheus-adapter; GOLDEN=FILE takes t
 
 bench-autoscaler: setup ## how many HPAs the autoscaler keeps up with; BENCH_ARGS="--hpas 1000" narrows it
 	@$(PY) -m bench.autoscaler $(BENCH_ARGS)
+
+bench: bench-adapter bench-autoscaler ## measure both processes
+
+bench-adapter: setup ## measure the adapter, some minutes; PEER=/path/to/prometheus-adapter compares
+	@$(PY) -m bench.adapter
 
 lock: ## renew the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -q -o requirements.lock

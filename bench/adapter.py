@@ -47,7 +47,15 @@ _MIXED = tuple(
     for index in range(len(_SELECTED))
     for target in (*_SINGLE[index * 8 : index * 8 + 8], _SELECTED[index], _EXTERNAL[index])
 )
-_SCENARIOS = {"single pod": _SINGLE, "10 of 20 pods": _SELECTED, "external": _EXTERNAL, "mixed": _MIXED}
+# Parameters that mean nothing, so that no answer is one that was given before.
+_NEW = tuple(f"{target}?request={number}" for number in range(30) for target in _SINGLE)
+_SCENARIOS = {
+    "single pod": _SINGLE,
+    "single pod, new": _NEW,
+    "10 of 20 pods": _SELECTED,
+    "external": _EXTERNAL,
+    "mixed": _MIXED,
+}
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

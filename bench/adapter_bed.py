@@ -64,6 +64,7 @@ rules:
 - seriesQuery: 'wide{namespace!="",pod!=""}'
   resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
   metricsQuery: 'max(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+  merge: always
 externalRules:
 - seriesQuery: 'queue_depth{namespace!=""}'
   resources: {overrides: {namespace: {resource: namespace}}}
@@ -193,8 +194,6 @@ async def adapter_bed(
         await _create_objects(client)
         account = folder / "adapter.kubeconfig"
         await write_account_kubeconfig(client, account, admin=admin, account=manifests.account("adapter"))
-        rules = folder / "rules.yaml"
-        await asyncio.to_thread(rules.write_text, _RULES)
         commands = {"milliscale": [sys.executable, "-m", "adapter", "serve", f"--metrics-freshness={freshness}"]}
         if peer is not None:
             # With its default limits it may list pods five times a second.
@@ -202,6 +201,9 @@ async def adapter_bed(
         servers = []
         for name, command in commands.items():
             port = free_port()
+            rules = folder / f"{name}.yaml"
+            ours = name == "milliscale"
+            await asyncio.to_thread(rules.write_text, _RULES if ours else _RULES.replace("  merge: always\n", ""))
             flags = {
                 "prometheus-url": prometheus.url,
                 "config": rules,
