@@ -8,7 +8,10 @@ converts. A key whose value is null is as good as absent, as it is for Go's deco
 
 from __future__ import annotations
 
+from typing import Any
+
 import yaml
+from yaml.composer import ComposerError
 
 __all__ = ["StrictYamlError", "Tree", "boolean", "parse"]
 
@@ -36,8 +39,7 @@ def parse(text: str) -> Tree | None:
     if len(text.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
         raise StrictYamlError(f"longer than {_MAX_BYTES} bytes")
     try:
-        # The pure Python loader: libyaml's overflows the C stack when something is nested very deep.
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -45,8 +47,6 @@ def parse(text: str) -> Tree | None:
         raise StrictYamlError(where + what) from error
     except yaml.YAMLError as error:
         raise StrictYamlError(f"this is not YAML: {' '.join(str(error).split())}") from error
-    except RecursionError as error:
-        raise StrictYamlError("nested too deep") from error
     return None if root is None or _is_null(root) else _Reader().read(root, depth=0)
 
 
@@ -60,6 +60,25 @@ def boolean(text: str) -> bool:
     if value is None:
         raise ValueError(f"expected true or false, got {text!r}")
     return value
+
+
+class _Loader(yaml.SafeLoader):
+    """Stops where something is nested too deep, instead of reading on: its scanner takes quadratic time over depth.
+
+    The pure Python loader, because libyaml's overflows the C stack.
+    """
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Read a node and all that is in it."""
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            where = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # the stubs say no more
+            raise ComposerError(None, None, f"nested more than {_MAX_DEPTH} deep", where)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 class _Reader:

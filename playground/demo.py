@@ -88,7 +88,9 @@ async def _until_signal(*, seconds: float | None, period: float, folder: Path, c
 async def _demo(*, seconds: float | None, period: float, folder: Path, console: Console) -> int:
     for program in _PROGRAMS:
         if not is_here(program):
-            console.print(f"{program} is not on PATH: unpacking Debian's package under .playground, this once")
+            console.print(
+                f"{program} is not on PATH: unpacking Debian's package under .playground, this once", soft_wrap=True
+            )
         await find_async(program)
     console.print("starting the cluster, Prometheus, the adapter and the autoscaler ...")
     async with run_bundle(folder, load=demo_load(period=period)) as bundle:

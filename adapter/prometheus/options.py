@@ -25,7 +25,8 @@ class PrometheusOptions(ServerAccess):
         name: what the server is called in metrics of our own.
         verb: GET or POST, for queries; with POST the query is in the body, and long queries always are. Series are
             asked for with GET.
-        query_timeout: the most seconds that an instant query may take.
+        query_timeout: the most seconds that an instant query may take; less than clients wait for us (30 s), so that
+            they get to read what went wrong.
         series_timeout: the most seconds that a series request may take.
         connections: how many queries may be under way at once.
         max_query_bytes: the longest query that is sent where a rule allows it to be split.
@@ -40,7 +41,7 @@ class PrometheusOptions(ServerAccess):
 
     name: str = DEFAULT_SERVER
     verb: str = "GET"
-    query_timeout: float = 30.0
+    query_timeout: float = 20.0
     series_timeout: float = 60.0
     connections: int = 64
     max_query_bytes: int = _MAX_QUERY_BYTES
