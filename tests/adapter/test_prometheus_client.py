@@ -97,7 +97,7 @@ async def test_a_query_goes_into_the_address_with_get(server: ScriptedPrometheus
         assert await client.instant("sum(a{b='c d'})") == Vector((Sample({"a": "b"}, 9.0, 1.0),))
     method, path, parameters = server.asked[0]
     assert (method, path) == ("GET", "/prom/api/v1/query")
-    assert parameters == {"query": "sum(a{b='c d'})", "timeout": "30.000"}
+    assert parameters == {"query": "sum(a{b='c d'})", "timeout": "20.000"}
 
 
 async def test_a_query_goes_into_the_body_with_post(server: ScriptedPrometheus) -> None:
