@@ -104,7 +104,8 @@ def main() -> None:
     type=ANY_FINITE,
     default=_DEFAULTS.qps,
     show_default=True,
-    help="Requests a second to the API server, for scales, for objects and for each metrics API; 0 or less: no limit.",
+    help="Requests a second to the API server, for scales, statuses and events together, those that write a "
+    "scale first, and for each metrics API; 0 or less: no limit.",
 )
 @click.option(
     "--kube-api-burst",

@@ -52,7 +52,7 @@ from autoscaler.scales import ScaleClient
 from autoscaler.shadow import Shadow
 from autoscaler.status import StatusWriter
 from autoscaler.telemetry import Telemetry
-from autoscaler.throttle import ThrottledClient, TokenBucket
+from autoscaler.throttle import ThrottledClient, TokenBucket, Urgency
 from autoscaler.watched import PODS, RefusedHPA, TrackedHPA, track_pod
 from autoscaler.workloads import Workloads
 from kube.client import KubeClient
@@ -131,10 +131,17 @@ class Controller:
         self._elector = self._candidate(client)
         may_write = self._elector.leading if self._elector else lambda: True
 
-        def throttled(qps: float = options.qps) -> ThrottledClient:
+        def new_budget() -> TokenBucket:
+            return TokenBucket(qps=options.qps, burst=options.burst)
+
+        def throttled(
+            bucket: TokenBucket, *, reads: Urgency = Urgency.OTHER, writes: Urgency = Urgency.OTHER
+        ) -> ThrottledClient:
             return ThrottledClient(
                 client,
-                TokenBucket(qps=qps, burst=options.burst),
+                bucket,
+                reads=reads,
+                writes=writes,
                 may_write=may_write,
                 on_error=self._telemetry.request_failed,
             )
@@ -144,19 +151,21 @@ class Controller:
         self._memory_store: MemoryStore | None = None
         if options.availability.memory is not None:
             self._memory_store = MemoryStore(
-                throttled(qps=0),
+                throttled(TokenBucket(qps=0, burst=1)),
                 location=options.availability.memory,
                 shard=self._shard,
                 longest_window_ms=options.config.downscale_stabilization_ms,
             )
         mapper = RestMapper(client)
-        objects = throttled()
+        budget = new_budget()
+        objects = throttled(budget)
         self._workloads = Workloads(client)
-        scales = ScaleClient(throttled(), mapper, self._workloads)
+        scale_client = throttled(budget, reads=Urgency.SCALE_READ, writes=Urgency.SCALE_WRITE)
+        scales = ScaleClient(scale_client, mapper, self._workloads)
         metrics = MetricsClient(
-            resource=throttled(),
-            custom=throttled(),
-            external=throttled(),
+            resource=throttled(new_budget()),
+            custom=throttled(new_budget()),
+            external=throttled(new_budget()),
             mapper=mapper,
             pods=self._pod_index,
             version_seconds=options.sync_period,
@@ -277,6 +286,7 @@ class Controller:
     async def _restore(self) -> None:
         """Remember what whoever led before remembered, so that nothing is scaled down early."""
         if self._memory_store is None:
+            self._memory.restore({})
             return
         oldest_ms = time.time() * 1000 - LONGEST_WINDOW_MS
 
@@ -288,6 +298,9 @@ class Controller:
         saved = await self._memory_store.load()
         self._memory.restore({key: each for key, each in saved.items() if matters(key, each)})
         _log.info("remembering %d HPAs", len(self._memory))
+        if len(self._memory):
+            # From here on what was saved is not all that was done, should this process be killed.
+            await self._memory_store.save(self._memory, final=False)
 
     async def _save_often(self) -> None:
         if self._memory_store is not None:
@@ -301,7 +314,8 @@ class Controller:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_in_time(self._recorder.flush(), otherwise="not all events could be sent"))
             if self._memory_store is not None:
-                saving = self._memory_store.save(self._memory)
+                # A step that was broken off may have scaled without being remembered.
+                saving = self._memory_store.save(self._memory, final=not unfinished)
                 tasks.create_task(_in_time(saving, otherwise="what is remembered of the HPAs could not be saved"))
 
     async def _work(self) -> None:

@@ -63,7 +63,7 @@ class Options:
     workers: int | None = None
     """How many HPAs are reconciled at the same time; None: 5, and one more for every 100 HPAs."""
     qps: float = 20.0
-    """Requests a second to the API server, for each kind of API (scales, objects, each metrics API)."""
+    """Requests a second to the API server: for scales, statuses and events together, and for each metrics API."""
     burst: int = 30
     """How many requests may exceed `qps` at once."""
     bind_address: str = "0.0.0.0"  # noqa: S104  # probes and Prometheus come from outside the pod

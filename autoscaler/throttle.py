@@ -1,8 +1,9 @@
 """Client-side rate limits, so that many HPAs cannot become a load on the API server.
 
-`--kube-api-qps` and `--kube-api-burst` mean what they mean to kube-controller-manager, whose HPA controller talks
-through several clients (scales, objects, each metrics API) with a token bucket each. So the requests for one metrics
-API never use up those that scaling needs.
+`--kube-api-qps` and `--kube-api-burst` are a budget: one for what goes to scales, statuses and events, and one for each
+metrics API, whose requests so never use up those that scaling needs. Where a budget is short, requests wait in the
+order of their urgency: to write a scale, then to read one, then the rest. A thousand statuses that wait to be written
+do not hold up the one scale that matters.
 
 As everything that the autoscaler does to a cluster goes through here, this is also where a process that has lost its
 lease is kept from writing, however long before it decided to: the last thing before a request is sent. And it is where
@@ -12,8 +13,10 @@ requests that fail can be counted.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import time
 from contextlib import contextmanager
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from kube.client import KubeError
@@ -24,7 +27,15 @@ if TYPE_CHECKING:
 
     from kube.client import KubeClient, Query
 
-__all__ = ["NotLeading", "ThrottledClient", "TokenBucket"]
+__all__ = ["NotLeading", "ThrottledClient", "TokenBucket", "Urgency"]
+
+
+class Urgency(IntEnum):
+    """Who goes first, where there are not enough tokens for all."""
+
+    SCALE_WRITE = 0
+    SCALE_READ = 1
+    OTHER = 2
 
 
 class NotLeading(KubeError):
@@ -46,14 +57,25 @@ class TokenBucket:
         self._clock = clock
         self._tokens = float(burst)
         self._filled_at = clock()
+        self._waiting: list[tuple[Urgency, int, asyncio.Future[None]]] = []
+        self._number = 0
+        self._timer: asyncio.TimerHandle | None = None
 
-    def reserve(self) -> float:
-        """Take one token, on credit if there is none; the seconds to wait before using it."""
-        if self._qps <= 0:
-            return 0.0
-        self._refill()
-        self._tokens -= 1
-        return max(0.0, -self._tokens / self._qps)
+    async def take(self, urgency: Urgency = Urgency.OTHER) -> None:
+        """Take one token, once there is one and nobody more urgent, or as urgent and earlier, wants it."""
+        if not self._waiting and self.try_take():
+            return
+        token: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._number += 1
+        heapq.heappush(self._waiting, (urgency, self._number, token))
+        self._hand_out()
+        try:
+            await token
+        except asyncio.CancelledError:
+            if not token.cancelled():  # it was handed out, and is for the next one now
+                self._tokens += 1
+                self._hand_out()
+            raise
 
     def try_take(self) -> bool:
         """Take one token if there is one."""
@@ -65,6 +87,21 @@ class TokenBucket:
         self._tokens -= 1
         return True
 
+    def _hand_out(self) -> None:
+        """Give tokens to those who wait, and come back for those for whom there is none yet."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._refill()
+        while self._waiting and self._tokens >= 1:
+            token = heapq.heappop(self._waiting)[2]
+            if not token.done():
+                token.set_result(None)
+                self._tokens -= 1
+        if self._waiting:
+            seconds = (1 - self._tokens) / self._qps
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._hand_out)
+
     def _refill(self) -> None:
         now = self._clock()
         self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._qps)
@@ -72,11 +109,13 @@ class TokenBucket:
 
 
 class ThrottledClient:
-    """The verbs of a KubeClient, each waiting for a token of this client's own bucket first.
+    """The verbs of a KubeClient, each waiting for a token of the bucket first.
 
     Args:
         client: the connection.
-        bucket: the rate limit.
+        bucket: the rate limit, which may be that of other clients, too.
+        reads: how urgent it is to read.
+        writes: how urgent it is to write.
         may_write: whether this process may write at the moment; if not, whoever tries meets NotLeading.
         on_error: told of each request that fails, with the API group that it went to ("" is the core group) and the
             HTTP status code, or None where there was no answer.
@@ -87,17 +126,21 @@ class ThrottledClient:
         client: KubeClient,
         bucket: TokenBucket,
         *,
+        reads: Urgency = Urgency.OTHER,
+        writes: Urgency = Urgency.OTHER,
         may_write: Callable[[], bool] = lambda: True,
         on_error: Callable[[str, int | None], None] | None = None,
     ) -> None:
         self._client = client
         self._bucket = bucket
+        self._reads = reads
+        self._writes = writes
         self._may_write = may_write
         self._on_error = on_error
 
     async def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
         """As KubeClient.get."""
-        await self._wait()
+        await self._bucket.take(self._reads)
         with self._told_of_errors(path):
             return await self._client.get(path, query)
 
@@ -119,13 +162,8 @@ class ThrottledClient:
         with self._told_of_errors(path):
             return await self._client.patch(path, body)
 
-    async def _wait(self) -> None:
-        seconds = self._bucket.reserve()
-        if seconds:
-            await asyncio.sleep(seconds)
-
     async def _wait_to_write(self) -> None:
-        await self._wait()
+        await self._bucket.take(self._writes)
         if not self._may_write():
             raise NotLeading("this process does not hold the lease any more")
 
