@@ -9,7 +9,8 @@ tell the difference by the values:
 - where the merged query fails, objects are asked for alone, and it is tried again after a while
 - where its answer has far more objects than are asked for, they are asked for alone until more of them are
 
-A rule's `merge` can demand or forbid it; by default it begins with the second object that is asked for within a while.
+A rule's `merge` can demand it, also where its query is of a form that nobody can tell of, or forbid it; by default it
+begins with the second object that is asked for within a while.
 """
 
 from __future__ import annotations
@@ -195,7 +196,9 @@ class MergedQueries:
 
 
 def can_merge(source: CustomSource | ExternalSource) -> bool:
-    """Tell whether the requests for a metric can be answered by one query."""
+    """Tell whether the requests for different objects of a metric can be answered by one query."""
+    if isinstance(source.rule, Rule) and source.rule.merge is Merge.NEVER:
+        return False
     if isinstance(source, ExternalSource):
         return bool(_merged_external_query(source, LabelSelector()))
     return bool(_merged_query(source, source.info.namespaced, LabelSelector()))
@@ -222,9 +225,10 @@ def _merged_query(source: CustomSource, namespaced: bool, metric_selector: Label
         sample = query(names=[_NAME], namespace=_NAME if namespaced else "", group_by=(*source.group_by, *more))
         plain = query(names=[_NAME], namespace=_NAME if namespaced else "", group_by=source.group_by)
         labels = [source.resource_label, namespace_label] if namespaced else [source.resource_label]
-        if not all(is_separable(sample, label=label, name=_NAME) for label in labels):
-            return ""
-        if namespaced and "GroupBy" in rule.query.source and not groups_alike(plain, label=namespace_label):
+        safe = all(is_separable(sample, label=label, name=_NAME) for label in labels)
+        if namespaced and "GroupBy" in rule.query.source:
+            safe = safe and groups_alike(plain, label=namespace_label)
+        if not safe and rule.merge is not Merge.ALWAYS:
             return ""
         return query(
             names=[],
@@ -251,7 +255,8 @@ def _merged_external_query(source: ExternalSource, metric_selector: LabelSelecto
             if not is_separable(query(namespace=_NAME, metric_selector=only), label=key, name=_NAME):
                 return ""
         sample = query(namespace=_NAME, metric_selector=LabelSelector())
-        if not is_separable(sample, label=source.namespace_label, name=_NAME):
+        safe = is_separable(sample, label=source.namespace_label, name=_NAME)
+        if not safe and rule.merge is not Merge.ALWAYS:
             return ""
         return query(namespace=_ANY, metric_selector=LabelSelector(), namespace_pattern=True)
     except (QueryError, SelectorNotSupported):

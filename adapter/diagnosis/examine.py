@@ -18,6 +18,7 @@ from adapter.inventory import (
     external_sources,
     external_uses,
 )
+from adapter.merged import can_merge
 from adapter.prometheus import Series
 from adapter.rules import AnyRule, QueryRule, Rule
 from kube.durations import format_duration
@@ -80,7 +81,12 @@ class _Rule:
         if isinstance(rule, Rule) and listing.series is not None:
             self._judge(rule, listing.series, uses, sources)
         metrics = [
-            MetricReport(metric=metric_name(source), series=source.series, hidden_by=self._winner(source))
+            MetricReport(
+                metric=metric_name(source),
+                series=source.series,
+                hidden_by=self._winner(source),
+                merges=can_merge(source),
+            )
             for source in sources
         ]
         self._overlaps(metrics)

@@ -21,6 +21,7 @@ _COLUMNS = (
     "RESOURCES",
     "METRIC",
     "OVERLAPPED BY",
+    "MERGES",
     "EXAMPLE",
     "VALUE",
     "PROMQL",
@@ -109,7 +110,7 @@ def _row(
     metric: MetricReport | None = None,
 ) -> tuple[str, ...]:
     if metric is None:
-        return (rule.rule, found, left_out_by, labels, "", "", "", "", "")
+        return (rule.rule, found, left_out_by, labels, "", "", "", "", "", "")
     example = metric.example or Example()
     value = example.values[0].value if example.values else ("none" if example.problem else "")
     return (
@@ -119,6 +120,7 @@ def _row(
         labels,
         metric.metric,
         metric.hidden_by,
+        "yes" if metric.merges else "no",
         example.of,
         value,
         "; ".join(example.queries),

@@ -76,12 +76,14 @@ class MetricReport(_Json, frozen=True):
         metric: such as "pods/packets_per_second"; for external metrics the name alone.
         series: the name of the series, "" for a short rule.
         hidden_by: the rule that makes the same metric and wins; "" if none does.
+        merges: requests for different objects can become one query.
         example: what it is for an example object; None where that was not asked.
     """
 
     metric: str
     series: str
     hidden_by: str = ""
+    merges: bool = False
     example: Example | None = None
 
 

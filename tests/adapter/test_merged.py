@@ -124,6 +124,12 @@ async def test_a_rule_can_demand_and_forbid_it(merge: str, queries: int) -> None
     assert len(prometheus.queries) == queries
 
 
+def test_a_rule_can_demand_it_for_a_form_that_nobody_can_tell_of() -> None:
+    query = "label_join(<<.Series>>{<<.LabelMatchers>>}, 'x', 'y', 'z')"
+    assert [can_merge(source(query, merge)) for merge in ("auto", "always")] == [False, True]
+    assert not can_merge(source(SUM, "never"))
+
+
 async def test_an_object_with_several_values_is_asked_for_alone() -> None:
     several = vector(*(({"namespace": "shop", "pod": "web-0", "port": port}, 1.0) for port in ("80", "443")))
     prometheus = CannedPrometheus(result=several)
@@ -249,11 +255,13 @@ async def test_what_is_merged_equals_what_is_asked_for_alone(real: AtOneMoment, 
     selectors = [LabelSelector.parse(text) for text in ("", "", "verb=GET", "verb in (GET,POST)", "verb!=GET", "!code")]
     for _ in range(40):
         query = template(pick)
-        wanted = source(query, "always")
+        wanted = source(query)
         selector = pick.choice(selectors)
         async with SharedQueries(real, freshness=60.0) as shared:
             merged = MergedQueries(shared)
             queries = RuleQueries(real, telemetry=RuleTelemetry(CollectorRegistry()))
+            for name in NAMES[:2]:  # the second object begins it
+                await merged.samples(wanted, namespace="a", names=[name], metric_selector=selector, timeout=None)
             for _ in range(4):
                 namespace = pick.choice(NAMESPACES)
                 names = sorted(pick.sample(NAMES, pick.randint(1, len(NAMES))))
