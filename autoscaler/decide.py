@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from autoscaler import preconditions
 from autoscaler.conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, SCALING_ACTIVE, SCALING_LIMITED, Conditions
 from autoscaler.evaluate import Circumstances, Evaluation, evaluate, unanswerable
-from autoscaler.model import History, Recommendation, Scale, ScaleError, Status, TargetError
+from autoscaler.following import catch_up
+from autoscaler.model import History, Scale, ScaleError, Status, TargetError
 from autoscaler.normalize import Normalized, normalize, remember_scale
 from autoscaler.overrides import PAUSED, Held, StandIn, held, stand_in
 from autoscaler.pod_groups import PodTiming
@@ -187,8 +188,13 @@ def _decide(observation: Observation, history: History, now_ms: int) -> Decision
     if not config.scale_to_zero:
         conditions.remove(SCALED_TO_ZERO)
     conditions.set(ABLE_TO_SCALE, True, "SucceededGetScale")
-    if not history.recommendations:
-        history = replace(history, recommendations=(Recommendation(scale.spec_replicas, now_ms),))
+    history = catch_up(
+        history,
+        current_replicas=scale.spec_replicas,
+        status=hpa.status,
+        behavior=hpa.spec.behavior,
+        now_ms=now_ms,
+    )
     start = replace(start, current_replicas=scale.spec_replicas, history=history)
     bound = preconditions.bound(hpa, scale, config)
     if bound is not None:
@@ -378,9 +384,13 @@ def _unless_paused(decision: Decision) -> Decision:
     current = decision.current_replicas or 0
     pause, scale_to = decision.observation.config.paused, decision.scale_to
     back = held(pause, current_replicas=current, scale_to=scale_to, reason=decision.rescale_reason)
-    if back is None:
-        return decision
     conditions = Conditions(decision.status.conditions, decision.now_ms)
+    if back is None:
+        # Where the metrics were not asked, the condition is still that of an earlier step.
+        if any(each.type == SCALING_LIMITED and each.reason == PAUSED for each in conditions.all):
+            conditions.remove(SCALING_LIMITED)
+            decision = replace(decision, status=replace(decision.status, conditions=conditions.all))
+        return decision
     conditions.set(SCALING_LIMITED, True, PAUSED, back.message)
     status = replace(decision.status, desired_replicas=current, conditions=conditions.all)
     return replace(decision, scale_to=None, rescale_reason="", held=back, status=status)

@@ -6,7 +6,7 @@ saves it from time to time (`autoscaler.saved_memory`) for the next one to resto
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from autoscaler.model import History
@@ -68,13 +68,17 @@ class Memory:
         return dict(self._remembered)
 
     def restore(self, saved: Mapping[HPAKey, Remembered]) -> None:
-        """Take over what another process, or this one at another time, has saved.
+        """Take over what another process, or this one at another time, has saved; another may have acted meanwhile.
 
-        Of two memories of one HPA the one that was added to later wins: whoever held the lease last knows best.
+        Of two memories of one HPA the one that was added to later wins: whoever held the lease last knows best. What is
+        known here already is not complete any more, unless it is replaced: who acted since may not have saved.
         """
+        for key, known in list(self._remembered.items()):
+            if known.history.complete:
+                self._set(key, Remembered(known.uid, replace(known.history, complete=False)))
         for key, remembered in saved.items():
-            known = self._remembered.get(key)
-            if known is None or known.latest_ms < remembered.latest_ms:
+            before = self._remembered.get(key)
+            if before is None or before.latest_ms < remembered.latest_ms:
                 self._set(key, remembered)
 
     def _set(self, key: HPAKey, remembered: Remembered) -> None:

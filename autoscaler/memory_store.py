@@ -92,7 +92,7 @@ class MemoryStore:
         self._wall_clock = wall_clock
         # None: there is no ConfigMap, as far as is known.
         self._version: str | None = None
-        self._saved_changes: int | None = None
+        self._saved_changes: tuple[int, bool] | None = None
         self._said = ""
 
     async def load(self) -> dict[HPAKey, Remembered]:
@@ -113,7 +113,7 @@ class MemoryStore:
                 _log.warning("ConfigMap %s/%s is not restored: %s", self._location.namespace, name, error)
                 continue
             for key, remembered in found.items():
-                if key not in saved or saved[key].latest_ms < remembered.latest_ms:
+                if key not in saved or _age(saved[key]) < _age(remembered):
                     saved[key] = remembered
         return saved
 
@@ -121,15 +121,20 @@ class MemoryStore:
         """Save from time to time, until cancelled."""
         while True:
             await asyncio.sleep(SAVE_SECONDS)
-            await self.save(memory)
+            await self.save(memory, final=False)
 
-    async def save(self, memory: Memory) -> None:
-        """Save, if something has changed since it was last done."""
-        changes = memory.changes
+    async def save(self, memory: Memory, *, final: bool = True) -> None:
+        """Save, if something has changed since it was last done.
+
+        Args:
+            memory: what to save.
+            final: whether this process takes no further step: whoever restores it then knows all that was done.
+        """
+        changes = memory.changes, final
         if changes == self._saved_changes:
             return
         encoded = await asyncio.to_thread(
-            encode, memory.snapshot(), now_ms=self._now_ms(), longest_window_ms=self._longest_window_ms
+            encode, memory.snapshot(), now_ms=self._now_ms(), final=final, longest_window_ms=self._longest_window_ms
         )
         try:
             await self._write(encoded.content)
@@ -222,6 +227,11 @@ def _content(config_map: Mapping[str, Any]) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise SavedMemoryError(f"it is damaged: {error}") from error
+
+
+def _age(remembered: Remembered) -> tuple[int, bool]:
+    """Of two of the same time, the one that is not complete comes later: what it lacks is what was done since."""
+    return remembered.latest_ms, not remembered.history.complete
 
 
 def _is_temporary(error: StatusError | KubeError) -> bool:

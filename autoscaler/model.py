@@ -561,3 +561,5 @@ class History:
     scale_down_events: tuple[ScaleEvent, ...] = ()
     metric_failures: int = 0
     """Steps in a row in which the metrics mattered and one of them failed."""
+    complete: bool = True
+    """False: another process may have acted since; the next step catches up (`autoscaler.following`)."""

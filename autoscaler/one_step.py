@@ -9,7 +9,7 @@ earlier recommendation and no earlier scale, and a caller is told so.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -108,7 +108,9 @@ async def compute_step(
         *await _restore(reading, memory, remembered, hpa),
     ]
     observed = await observer.observe(hpa)
-    decision = decide(observed.observation, remembered.of(hpa), round(wall_clock() * 1000))
+    # The running loop goes on remembering after each save, so for its next step nothing is to be caught up with.
+    history = replace(remembered.of(hpa), complete=True)
+    decision = decide(observed.observation, history, round(wall_clock() * 1000))
     return ComputedStep(record=record_of(decision, mode=_MODE), notes=tuple(notes))
 
 

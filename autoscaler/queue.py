@@ -74,6 +74,10 @@ class WorkQueue:
         """Make a key due in `delay` seconds, whatever it was before."""
         self._schedule(key, self._in(delay))
 
+    def clear(self) -> None:
+        """Forget all schedules: nothing was going to be handed out, so nothing is late."""
+        self._due.clear()
+
     def take(self) -> HPAKey | None:
         """The key that has been due longest, now in work until `done`; None if there is none to hand out."""
         head = self._head()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from autoscaler.decide import Event, conclude, decide, rehearse
 from autoscaler.evaluate import unanswerable
-from autoscaler.following import follow
+from autoscaler.following import follow, is_behind
 from autoscaler.model import ExternalMetric, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
 from autoscaler.modes import Mode
 from autoscaler.reasons import reason_of
@@ -169,8 +169,11 @@ class Reconciler:
         self._decisions.forget(key)
 
     async def _decide(self, hpa: HPA) -> tuple[Observed, Decision]:
-        """A decision, and what it is based on; one to scale is always based on a scale that was read for it."""
-        observed = await self._observer.observe(hpa, to_scale=False)
+        """A decision, and what it is based on; one to scale is always based on a scale that was read for it.
+
+        So is what a memory begins with: a watch may tell of fewer replicas than there are by now.
+        """
+        observed = await self._observer.observe(hpa, to_scale=is_behind(self._memory.of(hpa)))
         decision = decide(observed.observation, self._memory.of(hpa), self._now_ms())
         if decision.scale_to is not None and not observed.may_scale:
             observed = await self._observer.observe(hpa)

@@ -59,6 +59,8 @@ class _SavedHPA(msgspec.Struct, array_like=True, frozen=True):
     scale_up_events: tuple[_EventSlot, ...]
     scale_down_events: tuple[_EventSlot, ...]
     metric_failures: _Count = 0
+    complete: bool = False
+    """Whether it was saved after the last step; of a process that was killed only an earlier save is left."""
 
 
 class _Saved(msgspec.Struct, frozen=True):
@@ -85,6 +87,7 @@ def encode(
     memory: Mapping[HPAKey, Remembered],
     *,
     now_ms: int,
+    final: bool = True,
     longest_window_ms: int = LONGEST_WINDOW_MS,
     limit_bytes: int = LIMIT_BYTES,
 ) -> Encoded:
@@ -96,17 +99,18 @@ def encode(
     Args:
         memory: what is remembered.
         now_ms: the current time.
+        final: whether no step follows before somebody restores this.
         longest_window_ms: what is older than this cannot count any more.
         limit_bytes: how large the result may be.
     """
     expired_ms = now_ms - longest_window_ms
     kept = list(memory.items())
-    content = _pack(kept, now_ms, expired_ms)
+    content = _pack(kept, now_ms, expired_ms, final=final)
     if len(content) > limit_bytes:
         kept.sort(key=lambda item: (_is_steady(item[1].history, expired_ms), -item[1].latest_ms))
         while len(content) > limit_bytes and kept:
             kept = kept[: int(len(kept) * limit_bytes / len(content) * _SHRINK)]
-            content = _pack(kept, now_ms, expired_ms)
+            content = _pack(kept, now_ms, expired_ms, final=final)
     return Encoded(content=content, left_out=len(memory) - len(kept))
 
 
@@ -136,13 +140,13 @@ def decode(content: bytes, *, now_ms: int) -> dict[HPAKey, Remembered]:
 # --- writing -------------------------------------------------------------------------------------------------------
 
 
-def _pack(memory: Iterable[tuple[HPAKey, Remembered]], now_ms: int, expired_ms: int) -> bytes:
-    hpas = tuple(_saved_hpa(key, remembered, now_ms, expired_ms) for key, remembered in memory)
+def _pack(memory: Iterable[tuple[HPAKey, Remembered]], now_ms: int, expired_ms: int, *, final: bool) -> bytes:
+    hpas = tuple(_saved_hpa(key, remembered, now_ms, expired_ms, final=final) for key, remembered in memory)
     saved = _Saved(version=_VERSION, saved_ms=now_ms, hpas=hpas)
     return gzip.compress(msgspec.json.encode(saved), compresslevel=6, mtime=0)
 
 
-def _saved_hpa(key: HPAKey, remembered: Remembered, now_ms: int, expired_ms: int) -> _SavedHPA:
+def _saved_hpa(key: HPAKey, remembered: Remembered, now_ms: int, expired_ms: int, *, final: bool) -> _SavedHPA:
     def slots(recommendations: Iterable[Recommendation]) -> Iterable[_Slot]:
         before = now_ms
         for each in recommendations:
@@ -171,6 +175,7 @@ def _saved_hpa(key: HPAKey, remembered: Remembered, now_ms: int, expired_ms: int
         scale_up_events=tuple(event_slots(history.scale_up_events)),
         scale_down_events=tuple(event_slots(history.scale_down_events)),
         metric_failures=history.metric_failures,
+        complete=final and history.complete,
     )
 
 
@@ -219,6 +224,7 @@ def _history(saved: _SavedHPA, saved_ms: int, now_ms: int) -> History:
         scale_up_events=tuple(events(saved.scale_up_events)),
         scale_down_events=tuple(events(saved.scale_down_events)),
         metric_failures=saved.metric_failures,
+        complete=saved.complete,
     )
 
 

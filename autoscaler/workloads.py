@@ -1,8 +1,9 @@
 """Scales of Deployments and StatefulSets without a request each: from a watch on the workloads themselves.
 
 A workload's scale is nothing but three of its fields, so a watch on all of a kind tells what thousands of requests
-would. What it tells may be some milliseconds old, which is enough to find that nothing has to be done, and that is what
-most steps find. Nobody scales on its word: a decision to scale is taken again on a scale that was read
+would. What it tells is mostly some milliseconds old; on a connection that is dead without anybody's notice, up to 90
+seconds. That is enough to find that nothing has to be done, and that is what most steps find. Nobody scales on its
+word: a decision to scale is taken again on a scale that was read, and a memory begins with one
 (`autoscaler.reconcile`). What the watch does not know, or does not know for sure, is read in any case.
 
 A kind is watched from the moment that enough of its objects have been asked for: for a few, requests cost less than a

@@ -117,6 +117,7 @@ async def test_after_kill_9_the_pods_that_were_taken_away_still_count_against_th
     cluster.metrics.value = "1"
     async with autoscaler(kubeconfig(cluster, "one"), *QUICK) as one:
         await until(lambda: cluster.replicas("web") == 4)
+        await steps_of(cluster, "one")
         await until(lambda: saved(cluster) is not None)  # at most 15 s after it began
         one.signal(signal.SIGKILL)
         await one.ended()
@@ -125,6 +126,27 @@ async def test_after_kill_9_the_pods_that_were_taken_away_still_count_against_th
         await steps_of(cluster, "two")
         await until(lambda: cluster.condition("web", "ScalingLimited") == ("True", "ScaleDownLimit"))
         assert cluster.replicas("web") == 4
+
+
+async def test_after_kill_9_nothing_is_scaled_down_by_a_memory_from_before_the_last_scale_up(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web", most=3)
+    cluster.metrics.value = "10"
+    async with autoscaler(kubeconfig(cluster, "one"), *QUICK) as one:
+        await steps_of(cluster, "one")
+        one.signal(signal.SIGTERM)
+        assert await one.ended() == 0
+    async with autoscaler(kubeconfig(cluster, "two"), *QUICK) as two:
+        cluster.metrics.value = "30"
+        await until(lambda: cluster.replicas("web") == 3)
+        two.signal(signal.SIGKILL)
+        await two.ended()
+    cluster.metrics.value = "1"
+    async with autoscaler(kubeconfig(cluster, "three"), *QUICK) as three:
+        await until(says(three, "remembering 1 HPAs"))
+        await until(lambda: cluster.condition("web", "AbleToScale") == ("True", "ScaleDownStabilized"))
+        await steps_of(cluster, "three")
+        assert cluster.replicas("web") == 3
 
 
 async def test_without_a_place_to_save_they_do_not_count_any_more(cluster: Cluster) -> None:

@@ -1,10 +1,12 @@
 """What a controller that does not act remembers of the scales that another one makes."""
 
+from dataclasses import replace
+
 import pytest
 
 from autoscaler.decide import decide, rehearse
-from autoscaler.following import follow
-from autoscaler.model import Behavior, History, ScaleEvent, Status
+from autoscaler.following import catch_up, follow
+from autoscaler.model import Behavior, History, Recommendation, ScaleEvent, Status
 from tests.autoscaler.worlds import NOW, World, behavior, hpa, percent, pods_metric, rules, some_pods
 
 RULES = behavior(up=rules(some_pods(4, 60), window=0), down=rules(percent(10, 60), window=0))
@@ -67,3 +69,45 @@ def test_who_follows_remembers_what_the_one_who_acts_does_and_is_held_by_the_sam
         assert following == acting.history
     assert following.scale_up_events
     assert following.scale_down_events
+
+
+# --- after a process that was killed -------------------------------------------------------------------------------
+
+SAVED = History(
+    recommendations=(Recommendation(1, NOW - 20_000),), scale_up_events=(ScaleEvent(1, NOW - 60_000),), complete=False
+)
+
+
+def caught_up(history: History, status: Status = BEFORE) -> History:
+    return catch_up(history, current_replicas=3, status=status, behavior=RULES, now_ms=NOW)
+
+
+def test_a_memory_that_is_complete_stays_as_it_is() -> None:
+    complete = replace(SAVED, complete=True)
+    assert caught_up(complete, Status(current_replicas=1, desired_replicas=3, last_scale_ms=NOW - 5_000)) == complete
+
+
+def test_one_that_is_not_begins_with_the_current_number_of_replicas_beside_what_it_has() -> None:
+    after = caught_up(SAVED)
+    assert after == replace(SAVED, recommendations=(*SAVED.recommendations, Recommendation(3, NOW)), complete=True), (
+        "once"
+    )
+    assert caught_up(after) == after
+
+
+def test_the_scale_that_is_missing_in_it_is_taken_from_the_status() -> None:
+    scaled = Status(current_replicas=1, desired_replicas=3, last_scale_ms=NOW - 5_000)
+    assert caught_up(SAVED, scaled).scale_up_events == (*SAVED.scale_up_events, ScaleEvent(2, NOW - 4_001))
+
+
+def test_a_scale_that_it_knows_is_not_added_again() -> None:
+    known = Status(current_replicas=1, desired_replicas=2, last_scale_ms=NOW - 60_000)
+    assert caught_up(SAVED, known).scale_up_events == SAVED.scale_up_events
+
+
+def test_nothing_is_scaled_down_by_a_memory_from_before_the_last_scale_up() -> None:
+    early, in_time = World(hpa(pods_metric(10)), replicas=3), World(hpa(pods_metric(10)), replicas=3)
+    early.history, in_time.history = replace(SAVED, complete=True), SAVED
+    early.step(1)
+    in_time.step(1)
+    assert (early.replicas, in_time.replicas) == (1, 3)

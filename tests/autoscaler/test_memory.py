@@ -32,10 +32,19 @@ def test_of_two_memories_the_one_that_was_added_to_later_wins() -> None:
     memory = Memory()
     memory.keep(WEB, history(3, NOW))
     memory.restore({WEB.key: Remembered("first", history(9, NOW - 1))})
-    assert memory.of(WEB) == history(3, NOW)
+    assert memory.of(WEB) == replace(history(3, NOW), complete=False)
     scaled = replace(history(4, NOW - 5), scale_up_events=(ScaleEvent(1, NOW + 1),))
     memory.restore({WEB.key: Remembered("first", scaled)})
     assert memory.of(WEB) == scaled
+
+
+def test_what_was_known_before_another_may_have_acted_is_not_complete_any_more() -> None:
+    memory = Memory()
+    memory.keep(WEB, history(3))
+    memory.restore({})
+    assert memory.of(WEB) == replace(history(3), complete=False)
+    memory.restore({WEB.key: Remembered("first", history(4, NOW + 1))})
+    assert memory.of(WEB) == history(4, NOW + 1), "unless the other says that it is"
 
 
 def test_each_change_is_counted_and_a_look_is_none() -> None:
@@ -46,6 +55,8 @@ def test_each_change_is_counted_and_a_look_is_none() -> None:
     memory.forget(WEB.key)
     seen.append(memory.changes)
     memory.restore({WEB.key: Remembered("first", history(3))})
+    seen.append(memory.changes)
+    memory.restore({})
     seen.append(memory.changes)
     assert len(set(seen)) == len(seen)
     memory.of(WEB)

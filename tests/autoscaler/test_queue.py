@@ -152,6 +152,15 @@ async def test_closing_ends_every_wait_and_hands_out_nothing_more(queue: WorkQue
     assert await queue.get() is None
 
 
+def test_what_was_due_while_nobody_took_anything_can_be_forgotten(queue: WorkQueue, clock: Clock) -> None:
+    queue.add(A)
+    clock.now += 3600
+    queue.clear()
+    assert queue.take() is None
+    queue.add(A)
+    assert queue.take() == A
+
+
 def test_how_late_a_key_is_handed_out_is_told(clock: Clock) -> None:
     told: list[float] = []
     queue = WorkQueue(clock=clock, on_take=told.append)

@@ -32,6 +32,7 @@ histories = st.builds(
     scale_up_events=events.map(tuple),
     scale_down_events=events.map(tuple),
     metric_failures=st.integers(0, 1000),
+    complete=st.booleans(),
 )
 names = st.text("abc-.é\U0001f600", min_size=1, max_size=20)
 keys = st.builds(HPAKey, names, names, st.sampled_from(["autoscaling", "milliscale.io"]))
@@ -56,6 +57,7 @@ def without_what_cannot_count(history: History) -> History:
         scale_up_events=tuple(map(event, history.scale_up_events)),
         scale_down_events=tuple(map(event, history.scale_down_events)),
         metric_failures=history.metric_failures,
+        complete=history.complete,
     )
 
 
@@ -191,9 +193,26 @@ def test_an_operator_can_read_it() -> None:
         "version": 1,
         "saved_ms": NOW,
         "hpas": [
-            ["default", "web", "autoscaling", "uid-1", [[3, -15_000], [4, 15_000], None], [[2, -15_000, False]], [], 0]
+            [
+                "default",
+                "web",
+                "autoscaling",
+                "uid-1",
+                [[3, -15_000], [4, 15_000], None],
+                [[2, -15_000, False]],
+                [],
+                0,
+                True,
+            ]
         ],
     }
+
+
+def test_of_a_process_that_may_go_on_or_of_an_earlier_release_it_is_not_complete() -> None:
+    remembered = Remembered("u", History(recommendations=(Recommendation(3, NOW),)))
+    content = encode({WEB: remembered}, now_ms=NOW, final=False).content
+    assert not decode(content, now_ms=NOW)[WEB].history.complete
+    assert not decode(packed(), now_ms=NOW)[WEB].history.complete
 
 
 # --- too large -----------------------------------------------------------------------------------------------------
@@ -291,5 +310,5 @@ def test_odd_times_become_times_that_exist(difference: int, time_ms: int) -> Non
 
 
 def test_a_field_that_a_later_release_added_is_passed_over() -> None:
-    content = packed(hpas=[["default", "web", "autoscaling", "u", [[3, 0]], [], [], 0, "news"]], note="hello")
+    content = packed(hpas=[["default", "web", "autoscaling", "u", [[3, 0]], [], [], 0, True, "news"]], note="hello")
     assert decode(content, now_ms=NOW)[WEB].uid == "u"
