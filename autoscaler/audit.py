@@ -94,7 +94,8 @@ class RotatedFile:
 
     def _rotate(self) -> None:
         moment = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S.%f")
-        self._path.rename(self._path.with_name(f"{self._path.stem}-{moment}{self._path.suffix}"))
+        with contextlib.suppress(FileNotFoundError):  # somebody else has put it aside
+            self._path.rename(self._path.with_name(f"{self._path.stem}-{moment}{self._path.suffix}"))
         opened = self._open()
         os.close(self._file)
         self._file = opened

@@ -54,6 +54,18 @@ async def test_a_large_file_is_put_aside_and_the_newest_are_kept(tmp_path: Path)
     assert other.name == "audit-of-somebody-else.jsonl"
 
 
+async def test_a_file_that_somebody_else_has_put_aside_is_made_anew_when_it_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = RotatedFile(path, max_bytes=100, backups=2)
+    file.append(b"%049d\n" % 0)
+    path.rename(tmp_path / "audit.jsonl.1")
+    for number in range(1, 4):
+        file.append(b"%049d\n" % number)
+    file.close()
+    assert [int(line) for line in (tmp_path / "audit.jsonl.1").read_text().split()] == [0, 1]
+    assert [int(line) for line in path.read_text().split()] == [2, 3]
+
+
 async def test_without_a_limit_all_backups_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     async with audit_log(settings(path, max_bytes=1, backups=0)) as log:
