@@ -170,11 +170,13 @@ class EventRecorder:
 
 def _body(event: _Event) -> dict[str, Any]:
     suffix = f".{event.time_ns:x}"
+    # A part of a name must not end with what only separates parts.
+    prefix = event.name[: _NAME_LENGTH - len(suffix)].rstrip("-.")
     timestamp = _rfc3339(event.time_ns)
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": event.name[: _NAME_LENGTH - len(suffix)] + suffix, "namespace": event.namespace},
+        "metadata": {"name": prefix + suffix, "namespace": event.namespace},
         "involvedObject": {
             "apiVersion": event.api_version,
             "kind": KIND,

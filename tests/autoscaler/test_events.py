@@ -155,6 +155,18 @@ async def test_long_texts_are_cut_to_what_the_api_takes(api: ScriptedApi, record
     assert len(asked.body["message"]) == 1024
 
 
+@pytest.mark.parametrize("end", [".", "-"])
+async def test_a_long_name_is_not_cut_behind_what_separates_its_parts(
+    api: ScriptedApi, recorder: EventRecorder, end: str
+) -> None:
+    recorder.record(hpa("".join("w" if number % 2 else end for number in range(1, 253)) + "w"), "Warning", "A", "m")
+    recorder.record(hpa("w" + "".join("w" if number % 2 else end for number in range(1, 253))), "Warning", "A", "m")
+    await recorder.flush()
+    for asked in api.asked:
+        prefix = asked.body["metadata"]["name"].rpartition(".")[0]
+        assert prefix.endswith("w")
+
+
 def test_recording_never_waits_even_when_nothing_is_sent(client: ThrottledClient) -> None:
     recorder = EventRecorder(client)
     for number in range(3000):
