@@ -78,7 +78,7 @@ _FLUSH_SECONDS = 1.0
 # Other shards' HPAs are only looked at for their selectors, which hardly ever change while their HPAs do not.
 _OTHERS_SYNC_PERIODS = 10
 # HPAs that come up within a tick are handed out together.
-_TICK_SECONDS, _TICKS_PER_PERIOD = 0.1, 100
+_TICK_SECONDS, _TICKS_PER_PERIOD = 0.1, 10
 # The first steps begin this much apart, or less where there are so many HPAs that they would take a whole period.
 _APART_SECONDS = 0.01
 _FEWEST_WORKERS, _HPAS_PER_WORKER = 5, 100

@@ -119,12 +119,16 @@ class _Probe:
 
 @asynccontextmanager
 async def _cluster(folder: Path, namespaces: int) -> AsyncIterator[_Load]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.hpa_cluster", str(folder), f"--namespaces={namespaces}"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        cwd=_ROOT,
-    )
+    folder.mkdir()
+    # What it says of clients that end in the middle of a watch is of no interest.
+    with (folder / "cluster.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bench.hpa_cluster", str(folder), f"--namespaces={namespaces}"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            cwd=_ROOT,
+        )
     try:
         yield _Load(process)
     finally:

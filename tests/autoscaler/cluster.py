@@ -15,6 +15,7 @@ from autoscaler.apis import KIND, KUBERNETES, HPAApi
 from kube.certs import CertificateAuthority
 from kube.client import KubeClient
 from kube.mapping import GroupResource
+from kube.selectors import LabelSelector
 from playground.apiserver import PlaygroundApiServer
 
 AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
@@ -35,6 +36,8 @@ class FakeMetrics:
     held: asyncio.Event | None = None
     """Answers wait for this, if set."""
     asked: int = 0
+    values: int = 0
+    """How many were in all answers together."""
 
     async def handle(self, request: web.Request) -> web.Response:
         if not request.path.endswith(f"/pods/*/{METRIC}"):
@@ -45,7 +48,10 @@ class FakeMetrics:
         if self.status != 200:
             body = {"kind": "Status", "status": "Failure", "message": "prometheus is away", "code": self.status}
             return web.json_response(body, status=self.status)
-        names = self.pods.get(request.query["labelSelector"], [])
+        selector = LabelSelector.parse(request.query["labelSelector"])
+        apps = {known.removeprefix("app="): names for known, names in self.pods.items()}
+        names = [name for app, of_app in apps.items() if selector.matches({"app": app}) for name in of_app]
+        self.values += len(names)
         items = [{"describedObject": {"name": name}, "timestamp": _TIME, "value": self.value} for name in names]
         return web.json_response({"kind": "MetricValueList", "items": items})
 
