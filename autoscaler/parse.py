@@ -89,7 +89,7 @@ def parse_hpa(raw: Mapping[str, Any]) -> HPA:
         generation=meta.generation,
         api_version=hpa.api_version,
         spec=_spec(hpa.spec, what),
-        status=_status(hpa.status or wire.Status(), what),
+        status=_status(hpa.status),
         knobs=parse_knobs(meta.annotations or {}),
     )
 
@@ -98,7 +98,7 @@ def parse_invalid_hpa(raw: Mapping[str, Any], problem: str) -> InvalidHPA:
     """One HorizontalPodAutoscaler whose spec is not looked at, because of a `problem`.
 
     Raises:
-        ParseError: a field of the metadata or of the status has the wrong type or an impossible value.
+        ParseError: a field of the metadata has the wrong type.
     """
     what = _what("HorizontalPodAutoscaler", raw)
     hpa = _convert(raw, wire.HPAWithoutSpec, what)
@@ -110,7 +110,7 @@ def parse_invalid_hpa(raw: Mapping[str, Any], problem: str) -> InvalidHPA:
         resource_version=meta.resource_version,
         generation=meta.generation,
         api_version=hpa.api_version,
-        status=_status(hpa.status or wire.Status(), what),
+        status=_status(hpa.status),
         knobs=parse_knobs(meta.annotations or {}),
         problem=problem,
     )
@@ -328,37 +328,64 @@ def _rules(rules: wire.ScalingRules, what: str) -> ScalingRules:
     )
 
 
-def _status(status: wire.Status, what: str) -> Status:
+def _status(raw: object) -> Status:
+    """An HPA's status, without what cannot be read in it: anybody may write it, and the next step writes it anew."""
+    status = raw if isinstance(raw, dict) else {}
+    conditions = (_hpa_condition(each) for each in _items(status.get("conditions")))
     return Status(
-        current_replicas=status.current_replicas,
-        desired_replicas=status.desired_replicas,
-        last_scale_ms=_optional_time_ms(status.last_scale_time, f"{what}: status.lastScaleTime"),
-        current_metrics=tuple(_current_metric(each, what) for each in status.current_metrics or ()),
-        conditions=tuple(
-            Condition(
-                type=each.type,
-                status=each.status,
-                reason=each.reason,
-                message=each.message,
-                last_transition_ms=_optional_time_ms(each.last_transition_time, f"{what}: status.conditions") or 0,
-            )
-            for each in status.conditions or ()
-        ),
-        observed_generation=status.observed_generation,
+        current_replicas=_readable(status.get("currentReplicas"), wire.Int32) or 0,
+        desired_replicas=_readable(status.get("desiredReplicas"), wire.Int32) or 0,
+        last_scale_ms=_readable_time_ms(status.get("lastScaleTime")),
+        current_metrics=tuple(_current_metric(each) for each in _items(status.get("currentMetrics"))),
+        conditions=tuple(each for each in conditions if each is not None),
+        observed_generation=_readable(status.get("observedGeneration"), int),
     )
 
 
-def _current_metric(metric: wire.Metric, what: str) -> CurrentMetric:
-    source, field = _source(metric, f"{what}: status.currentMetrics")
-    if field is None:
+def _hpa_condition(raw: object) -> Condition | None:
+    condition = _readable(raw, wire.Condition)
+    if condition is None:
+        return None
+    return Condition(
+        type=condition.type,
+        status=condition.status,
+        reason=condition.reason,
+        message=condition.message,
+        last_transition_ms=_readable_time_ms(condition.last_transition_time) or 0,
+    )
+
+
+def _current_metric(raw: object) -> CurrentMetric:
+    try:
+        source, field = _source(_convert(raw, wire.Metric, ""), "")
+        current = (field and field.current) or wire.MetricTarget()
+        return CurrentMetric(
+            source=source if field else None,
+            value=_optional_milli(current.value, ""),
+            average_value=_optional_milli(current.average_value, ""),
+            average_utilization=current.average_utilization,
+        )
+    except ParseError:
         return CurrentMetric()
-    current = field.current or wire.MetricTarget()
-    return CurrentMetric(
-        source=source,
-        value=_optional_milli(current.value, f"{what}: status.currentMetrics: value"),
-        average_value=_optional_milli(current.average_value, f"{what}: status.currentMetrics: averageValue"),
-        average_utilization=current.average_utilization,
-    )
+
+
+def _items(raw: object) -> list[Any]:
+    return raw if isinstance(raw, list) else []
+
+
+def _readable(raw: object, shape: Any) -> Any:
+    """`raw` as `shape`; None where it is something else."""
+    try:
+        return msgspec.convert(raw, shape)
+    except msgspec.ValidationError:
+        return None
+
+
+def _readable_time_ms(raw: object) -> int | None:
+    try:
+        return time_ms(raw, "") if isinstance(raw, str) else None
+    except ParseError:
+        return None
 
 
 # --- pods ----------------------------------------------------------------------------------------------------------
@@ -384,7 +411,7 @@ def _requests(requests: Mapping[str, str | int | float], what: str) -> dict[str,
 # --- shared --------------------------------------------------------------------------------------------------------
 
 
-def _convert(raw: Mapping[str, Any], shape: type[_T], what: str) -> _T:
+def _convert(raw: object, shape: type[_T], what: str) -> _T:
     try:
         return msgspec.convert(raw, shape)
     except msgspec.ValidationError as error:

@@ -76,7 +76,7 @@ def track_hpa(
         metadata = {name: value for name, value in raw["metadata"].items() if name != "managedFields"}
         raw = {**raw, "apiVersion": api.api_version}  # the items of a list may come without
         if api.built_in:
-            return TrackedHPA(parse_hpa(raw), metadata, api)
+            return _understood(raw, metadata, api)
         try:
             complete = default_hpa(raw)
             problems = validate_hpa(complete, scale_to_zero=scale_to_zero)
@@ -84,10 +84,20 @@ def track_hpa(
             problems = [str(error)]
         if problems:
             return RefusedHPA(parse_invalid_hpa(raw, "; ".join(dict.fromkeys(problems))), metadata, api)
-        return TrackedHPA(parse_hpa(complete), metadata, api, complete["spec"]["metrics"])
+        return _understood(complete, metadata, api, complete["spec"]["metrics"])
     except ParseError as error:
         _log.warning("this HPA is left alone: %s", error)
         return None
+
+
+def _understood(
+    raw: Mapping[str, Any], metadata: Mapping[str, Any], api: HPAApi, metrics: Sequence[Mapping[str, Any]] = ()
+) -> TrackedHPA | RefusedHPA:
+    """A complete HPA; one whose spec is nothing that is known here is told so, rather than forgotten."""
+    try:
+        return TrackedHPA(parse_hpa(raw), metadata, api, metrics)
+    except ParseError as error:
+        return RefusedHPA(parse_invalid_hpa(raw, str(error)), metadata, api)
 
 
 def track_pod(raw: Mapping[str, Any]) -> Pod | None:

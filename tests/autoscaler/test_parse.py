@@ -34,6 +34,7 @@ from autoscaler.model import (
     Status,
 )
 from autoscaler.parse import ParseError, milli_value, parse_hpa, parse_owned, parse_pod, parse_scale, time_ms
+from autoscaler.watched import RefusedHPA, TrackedHPA, track_hpa
 
 JSON = dict[str, Any]
 
@@ -167,6 +168,35 @@ def test_a_status_as_stored() -> None:
             ),
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "read"),
+    [
+        ({"currentMetrics": [{"type": "Resource"}, 7]}, Status(current_metrics=(CurrentMetric(), CurrentMetric()))),
+        (
+            {"currentMetrics": [{"type": "Resource", "resource": {"name": "cpu", "current": {"value": "much"}}}]},
+            Status(current_metrics=(CurrentMetric(),)),
+        ),
+        ({"currentReplicas": 3, "desiredReplicas": "3", "observedGeneration": []}, Status(current_replicas=3)),
+        ({"lastScaleTime": "yesterday", "conditions": {}, "currentMetrics": 7}, Status()),
+        (
+            {"conditions": [{"type": "A"}, {"type": "B", "status": "True", "lastTransitionTime": "soon"}]},
+            Status(conditions=(Condition(type="B", status="True", reason="", message="", last_transition_ms=0),)),
+        ),
+        ("odd", Status()),
+    ],
+)
+def test_what_cannot_be_read_in_a_status_is_left_out_and_the_hpa_is_looked_after(status: Any, read: Status) -> None:
+    assert parse_hpa(raw_hpa() | {"status": status}).status == read
+    tracked = track_hpa(raw_hpa() | {"status": status})
+    assert isinstance(tracked, TrackedHPA)
+
+
+def test_a_spec_that_cannot_be_read_is_refused_and_not_forgotten() -> None:
+    refused = track_hpa(raw_hpa(behavior={"scaleUp": {"selectPolicy": "Often"}}))
+    assert isinstance(refused, RefusedHPA)
+    assert "'Often'" in refused.hpa.problem
 
 
 @pytest.mark.parametrize(
