@@ -10,7 +10,7 @@ import click
 
 from autoscaler.apis import HPA_APIS, KUBERNETES, MILLISCALE
 from autoscaler.defaults import DecodeError, default_hpa
-from autoscaler.migration import move, render
+from autoscaler.migration import is_scaled_to_zero, move, render
 from autoscaler.validation import validate_hpa
 from kube.client import KubeClient, KubeConfigError, KubeError
 from kube.flags import CONTEXT_SETTINGS
@@ -132,6 +132,11 @@ def _problem(hpa: dict[str, Any], target: HPAApi, taken: frozenset[tuple[str, st
     """Why an HPA cannot be moved."""
     if _key(hpa) in taken:
         return f"{target.api_version} has an HPA of this name already"
+    if is_scaled_to_zero(hpa):
+        return (
+            "its target is scaled to zero, and only the HPA that did so wakes it again; wait until it is awake, "
+            "or set minReplicas to 1 for as long as it moves"
+        )
     try:
         errors = validate_hpa(default_hpa(hpa), scale_to_zero=True)
     except DecodeError as error:

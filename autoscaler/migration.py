@@ -22,10 +22,11 @@ from typing import Any, Final
 import yaml
 
 from autoscaler.apis import KIND, KUBERNETES, MILLISCALE, HPAApi
+from autoscaler.conditions import SCALED_TO_ZERO
 from autoscaler.knobs import PREFIX
 from autoscaler.modes import Mode
 
-__all__ = ["Move", "move", "render"]
+__all__ = ["Move", "is_scaled_to_zero", "move", "render"]
 
 _MODE: Final = f"{PREFIX}mode"
 _KUBECTL_NAMES: Final = {KUBERNETES: "hpa", MILLISCALE: "mhpa"}
@@ -48,6 +49,12 @@ class Move:
     warnings: Sequence[str]
 
 
+def is_scaled_to_zero(raw: Mapping[str, Any]) -> bool:
+    """Whether the HPA's status says that it has scaled its target to zero. A new HPA would never wake that target."""
+    conditions = (raw.get("status") or {}).get("conditions") or ()
+    return any(each.get("type") == SCALED_TO_ZERO and each.get("status") == "True" for each in conditions)
+
+
 def move(raw: Mapping[str, Any], to: HPAApi) -> Move:
     """How the HPA `raw`, as an API server serves it in the other API, becomes one of `to`."""
     metadata = raw["metadata"]
@@ -57,6 +64,11 @@ def move(raw: Mapping[str, Any], to: HPAApi) -> Move:
     }
     unknown = sorted(key for key in annotations if key.startswith(PREFIX) and key != _MODE)
     warnings = [_owner_warning(owner) for owner in metadata.get("ownerReferences") or ()]
+    if raw["spec"].get("minReplicas") == 0:
+        warnings.append(
+            "it may scale its target to zero, and the new HPA would not wake it: set minReplicas to 1 in the old one "
+            "first, and to 0 in the new one when it acts."
+        )
     annotations.pop(_MODE, None)
     if to is MILLISCALE:
         annotations[_MODE] = Mode.DRY_RUN.value

@@ -104,6 +104,13 @@ def test_what_gets_lost_or_comes_back_is_said() -> None:
     assert warning == "Kubernetes' own controller does not know milliscale.io/tolerance; they will have no effect."
 
 
+def test_one_that_may_scale_to_zero_has_to_be_kept_from_it_while_it_moves() -> None:
+    asleep = served()
+    asleep["spec"]["minReplicas"] = 0
+    (warning,) = move(asleep, MILLISCALE).warnings
+    assert warning.startswith("it may scale its target to zero, and the new HPA would not wake it")
+
+
 def test_names_that_yaml_or_a_shell_would_read_otherwise_stay_as_they_are() -> None:
     moved = move(served(name="0x10", annotations={"odd": "a: 'b'\n---\n# c"}), MILLISCALE)
     (found,) = [each for each in yaml.safe_load_all(render([moved], MILLISCALE)) if each]
@@ -137,6 +144,16 @@ async def test_what_cannot_be_moved_is_told_of_and_does_not_keep_the_others(clus
         "Error: default/three: there is no such HPA in autoscaling/v2",
         "Error: default/two: milliscale.io/v1 has an HPA of this name already",
     ]
+
+
+async def test_one_whose_target_is_scaled_to_zero_is_not_moved(cluster: Cluster) -> None:
+    cluster.add_hpa("web")
+    hpa = cluster.hpa("web")
+    hpa["status"] = {"conditions": [{"type": "ScaledToZero", "status": "True", "reason": "ScaledToZero"}]}
+    cluster.server.storage.put(GroupResource("autoscaling", "horizontalpodautoscalers"), hpa)
+    status, output, errors = await migrate(cluster, "--to=milliscale")
+    assert (status, output) == (1, "")
+    assert "its target is scaled to zero" in errors
 
 
 async def test_where_there_is_nothing_to_move_that_is_said(cluster: Cluster) -> None:
