@@ -83,6 +83,7 @@ _TICK_SECONDS, _TICKS_PER_PERIOD = 0.1, 10
 _APART_SECONDS = 0.01
 _FEWEST_WORKERS, _HPAS_PER_WORKER = 5, 100
 _HIRE_SECONDS = 1.0
+_UNANSWERED_SECONDS = 1.0
 
 
 async def run(options: Options) -> None:
@@ -143,7 +144,7 @@ class Controller:
                 reads=reads,
                 writes=writes,
                 may_write=may_write,
-                on_error=self._telemetry.request_failed,
+                on_error=self._request_failed,
             )
 
         self._decisions = DecisionLog(options.journal.kept, on_record=on_record)
@@ -194,6 +195,8 @@ class Controller:
             mode=options.mode,
         )
         self._said: dict[HPAKey, str] = {}
+        self._unanswered_at = float("-inf")
+        self._unanswered: set[HPAKey] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop` is set.
@@ -333,6 +336,7 @@ class Controller:
             self._reconciler.forget(key)
             self._selectors.drop(key)
             self._said.pop(key, None)
+            self._unanswered.discard(key)
             return
         try:
             if not self._shard.owns(key):
@@ -361,10 +365,27 @@ class Controller:
         else:
             await self._observer.note(tracked.hpa)
 
+    def _request_failed(self, group: str, code: int | None) -> None:
+        self._telemetry.request_failed(group, code)
+        if code is None:
+            self._unanswered_at = time.monotonic()
+
+    def _without_contact(self, key: HPAKey) -> bool:
+        """Whether an HPA's step failed because the API server is away, which the stores say once for all."""
+        if self._hpas.away or self._pods.away:
+            return True
+        # A watch may notice a little later than a request; but a second step that fails is not passed over.
+        lately = time.monotonic() - self._unanswered_at < _UNANSWERED_SECONDS
+        if not lately or key in self._unanswered:
+            return False
+        self._unanswered.add(key)
+        return True
+
     def _say(self, key: HPAKey, error: str) -> None:
         """Log how a step ended, if that is news."""
-        if error and (self._hpas.away or self._pods.away):
-            # Without contact to the API server every HPA fails, and the stores have said that it is lost.
+        if not error:
+            self._unanswered.discard(key)
+        if error and self._without_contact(key):
             _log.debug("%s: %s", key, error)
         elif error != self._said.get(key, ""):
             self._said[key] = error

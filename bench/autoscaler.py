@@ -119,9 +119,8 @@ class _Probe:
 
 @asynccontextmanager
 async def _cluster(folder: Path, namespaces: int) -> AsyncIterator[_Load]:
-    folder.mkdir()
     # What it says of clients that end in the middle of a watch is of no interest.
-    with (folder / "cluster.log").open("wb") as log:
+    with folder.with_suffix(".log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "bench.hpa_cluster", str(folder), f"--namespaces={namespaces}"),
             stdin=asyncio.subprocess.PIPE,
