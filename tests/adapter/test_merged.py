@@ -18,7 +18,7 @@ from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusQuery
 from adapter.prometheus.answers import decode
 from adapter.rule_queries import RuleQueries
 from adapter.rule_telemetry import RuleTelemetry
-from adapter.rules import Rule, parse_rules
+from adapter.rules import Rule, RulesError, parse_rules
 from adapter.shared_queries import SharedQueries
 from kube.mapping import GroupResource
 from kube.selectors import LabelSelector
@@ -122,6 +122,11 @@ async def test_a_rule_can_demand_and_forbid_it(merge: str, queries: int) -> None
     async with SharedQueries(prometheus, freshness=60.0) as shared:
         await ask(MergedQueries(shared), source(SUM, merge), "web-0")
     assert len(prometheus.queries) == queries
+
+
+def test_merge_has_three_words() -> None:
+    with pytest.raises(RulesError, match=r"rules\[0\].merge: expected auto, always or never, got 'yes'"):
+        rule(SUM, "'yes'")
 
 
 def test_a_rule_can_demand_it_for_a_form_that_nobody_can_tell_of() -> None:

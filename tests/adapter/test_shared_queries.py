@@ -1,0 +1,94 @@
+"""How often Prometheus is asked, through the whole data path."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapter.custom import CustomMetrics
+from adapter.external import ExternalMetrics
+from adapter.merged import MergedQueries
+from adapter.objects import ListedObjects
+from adapter.prometheus import PrometheusTimeout
+from adapter.rule_queries import RuleQueries
+from adapter.rule_telemetry import RuleTelemetry
+from adapter.shared_queries import SharedQueries
+from kube.selectors import LabelSelector
+from tests.adapter.metrics_bed import NOW, MetricsBed, metrics_bed, packets, vector
+
+ALL = LabelSelector()
+
+
+def paths(bed: MetricsBed, shared: SharedQueries) -> tuple[CustomMetrics, ExternalMetrics]:
+    queries = RuleQueries(shared, telemetry=RuleTelemetry(CollectorRegistry()))
+    merged = MergedQueries(shared)
+    return (
+        CustomMetrics(bed.catalog, queries, ListedObjects(bed.client), bed.mapper, merged=merged, clock=lambda: NOW),
+        ExternalMetrics(bed.catalog, queries, merged=merged, clock=lambda: NOW),
+    )
+
+
+async def test_a_thousand_requests_for_pods_of_many_namespaces_are_two_queries(tmp_path: Path) -> None:
+    rules, prometheus = packets()
+    labels = [{"namespace": f"ns-{n}", "pod": f"web-{pod}"} for n in range(10) for pod in range(10)]
+    async with metrics_bed(tmp_path, rules, prometheus) as bed, SharedQueries(prometheus, freshness=60.0) as shared:
+        await bed.catalog.relist()
+        custom, _ = paths(bed, shared)
+
+        async def ask(one: dict[str, str]) -> int:
+            values = await custom.named(
+                resource="pods",
+                group="",
+                namespace=one["namespace"],
+                name=one["pod"],
+                metric="http_packets_per_second",
+                metric_selector=ALL,
+                timeout=10.0,
+            )
+            assert values[0].timestamp == NOW
+            return values[0].milli
+
+        prometheus.result = vector((labels[0], 7.0))
+        assert await ask(labels[0]) == 7000
+        prometheus.result = vector(*((one, float(number)) for number, one in enumerate(labels)))
+        for _ in range(10):
+            answers = await asyncio.gather(*map(ask, labels[1:]))
+            assert answers == [number * 1000 for number in range(1, 100)]
+    assert prometheus.queries == [
+        'sum(rate(http_packets_total{namespace="ns-0",pod="web-0"}[1m])) by (pod)',
+        'sum(rate(http_packets_total{namespace=~".+",pod=~".+"}[1m])) by (pod,namespace)',
+    ]
+
+
+async def test_an_external_metric_that_cannot_be_merged_is_one_query_for_each_namespace(tmp_path: Path) -> None:
+    rules, prometheus = packets()
+    prometheus.result = vector(({"queue": "q1", "tier": "gold"}, 3.0))
+    async with metrics_bed(tmp_path, rules, prometheus) as bed, SharedQueries(prometheus, freshness=60.0) as shared:
+        await bed.catalog.relist()
+        _, external = paths(bed, shared)
+        for _ in range(20):
+            for namespace in ("a", "b"):
+                await external.values(namespace=namespace, metric="queue_depth", selector=ALL, timeout=10.0)
+    assert prometheus.queries == [f'max(queue_depth{{namespace="{namespace}"}}) by (queue, tier)' for namespace in "ab"]
+
+
+async def test_each_request_waits_for_as_long_as_it_has_time() -> None:
+    _, prometheus = packets()
+    asked, hold = asyncio.Event(), asyncio.Event()
+    instant = prometheus.instant
+
+    async def slow(query: str, **arguments: object) -> object:
+        asked.set()
+        await hold.wait()
+        return await instant(query)
+
+    prometheus.instant = slow  # type: ignore[method-assign, assignment]
+    async with SharedQueries(prometheus, freshness=60.0) as shared:
+        patient = asyncio.create_task(shared.instant("up", timeout=10.0))
+        await asked.wait()
+        with pytest.raises(PrometheusTimeout):
+            await shared.instant("up", timeout=0.01)
+        hold.set()
+        assert (await patient).fresh_until > 0
+    assert prometheus.queries == ["up"]
