@@ -95,6 +95,11 @@ class MemoryStore:
         self._saved_changes: tuple[int, bool] | None = None
         self._said = ""
 
+    @property
+    def problem(self) -> str:
+        """What went wrong with the ConfigMap last; empty: nothing."""
+        return self._said
+
     async def load(self) -> dict[HPAKey, Remembered]:
         """What all shards have saved: after a change of their number an HPA's memory is in another's ConfigMap."""
         saved: dict[HPAKey, Remembered] = {}

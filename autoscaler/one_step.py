@@ -191,12 +191,14 @@ async def _note_rivals(
 
 async def _restore(client: ThrottledClient, location: MemoryLocation | None, memory: Memory, hpa: HPA) -> list[str]:
     """Fill `memory` with what the running loop has saved."""
+    where = ""
     if location is not None:
         store = MemoryStore(client, location=location, shard=Shard(), load_seconds=_LOAD_SECONDS)
         memory.restore(await store.load())
         if memory.of(hpa).recommendations:
             return []
-    where = "" if location is None else f" (none was found in ConfigMap {location.namespace}/{location.name})"
+        config_map = f"ConfigMap {location.namespace}/{location.name}"
+        where = f" ({config_map} {store.problem})" if store.problem else f" (none was found in {config_map})"
     unknown = "earlier recommendations and scales, by which the running autoscaler stabilises and limits, are not known"
     return [f"computed without a memory of earlier steps{where}: {unknown}"]
 

@@ -238,6 +238,13 @@ async def test_metrics_that_are_away_are_told(cluster: Cluster, reader: str) -> 
     assert ended.said.splitlines()[1].startswith("stays at 2: packets_per_second has no value (unable to get metric")
 
 
+async def test_a_memory_that_may_not_be_read_is_not_said_to_be_missing(cluster: Cluster, reader: str) -> None:
+    ended = await explain_here("default/web", reader, "--state-configmap=kube-system/memory")
+    assert ended.status == 0
+    assert "(ConfigMap kube-system/memory cannot be read: " in ended.complained
+    assert "none was found" not in ended.complained
+
+
 async def test_it_remembers_what_was_saved(cluster: Cluster, reader: str) -> None:
     """An autoscaler has recommended 4, then the load goes down; the saved memory knows, a step without it does not."""
     state = "default/memory"
