@@ -11,7 +11,9 @@ from pathlib import Path
 import aiohttp
 
 LIMIT = 5.0
-"""Seconds in which a process must end, whatever it is at."""
+"""Seconds in which a process must end, whatever it is at, when it is told to."""
+PATIENCE = 60.0
+"""Seconds to wait for what has no limit, on a machine that is busy."""
 ALONE = ("--leader-elect=false", "--state-configmap=")
 """Flags of one that shares nothing with others."""
 
@@ -43,9 +45,9 @@ class Autoscaler:
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    async def ended(self) -> int:
+    async def ended(self, *, within: float = LIMIT) -> int:
         """Its exit status, once it has ended."""
-        return await asyncio.wait_for(self._process.wait(), LIMIT)
+        return await asyncio.wait_for(self._process.wait(), within)
 
 
 @asynccontextmanager

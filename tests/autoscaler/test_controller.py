@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -160,6 +161,26 @@ async def test_a_changed_spec_acts_at_once_and_a_changed_status_does_not(cluster
         await cluster.patch_hpa("web", maxReplicas=2)
         await until(lambda: cluster.replicas("web") == 2)
         assert cluster.syncs() == 2
+
+
+async def test_a_changed_setting_acts_at_once(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=3)
+    async with autoscaler(cluster, Options(sync_period=NEVER, bind_address="127.0.0.1", metrics_port=0)):
+        cluster.add_hpa("web")
+        await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
+        path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web"
+        await cluster.admin.patch(path, {"metadata": {"annotations": {"milliscale.io/tolerance": "0.5"}}})
+        await until(lambda: cluster.syncs() == 2)
+
+
+async def test_the_next_step_comes_a_sync_period_later(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web")
+    async with autoscaler(cluster, replace(QUICK, sync_period=0.2)):
+        await some_syncs(cluster, 1)
+        since = asyncio.get_running_loop().time()
+        await some_syncs(cluster, 5)
+        assert asyncio.get_running_loop().time() - since >= 0.8
 
 
 async def test_only_the_rights_of_kubernetes_own_controller_are_used(cluster: Cluster) -> None:

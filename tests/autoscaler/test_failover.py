@@ -14,7 +14,7 @@ from tests.autoscaler.cluster import Cluster, running_cluster
 from tests.autoscaler.process import LIMIT, Autoscaler, autoscaler
 from tests.eventually import eventually
 
-SOON = 20.0
+SOON = 60.0
 LEASE = 2.0
 RENEW = 1.2
 QUICK = (

@@ -24,6 +24,16 @@ def limited(outcome: Outcome) -> tuple[str, str]:
 
 
 class TestPause:
+    @pytest.mark.parametrize("by_hand", [0, 12], ids=["disabled", "out of bounds"])
+    def test_the_condition_ends_with_the_pause_where_no_metric_is_asked_either(self, by_hand: int) -> None:
+        world = paused(Pause.ALL, replicas=2)
+        world.step(200)
+        assert world.reasons()["ScalingLimited"] == "Paused"
+        world.config = Config()
+        world.scale_by_hand(by_hand)
+        world.step(200)
+        assert "ScalingLimited" not in world.reasons()
+
     @pytest.mark.parametrize(
         ("pause", "value", "replicas"),
         [
@@ -156,6 +166,15 @@ class TestFallback:
         assert world.replicas == 8
         assert world.decision is not None
         assert world.decision.stand_in is None
+
+    def test_a_metric_that_works_and_asks_for_as_many_wins(self) -> None:
+        config = Config(fallback=Fallback(replicas=6, failure_threshold=1))
+        world = World(hpa(pods_metric(100), external_metric(100)), replicas=4, config=config)
+        world.step(AWAY, 600)
+        assert world.replicas == 6
+        assert world.decision is not None
+        assert world.decision.stand_in is None
+        assert world.reasons()["ScalingActive"] == "ValidMetricFound"
 
     def test_a_metric_that_works_and_asks_for_less_does_not(self) -> None:
         config = Config(fallback=Fallback(replicas=6, failure_threshold=1))

@@ -91,6 +91,20 @@ async def test_each_shard_looks_after_its_own_hpas_and_has_a_lease_and_a_memory_
     assert names("", "configmaps")(cluster) >= {"state-0", "state-1"}
 
 
+async def test_each_shard_remembers_its_own_hpas_only(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    for name in (FIRST, SECOND):
+        cluster.add_deployment(name, replicas=1)
+        cluster.add_hpa(name)
+    async with shard(cluster, 0), shard(cluster, 1):
+        for name in (FIRST, SECOND):
+            await until(lambda name=name: cluster.condition(name, "ScalingActive") is not None)
+    caplog.set_level(logging.INFO, logger="autoscaler.controller")
+    caplog.clear()
+    async with shard(cluster, 0):
+        await until(lambda: any("remembering" in each.getMessage() for each in caplog.records))
+    assert "remembering 1 HPAs" in [each.getMessage() for each in caplog.records]
+
+
 async def test_two_hpas_of_different_shards_on_one_target_stop_each_other(cluster: Cluster) -> None:
     cluster.add_deployment("target", replicas=1)
     cluster.add_hpa(FIRST, target="target")

@@ -35,6 +35,13 @@ def test_the_series_of_a_forgotten_autoscaler_end() -> None:
     assert not any(line.startswith(f"{PREFIX}_desired_replicas{{") for line in lines(telemetry))
 
 
+def test_who_stands_by_shows_no_wishes() -> None:
+    telemetry = Telemetry()
+    telemetry.desired_replicas(HPAKey("default", "web"), 3)
+    telemetry.leads("lease", leading=False)
+    assert not any(line.startswith(f"{PREFIX}_desired_replicas{{") for line in lines(telemetry))
+
+
 def test_an_hpa_of_our_own_api_has_a_series_of_its_own() -> None:
     telemetry = Telemetry()
     telemetry.desired_replicas(HPAKey("default", "web"), 3)

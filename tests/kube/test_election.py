@@ -288,6 +288,32 @@ async def test_a_renewal_that_hangs_does_not_lead_beyond_the_deadline(tmp_path: 
             assert asyncio.get_running_loop().time() - since < QUICK.lease_duration
 
 
+async def test_a_lead_counts_from_before_it_was_asked_for(tmp_path: Path) -> None:
+    """The answer came so late that another may already have seen the lease run out."""
+    late, leading = 0.0, []
+
+    async def create(request: web.Request) -> web.StreamResponse:
+        nonlocal late
+        late += QUICK.renew_deadline
+        return web.json_response(await request.json())
+
+    async def read(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"kind": "Status", "code": 404}, status=404)
+
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers = {LEASES: create, f"{LEASES}/lock": read}
+        elector = LeaderElector(
+            client,
+            QUICK,
+            identity="one",
+            clock=lambda: boot_clock() + late,
+            on_change=lambda _: leading.append(elector.leading()),
+        )
+        async with running(Candidate(elector, "one", [])):
+            await until(lambda: bool(leading))
+    assert not leading[0]
+
+
 async def test_another_name_in_the_lease_ends_it_at_once(election: Election) -> None:
     patient = replace(QUICK, lease_duration=60.0, renew_deadline=50.0)
     one = election.candidate("one", patient)
