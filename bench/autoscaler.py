@@ -219,6 +219,7 @@ class _Bench:
                 self._started(controller, self._command(controller, grown.kubeconfig, port))
             )
             await asyncio.sleep(self._warm_up)
+            _check(child)
             probe = None
             late = (0.0, 0.0)
             if controller == _AUTOSCALER:
@@ -230,8 +231,7 @@ class _Bench:
             await asyncio.sleep(self._seconds)
             cpu = cpu_seconds(child.pid) - cpu
             ended = await self._load.ask(Order(end=True), Ended)
-            if child.exit_status is not None:
-                raise click.ClickException("\n".join(child.last_lines()))
+            _check(child)
             rss, peak = rss_mib(child.pid), peak_mib(child.pid)
             if probe is not None:
                 after = await _late(port)
@@ -282,6 +282,11 @@ class _Bench:
             if controller == _AUTOSCALER:
                 os.sched_setaffinity(child.pid, {self._cpu})
             yield child
+
+
+def _check(child: ChildProcess) -> None:
+    if child.exit_status is not None:
+        raise click.ClickException(f"{child.name} has ended:\n" + "\n".join(child.last_lines(30)))
 
 
 async def _late(port: int) -> tuple[float, float]:

@@ -100,11 +100,11 @@ class _Syncs:
     """When each HPA's status was last written."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[str, str], float] = {}
         self.begin()
 
     def begin(self) -> None:
-        """Count from now on."""
+        """Count from now on; what came before may be another process's."""
+        self._last: dict[tuple[str, str], float] = {}
         self.count = 0
         self.intervals: list[float] = []
         self.repeated: set[tuple[str, str]] = set()
