@@ -272,7 +272,7 @@ class Controller:
     def _spread(self) -> None:
         """Schedule the first steps, evenly and by namespace."""
         # What became due while another led is not late.
-        self._queue.clear()
+        self._queue.restart()
         keys = sorted(tracked.hpa.key for tracked in self._hpas.list())
         apart = min(_APART_SECONDS, self._options.sync_period / max(1, len(keys)))
         for number, key in enumerate(keys):

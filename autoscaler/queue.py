@@ -74,9 +74,12 @@ class WorkQueue:
         """Make a key due in `delay` seconds, whatever it was before."""
         self._schedule(key, self._in(delay))
 
-    def clear(self) -> None:
-        """Forget all schedules: nothing was going to be handed out, so nothing is late."""
-        self._due.clear()
+    def restart(self) -> None:
+        """Make due now what became due while nobody was there to take it, so that it does not count as late."""
+        now = self._clock()
+        for key, due in list(self._due.items()):
+            if due < now:
+                self._schedule(key, now)
 
     def take(self) -> HPAKey | None:
         """The key that has been due longest, now in work until `done`; None if there is none to hand out."""

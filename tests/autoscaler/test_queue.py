@@ -152,13 +152,17 @@ async def test_closing_ends_every_wait_and_hands_out_nothing_more(queue: WorkQue
     assert await queue.get() is None
 
 
-def test_what_was_due_while_nobody_took_anything_can_be_forgotten(queue: WorkQueue, clock: Clock) -> None:
+def test_what_became_due_while_nobody_was_to_take_it_is_not_late(clock: Clock) -> None:
+    told: list[float] = []
+    queue = WorkQueue(clock=clock, on_take=told.append)
     queue.add(A)
+    queue.add_after(B, 3601)
     clock.now += 3600
-    queue.clear()
-    assert queue.take() is None
-    queue.add(A)
-    assert queue.take() == A
+    queue.restart()
+    assert (queue.take(), queue.take()) == (A, None)
+    clock.now += 1
+    assert queue.take() == B
+    assert told == [0, 0]
 
 
 def test_how_late_a_key_is_handed_out_is_told(clock: Clock) -> None:
