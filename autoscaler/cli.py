@@ -10,19 +10,19 @@ from pathlib import Path
 
 import click
 
-from autoscaler.apis import HPA_APIS, HPAApi
-from autoscaler.audit import AuditLogError
-from autoscaler.availability import availability_options
-from autoscaler.config_flags import config_options
-from autoscaler.controller import run as run_controller
-from autoscaler.explain import explain
-from autoscaler.journal import journal_options
-from autoscaler.knobs import PREFIX
-from autoscaler.migrate import migrate
-from autoscaler.model import Config
-from autoscaler.modes import Mode
-from autoscaler.options import Availability, Journal, Options
-from autoscaler.shadow_command import shadow_report
+from autoscaler.commands.availability import availability_options
+from autoscaler.commands.config_flags import config_options
+from autoscaler.commands.explain import explain
+from autoscaler.commands.journal import journal_options
+from autoscaler.commands.migrate import migrate
+from autoscaler.commands.shadow_command import shadow_report
+from autoscaler.core.apis import HPA_APIS, HPAApi
+from autoscaler.core.knobs import PREFIX
+from autoscaler.core.model import Config
+from autoscaler.core.modes import Mode
+from autoscaler.loop.controller import run as run_controller
+from autoscaler.loop.options import Availability, Journal, Options
+from autoscaler.records.audit import AuditLogError
 from kube.client import KubeConfigError
 from kube.durations import POSITIVE_DURATION
 from kube.flags import ANY_FINITE, CONTEXT_SETTINGS, verbosity_option

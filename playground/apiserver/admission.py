@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from autoscaler.apitypes import DecodeError
-from autoscaler.defaults import default_hpa
-from autoscaler.validation import validate_hpa
+from autoscaler.objects.apitypes import DecodeError
+from autoscaler.objects.defaults import default_hpa
+from autoscaler.objects.validation import validate_hpa
 from kube import fields
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import bad_request

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from autoscaler.apis import KIND, MILLISCALE
+from autoscaler.core.apis import KIND, MILLISCALE
 from kube.mapping import GroupResource
 
 __all__ = [

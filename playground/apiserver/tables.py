@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from autoscaler.targets import targets_line
+from autoscaler.objects.targets import targets_line
 from kube.selectors import LabelSelector, SelectorError
 from playground.apiserver.encoding import Form
 from playground.apiserver.objects import Object, child, name_of

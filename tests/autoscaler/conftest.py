@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.throttle import ThrottledClient, TokenBucket
+from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from kube.client import KubeClient
 from tests.autoscaler.scripted_api import ScriptedApi, scripted_api
 

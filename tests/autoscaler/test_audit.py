@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.audit import AuditLog, AuditLogError, AuditSettings, RotatedFile, audit_log
+from autoscaler.records.audit import AuditLog, AuditLogError, AuditSettings, RotatedFile, audit_log
 
 
 def settings(path: Path, *, max_bytes: int = 1000, backups: int = 2) -> AuditSettings:
@@ -112,7 +112,7 @@ class Disk(RotatedFile):
 def test_a_full_disk_is_one_warning_and_one_more_when_it_is_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="autoscaler.audit")
+    caplog.set_level(logging.INFO, logger="autoscaler.records.audit")
     disk = Disk(tmp_path / "audit.jsonl")
     log = AuditLog(disk, name="audit.jsonl")
     log.start()
@@ -157,7 +157,7 @@ def test_a_line_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
         return write(descriptor, data[: writes.pop()])
 
     with monkeypatch.context() as patch:
-        patch.setattr("autoscaler.audit.os.write", runs_full)
+        patch.setattr("autoscaler.records.audit.os.write", runs_full)
         with pytest.raises(OSError, match="No space left"):
             file.append(b"second\n")
     assert path.read_text() == "first\n"

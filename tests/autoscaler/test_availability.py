@@ -6,10 +6,10 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from autoscaler.availability import availability_options
-from autoscaler.memory_store import MemoryLocation
-from autoscaler.options import Availability
-from autoscaler.shards import Shard
+from autoscaler.commands.availability import availability_options
+from autoscaler.loop.memory_store import MemoryLocation
+from autoscaler.loop.options import Availability
+from autoscaler.loop.shards import Shard
 from kube.election import ElectionSettings
 from kube.process import own_namespace
 

@@ -6,12 +6,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from autoscaler import cli
-from autoscaler.apis import KUBERNETES, MILLISCALE
-from autoscaler.memory_store import MemoryLocation
-from autoscaler.model import Config
-from autoscaler.modes import Mode
-from autoscaler.options import Availability, Options
-from autoscaler.shards import Shard
+from autoscaler.core.apis import KUBERNETES, MILLISCALE
+from autoscaler.core.model import Config
+from autoscaler.core.modes import Mode
+from autoscaler.loop.memory_store import MemoryLocation
+from autoscaler.loop.options import Availability, Options
+from autoscaler.loop.shards import Shard
 from kube.election import ElectionSettings
 
 

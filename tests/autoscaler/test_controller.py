@@ -10,10 +10,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from autoscaler.controller import Controller
-from autoscaler.decide import Decision, decide
-from autoscaler.model import Config, History, Observation
-from autoscaler.options import Options
+from autoscaler.core.decide import Decision, decide
+from autoscaler.core.model import Config, History, Observation
+from autoscaler.loop.controller import Controller
+from autoscaler.loop.options import Options
 from kube.client import KubeClient
 from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster
 from tests.eventually import eventually
@@ -105,7 +105,7 @@ async def test_a_bug_that_one_hpa_meets_is_logged_and_the_others_go_on(
             raise RuntimeError("unheard of")
         return decide(observation, history, now_ms)
 
-    monkeypatch.setattr("autoscaler.reconcile.decide", decide_unless_odd)
+    monkeypatch.setattr("autoscaler.loop.reconcile.decide", decide_unless_odd)
     for name in ("odd", "web"):
         cluster.add_deployment(name, replicas=1)
         cluster.add_hpa(name)

@@ -7,10 +7,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from autoscaler.debug import DebugAccess, decision_routes
-from autoscaler.decision_log import DecisionLog
-from autoscaler.health import application, serving
-from autoscaler.telemetry import Telemetry
+from autoscaler.loop.debug import DebugAccess, decision_routes
+from autoscaler.loop.health import application, serving
+from autoscaler.loop.telemetry import Telemetry
+from autoscaler.records.decision_log import DecisionLog
 from tests.autoscaler.test_decision_log import record
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.decide import Event, decide, rehearse
-from autoscaler.model import (
+from autoscaler.core.decide import Event, decide, rehearse
+from autoscaler.core.model import (
     Config,
     CurrentMetric,
     ExternalAnswer,

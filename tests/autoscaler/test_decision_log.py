@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from autoscaler.decision_log import DecisionLog
-from autoscaler.model import HPAKey
-from autoscaler.record import VERSION, BoundsRecord, DecisionRecord
+from autoscaler.core.model import HPAKey
+from autoscaler.records.decision_log import DecisionLog
+from autoscaler.records.record import VERSION, BoundsRecord, DecisionRecord
 
 KUBERNETES, MILLISCALE = "autoscaling/v2", "milliscale.io/v1"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.defaults import DecodeError, default_hpa
+from autoscaler.objects.defaults import DecodeError, default_hpa
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from autoscaler.events import EventRecorder
-from autoscaler.model import HPA, CrossVersionObjectReference, Spec
-from autoscaler.throttle import ThrottledClient
+from autoscaler.core.model import HPA, CrossVersionObjectReference, Spec
+from autoscaler.loop.events import EventRecorder
+from autoscaler.loop.throttle import ThrottledClient
 from tests.autoscaler.scripted_api import Asked, ScriptedApi
 
 EVENTS = "/api/v1/namespaces/default/events"

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.decide import decide, rehearse
-from autoscaler.following import catch_up, follow
-from autoscaler.model import Behavior, History, Recommendation, ScaleEvent, Status
+from autoscaler.core.decide import decide, rehearse
+from autoscaler.core.following import catch_up, follow
+from autoscaler.core.model import Behavior, History, Recommendation, ScaleEvent, Status
 from tests.autoscaler.worlds import NOW, World, behavior, hpa, percent, pods_metric, rules, some_pods
 
 RULES = behavior(up=rules(some_pods(4, 60), window=0), down=rules(percent(10, 60), window=0))

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from autoscaler.health import application, serving
-from autoscaler.telemetry import Telemetry
+from autoscaler.loop.health import application, serving
+from autoscaler.loop.telemetry import Telemetry
 
 
 class Hpas:

@@ -6,10 +6,10 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from autoscaler.audit import AuditSettings
-from autoscaler.debug import DebugAccess
-from autoscaler.journal import journal_options
-from autoscaler.options import Journal
+from autoscaler.commands.journal import journal_options
+from autoscaler.loop.debug import DebugAccess
+from autoscaler.loop.options import Journal
+from autoscaler.records.audit import AuditSettings
 
 given: list[Journal] = []
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from autoscaler.knobs import Fallback, Knobs, Pause, PodSelection, parse_knobs
-from autoscaler.model import Config
-from autoscaler.modes import Mode
+from autoscaler.core.knobs import Fallback, Knobs, Pause, PodSelection, parse_knobs
+from autoscaler.core.model import Config
+from autoscaler.core.modes import Mode
 
 
 @pytest.mark.parametrize(

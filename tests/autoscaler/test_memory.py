@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from autoscaler.memory import Memory, Remembered
-from autoscaler.model import History, Recommendation, ScaleEvent
+from autoscaler.core.model import History, Recommendation, ScaleEvent
+from autoscaler.loop.memory import Memory, Remembered
 from tests.autoscaler.worlds import NOW, hpa
 
 WEB = replace(hpa(), uid="first")

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from autoscaler import memory_store
-from autoscaler.memory import Memory
-from autoscaler.memory_store import MemoryLocation, MemoryStore
-from autoscaler.model import HPA, History, Recommendation
-from autoscaler.saved_memory import decode, encode
-from autoscaler.shards import Shard
-from autoscaler.throttle import ThrottledClient, TokenBucket
+from autoscaler.core.model import HPA, History, Recommendation
+from autoscaler.loop import memory_store
+from autoscaler.loop.memory import Memory
+from autoscaler.loop.memory_store import MemoryLocation, MemoryStore
+from autoscaler.loop.saved_memory import decode, encode
+from autoscaler.loop.shards import Shard
+from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from kube.client import KubeClient
 from kube.mapping import GroupResource
 from playground.apiserver import PlaygroundApiServer

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.metrics_client import MetricsClient
-from autoscaler.model import (
+from autoscaler.core.model import (
     AnswerError,
     ContainerUsage,
     CrossVersionObjectReference,
@@ -16,7 +15,8 @@ from autoscaler.model import (
     PodUsage,
     ResourceAnswer,
 )
-from autoscaler.throttle import ThrottledClient
+from autoscaler.loop.metrics_client import MetricsClient
+from autoscaler.loop.throttle import ThrottledClient
 from kube.client import KubeClient
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from autoscaler.apis import KUBERNETES, MILLISCALE
-from autoscaler.migration import move, render
+from autoscaler.core.apis import KUBERNETES, MILLISCALE
+from autoscaler.objects.migration import move, render
 from kube.mapping import GroupResource
 from tests.autoscaler.cluster import Cluster, running_cluster
 

@@ -10,10 +10,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from autoscaler.controller import Controller
-from autoscaler.model import Config
-from autoscaler.modes import Mode
-from autoscaler.options import Options
+from autoscaler.core.model import Config
+from autoscaler.core.modes import Mode
+from autoscaler.loop.controller import Controller
+from autoscaler.loop.options import Options
 from kube.client import KubeClient
 from tests.autoscaler.cluster import AUTOSCALER, METRIC, Cluster, running_cluster
 from tests.eventually import eventually

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from autoscaler.knobs import Knobs, PodSelection
-from autoscaler.label_index import PodIndex, SelectorIndex
-from autoscaler.metrics_client import MetricsClient
-from autoscaler.model import (
+from autoscaler.core.knobs import Knobs, PodSelection
+from autoscaler.core.model import (
     HPA,
     AnswerError,
     Config,
@@ -37,9 +35,11 @@ from autoscaler.model import (
     SelectorRequirement,
     Spec,
 )
-from autoscaler.observe import Observer
-from autoscaler.scales import ScaleClient
-from autoscaler.throttle import ThrottledClient
+from autoscaler.loop.label_index import PodIndex, SelectorIndex
+from autoscaler.loop.metrics_client import MetricsClient
+from autoscaler.loop.observe import Observer
+from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.throttle import ThrottledClient
 from kube.client import KubeClient
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector

@@ -2,10 +2,10 @@
 
 import pytest
 
-from autoscaler.decide import Event, Outcome
-from autoscaler.knobs import Fallback, Pause
-from autoscaler.model import Config, Status
-from autoscaler.overrides import Held, StandIn
+from autoscaler.core.decide import Event, Outcome
+from autoscaler.core.knobs import Fallback, Pause
+from autoscaler.core.model import Config, Status
+from autoscaler.core.overrides import Held, StandIn
 from tests.autoscaler.worlds import World, behavior, external_metric, hpa, pods_metric, rules, some_pods
 
 AWAY = "prometheus is away"

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from autoscaler.apis import KUBERNETES, MILLISCALE
-from autoscaler.controller import Controller
-from autoscaler.hpas import HPAs
-from autoscaler.model import Config, HPAKey
-from autoscaler.options import Options
-from autoscaler.watched import RefusedHPA, TrackedHPA
+from autoscaler.core.apis import KUBERNETES, MILLISCALE
+from autoscaler.core.model import Config, HPAKey
+from autoscaler.loop.controller import Controller
+from autoscaler.loop.hpas import HPAs
+from autoscaler.loop.options import Options
+from autoscaler.objects.watched import RefusedHPA, TrackedHPA
 from kube.client import KubeClient
 from kube.mapping import GroupResource
 from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster

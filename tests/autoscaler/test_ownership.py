@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from autoscaler.model import (
+from autoscaler.core.model import (
     AnswerError,
     ContainerUsage,
     ExternalAnswer,
@@ -17,7 +17,7 @@ from autoscaler.model import (
     PodUsage,
     ResourceAnswer,
 )
-from autoscaler.ownership import Belonging, ReplicaSets, answer_about, sort_by_owner
+from autoscaler.loop.ownership import Belonging, ReplicaSets, answer_about, sort_by_owner
 from kube.client import KubeClient
 from tests.autoscaler.scripted_api import ScriptedApi
 from tests.autoscaler.worlds import NOW, samples

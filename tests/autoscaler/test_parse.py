@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.knobs import Knobs, Pause
-from autoscaler.model import (
+from autoscaler.core.knobs import Knobs, Pause
+from autoscaler.core.model import (
     Behavior,
     Condition,
     Container,
@@ -33,8 +33,8 @@ from autoscaler.model import (
     SelectorRequirement,
     Status,
 )
-from autoscaler.parse import ParseError, milli_value, parse_hpa, parse_owned, parse_pod, parse_scale, time_ms
-from autoscaler.watched import RefusedHPA, TrackedHPA, track_hpa
+from autoscaler.objects.parse import ParseError, milli_value, parse_hpa, parse_owned, parse_pod, parse_scale, time_ms
+from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa
 
 JSON = dict[str, Any]
 

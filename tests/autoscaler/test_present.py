@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.model import (
+from autoscaler.core.model import (
     Condition,
     CrossVersionObjectReference,
     CurrentMetric,
@@ -20,8 +20,8 @@ from autoscaler.model import (
     SelectorRequirement,
     Status,
 )
-from autoscaler.parse import parse_hpa
-from autoscaler.present import status_json
+from autoscaler.core.present import status_json
+from autoscaler.objects.parse import parse_hpa
 from tests.autoscaler.worlds import NOW
 
 

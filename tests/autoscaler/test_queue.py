@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from autoscaler.model import HPAKey
-from autoscaler.queue import WorkQueue
+from autoscaler.core.model import HPAKey
+from autoscaler.loop.queue import WorkQueue
 
 A, B, C = HPAKey("default", "a"), HPAKey("default", "b"), HPAKey("other", "a")
 

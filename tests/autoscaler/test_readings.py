@@ -1,7 +1,7 @@
 """What the metrics APIs' answers amount to."""
 
-from autoscaler import readings
-from autoscaler.model import (
+from autoscaler.core import readings
+from autoscaler.core.model import (
     AnswerError,
     ContainerUsage,
     ExternalAnswer,
@@ -11,7 +11,7 @@ from autoscaler.model import (
     ResourceAnswer,
     ResourceMetric,
 )
-from autoscaler.replicas import Unavailable
+from autoscaler.core.replicas import Unavailable
 from tests.autoscaler.worlds import NOW
 
 

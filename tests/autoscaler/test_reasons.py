@@ -2,9 +2,9 @@
 
 import pytest
 
-from autoscaler.knobs import Fallback, Pause
-from autoscaler.model import Behavior, Config, ScaleError, TargetError
-from autoscaler.reasons import reason_of
+from autoscaler.core.knobs import Fallback, Pause
+from autoscaler.core.model import Behavior, Config, ScaleError, TargetError
+from autoscaler.core.reasons import reason_of
 from tests.autoscaler.worlds import World, behavior, hpa, pods_metric, rules, some_pods
 
 AWAY = "prometheus is away"

@@ -7,22 +7,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from autoscaler.apis import MILLISCALE
-from autoscaler.decision_log import DecisionLog
-from autoscaler.events import EventRecorder
-from autoscaler.label_index import PodIndex, SelectorIndex
-from autoscaler.memory import Memory
-from autoscaler.metrics_client import MetricsClient
-from autoscaler.model import Config, Pod, ReadyCondition
-from autoscaler.observe import Observer
-from autoscaler.reconcile import Reconciler
-from autoscaler.record import DecisionRecord, Written
-from autoscaler.scales import ScaleClient
-from autoscaler.shadow import Comparison, Shadow, Verdict
-from autoscaler.status import StatusWriter
-from autoscaler.telemetry import Telemetry
-from autoscaler.throttle import ThrottledClient
-from autoscaler.watched import RefusedHPA, TrackedHPA, track_hpa
+from autoscaler.core.apis import MILLISCALE
+from autoscaler.core.model import Config, Pod, ReadyCondition
+from autoscaler.loop.events import EventRecorder
+from autoscaler.loop.label_index import PodIndex, SelectorIndex
+from autoscaler.loop.memory import Memory
+from autoscaler.loop.metrics_client import MetricsClient
+from autoscaler.loop.observe import Observer
+from autoscaler.loop.reconcile import Reconciler
+from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.status import StatusWriter
+from autoscaler.loop.telemetry import Telemetry
+from autoscaler.loop.throttle import ThrottledClient
+from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa
+from autoscaler.records.decision_log import DecisionLog
+from autoscaler.records.record import DecisionRecord, Written
+from autoscaler.records.shadow import Comparison, Shadow, Verdict
 from kube.client import KubeClient
 from kube.mapping import RestMapper
 from tests.autoscaler.scripted_api import ScriptedApi

@@ -8,10 +8,10 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from autoscaler.integers import clamp_int32
-from autoscaler.knobs import Fallback, Pause
-from autoscaler.model import Config, PodsAnswer
-from autoscaler.record import (
+from autoscaler.core.integers import clamp_int32
+from autoscaler.core.knobs import Fallback, Pause
+from autoscaler.core.model import Config, PodsAnswer
+from autoscaler.records.record import (
     CountedPods,
     DecisionRecord,
     HeldBy,
@@ -24,8 +24,8 @@ from autoscaler.record import (
     Values,
     Written,
 )
-from autoscaler.recording import record_of
-from autoscaler.words import measure_text, quantity_text
+from autoscaler.records.recording import record_of
+from autoscaler.records.words import measure_text, quantity_text
 from kube.quantity import Quantity
 from tests.autoscaler.worlds import (
     World,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.model import Pod, PodListError, PodSample
-from autoscaler.pod_groups import PodGroups, PodTiming
-from autoscaler.replicas import (
+from autoscaler.core.model import Pod, PodListError, PodSample
+from autoscaler.core.pod_groups import PodGroups, PodTiming
+from autoscaler.core.replicas import (
     Proposal,
     ReplicaError,
     Tolerance,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.apis import KUBERNETES
-from autoscaler.controller import Controller
-from autoscaler.options import Options
+from autoscaler.core.apis import KUBERNETES
+from autoscaler.loop.controller import Controller
+from autoscaler.loop.options import Options
 from kube.client import KubeClient
 from tests.autoscaler.cluster import Cluster, running_cluster
 from tests.eventually import eventually

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.model import Container, Pod
-from autoscaler.requests import RequestError, pod_requests
+from autoscaler.core.model import Container, Pod
+from autoscaler.core.requests import RequestError, pod_requests
 
 
 def a_pod(*containers: Container, **requests: int) -> Pod:

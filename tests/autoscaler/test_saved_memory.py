@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.decide import Decision, decide
-from autoscaler.memory import Remembered
-from autoscaler.model import Behavior, History, HPAKey, Observation, Recommendation, ScaleEvent
-from autoscaler.normalize import Normalized, normalize, remember_scale
-from autoscaler.saved_memory import LONGEST_WINDOW_MS, SavedMemoryError, decode, encode
+from autoscaler.core.decide import Decision, decide
+from autoscaler.core.model import Behavior, History, HPAKey, Observation, Recommendation, ScaleEvent
+from autoscaler.core.normalize import Normalized, normalize, remember_scale
+from autoscaler.loop.memory import Remembered
+from autoscaler.loop.saved_memory import LONGEST_WINDOW_MS, SavedMemoryError, decode, encode
 from tests.autoscaler.worlds import NOW, behavior, percent, rules, some_pods
 from tests.conformance.runner import RECORDED, find_file, load_judge, run_file
 

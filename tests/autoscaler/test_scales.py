@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from autoscaler.model import CrossVersionObjectReference, Scale, ScaleError, TargetError
-from autoscaler.scales import ScaleClient, ScaleWriteError, TargetScale
-from autoscaler.throttle import ThrottledClient
+from autoscaler.core.model import CrossVersionObjectReference, Scale, ScaleError, TargetError
+from autoscaler.loop.scales import ScaleClient, ScaleWriteError, TargetScale
+from autoscaler.loop.throttle import ThrottledClient
 from kube.client import KubeClient
 from kube.mapping import RestMapper
 from tests.autoscaler.scripted_api import ScriptedApi, status_body

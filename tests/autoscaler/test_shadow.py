@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.decide import decide
-from autoscaler.model import Behavior, Condition, Config, History, HPAKey, Observation, Scale, ScaleError, Status
-from autoscaler.shadow import Comparison, Shadow, Verdict, Wish, judge, wish_of
+from autoscaler.core.decide import decide
+from autoscaler.core.model import Behavior, Condition, Config, History, HPAKey, Observation, Scale, ScaleError, Status
+from autoscaler.records.shadow import Comparison, Shadow, Verdict, Wish, judge, wish_of
 from tests.autoscaler.worlds import NOW, behavior, hpa, percent, rules, some_pods
 
 PERIOD = 10.0

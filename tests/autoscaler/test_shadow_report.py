@@ -8,13 +8,14 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner
 
-from autoscaler import cli, shadow_command
-from autoscaler.debug import DebugAccess, shadow_routes
-from autoscaler.debug_client import DebugClientError
-from autoscaler.health import serving
-from autoscaler.model import Condition, Config, HPAKey, Status
-from autoscaler.shadow import Comparison, Shadow, Standing, Verdict
-from autoscaler.shadow_report import as_table, page_of
+from autoscaler import cli
+from autoscaler.commands import shadow_command
+from autoscaler.commands.debug_client import DebugClientError
+from autoscaler.core.model import Condition, Config, HPAKey, Status
+from autoscaler.loop.debug import DebugAccess, shadow_routes
+from autoscaler.loop.health import serving
+from autoscaler.records.shadow import Comparison, Shadow, Standing, Verdict
+from autoscaler.records.shadow_report import as_table, page_of
 from tests.autoscaler.worlds import NOW, hpa
 
 START = "2001-09-09T01:46:40.000Z"

@@ -1,6 +1,7 @@
 """Several autoscalers that divide the HPAs: each has its own, and none overlooks the others'."""
 
 import asyncio
+import functools
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,11 +11,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from autoscaler.controller import Controller
-from autoscaler.memory_store import MemoryLocation
-from autoscaler.model import Config
-from autoscaler.options import Availability, Options
-from autoscaler.shards import Shard, shard_number
+from autoscaler.core.model import Config
+from autoscaler.loop.controller import Controller
+from autoscaler.loop.memory_store import MemoryLocation
+from autoscaler.loop.options import Availability, Options
+from autoscaler.loop.shards import Shard, shard_number
 from kube.client import KubeClient
 from kube.election import ElectionSettings
 from kube.mapping import GroupResource
@@ -97,8 +98,8 @@ async def test_each_shard_remembers_its_own_hpas_only(cluster: Cluster, caplog: 
         cluster.add_hpa(name)
     async with shard(cluster, 0), shard(cluster, 1):
         for name in (FIRST, SECOND):
-            await until(lambda name=name: cluster.condition(name, "ScalingActive") is not None)
-    caplog.set_level(logging.INFO, logger="autoscaler.controller")
+            await until(functools.partial(_is_active, cluster, name))
+    caplog.set_level(logging.INFO, logger="autoscaler.loop.controller")
     caplog.clear()
     async with shard(cluster, 0):
         await until(lambda: any("remembering" in each.getMessage() for each in caplog.records))
@@ -156,3 +157,7 @@ async def test_the_number_of_hpas_is_that_of_the_shard(cluster: Cluster, caplog:
         async with http.get(f"http://127.0.0.1:{port}/metrics") as response:
             shown = (await response.text()).splitlines()
     assert "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers 1.0" in shown
+
+
+def _is_active(cluster: Cluster, name: str) -> bool:
+    return cluster.condition(name, "ScalingActive") is not None

@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from autoscaler.model import HPAKey
-from autoscaler.shards import Shard, ordinal, shard_number
+from autoscaler.core.model import HPAKey
+from autoscaler.loop.shards import Shard, ordinal, shard_number
 
 
 @pytest.mark.parametrize(

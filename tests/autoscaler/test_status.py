@@ -2,10 +2,10 @@
 
 import pytest
 
-from autoscaler.model import Status
-from autoscaler.status import StatusWriteError, StatusWriter
-from autoscaler.throttle import ThrottledClient
-from autoscaler.watched import TrackedHPA, track_hpa, track_pod
+from autoscaler.core.model import Status
+from autoscaler.loop.status import StatusWriteError, StatusWriter
+from autoscaler.loop.throttle import ThrottledClient
+from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa, track_pod
 from tests.autoscaler.scripted_api import ScriptedApi
 
 PATH = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web/status"
@@ -57,6 +57,6 @@ async def test_a_conflict_is_an_error_for_this_step(
 
 def test_what_cannot_be_understood_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     odd = {"metadata": {"name": "odd", "namespace": "default"}, "spec": {"maxReplicas": "many", "containers": 3}}
-    assert track_hpa(odd) is None
+    assert isinstance(track_hpa(odd), RefusedHPA)  # which will be told so
     assert track_pod(odd) is None
-    assert [record.message.count("default/odd") for record in caplog.records] == [1, 1]
+    assert [record.message.count("default/odd") for record in caplog.records] == [1]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.targets import targets_line
+from autoscaler.objects.targets import targets_line
 
 
 def metric(kind: str, target: dict[str, Any], current: dict[str, Any] | None = None) -> tuple[Any, Any]:

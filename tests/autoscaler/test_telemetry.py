@@ -1,8 +1,8 @@
 """The autoscaler's own metrics."""
 
-from autoscaler.model import HPAKey
-from autoscaler.shadow import Comparison, Verdict
-from autoscaler.telemetry import Action, ErrorKind, Telemetry
+from autoscaler.core.model import HPAKey
+from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
+from autoscaler.records.shadow import Comparison, Verdict
 
 PREFIX = "horizontal_pod_autoscaler_controller"
 

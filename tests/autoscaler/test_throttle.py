@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from autoscaler.throttle import NotLeading, ThrottledClient, TokenBucket, Urgency
+from autoscaler.loop.throttle import NotLeading, ThrottledClient, TokenBucket, Urgency
 from kube.client import KubeClient, KubeError
 from kube.status import StatusError
 from tests.autoscaler.scripted_api import ScriptedApi

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.label_index import PodIndex
-from autoscaler.model import AnswerError, MetricAnswer, Pod, PodSample, PodsAnswer
-from autoscaler.together import Together, Topic, union
+from autoscaler.core.model import AnswerError, MetricAnswer, Pod, PodSample, PodsAnswer
+from autoscaler.loop.label_index import PodIndex
+from autoscaler.loop.together import Together, Topic, union
 from kube.selectors import LabelSelector
 
 TOPIC = Topic("default", "packets")

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from autoscaler.defaults import default_hpa
-from autoscaler.validation import validate_hpa
+from autoscaler.objects.defaults import default_hpa
+from autoscaler.objects.validation import validate_hpa
 
 
 def errors_of(*, metadata: dict[str, Any] | None = None, scale_to_zero: bool = False, **spec: Any) -> list[str]:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.decide import conclude, decide
-from autoscaler.model import (
+from autoscaler.core.decide import conclude, decide
+from autoscaler.core.model import (
     CrossVersionObjectReference,
     ExternalAnswer,
     ExternalMetric,
@@ -21,8 +21,8 @@ from autoscaler.model import (
     ScaleError,
     ScalingRules,
 )
-from autoscaler.recording import record_of
-from autoscaler.words import quantity_text
+from autoscaler.records.recording import record_of
+from autoscaler.records.words import quantity_text
 from kube.selectors import LabelSelector
 from tests.autoscaler.worlds import (
     NOW,

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from autoscaler.model import Config, PodsAnswer
+from autoscaler.core.model import Config, PodsAnswer
 from tests.autoscaler.worlds import (
     World,
     behavior,

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.apis import KUBERNETES
-from autoscaler.controller import Controller
-from autoscaler.model import CrossVersionObjectReference
-from autoscaler.options import Options
-from autoscaler.scales import ScaleClient, TargetScale
-from autoscaler.throttle import ThrottledClient, TokenBucket
-from autoscaler.workloads import Workloads
+from autoscaler.core.apis import KUBERNETES
+from autoscaler.core.model import CrossVersionObjectReference
+from autoscaler.loop.controller import Controller
+from autoscaler.loop.options import Options
+from autoscaler.loop.scales import ScaleClient, TargetScale
+from autoscaler.loop.throttle import ThrottledClient, TokenBucket
+from autoscaler.loop.workloads import Workloads
 from kube.client import KubeClient
 from kube.mapping import RestMapper
 from tests.autoscaler.cluster import Cluster, running_cluster

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from autoscaler.decide import AnswersWanted, Decision, Outcome, PodsWanted, ScaleWanted, conclude, decide, missing
-from autoscaler.model import (
+from autoscaler.core.decide import AnswersWanted, Decision, Outcome, PodsWanted, ScaleWanted, conclude, decide, missing
+from autoscaler.core.model import (
     HPA,
     AnswerError,
     Behavior,

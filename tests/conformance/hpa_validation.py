@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from autoscaler.defaults import DecodeError, default_hpa
-from autoscaler.validation import validate_hpa
+from autoscaler.objects.defaults import DecodeError, default_hpa
+from autoscaler.objects.validation import validate_hpa
 from tests.conformance.comparison import difference
 
 

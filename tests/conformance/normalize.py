@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from autoscaler.conditions import Conditions
-from autoscaler.defaults import default_hpa
-from autoscaler.model import Behavior, History, Recommendation, ScaleEvent
-from autoscaler.normalize import normalize, remember_scale
-from autoscaler.parse import parse_hpa
+from autoscaler.core.conditions import Conditions
+from autoscaler.core.model import Behavior, History, Recommendation, ScaleEvent
+from autoscaler.core.normalize import normalize, remember_scale
+from autoscaler.objects.defaults import default_hpa
+from autoscaler.objects.parse import parse_hpa
 from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autoscaler.model import Container, Pod, ReadyCondition
+from autoscaler.core.model import Container, Pod, ReadyCondition
 
 __all__ = ["milliseconds", "parse_pod"]
 

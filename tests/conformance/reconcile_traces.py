@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from autoscaler.decide import AnswersWanted, PodsWanted, ScaleWanted, conclude, decide, missing
-from autoscaler.model import (
+from autoscaler.core.decide import AnswersWanted, PodsWanted, ScaleWanted, conclude, decide, missing
+from autoscaler.core.model import (
     AnswerError,
     Config,
     ContainerUsage,
@@ -31,8 +31,8 @@ from autoscaler.model import (
     ScaleError,
     TargetError,
 )
-from autoscaler.parse import parse_hpa, time_ms
-from autoscaler.present import status_json
+from autoscaler.core.present import status_json
+from autoscaler.objects.parse import parse_hpa, time_ms
 from kube.selectors import LabelSelector
 from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds, parse_pod
@@ -40,8 +40,8 @@ from tests.conformance.observed import milliseconds, parse_pod
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autoscaler.decide import Decision, Outcome
-    from autoscaler.model import MetricAnswer, MetricSource
+    from autoscaler.core.decide import Decision, Outcome
+    from autoscaler.core.model import MetricAnswer, MetricSource
 
 _GARBAGE = "-9223372036854775808m"
 """What Kubernetes shows for an average over no replicas; we show nothing."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autoscaler import describe, replicas
-from autoscaler.model import (
+from autoscaler.core import describe, replicas
+from autoscaler.core.model import (
     CrossVersionObjectReference,
     MetricIdentifier,
     Pod,
     PodListError,
     PodSample,
 )
-from autoscaler.parse import metric_selector
-from autoscaler.pod_groups import PodTiming
-from autoscaler.replicas import Pods, Proposal, ReplicaError, Tolerance, Unavailable
+from autoscaler.core.pod_groups import PodTiming
+from autoscaler.core.replicas import Pods, Proposal, ReplicaError, Tolerance, Unavailable
+from autoscaler.objects.parse import metric_selector
 from kube.selectors import LabelSelector, SelectorError
 from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds, parse_pod

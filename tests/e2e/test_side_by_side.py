@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from autoscaler.apis import KIND, KUBERNETES, MILLISCALE, HPAApi
-from autoscaler.migration import move
+from autoscaler.core.apis import KIND, KUBERNETES, MILLISCALE, HPAApi
+from autoscaler.objects.migration import move
 from kube.client import KubeClient
 from kube.store import Store
 from playground.cluster import start_cluster

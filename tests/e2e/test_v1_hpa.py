@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from autoscaler.controller import Controller
-from autoscaler.model import Config
-from autoscaler.options import Options
+from autoscaler.core.model import Config
+from autoscaler.loop.controller import Controller
+from autoscaler.loop.options import Options
 from kube.client import KubeClient
 from playground.binaries import find_async
 from playground.cluster import Cluster, start_cluster

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from autoscaler.apis import KIND, KUBERNETES, MILLISCALE
-from autoscaler.defaults import DecodeError, default_hpa
-from autoscaler.validation import validate_hpa
+from autoscaler.core.apis import KIND, KUBERNETES, MILLISCALE
+from autoscaler.objects.defaults import DecodeError, default_hpa
+from autoscaler.objects.validation import validate_hpa
 from kube.client import KubeClient
 from kube.status import StatusError
 from playground.binaries import find_async

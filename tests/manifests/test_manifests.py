@@ -15,9 +15,9 @@ from click.testing import CliRunner
 
 from adapter.rules import load_rules
 from autoscaler.cli import main as autoscaler_main
-from autoscaler.modes import Mode
-from autoscaler.options import Options
-from autoscaler.shards import Shard
+from autoscaler.core.modes import Mode
+from autoscaler.loop.options import Options
+from autoscaler.loop.shards import Shard
 from playground.binaries import find
 
 ROOT = Path(__file__).parent.parent.parent

@@ -1,0 +1,1 @@
+"""The command line's rooms: groups of flags, and the commands beside `run`."""

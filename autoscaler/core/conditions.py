@@ -1,0 +1,89 @@
+"""The HPA's status conditions: setting them, and the messages that belong to fixed reasons.
+
+The words are Kubernetes': `kubectl describe` shows them, and alerts match on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from autoscaler.core.model import Condition
+
+if TYPE_CHECKING:
+    from autoscaler.core.normalize import Normalized
+
+__all__ = [
+    "ABLE_TO_SCALE",
+    "SCALED_TO_ZERO",
+    "SCALING_ACTIVE",
+    "SCALING_LIMITED",
+    "Conditions",
+]
+
+ABLE_TO_SCALE = "AbleToScale"
+SCALING_ACTIVE = "ScalingActive"
+SCALING_LIMITED = "ScalingLimited"
+SCALED_TO_ZERO = "ScaledToZero"
+
+_MESSAGES = {
+    "DesiredWithinRange": "the desired count is within the acceptable range",
+    "NotScaledToZero": "the HPA controller did not scale the workload to zero",
+    "ReadyForNewScale": "recommended size matches current size",
+    "ScaleDownLimit": "the desired replica count is decreasing faster than the maximum scale rate",
+    "ScaleDownStabilized": (
+        "recent recommendations were higher than current one, applying the highest recent recommendation"
+    ),
+    "ScaleUpLimit": "the desired replica count is increasing faster than the maximum scale rate",
+    "ScaleUpStabilized": (
+        "recent recommendations were lower than current one, applying the lowest recent recommendation"
+    ),
+    "ScaledToZero": "the HPA controller scaled the workload to zero",
+    "ScalingDisabled": "scaling is disabled since the replica count of the target is zero",
+    "SucceededGetScale": "the HPA controller was able to get the target's current scale",
+    "TooFewReplicas": "the desired replica count is less than the minimum replica count",
+    "TooManyReplicas": "the desired replica count is more than the maximum replica count",
+}
+
+
+class Conditions:
+    """The conditions of one HPA while a step is being decided.
+
+    A condition keeps its place in the list, and its transition time until its status changes; a new reason or message
+    alone does not count as a transition.
+    """
+
+    def __init__(self, conditions: tuple[Condition, ...], now_ms: int) -> None:
+        self._conditions = list(conditions)
+        self._now_ms = now_ms
+
+    def set(self, type_: str, status: bool, reason: str, message: str = "") -> None:
+        """Set one condition; without `message`, the message that belongs to `reason`."""
+        new = Condition(
+            type=type_,
+            status="True" if status else "False",
+            reason=reason,
+            message=message or _MESSAGES[reason],
+            last_transition_ms=self._now_ms,
+        )
+        for index, old in enumerate(self._conditions):
+            if old.type == type_:
+                if old.status == new.status:
+                    new = replace(new, last_transition_ms=old.last_transition_ms)
+                self._conditions[index] = new
+                return
+        self._conditions.append(new)
+
+    def set_normalized(self, normalized: Normalized) -> None:
+        """Say how a proposal was stabilised and limited."""
+        self.set(ABLE_TO_SCALE, True, normalized.stabilization)
+        self.set(SCALING_LIMITED, normalized.limited, normalized.limit)
+
+    def remove(self, type_: str) -> None:
+        """Remove one condition, if it is there."""
+        self._conditions = [each for each in self._conditions if each.type != type_]
+
+    @property
+    def all(self) -> tuple[Condition, ...]:
+        """The conditions as they are now."""
+        return tuple(self._conditions)

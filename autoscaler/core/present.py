@@ -1,0 +1,113 @@
+"""The HPA's status as autoscaling/v2 JSON, exactly as the API server would return it.
+
+Writing it in the form in which it will be read back keeps an unchanged status unchanged: times have whole seconds, and
+quantities are canonical. A memory value becomes binary where it is a whole number of Ki, as `kubectl` users expect.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from autoscaler.core import describe
+from autoscaler.core.model import (
+    ExternalMetric,
+    InvalidMetric,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
+)
+from kube.quantity import Format, Quantity
+
+if TYPE_CHECKING:
+    from autoscaler.core.model import (
+        Condition,
+        CrossVersionObjectReference,
+        CurrentMetric,
+        MetricIdentifier,
+        Status,
+    )
+
+__all__ = ["quantity_text", "rfc3339", "status_json"]
+
+
+def status_json(status: Status) -> dict[str, Any]:
+    """`status` as the `status` field of an autoscaling/v2 HorizontalPodAutoscaler."""
+    body: dict[str, Any] = {
+        "currentReplicas": status.current_replicas,
+        "desiredReplicas": status.desired_replicas,
+        "conditions": [_condition(each) for each in status.conditions],
+    }
+    if status.last_scale_ms is not None:
+        body["lastScaleTime"] = rfc3339(status.last_scale_ms)
+    if status.observed_generation is not None:
+        body["observedGeneration"] = status.observed_generation
+    if status.current_metrics:
+        body["currentMetrics"] = [_current_metric(each) for each in status.current_metrics]
+    return body
+
+
+def rfc3339(time_ms: int) -> str:
+    """A time as metav1.Time writes it: UTC, whole seconds."""
+    return datetime.fromtimestamp(time_ms // 1000, UTC).replace(tzinfo=None).isoformat() + "Z"
+
+
+def _condition(condition: Condition) -> dict[str, Any]:
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "lastTransitionTime": rfc3339(condition.last_transition_ms),
+        "reason": condition.reason,
+        "message": condition.message,
+    }
+
+
+def _current_metric(metric: CurrentMetric) -> dict[str, Any]:
+    current = _current(metric)
+    match metric.source:
+        case ResourceMetric(name, None):
+            return {"type": "Resource", "resource": {"name": name, "current": current}}
+        case ResourceMetric(name, container):
+            fields = {"name": name, "container": container, "current": current}
+            return {"type": "ContainerResource", "containerResource": fields}
+        case PodsMetric(identifier):
+            return {"type": "Pods", "pods": {"metric": _identifier(identifier), "current": current}}
+        case ObjectMetric(identifier, described):
+            fields = {"metric": _identifier(identifier), "current": current, "describedObject": _reference(described)}
+            return {"type": "Object", "object": fields}
+        case ExternalMetric(identifier):
+            return {"type": "External", "external": {"metric": _identifier(identifier), "current": current}}
+        case InvalidMetric() | None:
+            return {"type": ""}
+
+
+def _current(metric: CurrentMetric) -> dict[str, Any]:
+    binary = isinstance(metric.source, ResourceMetric) and metric.source.name == "memory"
+    current: dict[str, Any] = {}
+    if metric.value is not None:
+        current["value"] = quantity_text(metric.value, binary=binary)
+    if metric.average_value is not None:
+        current["averageValue"] = quantity_text(metric.average_value, binary=binary)
+    if metric.average_utilization is not None:
+        current["averageUtilization"] = metric.average_utilization
+    return current
+
+
+def quantity_text(milli: int, *, binary: bool) -> str:
+    """A milli-value as a quantity, in the form that it has after one trip through the API server."""
+    text = str(Quantity.from_milli(milli, Format.BINARY_SI if binary else Format.DECIMAL_SI))
+    return str(Quantity.parse(text))
+
+
+def _identifier(metric: MetricIdentifier) -> dict[str, Any]:
+    body: dict[str, Any] = {"name": metric.name}
+    if metric.selector is not None:
+        body["selector"] = describe.selector_object(metric.selector)
+    return body
+
+
+def _reference(reference: CrossVersionObjectReference) -> dict[str, Any]:
+    body = {"kind": reference.kind, "name": reference.name}
+    if reference.api_version:
+        body["apiVersion"] = reference.api_version
+    return body

@@ -1,0 +1,430 @@
+"""The running autoscaler: everything that lives as long as the process, and who owns it.
+
+    stores      HPAs and pods of all namespaces, kept up to date by watches; ReplicaSets, if an HPA asks for them;
+                Deployments and StatefulSets, if there are many HPAs on them
+    queue       which HPA is next: a new one or a changed spec at once, any other a sync period after its last step
+    workers     take an HPA from the queue and reconcile it
+    recorder    sends events beside the workers
+    memory      what is remembered of each HPA; saved beside the workers for the next process
+    elector     says when this process may act
+    decisions   the records of the last steps, for whoever asks why; and a file of all of them
+    shadow      compares decisions with the built-in controller's, of HPAs in shadow mode
+    endpoint    health and metrics over HTTP
+
+One TaskGroup owns all tasks: should one of them end by a bug, the process ends and is started anew, rather than living
+on by half. A failing HPA is no such thing: its worker says so, once for each new reason, and goes on.
+
+Of several processes one acts. The others stand by with stores that are up to date, so that they can take over at once.
+Where kube-controller-manager ends when it loses its lease, this process stands by again: the TaskGroup of its term has
+then ended all that acts, and a relist of all pods in an API server that just had a bad time helps nobody.
+
+Thousands of HPAs are not reconciled all at once and then not at all: when a process begins to act it spreads their
+first steps over a sync period, those of one namespace side by side, and there they stay.
+
+On SIGTERM or Ctrl-C workers take no further HPA, and those in flight get a few seconds to finish, so that a scale that
+was written gets its status and event. Then the memory is saved and the lease given back, in this order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from autoscaler.loop.debug import decision_routes, shadow_routes
+from autoscaler.loop.events import EventRecorder
+from autoscaler.loop.health import application, serving
+from autoscaler.loop.hpas import HPAs
+from autoscaler.loop.label_index import PodIndex, SelectorIndex
+from autoscaler.loop.memory import Memory
+from autoscaler.loop.memory_store import MemoryStore
+from autoscaler.loop.metrics_client import MetricsClient
+from autoscaler.loop.observe import Observer
+from autoscaler.loop.ownership import ReplicaSets
+from autoscaler.loop.queue import WorkQueue
+from autoscaler.loop.reconcile import Reconciler
+from autoscaler.loop.saved_memory import LONGEST_WINDOW_MS
+from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.status import StatusWriter
+from autoscaler.loop.telemetry import Telemetry
+from autoscaler.loop.throttle import ThrottledClient, TokenBucket, Urgency
+from autoscaler.loop.workloads import Workloads
+from autoscaler.objects.watched import PODS, RefusedHPA, TrackedHPA, track_pod
+from autoscaler.records.audit import audit_log
+from autoscaler.records.decision_log import DecisionLog
+from autoscaler.records.shadow import Shadow
+from kube.client import KubeClient
+from kube.election import LeaderElector, unique_identity
+from kube.mapping import RestMapper
+from kube.process import done_before, settle_memory, stopped_by_signals
+from kube.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from autoscaler.core.model import HPAKey, Pod
+    from autoscaler.loop.memory import Remembered
+    from autoscaler.loop.options import Options
+
+__all__ = ["Controller", "run"]
+
+_log = logging.getLogger(__name__)
+
+# Together, and with the time to give the lease back, less than the five seconds that an impatient operator waits.
+_FINISH_SECONDS = 2.5
+_FLUSH_SECONDS = 1.0
+# Other shards' HPAs are only looked at for their selectors, which hardly ever change while their HPAs do not.
+_OTHERS_SYNC_PERIODS = 10
+# HPAs that come up within a tick are handed out together.
+_TICK_SECONDS, _TICKS_PER_PERIOD = 0.1, 10
+# The first steps begin this much apart, or less where there are so many HPAs that they would take a whole period.
+_APART_SECONDS = 0.01
+_FEWEST_WORKERS, _HPAS_PER_WORKER = 5, 100
+_HIRE_SECONDS = 1.0
+_UNANSWERED_SECONDS = 1.0
+
+
+async def run(options: Options) -> None:
+    """Run an autoscaler until SIGTERM or SIGINT.
+
+    Raises:
+        KubeConfigError: there is no usable configuration.
+        AuditLogError: the audit file cannot be opened.
+        OSError: the endpoint's address cannot be bound.
+    """
+    stop = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(stopped_by_signals(stop))
+        client = await KubeClient.connect(options.kubeconfig, user_agent="milliscale-autoscaler")
+        await stack.enter_async_context(client)
+        on_record = None
+        if options.journal.audit is not None:
+            on_record = (await stack.enter_async_context(audit_log(options.journal.audit))).write
+        await Controller(client, options, on_record=on_record).run(stop)
+
+
+class Controller:
+    """An autoscaler on one API server."""
+
+    def __init__(
+        self, client: KubeClient, options: Options, *, on_record: Callable[[bytes], None] | None = None
+    ) -> None:
+        """Nothing begins before `run`; `on_record` is told the record of each step, as JSON."""
+        self._options = options
+        self._shard = options.availability.shard
+        self._telemetry = Telemetry()
+        tick = min(_TICK_SECONDS, options.sync_period / _TICKS_PER_PERIOD)
+        self._queue = WorkQueue(tick=tick, on_take=self._telemetry.started)
+        self._pod_index = PodIndex()
+        self._selectors = SelectorIndex()
+        self._hpas = HPAs(
+            client,
+            required=options.hpa_apis,
+            welcome=options.welcome_hpa_apis,
+            scale_to_zero=options.config.scale_to_zero,
+            on_change=self._hpa_changed,
+        )
+        self._pods: Store[Pod] = Store(client, PODS, track_pod, on_change=self._pod_index.apply)
+        self._replica_sets = ReplicaSets(client)
+        self._own_hpas = 0
+        self._elector = self._candidate(client)
+        may_write = self._elector.leading if self._elector else lambda: True
+
+        def new_budget() -> TokenBucket:
+            return TokenBucket(qps=options.qps, burst=options.burst)
+
+        def throttled(
+            bucket: TokenBucket, *, reads: Urgency = Urgency.OTHER, writes: Urgency = Urgency.OTHER
+        ) -> ThrottledClient:
+            return ThrottledClient(
+                client,
+                bucket,
+                reads=reads,
+                writes=writes,
+                may_write=may_write,
+                on_error=self._request_failed,
+            )
+
+        self._decisions = DecisionLog(options.journal.kept, on_record=on_record)
+        self._memory = Memory()
+        self._memory_store: MemoryStore | None = None
+        if options.availability.memory is not None:
+            self._memory_store = MemoryStore(
+                throttled(TokenBucket(qps=0, burst=1)),
+                location=options.availability.memory,
+                shard=self._shard,
+                longest_window_ms=options.config.downscale_stabilization_ms,
+            )
+        mapper = RestMapper(client)
+        budget = new_budget()
+        objects = throttled(budget)
+        self._workloads = Workloads(client)
+        scale_client = throttled(budget, reads=Urgency.SCALE_READ, writes=Urgency.SCALE_WRITE)
+        scales = ScaleClient(scale_client, mapper, self._workloads)
+        metrics = MetricsClient(
+            resource=throttled(new_budget()),
+            custom=throttled(new_budget()),
+            external=throttled(new_budget()),
+            mapper=mapper,
+            pods=self._pod_index,
+            version_seconds=options.sync_period,
+        )
+        self._recorder = EventRecorder(objects)
+        self._observer = Observer(
+            scales=scales,
+            metrics=metrics,
+            pods=self._pod_index,
+            selectors=self._selectors,
+            config=options.config,
+            controllers=self._replica_sets.controllers,
+        )
+        self._shadow = Shadow(
+            sync_period=options.sync_period, config=options.config, on_comparison=self._telemetry.compared
+        )
+        self._reconciler = Reconciler(
+            observer=self._observer,
+            scales=scales,
+            statuses=StatusWriter(objects),
+            recorder=self._recorder,
+            telemetry=self._telemetry,
+            memory=self._memory,
+            decisions=self._decisions,
+            shadow=self._shadow,
+            mode=options.mode,
+        )
+        self._said: dict[HPAKey, str] = {}
+        self._unanswered_at = float("-inf")
+        self._unanswered: set[HPAKey] = set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Reconcile until `stop` is set.
+
+        Raises:
+            OSError: the endpoint's address cannot be bound.
+        """
+        options = self._options
+        app = application(
+            self._telemetry,
+            live={"leaderElection": self._elector.problem} if self._elector else {},
+            ready={"hpas": lambda: self._hpas.problem, "pods": lambda: _problem(self._pods)},
+            pages=[
+                *decision_routes(self._decisions, options.journal.access),
+                *shadow_routes(self._shadow, options.journal.access),
+            ],
+        )
+        async with serving(app, host=options.bind_address, port=options.metrics_port) as port:
+            _log.info("health and metrics on %s port %d", options.bind_address, port)
+            async with asyncio.TaskGroup() as tasks:
+                background = [
+                    tasks.create_task(self._hpas.run()),
+                    tasks.create_task(self._pods.run()),
+                    tasks.create_task(self._replica_sets.run()),
+                    tasks.create_task(self._workloads.run()),
+                    tasks.create_task(self._recorder.run()),
+                ]
+                if await done_before(stop, self._synced()):
+                    _log.info("%d HPAs, %d pods", len(self._hpas), len(self._pods))
+                    settle_memory()
+                    if self._elector is None:
+                        await self._act(stop)
+                    else:
+                        await self._elector.run(lambda: self._act(stop), stop=stop)
+                for task in background:
+                    task.cancel()
+        _log.info("stopped")
+
+    async def _synced(self) -> None:
+        await self._hpas.wait_synced()
+        await self._pods.wait_synced()
+
+    def _candidate(self, client: KubeClient) -> LeaderElector | None:
+        settings = self._options.availability.election
+        if settings is None:
+            return None
+
+        def changed(leading: bool) -> None:
+            self._telemetry.leads(settings.name, leading=leading)
+
+        changed(False)
+        return LeaderElector(client, settings, identity=unique_identity(), on_change=changed)
+
+    async def _act(self, stop: asyncio.Event) -> None:
+        """Take steps until `stop` is set; cancelled when the lead is lost."""
+        if not await done_before(stop, self._restore()):
+            return
+        # Known from steps that others may have taken since; every HPA is due for one now.
+        self._selectors.clear()
+        self._spread()
+        _log.info("starting %d workers", self._workers_wanted)
+        async with asyncio.TaskGroup() as tasks:
+            saving = tasks.create_task(self._save_often())
+            workers: list[asyncio.Task[None]] = []
+            hiring = tasks.create_task(self._hire(tasks, workers))
+            await stop.wait()
+            _log.info("stopping")
+            self._queue.close()
+            saving.cancel()
+            hiring.cancel()
+            await self._finish(workers)
+
+    def _spread(self) -> None:
+        """Schedule the first steps, evenly and by namespace."""
+        # What became due while another led is not late.
+        self._queue.restart()
+        keys = sorted(tracked.hpa.key for tracked in self._hpas.list())
+        apart = min(_APART_SECONDS, self._options.sync_period / max(1, len(keys)))
+        for number, key in enumerate(keys):
+            self._queue.move(key, number * apart)
+
+    @property
+    def _workers_wanted(self) -> int:
+        return self._options.workers or _FEWEST_WORKERS + self._own_hpas // _HPAS_PER_WORKER
+
+    async def _hire(self, tasks: asyncio.TaskGroup, workers: list[asyncio.Task[None]]) -> None:
+        """Keep as many workers as there should be for so many HPAs."""
+        while True:
+            workers += [tasks.create_task(self._work()) for _ in range(self._workers_wanted - len(workers))]
+            await asyncio.sleep(_HIRE_SECONDS)
+
+    async def _restore(self) -> None:
+        """Remember what whoever led before remembered, so that nothing is scaled down early."""
+        if self._memory_store is None:
+            self._memory.restore({})
+            return
+        oldest_ms = time.time() * 1000 - LONGEST_WINDOW_MS
+
+        def matters(key: HPAKey, remembered: Remembered) -> bool:
+            # An HPA that is not there may be of an API whose watch has yet to begin.
+            known = remembered.latest_ms >= oldest_ms or self._hpas.get(key) is not None
+            return known and self._shard.owns(key)
+
+        saved = await self._memory_store.load()
+        self._memory.restore({key: each for key, each in saved.items() if matters(key, each)})
+        _log.info("remembering %d HPAs", len(self._memory))
+        if len(self._memory):
+            # From here on what was saved is not all that was done, should this process be killed.
+            await self._memory_store.save(self._memory, final=False)
+
+    async def _save_often(self) -> None:
+        if self._memory_store is not None:
+            await self._memory_store.run(self._memory)
+
+    async def _finish(self, workers: list[asyncio.Task[None]]) -> None:
+        """Let the workers end what they are at, their events go out and the memory be saved, for a bounded time."""
+        _, unfinished = await asyncio.wait(workers, timeout=_FINISH_SECONDS)
+        for worker in unfinished:
+            worker.cancel()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_in_time(self._recorder.flush(), otherwise="not all events could be sent"))
+            if self._memory_store is not None:
+                # A step that was broken off may have scaled without being remembered.
+                saving = self._memory_store.save(self._memory, final=not unfinished)
+                tasks.create_task(_in_time(saving, otherwise="what is remembered of the HPAs could not be saved"))
+
+    async def _work(self) -> None:
+        while (key := await self._queue.get()) is not None:
+            try:
+                await self._reconcile(key)
+            finally:
+                self._queue.done(key)
+
+    async def _reconcile(self, key: HPAKey) -> None:
+        tracked = self._hpas.get(key)
+        if tracked is None:
+            self._reconciler.forget(key)
+            self._selectors.drop(key)
+            self._said.pop(key, None)
+            self._unanswered.discard(key)
+            return
+        try:
+            if not self._shard.owns(key):
+                await self._note_others(tracked)
+                self._queue.add_after(key, _OTHERS_SYNC_PERIODS * self._options.sync_period)
+                return
+            if isinstance(tracked, RefusedHPA):
+                self._selectors.drop(key)
+                error: str | None = await self._reconciler.refuse(tracked)
+            else:
+                error = await self._reconciler.reconcile(tracked)
+        except Exception:  # noqa: BLE001  # a bug, met by one HPA: the others must go on
+            _log.exception("%s: internal error", key)
+        else:
+            self._say(key, error or "")
+        self._queue.add_after(key, self._period(tracked))
+
+    def _period(self, tracked: TrackedHPA | RefusedHPA) -> float:
+        """Seconds from the end of an HPA's step to the start of its next."""
+        return tracked.hpa.knobs.sync_period or self._options.sync_period
+
+    async def _note_others(self, tracked: TrackedHPA | RefusedHPA) -> None:
+        """See which pods an HPA of another shard controls: none of ours may control them, too."""
+        if isinstance(tracked, RefusedHPA):
+            self._selectors.drop(tracked.hpa.key)
+        else:
+            await self._observer.note(tracked.hpa)
+
+    def _request_failed(self, group: str, code: int | None) -> None:
+        self._telemetry.request_failed(group, code)
+        if code is None:
+            self._unanswered_at = time.monotonic()
+
+    def _without_contact(self, key: HPAKey) -> bool:
+        """Whether an HPA's step failed because the API server is away, which the stores say once for all."""
+        if self._hpas.away or self._pods.away:
+            return True
+        # A watch may notice a little later than a request; but a second step that fails is not passed over.
+        lately = time.monotonic() - self._unanswered_at < _UNANSWERED_SECONDS
+        if not lately or key in self._unanswered:
+            return False
+        self._unanswered.add(key)
+        return True
+
+    def _say(self, key: HPAKey, error: str) -> None:
+        """Log how a step ended, if that is news."""
+        if not error:
+            self._unanswered.discard(key)
+        if error and self._without_contact(key):
+            _log.debug("%s: %s", key, error)
+        elif error != self._said.get(key, ""):
+            self._said[key] = error
+            if error:
+                _log.warning("%s: %s", key, error)
+            else:
+                _log.info("%s: reconciles again", key)
+
+    def _hpa_changed(
+        self, key: HPAKey, old: TrackedHPA | RefusedHPA | None, new: TrackedHPA | RefusedHPA | None
+    ) -> None:
+        """Schedule an HPA as Kubernetes does: a status that changed, mostly by ourselves, is no reason to hurry."""
+        own = self._shard.owns(key)
+        if own:
+            self._own_hpas += (new is not None) - (old is not None)
+            self._telemetry.autoscalers(self._own_hpas)
+            if isinstance(new, TrackedHPA):
+                self._reconciler.changed(old.hpa if isinstance(old, TrackedHPA) else None, new.hpa)
+        if old is None or new is None or old.wish != new.wish:
+            self._queue.add(key)
+        elif not own:
+            # Such as one whose target was at zero, and which controls its pods again.
+            if old.hpa.status.conditions != new.hpa.status.conditions:
+                self._queue.add(key)
+        else:
+            self._queue.add_after(key, self._period(new))
+
+
+async def _in_time(work: Coroutine[None, None, None], *, otherwise: str) -> None:
+    """Do the last of some work, or say that it took too long."""
+    try:
+        async with asyncio.timeout(_FLUSH_SECONDS):
+            await work
+    except TimeoutError:
+        _log.warning(otherwise)
+
+
+def _problem(store: Store[Pod]) -> str | None:
+    """What is wrong with a store, for the readiness probe."""
+    if not store.synced:
+        return "not listed yet"
+    return "no contact to the API server" if store.away else None

@@ -1,0 +1,118 @@
+"""The pages that say why, beside health and metrics.
+
+    /debug/decisions                   which HPAs there are decisions on
+    /debug/decisions/NAMESPACE/NAME    the last decisions on one
+    /debug/shadow                      how decisions compare with the built-in controller's, in shadow mode
+
+They tell of pods, metrics and errors in every namespace, and the endpoint knows no users: probes and Prometheus read it
+without a login. So by default these pages answer only connections from inside the pod. `kubectl port-forward` makes
+such a connection, and the API server lets only those do so who may create `pods/portforward` there: its authentication
+and its rules serve us as they are. A proxy container in the same pod turns every request into one from inside, and then
+the pages must be off.
+"""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from ipaddress import IPv6Address, ip_address
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from aiohttp import web
+
+from autoscaler.records.shadow_report import page_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiohttp.typedefs import Handler
+
+    from autoscaler.records.decision_log import DecisionLog, DecisionsPage, IndexPage
+    from autoscaler.records.shadow import Shadow
+    from autoscaler.records.shadow_report import ShadowPage
+
+__all__ = ["INDEX_PATH", "SHADOW_PATH", "DebugAccess", "decision_routes", "shadow_routes"]
+
+INDEX_PATH: Final = "/debug/decisions"
+SHADOW_PATH: Final = "/debug/shadow"
+
+
+class DebugAccess(StrEnum):
+    """Who may read the pages."""
+
+    LOCAL = "local"
+    """Connections from a loopback address: those from inside the pod, and through `kubectl port-forward`."""
+    ALL = "all"
+    """Whoever reaches the port."""
+    OFF = "off"
+    """Nobody; the pages are not there."""
+
+
+def decision_routes(log: DecisionLog, access: DebugAccess) -> list[web.RouteDef]:
+    """The pages, for an application."""
+    if access is DebugAccess.OFF:
+        return []
+
+    async def index(_: web.Request) -> web.Response:
+        return _json(log.index())
+
+    async def decisions(request: web.Request) -> web.Response:
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        last = request.query.get("last")
+        if last is not None and not (last.isascii() and last.isdigit() and int(last[:9]) > 0):
+            return _problem(400, "last: write how many decisions to show, a whole number from 1 on")
+        page = log.page(namespace, name, last=None if last is None else int(last[:9]))
+        if page is None:
+            who = "an invalid HPA has none, and an autoscaler has none on those that another leads or has in its shard"
+            return _problem(404, f"there are no decisions on {namespace}/{name} here: {who}")
+        return _json(page)
+
+    return [
+        web.get(INDEX_PATH, _guarded(index, access)),
+        web.get(INDEX_PATH + "/{namespace}/{name}", _guarded(decisions, access)),
+    ]
+
+
+def shadow_routes(
+    shadow: Shadow, access: DebugAccess, *, wall_clock: Callable[[], float] = time.time
+) -> list[web.RouteDef]:
+    """The page about shadow mode, for an application; `wall_clock` is the time in seconds since the epoch."""
+    if access is DebugAccess.OFF:
+        return []
+
+    async def report(_: web.Request) -> web.Response:
+        return _json(page_of(shadow, round(wall_clock() * 1000)))
+
+    return [web.get(SHADOW_PATH, _guarded(report, access))]
+
+
+def _guarded(handler: Handler, access: DebugAccess) -> Handler:
+    return handler if access is DebugAccess.ALL else _only_from_inside(handler)
+
+
+def _only_from_inside(handler: Handler) -> Handler:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if not _is_loopback(request.remote):
+            why = "this page is shown to connections from inside the pod only: use kubectl port-forward"
+            return _problem(403, f"{why}, or start the autoscaler with --debug-endpoints=all")
+        return await handler(request)
+
+    return answer
+
+
+def _is_loopback(address: str | None) -> bool:
+    try:
+        ip = ip_address(address or "")
+    except ValueError:  # no address at all
+        return False
+    mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
+    return (mapped or ip).is_loopback
+
+
+def _json(page: DecisionsPage | IndexPage | ShadowPage) -> web.Response:
+    return web.Response(body=msgspec.json.encode(page), content_type="application/json")
+
+
+def _problem(code: int, message: str) -> web.Response:
+    return web.Response(text=message + "\n", status=code)

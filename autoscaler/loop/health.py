@@ -1,0 +1,83 @@
+"""The autoscaler's own HTTP endpoint: probes for the kubelet and metrics for Prometheus.
+
+Plain HTTP on a port of its own, as controllers have it: /healthz and /livez (the process answers, its loop turns),
+/readyz (it knows the cluster's HPAs and pods), each with `?verbose` to see the single checks, and /metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeAlias
+
+from aiohttp import web
+
+from autoscaler.loop import telemetry
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from aiohttp.typedefs import Handler
+
+__all__ = ["Check", "application", "serving"]
+
+Check: TypeAlias = Callable[[], str | None]
+"""A check says what is wrong, or None."""
+
+_SHUTDOWN_SECONDS = 0.5
+
+
+def application(
+    metrics: telemetry.Telemetry,
+    *,
+    live: Mapping[str, Check],
+    ready: Mapping[str, Check],
+    pages: Iterable[web.RouteDef] = (),
+) -> web.Application:
+    """The endpoint's routes.
+
+    Args:
+        metrics: what /metrics shows.
+        live: checks for /livez and /healthz, by name.
+        ready: further checks for /readyz, which includes the live ones.
+        pages: further routes.
+    """
+
+    async def show_metrics(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.render(), headers={"Content-Type": telemetry.CONTENT_TYPE})
+
+    def probe(name: str, checks: Mapping[str, Check]) -> Handler:
+        async def answer(request: web.Request) -> web.Response:
+            problems = {check: problem() for check, problem in checks.items()}
+            failed = any(problems.values())
+            # The form of Kubernetes' own components, reasons included: this endpoint is for the cluster's operators.
+            lines = [f"[-]{check} failed: {why}" if why else f"[+]{check} ok" for check, why in problems.items()]
+            lines.append(f"{name} check {'failed' if failed else 'passed'}")
+            verbose = failed or "verbose" in request.query
+            return web.Response(text="\n".join(lines) + "\n" if verbose else "ok", status=500 if failed else 200)
+
+        return answer
+
+    app = web.Application()
+    app.router.add_get("/metrics", show_metrics)
+    app.router.add_routes(pages)
+    for name, checks in (("healthz", live), ("livez", live), ("readyz", {**live, **ready})):
+        app.router.add_get(f"/{name}", probe(name, {"ping": lambda: None, **checks}))
+    return app
+
+
+@asynccontextmanager
+async def serving(app: web.Application, *, host: str, port: int) -> AsyncIterator[int]:
+    """Serve while the context lasts; gives the port, which the system chooses if 0 is asked for.
+
+    Raises:
+        OSError: the address cannot be bound.
+    """
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS, handle_signals=False)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()

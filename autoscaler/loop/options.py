@@ -1,0 +1,74 @@
+"""The autoscaler's settings: one frozen object that the command line fills and everything else reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from autoscaler.core.apis import KUBERNETES, MILLISCALE
+from autoscaler.core.model import Config
+from autoscaler.core.modes import Mode
+from autoscaler.loop.debug import DebugAccess
+from autoscaler.loop.shards import Shard
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from autoscaler.core.apis import HPAApi
+    from autoscaler.loop.memory_store import MemoryLocation
+    from autoscaler.records.audit import AuditSettings
+    from kube.election import ElectionSettings
+
+__all__ = ["Availability", "Journal", "Options"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Availability:
+    """What several processes share, at the same time or one after the other; by default nothing."""
+
+    election: ElectionSettings | None = None
+    """The Lease that decides which of them acts; None: there is only one."""
+    memory: MemoryLocation | None = None
+    """Where the next one finds what this one remembers; None: nowhere."""
+    shard: Shard = field(default_factory=Shard)
+    """Which part of the HPAs is this one's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """What is told of decisions, and to whom."""
+
+    kept: int = 20
+    """How many of the last decisions are kept of each HPA."""
+    access: DebugAccess = DebugAccess.LOCAL
+    """Who may read them."""
+    audit: AuditSettings | None = None
+    """The file to which each is appended; None: no file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Settings of one autoscaler process; the defaults are kube-controller-manager's."""
+
+    kubeconfig: Path | None = None
+    """None: the service account of the pod this runs in."""
+    hpa_apis: tuple[HPAApi, ...] = (KUBERNETES,)
+    """Whose HPAs are reconciled; every one of these must be served."""
+    welcome_hpa_apis: tuple[HPAApi, ...] = (MILLISCALE,)
+    """Whose HPAs are reconciled as well, once the cluster serves them."""
+    mode: Mode = Mode.ACT
+    """What becomes of the decisions on HPAs that do not say it themselves."""
+    sync_period: float = 15.0
+    """Seconds from the end of an HPA's reconciliation to the start of its next."""
+    workers: int | None = None
+    """How many HPAs are reconciled at the same time; None: 5, and one more for every 100 HPAs."""
+    qps: float = 20.0
+    """Requests a second to the API server: for scales, statuses and events together, and for each metrics API."""
+    burst: int = 30
+    """How many requests may exceed `qps` at once."""
+    bind_address: str = "0.0.0.0"  # noqa: S104  # probes and Prometheus come from outside the pod
+    metrics_port: int = 8080
+    availability: Availability = field(default_factory=Availability)
+    journal: Journal = field(default_factory=Journal)
+    config: Config = field(default_factory=Config)
+    """What decisions depend on."""

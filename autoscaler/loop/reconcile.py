@@ -1,0 +1,257 @@
+"""One step of one HPA: observe, decide, act.
+
+The order of the acts is Kubernetes': write the scale, emit the events, store the status if it changed. Each may fail on
+its own; the decision's `conclude` knows what a failure means for the status and for what is remembered. In dry-run and
+in shadow mode neither scale nor status is written, and what is remembered follows the controller that does write them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from autoscaler.core.decide import Event, conclude, decide, rehearse
+from autoscaler.core.evaluate import unanswerable
+from autoscaler.core.following import follow, is_behind
+from autoscaler.core.model import ExternalMetric, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
+from autoscaler.core.modes import Mode
+from autoscaler.core.reasons import reason_of
+from autoscaler.loop.scales import ScaleWriteError
+from autoscaler.loop.status import StatusWriteError
+from autoscaler.loop.telemetry import Action, ErrorKind
+from autoscaler.objects.refusal import INVALID_SPEC, refuse
+from autoscaler.records.recording import record_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from autoscaler.core.decide import Decision
+    from autoscaler.core.evaluate import Evaluation
+    from autoscaler.core.model import HPA, HPAKey, InvalidHPA, MetricSource
+    from autoscaler.loop.events import EventRecorder
+    from autoscaler.loop.memory import Memory
+    from autoscaler.loop.observe import Observed, Observer
+    from autoscaler.loop.scales import ScaleClient
+    from autoscaler.loop.status import StatusWriter
+    from autoscaler.loop.telemetry import Telemetry
+    from autoscaler.objects.watched import RefusedHPA, TrackedHPA
+    from autoscaler.records.decision_log import DecisionLog
+    from autoscaler.records.shadow import Shadow
+
+__all__ = ["Reconciler"]
+
+_log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Takes steps.
+
+    Args:
+        observer: reads.
+        scales: writes the targets' scales.
+        statuses: writes the HPAs' statuses.
+        recorder: writes events.
+        telemetry: counts.
+        memory: what is remembered of each HPA from step to step.
+        decisions: keeps the record of each step.
+        shadow: compares the decisions on HPAs in shadow mode.
+        mode: what becomes of the decisions on HPAs that do not say it themselves.
+        wall_clock: the time in seconds since the epoch, for decisions.
+        clock: a time in seconds that only goes forward, for durations.
+    """
+
+    def __init__(
+        self,
+        *,
+        observer: Observer,
+        scales: ScaleClient,
+        statuses: StatusWriter,
+        recorder: EventRecorder,
+        telemetry: Telemetry,
+        memory: Memory,
+        decisions: DecisionLog,
+        shadow: Shadow,
+        mode: Mode = Mode.ACT,
+        wall_clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._observer = observer
+        self._scales = scales
+        self._statuses = statuses
+        self._recorder = recorder
+        self._telemetry = telemetry
+        self._memory = memory
+        self._decisions = decisions
+        self._shadow = shadow
+        self._mode = mode
+        self._wall_clock = wall_clock
+        self._clock = clock
+        self._told: dict[HPAKey, tuple[str, ...]] = {}
+
+    async def reconcile(self, tracked: TrackedHPA) -> str | None:
+        """Take one step; the error that it ended with, also where it did scale, or None.
+
+        Must not run twice at the same time for the same HPA.
+        """
+        hpa = tracked.hpa
+        mode = self._mode_of(hpa)
+        started = self._clock()
+        self._tell_problems(hpa)
+        observed, decision = await self._decide(hpa)
+        scale_error: str | None = None
+        status_error: str | None = None
+        if mode is Mode.ACT:
+            scale_error = await self._write_scale(observed, decision)
+            outcome = conclude(decision, scale_error=scale_error)
+        else:
+            outcome = rehearse(decision)
+        # Kept before anything else can fail or be cancelled: the scale may have been written.
+        self._memory.keep(hpa, outcome.history)
+        if mode is Mode.SHADOW:
+            self._shadow.decided(decision)
+        self._record(hpa, outcome.events)
+        if outcome.status is not None:
+            try:
+                await self._statuses.write(tracked, outcome.status)
+            except StatusWriteError as error:
+                status_error = str(error)
+                outcome = outcome.status_not_stored(hpa, status_error)
+        self._record(hpa, outcome.late_events)
+        self._count(decision, observed, outcome.error, seconds=self._clock() - started)
+        if self._decisions.wanted:
+            record = record_of(decision, outcome, scale_error=scale_error, status_error=status_error, mode=mode)
+            self._decisions.add(record)
+        return outcome.error
+
+    async def refuse(self, tracked: RefusedHPA) -> str:
+        """Tell an HPA that it is not valid, and do nothing else; what is wrong with it."""
+        hpa = tracked.hpa
+        self._tell_problems(hpa)
+        refusal = refuse(hpa, self._now_ms())
+        self._record(hpa, [Event("Warning", INVALID_SPEC, refusal.message)])
+        if refusal.status is not None and self._mode_of(hpa) is Mode.ACT:
+            try:
+                await self._statuses.write(tracked, refusal.status)
+            except StatusWriteError as error:
+                self._record(hpa, [Event("Warning", "FailedUpdateStatus", str(error))])
+        return refusal.message
+
+    def changed(self, old: HPA | None, new: HPA) -> None:
+        """An HPA is new, or has changed: where this process only looks on, its status tells what the other one does.
+
+        Args:
+            old: the HPA before; None if it is new.
+            new: the HPA now.
+        """
+        mode = self._mode_of(new)
+        if old is not None and mode is not Mode.SHADOW and self._mode_of(old) is Mode.SHADOW:
+            self._shadow.forget(new.key)
+            self._telemetry.no_longer_compared(new.key)
+        if mode is Mode.ACT:
+            return
+        now_ms = self._now_ms()
+        before = self._memory.of(new)
+        # Without a step there is no memory to follow with.
+        if before.recommendations and old is not None and old.uid == new.uid:
+            after = follow(before, old=old.status, new=new.status, behavior=new.spec.behavior, now_ms=now_ms)
+            if after != before:
+                self._memory.keep(new, after)
+        if mode is Mode.SHADOW:
+            self._shadow.saw(new, now_ms)
+
+    def forget(self, key: HPAKey) -> None:
+        """An HPA is gone: drop what is remembered of it."""
+        self._memory.forget(key)
+        self._shadow.forget(key)
+        self._told.pop(key, None)
+        self._telemetry.forget(key)
+        self._decisions.forget(key)
+
+    async def _decide(self, hpa: HPA) -> tuple[Observed, Decision]:
+        """A decision, and what it is based on; one to scale is always based on a scale that was read for it.
+
+        So is what a memory begins with: a watch may tell of fewer replicas than there are by now.
+        """
+        observed = await self._observer.observe(hpa, to_scale=is_behind(self._memory.of(hpa)))
+        decision = decide(observed.observation, self._memory.of(hpa), self._now_ms())
+        if decision.scale_to is not None and not observed.may_scale:
+            observed = await self._observer.observe(hpa)
+            decision = decide(observed.observation, self._memory.of(hpa), self._now_ms())
+        return observed, decision
+
+    async def _write_scale(self, observed: Observed, decision: Decision) -> str | None:
+        if decision.scale_to is None or observed.target is None:
+            return None
+        try:
+            await self._scales.write(observed.target, decision.scale_to)
+        except ScaleWriteError as error:
+            return str(error)
+        hpa = observed.observation.hpa
+        change = f"from {decision.current_replicas} to {decision.scale_to} replicas"
+        _log.info("%s: scaled %s %s: %s", hpa.key, hpa.target, change, decision.rescale_reason)
+        return None
+
+    def _record(self, hpa: HPA | InvalidHPA, events: Iterable[Event]) -> None:
+        if self._mode_of(hpa) is not Mode.SHADOW:
+            for event in events:
+                self._recorder.record(hpa, event.type, event.reason, event.message)
+
+    def _tell_problems(self, hpa: HPA | InvalidHPA) -> None:
+        """Say what is wrong with an HPA's annotations, if that is news."""
+        problems = hpa.knobs.problems
+        if problems == self._told.get(hpa.key, ()):
+            return
+        self._told[hpa.key] = problems
+        for problem in problems:
+            _log.warning("%s: %s", hpa.key, problem)
+            self._record(hpa, [Event("Warning", "InvalidAnnotation", problem)])
+
+    def _mode_of(self, hpa: HPA | InvalidHPA) -> Mode:
+        return hpa.knobs.mode or self._mode
+
+    def _now_ms(self) -> int:
+        return round(self._wall_clock() * 1000)
+
+    def _count(self, decision: Decision, observed: Observed, error: str | None, *, seconds: float) -> None:
+        hpa, current = observed.observation.hpa, decision.current_replicas or 0
+        for index, evaluation in enumerate(decision.evaluations):
+            proposed = current if evaluation.proposal is None else evaluation.proposal.replicas
+            self._telemetry.computed(
+                _metric_type(evaluation.spec.source),
+                Action.of(current=current, desired=proposed),
+                _error_kind(evaluation),
+                seconds=observed.seconds[index] if observed.seconds else 0.0,
+            )
+        desired = current if decision.scale_to is None else decision.scale_to
+        kind = ErrorKind.NONE
+        if error is not None:
+            kinds = {_error_kind(evaluation) for evaluation in decision.evaluations}
+            kind = ErrorKind.SPEC if ErrorKind.SPEC in kinds else ErrorKind.INTERNAL
+        action = Action.of(current=current, desired=desired)
+        self._telemetry.decided(action, reason_of(decision))
+        self._telemetry.reconciled(action, kind, seconds=seconds)
+        if decision.current_replicas is not None:
+            self._telemetry.desired_replicas(hpa.key, desired)
+
+
+def _error_kind(evaluation: Evaluation) -> ErrorKind:
+    if evaluation.failure is None:
+        return ErrorKind.NONE
+    return ErrorKind.INTERNAL if unanswerable(evaluation.spec) is None else ErrorKind.SPEC
+
+
+def _metric_type(source: MetricSource) -> str:
+    match source:
+        case ResourceMetric(_, None):
+            return "Resource"
+        case ResourceMetric():
+            return "ContainerResource"
+        case PodsMetric():
+            return "Pods"
+        case ObjectMetric():
+            return "Object"
+        case ExternalMetric():
+            return "External"
+        case InvalidMetric():
+            return "Invalid"

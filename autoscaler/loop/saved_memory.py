@@ -1,0 +1,232 @@
+"""The saved form of a memory: small, checked, and read again only by those who understand it.
+
+It is gzipped JSON, so that an operator can look into it with standard tools. Times are differences to the sample
+before, which compress well: an HPA with a full window of five minutes takes about 70 bytes.
+
+What is too old to count under any settings loses its content but keeps its slot, as null: Kubernetes uses slots again
+in an order that depends on all of them, and an HPA without any would be taken for a new one, whose current number of
+replicas becomes a recommendation. So a decision after restoring is the decision that there would have been.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from autoscaler.core.model import History, HPAKey, Recommendation, ScaleEvent
+from autoscaler.loop.memory import Remembered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["LIMIT_BYTES", "LONGEST_WINDOW_MS", "Encoded", "SavedMemoryError", "decode", "encode"]
+
+LIMIT_BYTES = 1_000_000
+"""What fits into a ConfigMap, which may hold 1 MiB."""
+LONGEST_WINDOW_MS = 24 * 3600 * 1000
+"""The longest stabilisation window that an HPA can ask for, which is by annotation; its spec allows an hour."""
+
+_VERSION = 1
+# A saved memory of this size would be of half a million HPAs; more is no memory but an attack on ours.
+_MAX_DECODED_BYTES = 64 * 2**20
+_GZIP = 16 + zlib.MAX_WBITS
+_SHRINK = 0.95
+
+_Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+_Slot: TypeAlias = tuple[_Count, int] | None
+"""(replicas or change, milliseconds after the slot before); null: too old to count."""
+_EventSlot: TypeAlias = tuple[_Count, int, bool] | None
+"""With whether it was found outdated."""
+
+
+class SavedMemoryError(Exception):
+    """What was saved cannot be used; the message says why."""
+
+
+class _SavedHPA(msgspec.Struct, array_like=True, frozen=True):
+    """One HPA. Fields may be added at the end, with a default: older releases leave them out, or pass over them."""
+
+    namespace: str
+    name: str
+    group: str
+    uid: str
+    recommendations: tuple[_Slot, ...]
+    scale_up_events: tuple[_EventSlot, ...]
+    scale_down_events: tuple[_EventSlot, ...]
+    metric_failures: _Count = 0
+    complete: bool = False
+    """Whether it was saved after the last step; of a process that was killed only an earlier save is left."""
+
+
+class _Saved(msgspec.Struct, frozen=True):
+    version: int
+    saved_ms: int
+    """The time that the first of each list's differences is to."""
+    hpas: tuple[_SavedHPA, ...]
+
+
+class _Header(msgspec.Struct, frozen=True):
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoded:
+    """A memory ready to be saved."""
+
+    content: bytes
+    left_out: int
+    """How many HPAs had no room."""
+
+
+def encode(
+    memory: Mapping[HPAKey, Remembered],
+    *,
+    now_ms: int,
+    final: bool = True,
+    longest_window_ms: int = LONGEST_WINDOW_MS,
+    limit_bytes: int = LIMIT_BYTES,
+) -> Encoded:
+    """Bring a memory into its saved form.
+
+    Where it is too large, those HPAs go first whose last recommendations were all the same and which were not scaled:
+    their current number of replicas says as much. Then those that were heard of longest ago.
+
+    Args:
+        memory: what is remembered.
+        now_ms: the current time.
+        final: whether no step follows before somebody restores this.
+        longest_window_ms: what is older than this cannot count any more.
+        limit_bytes: how large the result may be.
+    """
+    expired_ms = now_ms - longest_window_ms
+    kept = list(memory.items())
+    content = _pack(kept, now_ms, expired_ms, final=final)
+    if len(content) > limit_bytes:
+        kept.sort(key=lambda item: (_is_steady(item[1].history, expired_ms), -item[1].latest_ms))
+        while len(content) > limit_bytes and kept:
+            kept = kept[: int(len(kept) * limit_bytes / len(content) * _SHRINK)]
+            content = _pack(kept, now_ms, expired_ms, final=final)
+    return Encoded(content=content, left_out=len(memory) - len(kept))
+
+
+def decode(content: bytes, *, now_ms: int) -> dict[HPAKey, Remembered]:
+    """Read a saved memory.
+
+    A time that is ahead of `now_ms`, because the clocks of two machines differ, becomes `now_ms`: so it cannot hold a
+    scale-down back for ever.
+
+    Raises:
+        SavedMemoryError: it is damaged, or was saved by a release whose form is not known here.
+    """
+    text = _decompress(content)
+    try:
+        version = msgspec.json.decode(text, type=_Header).version
+        if version != _VERSION:
+            raise SavedMemoryError(f"it is of version {version}, and this release reads version {_VERSION}")
+        saved = msgspec.json.decode(text, type=_Saved)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise SavedMemoryError(f"it is damaged: {error}") from error
+    return {
+        HPAKey(each.namespace, each.name, each.group): Remembered(each.uid, _history(each, saved.saved_ms, now_ms))
+        for each in saved.hpas
+    }
+
+
+# --- writing -------------------------------------------------------------------------------------------------------
+
+
+def _pack(memory: Iterable[tuple[HPAKey, Remembered]], now_ms: int, expired_ms: int, *, final: bool) -> bytes:
+    hpas = tuple(_saved_hpa(key, remembered, now_ms, expired_ms, final=final) for key, remembered in memory)
+    saved = _Saved(version=_VERSION, saved_ms=now_ms, hpas=hpas)
+    return gzip.compress(msgspec.json.encode(saved), compresslevel=6, mtime=0)
+
+
+def _saved_hpa(key: HPAKey, remembered: Remembered, now_ms: int, expired_ms: int, *, final: bool) -> _SavedHPA:
+    def slots(recommendations: Iterable[Recommendation]) -> Iterable[_Slot]:
+        before = now_ms
+        for each in recommendations:
+            if each.time_ms < expired_ms:
+                yield None
+            else:
+                yield each.replicas, each.time_ms - before
+                before = each.time_ms
+
+    def event_slots(events: Iterable[ScaleEvent]) -> Iterable[_EventSlot]:
+        before = now_ms
+        for each in events:
+            if each.time_ms < expired_ms:
+                yield None
+            else:
+                yield each.change, each.time_ms - before, each.outdated
+                before = each.time_ms
+
+    history = remembered.history
+    return _SavedHPA(
+        namespace=key.namespace,
+        name=key.name,
+        group=key.group,
+        uid=remembered.uid,
+        recommendations=tuple(slots(history.recommendations)),
+        scale_up_events=tuple(event_slots(history.scale_up_events)),
+        scale_down_events=tuple(event_slots(history.scale_down_events)),
+        metric_failures=history.metric_failures,
+        complete=final and history.complete,
+    )
+
+
+def _is_steady(history: History, expired_ms: int) -> bool:
+    """Whether nothing is lost that would hold the next scale back."""
+    events = (*history.scale_up_events, *history.scale_down_events)
+    counts = {each.replicas for each in history.recommendations if each.time_ms >= expired_ms}
+    return len(counts) <= 1 and all(each.time_ms < expired_ms for each in events)
+
+
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+def _decompress(content: bytes) -> bytes:
+    inflating = zlib.decompressobj(_GZIP)
+    try:
+        text = inflating.decompress(content, _MAX_DECODED_BYTES)
+    except zlib.error as error:
+        raise SavedMemoryError(f"it is damaged: {error}") from error
+    if not inflating.eof:
+        raise SavedMemoryError("it is damaged: it is cut off, or too large")
+    return text
+
+
+def _history(saved: _SavedHPA, saved_ms: int, now_ms: int) -> History:
+    def recommendations() -> Iterable[Recommendation]:
+        time_ms = saved_ms
+        for slot in saved.recommendations:
+            if slot is None:
+                yield Recommendation(0, 0)
+            else:
+                time_ms += slot[1]
+                yield Recommendation(slot[0], _past(time_ms, now_ms))
+
+    def events(slots: Iterable[_EventSlot]) -> Iterable[ScaleEvent]:
+        time_ms = saved_ms
+        for slot in slots:
+            if slot is None:
+                yield ScaleEvent(0, 0, outdated=True)
+            else:
+                time_ms += slot[1]
+                yield ScaleEvent(slot[0], _past(time_ms, now_ms), outdated=slot[2])
+
+    return History(
+        recommendations=tuple(recommendations()),
+        scale_up_events=tuple(events(saved.scale_up_events)),
+        scale_down_events=tuple(events(saved.scale_down_events)),
+        metric_failures=saved.metric_failures,
+        complete=saved.complete,
+    )
+
+
+def _past(time_ms: int, now_ms: int) -> int:
+    return max(0, min(time_ms, now_ms))

@@ -1,0 +1,123 @@
+"""The scale subresource of whatever an HPA scales: Deployments, StatefulSets, custom resources.
+
+A target names a kind; discovery says which resource that is and in which versions it is served. A write goes back on
+top of what was read (PUT with the same resourceVersion), so a change that somebody else made in between is not lost: on
+a conflict the scale is read again and the new number set in that.
+
+Where a watch knows the scale (`autoscaler.loop.workloads`), a look at it costs no request. Such a scale cannot be
+written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from autoscaler.core.model import ScaleError, TargetError
+from autoscaler.objects.parse import ParseError, parse_scale
+from kube.backoff import Backoff
+from kube.client import KubeError
+from kube.mapping import NoMatchError
+from kube.status import StatusError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from autoscaler.core.model import CrossVersionObjectReference, Scale
+    from autoscaler.loop.throttle import ThrottledClient
+    from autoscaler.loop.workloads import Workloads
+    from kube.mapping import RestMapper
+
+__all__ = ["ScaleClient", "ScaleWriteError", "TargetScale"]
+
+_CONFLICT = 409
+# client-go's retry.DefaultRetry: five tries, 10 ms apart.
+_TRIES = 5
+_RETRY_SECONDS = 0.01
+
+
+class ScaleWriteError(Exception):
+    """The new number of replicas could not be written; the text is the API server's."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetScale:
+    """A scale, with what is needed to write it back."""
+
+    scale: Scale
+    path: str
+    body: Mapping[str, Any] | None
+    """The autoscaling/v1 Scale object as served; None: it was not read but is known from a watch."""
+
+
+class ScaleClient:
+    """Reads and writes scales.
+
+    Args:
+        client: the connection.
+        mapper: turns a target's kind into its resource.
+        workloads: what a watch knows of scales; None: all are read.
+    """
+
+    def __init__(self, client: ThrottledClient, mapper: RestMapper, workloads: Workloads | None = None) -> None:
+        self._client = client
+        self._mapper = mapper
+        self._workloads = workloads
+
+    async def read(
+        self, namespace: str, reference: CrossVersionObjectReference, *, to_write: bool = True
+    ) -> TargetScale | ScaleError | TargetError:
+        """The scale of a target, from the first of its kind's versions that serves one.
+
+        Unless it is `to_write`, one that is known from a watch will do. Kubernetes takes only the group from the
+        reference's apiVersion, so an outdated version still works.
+        """
+        group = reference.api_version.rpartition("/")[0]
+        try:
+            mappings = await self._mapper.mappings_for_kind(group, reference.kind)
+        except (NoMatchError, StatusError, KubeError) as error:
+            return TargetError(str(error))
+        if self._workloads is not None and not to_write:
+            known = self._workloads.scale(mappings[0], namespace, reference.name)
+            if known is not None:
+                path = mappings[0].path(quote(namespace, safe=""), quote(reference.name, safe=""), "scale")
+                return TargetScale(known, path, None)
+        first_error: ScaleError | None = None
+        for mapping in mappings:
+            path = mapping.path(quote(namespace, safe=""), quote(reference.name, safe=""), "scale")
+            try:
+                return await self._get(path)
+            except (StatusError, KubeError, ParseError) as error:
+                first_error = first_error or ScaleError(str(error))
+        return first_error or TargetError(f'no matches for kind "{reference.kind}" in group "{group}"')
+
+    async def write(self, target: TargetScale, replicas: int) -> None:
+        """Set the number of replicas of a scale that was read; on a conflict again with what is there by then.
+
+        Raises:
+            ScaleWriteError: it could not be written.
+        """
+        delays = Backoff(_RETRY_SECONDS, _RETRY_SECONDS, jitter=0.1)
+        try:
+            for _ in range(_TRIES - 1):
+                try:
+                    return await self._put(target, replicas)
+                except StatusError as error:
+                    if error.code != _CONFLICT:
+                        raise
+                await asyncio.sleep(delays.next())
+                target = await self._get(target.path)
+            return await self._put(target, replicas)
+        except (StatusError, KubeError, ParseError) as error:
+            raise ScaleWriteError(str(error)) from error
+
+    async def _get(self, path: str) -> TargetScale:
+        body = await self._client.get(path)
+        return TargetScale(parse_scale(body), path, body)
+
+    async def _put(self, target: TargetScale, replicas: int) -> None:
+        assert target.body is not None, "a scale from a watch is not written"
+        spec = target.body.get("spec") or {}
+        await self._client.put(target.path, {**target.body, "spec": {**spec, "replicas": replicas}})

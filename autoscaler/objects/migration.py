@@ -1,0 +1,129 @@
+"""How an HPA moves from one API to the other: the new object, and the order in which to make the change.
+
+The spec is the same in both, so an HPA moves by changing its apiVersion. What needs care is that no moment has two
+controllers acting on one target, and that the new controller does not scale early for want of memory:
+
+* While neither acts, the number of replicas stays as it is: removing an HPA, or letting it rehearse, changes no scale.
+* Towards milliscale the new HPA first only rehearses (`milliscale.io/mode: dry-run`) beside the old one. So it already
+  remembers recommendations and scales, those of the old controller included, when it begins to act.
+* Towards Kubernetes the old HPA is made to rehearse before the new one exists. Kubernetes' controller then begins with
+  the current number of replicas as its first recommendation, which holds a scale-down back for the usual window.
+
+Nothing here reads from a cluster or writes to it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from autoscaler.core.apis import KIND, KUBERNETES, MILLISCALE, HPAApi
+from autoscaler.core.conditions import SCALED_TO_ZERO
+from autoscaler.core.knobs import PREFIX
+from autoscaler.core.modes import Mode
+
+__all__ = ["Move", "is_scaled_to_zero", "move", "render"]
+
+_MODE: Final = f"{PREFIX}mode"
+_KUBECTL_NAMES: Final = {KUBERNETES: "hpa", MILLISCALE: "mhpa"}
+# Of the old object alone: what kubectl and older APIs noted there.
+_LEFT_BEHIND: Final = ("kubectl.kubernetes.io/last-applied-configuration", "autoscaling.alpha.kubernetes.io/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One HPA's way to the other API.
+
+    Attributes:
+        manifest: the new object.
+        steps: what to do, in this order: (command, what it does).
+        warnings: what the user has to know of this HPA.
+    """
+
+    manifest: Mapping[str, Any]
+    steps: Sequence[tuple[str, str]]
+    warnings: Sequence[str]
+
+
+def is_scaled_to_zero(raw: Mapping[str, Any]) -> bool:
+    """Whether the HPA's status says that it has scaled its target to zero. A new HPA would never wake that target."""
+    conditions = (raw.get("status") or {}).get("conditions") or ()
+    return any(each.get("type") == SCALED_TO_ZERO and each.get("status") == "True" for each in conditions)
+
+
+def move(raw: Mapping[str, Any], to: HPAApi) -> Move:
+    """How the HPA `raw`, as an API server serves it in the other API, becomes one of `to`."""
+    metadata = raw["metadata"]
+    name = metadata["name"]
+    annotations = {
+        key: value for key, value in (metadata.get("annotations") or {}).items() if not key.startswith(_LEFT_BEHIND)
+    }
+    unknown = sorted(key for key in annotations if key.startswith(PREFIX) and key != _MODE)
+    warnings = [_owner_warning(owner) for owner in metadata.get("ownerReferences") or ()]
+    if raw["spec"].get("minReplicas") == 0:
+        warnings.append(
+            "it may scale its target to zero, and the new HPA would not wake it: set minReplicas to 1 in the old one "
+            "first, and to 0 in the new one when it acts."
+        )
+    annotations.pop(_MODE, None)
+    if to is MILLISCALE:
+        annotations[_MODE] = Mode.DRY_RUN.value
+    elif unknown:
+        warnings.append(f"Kubernetes' own controller does not know {', '.join(unknown)}; they will have no effect.")
+    kept = {"labels": metadata.get("labels"), "annotations": annotations}
+    where = {"namespace": metadata["namespace"]} if metadata.get("namespace") else {}
+    return Move(
+        manifest={
+            "apiVersion": to.api_version,
+            "kind": KIND,
+            "metadata": {"name": name, **where, **{key: value for key, value in kept.items() if value}},
+            "spec": raw["spec"],
+        },
+        steps=_steps(to, metadata.get("namespace", ""), name),
+        warnings=warnings,
+    )
+
+
+def render(moves: Iterable[Move], to: HPAApi) -> str:
+    """The manifests as YAML, each with its steps as a comment; the steps of all together make one change."""
+    documents = [
+        f"# HPAs for {to.api_version}. Nothing has been changed yet: this is what to do, and in which order.\n"
+    ]
+    for each in moves:
+        lines = [f"# {number}. {command}\n#      {why}" for number, (command, why) in enumerate(each.steps, 1)]
+        lines += [f"# Note: {warning}" for warning in each.warnings]
+        body = yaml.safe_dump(dict(each.manifest), sort_keys=False, allow_unicode=True, width=10_000)
+        documents.append("\n".join([*lines, body]))
+    return "---\n".join(documents)
+
+
+def _steps(to: HPAApi, namespace: str, name: str) -> list[tuple[str, str]]:
+    where = f"--namespace={namespace} {name}" if namespace else name
+    old = _KUBECTL_NAMES[KUBERNETES if to is MILLISCALE else MILLISCALE]
+    create = "kubectl apply --filename=FILE"
+    delete = f"kubectl delete {old} {where}"
+    if to is MILLISCALE:
+        explain = f"milliscale-autoscaler explain {shlex.quote(f'{namespace}/{name}')} --api=milliscale"
+        return [
+            (create, f"The new HPA rehearses: it computes and remembers, and changes nothing ({_MODE}: dry-run)."),
+            (
+                explain,
+                "It should want what the old one does. Leave it so for as long as the old one stabilises: 5 min.",
+            ),
+            (delete, "From here on nobody scales; the number of replicas stays."),
+            (f"kubectl annotate mhpa {where} {_MODE}-", "The new HPA acts, with its memory."),
+        ]
+    return [
+        (f"kubectl annotate mhpa {where} {_MODE}=dry-run --overwrite", "From here on nobody scales."),
+        (create, "The new HPA acts, and begins with the current number of replicas as its first recommendation."),
+        (delete, "The old one is no longer needed."),
+    ]
+
+
+def _owner_warning(owner: Mapping[str, Any]) -> str:
+    what = f"{owner.get('kind')} {owner.get('name')}"
+    return f"it is made by {what}, which may make it again after it is deleted; change that first."

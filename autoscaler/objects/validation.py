@@ -1,0 +1,303 @@
+"""What the API server says of an HPA that a client wants to create, in the words of Kubernetes 1.36.
+
+It checks less than one expects, and we add nothing: the selector of a metric, the name of a resource and a target type
+that contradicts the value given are only noticed when the HPA is reconciled.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from autoscaler.objects.apitypes import (
+    ContainerResourceMetricSource,
+    CrossVersionObjectReference,
+    ExternalMetricSource,
+    MetricIdentifier,
+    MetricSpec,
+    MetricTarget,
+    ObjectMeta,
+    ObjectMetricSource,
+    PodsMetricSource,
+    ResourceMetricSource,
+    ScalingPolicy,
+    ScalingRules,
+    Spec,
+    decode_hpa,
+)
+from kube import fields, names
+
+__all__ = ["validate_hpa"]
+
+_MAX_WINDOW_SECONDS = 3600
+_MAX_PERIOD_SECONDS = 1800
+_MAX_ANNOTATION_BYTES = 256 * 1024
+
+_SOURCES = {
+    "Object": "object",
+    "External": "external",
+    "Pods": "pods",
+    "Resource": "resource",
+    "ContainerResource": "containerResource",
+}
+_TARGET_TYPES = ("Utilization", "Value", "AverageValue")
+_SELECT_POLICIES = ("Max", "Min", "Disabled")
+_POLICY_TYPES = ("Pods", "Percent")
+
+_STANDARD_CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+_STANDARD_RESOURCES = _STANDARD_CONTAINER_RESOURCES | {
+    *("requests.cpu", "requests.memory", "requests.ephemeral-storage", "requests.storage", "storage"),
+    *("limits.cpu", "limits.memory", "limits.ephemeral-storage"),
+    *("pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "configmaps"),
+    *("persistentvolumeclaims", "services.nodeports", "services.loadbalancers"),
+}
+
+
+def validate_hpa(obj: Mapping[str, Any], *, scale_to_zero: bool) -> list[str]:
+    """Return the errors of an object that has its defaults, sorted; an error may come twice.
+
+    Args:
+        obj: an autoscaling/v2 HPA, as `default_hpa` returns it.
+        scale_to_zero: whether the feature gate HPAScaleToZero is on.
+
+    Raises:
+        DecodeError: a field has the wrong type, or a text is no quantity.
+    """
+    hpa = decode_hpa(obj)
+    return sorted(_metadata_errors(hpa.metadata) + _spec_errors(hpa.spec, scale_to_zero=scale_to_zero))
+
+
+def _metadata_errors(metadata: ObjectMeta) -> list[str]:
+    errors = []
+    if prefix := metadata.generate_name:
+        # A dash at the end will have a suffix after it.
+        likely = prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
+        errors += _invalid("metadata.generateName", prefix, names.rfc1123_subdomain_errors(likely))
+    if metadata.name:
+        errors += _invalid("metadata.name", metadata.name, names.rfc1123_subdomain_errors(metadata.name))
+    else:
+        errors.append(fields.required("metadata.name", "name or generateName is required"))
+    if metadata.namespace:
+        errors += _invalid("metadata.namespace", metadata.namespace, names.rfc1123_label_errors(metadata.namespace))
+    else:
+        errors.append(fields.required("metadata.namespace"))
+    for key, value in metadata.labels.items():
+        errors += _invalid("metadata.labels", key, names.qualified_name_errors(key))
+        errors += _invalid("metadata.labels", value, names.label_value_errors(value))
+    for key in metadata.annotations:
+        errors += _invalid("metadata.annotations", key, names.qualified_name_errors(key.lower()))
+    if sum(len((key + value).encode()) for key, value in metadata.annotations.items()) > _MAX_ANNOTATION_BYTES:
+        errors.append(fields.too_long("metadata.annotations", _MAX_ANNOTATION_BYTES))
+    return errors
+
+
+def _spec_errors(spec: Spec, *, scale_to_zero: bool) -> list[str]:
+    errors = []
+    least = 0 if scale_to_zero else 1
+    if not isinstance(spec.min_replicas, UnsetType) and spec.min_replicas < least:
+        errors.append(
+            fields.invalid("spec.minReplicas", spec.min_replicas, f"must be greater than or equal to {least}")
+        )
+    if spec.max_replicas == 0:
+        errors.append(fields.required("spec.maxReplicas", "must be set and greater than 0"))
+    elif spec.max_replicas < 0:
+        errors.append(fields.invalid("spec.maxReplicas", spec.max_replicas, "must be greater than or equal to 1"))
+    if not isinstance(spec.min_replicas, UnsetType) and spec.max_replicas < spec.min_replicas:
+        detail = "must be greater than or equal to `minReplicas`"
+        errors.append(fields.invalid("spec.maxReplicas", spec.max_replicas, detail))
+    errors += _reference_errors(
+        "spec.scaleTargetRef",
+        spec.scale_target_ref,
+        # The only kind of the core group, which has no name, that can be scaled.
+        core_group_allowed=spec.scale_target_ref.kind == "ReplicationController",
+    )
+    metrics = spec.metrics or []
+    for index, metric in enumerate(metrics):
+        errors += _metric_errors(f"spec.metrics[{index}]", metric)
+    if spec.min_replicas == 0 and not any(metric.type in ("Object", "External") for metric in metrics):
+        detail = "must specify at least one Object or External metric to support scaling to zero replicas"
+        errors.append(fields.forbidden("spec.metrics", detail))
+    if spec.behavior:
+        for name, rules in (("scaleUp", spec.behavior.scale_up), ("scaleDown", spec.behavior.scale_down)):
+            if rules:
+                errors += _rules_errors(f"spec.behavior.{name}", rules)
+    return errors
+
+
+def _reference_errors(path: str, reference: CrossVersionObjectReference, *, core_group_allowed: bool) -> list[str]:
+    errors = []
+    for field, value in (("kind", reference.kind), ("name", reference.name)):
+        if value:
+            errors += _invalid(f"{path}.{field}", value, names.path_segment_errors(value))
+        else:
+            errors.append(fields.required(f"{path}.{field}"))
+    version = reference.api_version or ""
+    if version.count("/") > 1:
+        detail = f"unexpected GroupVersion string: {version}"
+        errors.append(fields.invalid(f"{path}.apiVersion", version, detail))
+    elif not core_group_allowed and not version.rpartition("/")[0]:
+        errors.append(fields.invalid(f"{path}.apiVersion", version, "apiVersion must specify API group"))
+    return errors
+
+
+def _metric_errors(path: str, metric: MetricSpec) -> list[str]:
+    errors = []
+    unsupported = fields.not_supported(f"{path}.type", metric.type, tuple(_SOURCES))
+    if not metric.type:
+        errors.append(fields.required(f"{path}.type", "must specify a metric source type"))
+    if metric.type not in _SOURCES:
+        errors += [unsupported, unsupported]  # two checks of Kubernetes find the same
+
+    present = _present_sources(metric)
+    if present:
+        name, found = present[0]  # the others are not looked into
+        errors += _source_errors(f"{path}.{name}", found)
+    expected = _SOURCES.get(metric.type)
+    if expected and expected not in dict(present):
+        errors.append(fields.required(f"{path}.{expected}", "must populate information for the given metric source"))
+    if len(present) > 1:
+        errors += [
+            fields.forbidden(f"{path}.{name}", "must populate the given metric source only")
+            for name, _ in present
+            if name != expected
+        ]
+    return errors
+
+
+_Source = (
+    ObjectMetricSource | ExternalMetricSource | PodsMetricSource | ResourceMetricSource | ContainerResourceMetricSource
+)
+
+
+def _present_sources(metric: MetricSpec) -> list[tuple[str, _Source]]:
+    """Return the sources that are set, in Kubernetes' order."""
+    sources = (
+        ("object", metric.object),
+        ("external", metric.external),
+        ("pods", metric.pods),
+        ("resource", metric.resource),
+        ("containerResource", metric.container_resource),
+    )
+    return [(name, source) for name, source in sources if not isinstance(source, UnsetType)]
+
+
+def _source_errors(path: str, source: _Source) -> list[str]:
+    errors = _target_errors(f"{path}.target", source.target)
+    has_value, has_average = source.target.value is not UNSET, source.target.average_value is not UNSET
+    has_utilization = source.target.average_utilization is not UNSET
+    average_path = f"{path}.target.averageValue"
+    match source:
+        case ObjectMetricSource():
+            errors += _reference_errors(f"{path}.describedObject", source.described_object, core_group_allowed=True)
+            errors += _identifier_errors(f"{path}.metric", source.metric)
+            if not has_value and not has_average:
+                errors.append(fields.required(average_path, "must set either a target value or averageValue"))
+        case ExternalMetricSource():
+            errors += _identifier_errors(f"{path}.metric", source.metric)
+            if not has_value and not has_average:
+                detail = "must set either a target value for metric or a per-pod target"
+                errors.append(fields.required(average_path, detail))
+            if has_value and has_average:
+                detail = "may not set both a target value for metric and a per-pod target"
+                errors.append(fields.forbidden(f"{path}.target.value", detail))
+        case PodsMetricSource():
+            errors += _identifier_errors(f"{path}.metric", source.metric)
+            if not has_average:
+                errors.append(fields.required(average_path, "must specify a positive target averageValue"))
+        case ResourceMetricSource() | ContainerResourceMetricSource():
+            errors += _resource_name_errors(path, source)
+            if not has_utilization and not has_average:
+                detail = "must set either a target raw value or a target utilization"
+                errors.append(fields.required(f"{path}.target.averageUtilization", detail))
+            if has_utilization and has_average:
+                detail = "may not set both a target raw value and a target utilization"
+                errors.append(fields.forbidden(average_path, detail))
+    return errors
+
+
+def _resource_name_errors(path: str, source: ResourceMetricSource | ContainerResourceMetricSource) -> list[str]:
+    errors = []
+    if not source.name:
+        errors.append(fields.required(f"{path}.name", "must specify a resource name"))
+    elif isinstance(source, ContainerResourceMetricSource):
+        errors += _invalid(f"{path}.name", source.name, _container_resource_complaints(source.name))
+    if isinstance(source, ContainerResourceMetricSource):
+        if source.container:
+            errors += _invalid(f"{path}.container", source.container, names.rfc1123_label_errors(source.container))
+        else:
+            errors.append(fields.required(f"{path}.container", "must specify a container"))
+    return errors
+
+
+def _container_resource_complaints(name: str) -> list[str]:
+    complaints = names.qualified_name_errors(name)
+    if "/" not in name:
+        standard = name in _STANDARD_RESOURCES or name.startswith(("hugepages-", "requests.hugepages-"))
+        if not complaints and not standard:
+            complaints.append("must be a standard resource type or fully qualified")
+        if name not in _STANDARD_CONTAINER_RESOURCES and not name.startswith("hugepages-"):
+            complaints.append("must be a standard resource for containers")
+    elif "kubernetes.io/" not in name and (
+        name.startswith("requests.") or names.qualified_name_errors(f"requests.{name}")
+    ):
+        complaints.append("doesn't follow extended resource name standard")
+    return complaints
+
+
+def _identifier_errors(path: str, metric: MetricIdentifier) -> list[str]:
+    if not metric.name:
+        return [fields.required(f"{path}.name", "must specify a metric name")]
+    return _invalid(f"{path}.name", metric.name, names.path_segment_errors(metric.name))
+
+
+def _target_errors(path: str, target: MetricTarget) -> list[str]:
+    errors = []
+    if not target.type:
+        errors.append(fields.required(f"{path}.type", "must specify a metric target type"))
+    if target.type not in _TARGET_TYPES:
+        detail = "must be either Utilization, Value, or AverageValue"
+        errors.append(fields.invalid(f"{path}.type", target.type, detail))
+    for name, quantity in (("value", target.value), ("averageValue", target.average_value)):
+        if not isinstance(quantity, UnsetType) and quantity.sign != 1:
+            errors.append(fields.invalid(f"{path}.{name}", quantity, "must be positive"))
+    utilization = target.average_utilization
+    if not isinstance(utilization, UnsetType) and utilization < 1:
+        errors.append(fields.invalid(f"{path}.averageUtilization", utilization, "must be greater than 0"))
+    return errors
+
+
+def _rules_errors(path: str, rules: ScalingRules) -> list[str]:
+    errors = []
+    window = rules.stabilization_window_seconds
+    window_path = f"{path}.stabilizationWindowSeconds"
+    if not isinstance(window, UnsetType) and window < 0:
+        errors.append(fields.invalid(window_path, window, "must be greater than or equal to zero"))
+    if not isinstance(window, UnsetType) and window > _MAX_WINDOW_SECONDS:
+        errors.append(fields.invalid(window_path, window, f"must be less than or equal to {_MAX_WINDOW_SECONDS}"))
+    if not isinstance(rules.select_policy, UnsetType) and rules.select_policy not in _SELECT_POLICIES:
+        errors.append(fields.not_supported(f"{path}.selectPolicy", rules.select_policy, _SELECT_POLICIES))
+    if not rules.policies:
+        errors.append(fields.required(f"{path}.policies", "must specify at least one Policy"))
+    for index, policy in enumerate(rules.policies or []):
+        errors += _policy_errors(f"{path}.policies[{index}]", policy)
+    if not isinstance(rules.tolerance, UnsetType) and rules.tolerance.sign < 0:
+        errors.append(fields.invalid(f"{path}.tolerance", rules.tolerance, "must be greater than or equal to 0"))
+    return errors
+
+
+def _policy_errors(path: str, policy: ScalingPolicy) -> list[str]:
+    errors = []
+    if policy.type not in _POLICY_TYPES:
+        errors.append(fields.not_supported(f"{path}.type", policy.type, _POLICY_TYPES))
+    if policy.value <= 0:
+        errors.append(fields.invalid(f"{path}.value", policy.value, "must be greater than zero"))
+    if policy.period_seconds <= 0:
+        errors.append(fields.invalid(f"{path}.periodSeconds", policy.period_seconds, "must be greater than zero"))
+    if policy.period_seconds > _MAX_PERIOD_SECONDS:
+        detail = f"must be less than or equal to {_MAX_PERIOD_SECONDS}"
+        errors.append(fields.invalid(f"{path}.periodSeconds", policy.period_seconds, detail))
+    return errors
+
+
+def _invalid(path: str, value: str, complaints: list[str]) -> list[str]:
+    return [fields.invalid(path, value, complaint) for complaint in complaints]

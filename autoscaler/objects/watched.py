@@ -1,0 +1,109 @@
+"""What the autoscaler keeps in memory of the objects that it watches: HPAs and pods, of all namespaces.
+
+An object that cannot be understood is left out, with a line in the log; the others are not affected. An HPA that is
+understood but not valid is kept as such, so that it can be told.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from autoscaler.core.apis import KUBERNETES
+from autoscaler.objects.defaults import DecodeError, default_hpa
+from autoscaler.objects.parse import ParseError, parse_hpa, parse_invalid_hpa, parse_pod
+from autoscaler.objects.validation import validate_hpa
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from autoscaler.core.apis import HPAApi
+    from autoscaler.core.knobs import Knobs
+    from autoscaler.core.model import HPA, InvalidHPA, Pod, Spec
+
+__all__ = ["PODS", "RefusedHPA", "TrackedHPA", "track_hpa", "track_pod"]
+
+_log = logging.getLogger(__name__)
+
+PODS = "/api/v1/pods"
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedHPA:
+    """An HPA, and the metadata that a status update must repeat."""
+
+    hpa: HPA
+    metadata: Mapping[str, Any]
+    """As served, without managedFields: the API server keeps those itself where they are absent."""
+    api: HPAApi = KUBERNETES
+    metrics: Sequence[Mapping[str, Any]] = ()
+    """`spec.metrics` as they are written, where the status has to say them (`autoscaler.objects.targets`)."""
+
+    @property
+    def wish(self) -> tuple[str, Spec, Knobs]:
+        """What makes it worth another look at once when it changes."""
+        return self.hpa.uid, self.hpa.spec, self.hpa.knobs
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedHPA:
+    """An HPA that is not valid, and the metadata that a status update must repeat."""
+
+    hpa: InvalidHPA
+    metadata: Mapping[str, Any]
+    """As served, without managedFields."""
+    api: HPAApi
+
+    @property
+    def wish(self) -> tuple[str, str, Knobs]:
+        """What makes it worth another look at once when it changes."""
+        return self.hpa.uid, self.hpa.problem, self.hpa.knobs
+
+
+def track_hpa(
+    raw: Mapping[str, Any], *, api: HPAApi = KUBERNETES, scale_to_zero: bool = True
+) -> TrackedHPA | RefusedHPA | None:
+    """What to keep of an HPA's JSON; None if it is no HPA.
+
+    Args:
+        raw: the object, which may be anything.
+        api: where it was read. Of an API that is not built into the API server an HPA gets here the defaults and the
+            checks that the API server makes for its own.
+        scale_to_zero: whether the feature HPAScaleToZero is on, which the checks depend on.
+    """
+    try:
+        metadata = {name: value for name, value in raw["metadata"].items() if name != "managedFields"}
+        raw = {**raw, "apiVersion": api.api_version}  # the items of a list may come without
+        if api.built_in:
+            return _understood(raw, metadata, api)
+        try:
+            complete = default_hpa(raw)
+            problems = validate_hpa(complete, scale_to_zero=scale_to_zero)
+        except DecodeError as error:
+            problems = [str(error)]
+        if problems:
+            return RefusedHPA(parse_invalid_hpa(raw, "; ".join(dict.fromkeys(problems))), metadata, api)
+        return _understood(complete, metadata, api, complete["spec"]["metrics"])
+    except ParseError as error:
+        _log.warning("this HPA is left alone: %s", error)
+        return None
+
+
+def _understood(
+    raw: Mapping[str, Any], metadata: Mapping[str, Any], api: HPAApi, metrics: Sequence[Mapping[str, Any]] = ()
+) -> TrackedHPA | RefusedHPA:
+    """A complete HPA; one whose spec is nothing that is known here is told so, rather than forgotten."""
+    try:
+        return TrackedHPA(parse_hpa(raw), metadata, api, metrics)
+    except ParseError as error:
+        return RefusedHPA(parse_invalid_hpa(raw, str(error)), metadata, api)
+
+
+def track_pod(raw: Mapping[str, Any]) -> Pod | None:
+    """What to keep of a pod's JSON; None if it is no pod."""
+    try:
+        return parse_pod(raw)
+    except ParseError as error:
+        _log.warning("this pod is not counted: %s", error)
+        return None
