@@ -184,6 +184,10 @@ def test_anchors_and_merges_are_expanded() -> None:
         ("rules: &r [*r]", "rules.yaml: line 1, column 8: nested more than 30 deep, or an alias that contains itself"),
         ("rules: " + "[" * 300_000, "rules.yaml: line 1, column 37: nested more than 30 deep"),
         ("#" + "x" * 2**20, "rules.yaml: longer than 1048576 bytes"),
+        (
+            'externalRules: [{name: "a b", query: up}]',
+            "rules.yaml: externalRules[0].name: 'a b' is no name of a metric: it has a space or a sign that cannot be",
+        ),
         ("rules: \x00", "rules.yaml: this is not YAML: "),
         (r'externalRules: [{name: "\U7fffffff", query: up}]', "rules.yaml: this is not YAML: "),
         (r'externalRules: [{name: "\Uffffffff", query: up}]', "rules.yaml: this is not YAML: "),
