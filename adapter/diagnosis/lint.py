@@ -50,6 +50,14 @@ async def lint(rules: RulesFile, lookup: ResourceLookup, *, knows_cluster: bool)
         if rule.resource is not None:
             place = f"{rule.key}.resources.{rule.resource_label}"
             findings += await _resource(place, rule.resource, lookup, knows_cluster=knows_cluster)
+            if not rule.namespace_label and await _is_namespaced(rule.resource, lookup):
+                findings.append(
+                    _error(
+                        "no-namespace",
+                        f"{rule.key}.resources",
+                        f"{rule.resource} are in namespaces, and no label names the namespace",
+                    )
+                )
     findings += _overlaps(rules.custom_rules)
     findings += _overlaps(rules.external_rules)
     if rules.resource is not None:
@@ -170,6 +178,13 @@ async def _resource(
             )
         ]
     return []
+
+
+async def _is_namespaced(named: GroupResource, lookup: ResourceLookup) -> bool:
+    try:
+        return (await lookup.resource_for(named.resource, named.group)).namespaced
+    except NoMatchError:
+        return False
 
 
 def _overlaps(rules: Sequence[AnyRule]) -> Iterable[Finding]:

@@ -105,6 +105,11 @@ async def test_good_rules_have_no_errors(file: str) -> None:
             id="a query with a bracket too few",
         ),
         pytest.param(
+            "- {name: up, query: up, resources: {pod: pod}}\n",
+            ("error", "no-namespace", "rules[0].resources"),
+            id="objects in namespaces without a label of the namespace",
+        ),
+        pytest.param(
             rule(seriesFilters="[{is: ^bytes_}]"),
             ("error", "dead-filter", "rules[0].seriesFilters[0].is"),
             id="is matches not the name",
@@ -181,7 +186,7 @@ async def test_an_unknown_resource_is_an_error_once_the_cluster_was_asked() -> N
         (rule(name="{as: other}"), None),
         (rule(seriesQuery="bytes_total"), None),
         (rule(seriesQuery="'{__name__=~\"packets_.*\"}'", seriesFilters="[{isNot: _total$}]"), None),
-        ("- {name: packets_total, query: up, resources: {pod: pod}}\n", "error"),
+        ("- {name: packets_total, query: up, resources: {namespace: namespace, pod: pod}}\n", "error"),
     ],
 )
 async def test_overlaps(second: str, severity: str | None) -> None:
