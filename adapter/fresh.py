@@ -50,17 +50,26 @@ class _Entry(Generic[T]):
 class Fresh(Generic[T]):
     """Keeps answers by what was asked. Use as an async context manager, which owns what is asked for ahead."""
 
-    def __init__(self, *, period: float, weigh: Callable[[T], int], max_weight: int) -> None:
+    def __init__(
+        self,
+        *,
+        period: float,
+        weigh: Callable[[T], int],
+        max_weight: int,
+        keeps: Callable[[Exception], bool] = lambda _: True,
+    ) -> None:
         """Nothing is kept where `period` is 0; what is under way is shared all the same.
 
         Args:
             period: the seconds for which an answer is fresh.
             weigh: how much of `max_weight` an answer takes.
             max_weight: how much may be kept; beyond, what came first goes first.
+            keeps: whether a failure concerns who comes after, too.
         """
         self._period = period
         self._weigh = weigh
         self._max_weight = max_weight
+        self._keeps = keeps
         self._weight = 0
         self._entries: dict[Hashable, _Entry[T]] = {}
         self._calls: SharedCalls[Hashable, Kept[T]] = SharedCalls()
@@ -106,7 +115,7 @@ class Fresh(Generic[T]):
         try:
             value = await make()
         except Exception as error:
-            if self._period and generation == self._generation:
+            if self._period and generation == self._generation and self._keeps(error):
                 self._put(key, _Entry(make, 1, failure=error), started)
             raise
         kept = Kept(value, loop.time() + self._period if self._period else 0.0)

@@ -6,23 +6,28 @@ corners: what `$` and `\s` mean, POSIX classes, `{,3}`, flags in the middle, and
 written anew: flags are resolved at every atom, classes become plain ranges of code points, and what Go would refuse is
 refused here. The few things of Go that are not offered (`\p{Greek}`, `\C`) are refused too, by name.
 
-One difference stays: RE2 works in linear time and `re` does not. Patterns come from the operator, and the texts are
-the names of Prometheus series, which are short; `MAX_TEXT` bounds them.
+RE2 works in linear time and `re` does not. Where `re` might have to try many ways through a pattern for a text, the
+match is looked for in linear time here too (adapter.linear).
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-__all__ = ["MAX_TEXT", "GoRegex", "GoRegexError"]
+from adapter.linear import Choice, Expression, Group, Leaf, Program, Repeat, Sequence, largest_repeat, spelt, ways
+
+__all__ = ["MAX_TEXT", "GoMatch", "GoRegex", "GoRegexError"]
 
 MAX_TEXT = 1024
 """Longer texts match nothing."""
 
 _MAX_DEPTH = 100
 _MAX_REPEAT = 1000
+# Steps of re that take some hundredths of a second.
+_MAX_WAYS = 2_000_000
 _LAST = 0x10FFFF
 
 _Range = tuple[int, int]
@@ -74,18 +79,32 @@ class GoRegexError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class GoMatch:
+    """What was found: the whole, and each group, which is None if it took no part."""
+
+    groups: tuple[str | None, ...]
+
+    def __getitem__(self, index: int) -> str | None:
+        return self.groups[index]
+
+
+@dataclass(frozen=True, slots=True)
 class GoRegex:
     """A compiled pattern.
 
     Attributes:
         pattern: as it was written.
         groups: how many capturing groups it has.
+        expression: what it says.
     """
 
     pattern: str
     groups: int
+    expression: Expression
     _names: Mapping[str, int]
     _compiled: re.Pattern[str]
+    _program: Program = field(compare=False)
+    _re_up_to: int
 
     @classmethod
     def compile(cls, pattern: str) -> GoRegex:
@@ -95,18 +114,30 @@ class GoRegex:
             GoRegexError: with what is wrong, in Go's words where Go has some.
         """
         translator = _Translator(pattern)
-        translated = translator.translate()
+        expression = translator.translate()
         try:
-            compiled = re.compile(translated, re.ASCII)
-        except (re.error, OverflowError, RecursionError) as error:
+            compiled = re.compile(spelt(expression), re.ASCII)
+            program = Program(expression, groups=translator.groups)
+        except (ValueError, re.error, OverflowError, RecursionError) as error:
             raise GoRegexError(f"cannot be compiled: {error}") from error
-        return cls(pattern, translator.groups, translator.names, compiled)
+        # The longest text for which re, from each of its places, has few enough ways to try.
+        re_up_to = bisect_left(
+            range(MAX_TEXT + 1), True, key=lambda length: (length + 1) * ways(expression, length) > _MAX_WAYS
+        )
+        return cls(pattern, translator.groups, expression, translator.names, compiled, program, re_up_to - 1)
 
-    def search(self, text: str) -> re.Match[str] | None:
+    def search(self, text: str) -> GoMatch | None:
         """The leftmost match anywhere in the text, as Go's MatchString looks for it."""
-        return self._compiled.search(text) if len(text) <= MAX_TEXT else None
+        length = len(text)
+        if length > MAX_TEXT:
+            return None
+        if length > self._re_up_to:
+            groups = self._program.search(text)
+            return GoMatch(groups) if groups is not None else None
+        found = self._compiled.search(text)
+        return GoMatch((found[0], *found.groups())) if found is not None else None
 
-    def expand(self, template: str, match: re.Match[str]) -> str:
+    def expand(self, template: str, match: GoMatch) -> str:
         """Fill `$1`, `${1}`, `$name` and `$$`, as Go's Regexp.Expand does.
 
         A name is as long as it can be, so `$1x` means the group named "1x"; a group that does not exist or took no
@@ -159,45 +190,51 @@ class _Translator:
         self.groups = 0
         self.names: dict[str, int] = {}
 
-    def translate(self) -> str:
-        translated = self._alternatives(_Flags(), depth=0)
+    def translate(self) -> Expression:
+        expression = self._alternatives(_Flags(), depth=0)
         if self._at < len(self._text):
             raise GoRegexError("unexpected ): there is no ( for it")
-        return translated
+        return expression
 
-    def _alternatives(self, flags: _Flags, *, depth: int) -> str:
+    def _alternatives(self, flags: _Flags, *, depth: int) -> Expression:
         """Everything up to the end or to the parenthesis that closes this group."""
         if depth > _MAX_DEPTH:
             raise GoRegexError(f"groups nested more than {_MAX_DEPTH} deep")
-        out: list[str] = []
+        options: list[list[Expression]] = [[]]
         while self._at < len(self._text) and self._text[self._at] != ")":
             if self._text[self._at] == "|":
                 self._at += 1
-                out.append("|")
+                options.append([])
             elif self._text.startswith(r"\Q", self._at):
-                out.append(self._quoted(flags))
+                options[-1] += self._quoted(flags)
             elif (setting := self._flag_setting()) is not None:
                 flags = flags.changed(*setting)
                 self._refuse_repeat("missing argument to repetition operator")
             else:
-                out.append(self._repeated(self._atom(flags, depth), flags))
-        return "".join(out)
+                options[-1].append(self._repeated(self._atom(flags, depth), flags))
+        sequences = tuple(Sequence(tuple(parts)) for parts in options)
+        return sequences[0] if len(sequences) == 1 else Choice(sequences)
 
-    def _repeated(self, atom: str, flags: _Flags) -> str:
-        operator = self._repeat_operator()
-        if operator is None:
+    def _repeated(self, atom: Expression, flags: _Flags) -> Expression:
+        start = self._at
+        counts = self._repeat_operator()
+        if counts is None:
             return atom
+        written = self._text[start : self._at]
         lazy = self._text.startswith("?", self._at)
         if lazy:
             self._at += 1
         self._refuse_repeat("invalid nested repetition operator")
-        return f"(?:{atom}){operator}{'?' if lazy != flags.ungreedy else ''}"
+        repeat = Repeat(atom, *counts, lazy=lazy != flags.ungreedy)
+        if largest_repeat(repeat) > _MAX_REPEAT:
+            raise GoRegexError(f"invalid repeat count: {written} (repeats in one another count as their product)")
+        return repeat
 
-    def _repeat_operator(self) -> str | None:
+    def _repeat_operator(self) -> tuple[int, int | None] | None:
         rest = self._text[self._at : self._at + 1]
         if rest and rest in "*+?":
             self._at += 1
-            return rest
+            return {"*": (0, None), "+": (1, None), "?": (0, 1)}[rest]
         counted = _REPEAT.match(self._text, self._at)
         if counted is None:  # Go takes any other { for itself
             return None
@@ -207,7 +244,7 @@ class _Translator:
             high and int(high) < int(low)
         ):
             raise GoRegexError(f"invalid repeat count: {counted[0]}")
-        return counted[0]
+        return int(low), int(high) if high else None
 
     def _refuse_repeat(self, why: str) -> None:
         at = self._at
@@ -224,7 +261,7 @@ class _Translator:
         self._at = found.end()
         return found[1], found[2] or ""
 
-    def _atom(self, flags: _Flags, depth: int) -> str:
+    def _atom(self, flags: _Flags, depth: int) -> Expression:
         char = self._text[self._at]
         if char == "(":
             return self._group(flags, depth)
@@ -235,26 +272,26 @@ class _Translator:
         self._refuse_repeat("missing argument to repetition operator")
         self._at += 1
         if char == ".":
-            return r"(?s:.)" if flags.dot_all else r"[^\n]"
+            return Leaf(r"(?s:.)" if flags.dot_all else r"[^\n]")
         if char == "^":
-            return "(?m:^)" if flags.multiline else r"\A"
+            return Leaf("(?m:^)" if flags.multiline else r"\A", consumes=False)
         if char == "$":
-            return "(?m:$)" if flags.multiline else r"\Z"
+            return Leaf("(?m:$)" if flags.multiline else r"\Z", consumes=False)
         return _literal(char, flags)
 
-    def _group(self, flags: _Flags, depth: int) -> str:
+    def _group(self, flags: _Flags, depth: int) -> Expression:
         flagged = _GROUP_FLAGS.match(self._text, self._at)
         named = _GROUP_NAME.match(self._text, self._at)
         if flagged is not None:
             self._at = flagged.end()
-            inner, opening = flags.changed(flagged[1], flagged[2] or ""), "(?:"
+            inner, number = flags.changed(flagged[1], flagged[2] or ""), 0
         elif named is not None:
             self._at = named.end()
             self.groups += 1
             if named[1] in self.names:
                 raise GoRegexError(f"duplicate capture group name: {named[1]}")
             self.names[named[1]] = self.groups
-            inner, opening = flags, "("
+            inner, number = flags, self.groups
         else:
             rest = self._text[self._at + 1 : self._at + 4]
             for spelling, name in _NOT_IN_GO.items():
@@ -264,29 +301,31 @@ class _Translator:
                 raise GoRegexError(f"invalid or unsupported Perl syntax: ({rest}")
             self._at += 1
             self.groups += 1
-            inner, opening = flags, "("
+            inner, number = flags, self.groups
         body = self._alternatives(inner, depth=depth + 1)
         if self._at >= len(self._text):
             raise GoRegexError("missing closing )")
         self._at += 1
-        return f"{opening}{body})"
+        return Group(body, number) if number else body
 
-    def _quoted(self, flags: _Flags) -> str:
+    def _quoted(self, flags: _Flags) -> list[Expression]:
         r"""`\Q...\E`: literally what is between them; a repeat binds to the last character."""
         end = self._text.find(r"\E", self._at)
         stop = len(self._text) if end < 0 else end
         chars = self._text[self._at + 2 : stop]
         self._at = stop + (2 if end >= 0 else 0)
         if not chars:
-            return ""
-        head = "".join(_literal(char, flags) for char in chars[:-1])
-        return head + self._repeated(_literal(chars[-1], flags), flags)
+            return []
+        return [
+            *(_literal(char, flags) for char in chars[:-1]),
+            self._repeated(_literal(chars[-1], flags), flags),
+        ]
 
-    def _escaped(self, flags: _Flags) -> str:
+    def _escaped(self, flags: _Flags) -> Expression:
         letter = self._text[self._at + 1 : self._at + 2]
         if letter in _ANCHORS and letter:
             self._at += 2
-            return _ANCHORS[letter]
+            return Leaf(_ANCHORS[letter], consumes=False)
         ranges = self._perl_class()
         if ranges is not None:
             return _class(ranges, flags)
@@ -372,16 +411,16 @@ class _Translator:
         return ord(self._text[self._at - 1])
 
 
-def _literal(char: str, flags: _Flags) -> str:
+def _literal(char: str, flags: _Flags) -> Expression:
     escaped = re.escape(char)
-    return f"(?i:{escaped})" if flags.fold and char.isalpha() else escaped
+    return Leaf(f"(?i:{escaped})" if flags.fold and char.isalpha() else escaped)
 
 
-def _class(ranges: Iterable[_Range], flags: _Flags) -> str:
-    spelt = "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in ranges)
-    if not spelt:
-        return r"(?!)"  # nothing at all
-    return f"(?i:[{spelt}])" if flags.fold else f"[{spelt}]"
+def _class(ranges: Iterable[_Range], flags: _Flags) -> Expression:
+    taken = "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in ranges)
+    if not taken:
+        return Leaf(r"(?!)")  # nothing at all
+    return Leaf(f"(?i:[{taken}])" if flags.fold else f"[{taken}]")
 
 
 def _complement(ranges: Iterable[_Range]) -> tuple[_Range, ...]:

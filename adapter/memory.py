@@ -43,12 +43,14 @@ class AnswerMemory:
     def __init__(self, *, max_bytes: int) -> None:
         """Nothing is remembered where `max_bytes` is 0."""
         self._answers: LRUCache[Hashable, Remembered] = LRUCache(max_bytes, getsizeof=_size)
+        self.generation = 0
+        """How often everything was forgotten. Who begins to make an answer notes it, for `put`."""
         self._date = b""
         self._date_of = 0
 
-    def put(self, key: Hashable, answer: Remembered) -> None:
-        """Remember an answer, if it is not longer than everything that may be kept."""
-        if _size(answer) <= self._answers.maxsize // 4:
+    def put(self, key: Hashable, answer: Remembered, *, generation: int) -> None:
+        """Remember an answer that was begun in this generation, unless it is too long, or to be forgotten already."""
+        if generation == self.generation and _size(answer) <= self._answers.maxsize // 4:
             self._answers[key] = answer
 
     def get(self, key: Hashable) -> Remembered | None:
@@ -62,7 +64,8 @@ class AnswerMemory:
         return None
 
     def forget(self) -> None:
-        """Keep nothing."""
+        """Keep nothing of what came before now, nor of what is under way."""
+        self.generation += 1
         self._answers.clear()
 
     def date(self, now: float) -> bytes:

@@ -3,7 +3,7 @@
 A rule with a seriesQuery makes a query for exactly what was asked. Where the list of objects is so long that servers
 or proxies would refuse the query, in this order:
 
-1. up to 8 KiB the query is what prometheus-adapter would send
+1. up to 8 KiB, where the server takes that much, the query is what prometheus-adapter would send
 2. beyond, the list of names is written shorter: `web-(a|b)` matches the same as `web-a|web-b`
 3. still longer than the server takes, and the rule's query is of a form whose answer for one object does not depend on
    the others: all objects of the namespace are asked for where all were wanted, and otherwise several queries are sent
@@ -115,7 +115,7 @@ class _LongLists:
 
     def plan(self, names: Sequence[str], *, all_objects: bool) -> Plan:
         plain = self._query(names)
-        if len(plain) <= _COMPACT_FROM:
+        if len(plain) <= _COMPACT_FROM and self._fits(plain):
             return Plan((plain,))
         compact = self._compact(names)
         if self._fits(compact):

@@ -82,10 +82,11 @@ class RulesReloader:
             rules = await asyncio.to_thread(load_rules, self._path)
         except RulesError as error:
             self._seen = seen
-            self._telemetry.rules_refused()
-            if str(error) != self._problem:
-                self._problem = str(error)
-                _log.error("the rules file has changed and cannot be used; the last good rules stay: %s", error)
+            self._refuse(str(error))
+            return
+        except Exception as error:  # noqa: BLE001  (the process outlives a file that finds a bug in what reads it)
+            self._seen = seen
+            self._refuse(f"{self._path}: it cannot be read: {error!r}", error)
             return
         if rules.digest != self._rules.digest:
             await self._take_up(rules)
@@ -97,6 +98,12 @@ class RulesReloader:
             _log.info("the rules file is again what is in force")
         self._seen = seen
         self._problem = None
+
+    def _refuse(self, why: str, bug: Exception | None = None) -> None:
+        self._telemetry.rules_refused()
+        if why != self._problem:
+            self._problem = why
+            _log.error("the rules file has changed and cannot be used; the last good rules stay: %s", why, exc_info=bug)
 
     def _note(self) -> None:
         keys = [rule.key for rule in self._rules.all_rules]

@@ -105,6 +105,7 @@ class RequestServer:
         started = time.monotonic()
         labels = RequestLabels(verb=request.method.lower())
         code = 500
+        generation = self._memory.generation if self._memory is not None else 0
         try:
             try:
                 target = Target.parse(request.raw_path)
@@ -116,7 +117,7 @@ class RequestServer:
             code = answer.status
             message = await _message(answer, request)
             if permit is not None and answer.values is not None:
-                self._remember(request, permit, answer.values, labels, message)
+                self._remember(request, permit, answer.values, labels, message, generation=generation)
             return message.response()
         except asyncio.CancelledError:
             code = _CLIENT_GONE
@@ -125,7 +126,14 @@ class RequestServer:
             self._telemetry.observe(labels, code=code, seconds=time.monotonic() - started)
 
     def _remember(
-        self, request: web.BaseRequest, permit: _Permit, values: FreshValues, labels: RequestLabels, message: _Message
+        self,
+        request: web.BaseRequest,
+        permit: _Permit,
+        values: FreshValues,
+        labels: RequestLabels,
+        message: _Message,
+        *,
+        generation: int,
     ) -> None:
         if self._memory is None or request.method != "GET":
             return
@@ -140,6 +148,7 @@ class RequestServer:
                 labels=labels,
                 sampled_at=values.sampled_at,
             ),
+            generation=generation,
         )
 
     async def _within_limits(

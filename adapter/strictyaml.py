@@ -45,7 +45,8 @@ def parse(text: str) -> Tree | None:
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         what = ", ".join(filter(None, (error.context, error.problem))) or "this is not YAML"
         raise StrictYamlError(where + what) from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        # PyYAML itself trips over what is beyond all numbers: "\U7fffffff", or a %YAML version of 5000 digits.
         raise StrictYamlError(f"this is not YAML: {' '.join(str(error).split())}") from error
     return None if root is None or _is_null(root) else _Reader().read(root, depth=0)
 
@@ -98,7 +99,7 @@ class _Reader:
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
             return ["" if _is_null(entry) else self.read(entry, depth=depth + 1) for entry in node.value]
         if isinstance(node, yaml.ScalarNode) and node.tag.removeprefix(_TAG) in _PLAIN_TAGS:
-            return str(node.value)
+            return _text(node)
         raise _error(node, f"the tag {node.tag} has no place here")
 
     def _mapping(self, node: yaml.MappingNode, *, depth: int) -> dict[str, Tree]:
@@ -111,11 +112,12 @@ class _Reader:
                 continue
             if not isinstance(key, yaml.ScalarNode):
                 raise _error(key, "a key must be a plain word")
-            if key.value in seen:
-                raise _error(key, f'duplicate key "{key.value}"')
-            seen.add(key.value)
+            word = _text(key)
+            if word in seen:
+                raise _error(key, f'duplicate key "{word}"')
+            seen.add(word)
             if not _is_null(value):
-                own[key.value] = self.read(value, depth=depth + 1)
+                own[word] = self.read(value, depth=depth + 1)
         return {**merged, **own}
 
     def _merge(self, value: yaml.Node, *, depth: int) -> dict[str, Tree]:
@@ -132,6 +134,14 @@ class _Reader:
 
 def _is_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag == f"{_TAG}null"
+
+
+def _text(node: yaml.ScalarNode) -> str:
+    """What a scalar says. An escape can spell half a surrogate pair, which no file, log or request can carry."""
+    text = str(node.value)
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        raise _error(node, f"{text!r} has half a character: write it out instead of escaping it")
+    return text
 
 
 def _error(node: yaml.Node, why: str) -> StrictYamlError:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from adapter.diagnosis.promql import selector_problem, unbalanced
 from adapter.diagnosis.report import Finding, Severity
 from adapter.diagnosis.selectors import SeriesNames
 from adapter.gotemplate import Template
@@ -14,6 +16,9 @@ from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule, RulesFile
 from kube.mapping import GroupResource, NoMatchError, ResourceLookup
 
 __all__ = ["lint"]
+
+_ACTION = re.compile(r"<<.*?>>", re.DOTALL)
+_END = re.compile(r"<<-?\s*end\b")
 
 
 async def lint(rules: RulesFile, lookup: ResourceLookup, *, knows_cluster: bool) -> tuple[Finding, ...]:
@@ -38,9 +43,21 @@ async def lint(rules: RulesFile, lookup: ResourceLookup, *, knows_cluster: bool)
                     _error("no-resource", rule.key, "no label means a resource, so it makes nothing; add resources")
                 )
             findings += await _overrides(rule.key, rule.resources, lookup, knows_cluster=knows_cluster)
-        elif rule.resource is not None:
+            continue
+        problem = unbalanced(rule.query)
+        if problem is not None:
+            findings.append(_error("bad-query", f"{rule.key}.query", problem))
+        if rule.resource is not None:
             place = f"{rule.key}.resources.{rule.resource_label}"
             findings += await _resource(place, rule.resource, lookup, knows_cluster=knows_cluster)
+            if not rule.namespace_label and await _is_namespaced(rule.resource, lookup):
+                findings.append(
+                    _error(
+                        "no-namespace",
+                        f"{rule.key}.resources",
+                        f"{rule.resource} are in namespaces, and no label names the namespace",
+                    )
+                )
     findings += _overlaps(rules.custom_rules)
     findings += _overlaps(rules.external_rules)
     if rules.resource is not None:
@@ -57,6 +74,10 @@ def _warning(code: str, where: str, message: str) -> Finding:
 
 
 def _filters(rule: Rule) -> Iterable[Finding]:
+    problem = selector_problem(rule.series_query)
+    if problem is not None:
+        yield _error("bad-query", f"{rule.key}.seriesQuery", problem)
+        return
     names = SeriesNames.of(rule.series_query)
     for index, one in enumerate(rule.filters):
         place = f"{rule.key}.{_filter_key(rule, index, one)}"
@@ -101,6 +122,11 @@ def _listed(names: SeriesNames) -> str:
 
 def _query(rule: Rule, *, external: bool) -> Iterable[Finding]:
     place = f"{rule.key}.metricsQuery"
+    # With conditions or loops, brackets may open in one part of the template and close in another.
+    source = rule.query.source
+    problem = unbalanced(_ACTION.sub("x", source)) if _END.search(source) is None else None
+    if problem is not None:
+        yield _error("bad-query", place, problem)
     if not _uses(rule.query, "LabelMatchers", "LabelValuesByName"):
         what = "namespace and selector" if external else "namespace, objects and selector"
         yield _warning("no-label-matchers", place, f"without <<.LabelMatchers>> it does not depend on {what}")
@@ -152,6 +178,13 @@ async def _resource(
             )
         ]
     return []
+
+
+async def _is_namespaced(named: GroupResource, lookup: ResourceLookup) -> bool:
+    try:
+        return (await lookup.resource_for(named.resource, named.group)).namespaced
+    except NoMatchError:
+        return False
 
 
 def _overlaps(rules: Sequence[AnyRule]) -> Iterable[Finding]:

@@ -156,6 +156,7 @@ class PrometheusClient:
             data=parameters if post else None,
             headers=self._credentials.headers(*headers),
             ssl=context if context is not None else True,
+            allow_redirects=False,  # who it leads to was not chosen to see our credentials
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
         ) as response:
             return response.status, await _read(response)

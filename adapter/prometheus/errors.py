@@ -62,6 +62,8 @@ def refusal(status: int, body: bytes) -> PrometheusError:
         said = msgspec.json.decode(body, type=_Refusal)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         said = _Refusal()
+    if 300 <= status < 400:
+        return PrometheusUnavailable(f"Prometheus answered with a redirect, status {status}; give the address itself")
     text = " ".join(said.error.split())[:_SHOWN]
     message = f"Prometheus answered with status {status}" + (f": {text}" if text else "")
     if said.error_type in ("timeout", "canceled"):

@@ -7,6 +7,11 @@ series while it arrives, and only the names of metrics and of their labels are k
 needs, and a cluster has many more series than names. Reading piece by piece also lets the event loop run meanwhile: a
 hundred thousand series decoded in one call would hold Python's lock for as long as it takes.
 
+What is given up, because its time is over or nobody waits any more, ends at once: its socket is shut down, since a
+thread that reads a head byte by byte would not look at a clock.
+
+TLS is that of the queries: the context that Credentials makes, in the place of the library's own files and store.
+
 Threads are daemons of our own and not an executor's: at exit, Python waits for an executor's threads, and a Prometheus
 that does not answer would hold up the end of the process.
 """
@@ -14,9 +19,12 @@ that does not answer would hold up the end of the process.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import io
 import re
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -28,6 +36,8 @@ import urllib3.exceptions
 from prometheus_api_client import PrometheusConnect
 from prometheus_api_client.exceptions import PrometheusApiClientException
 from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection
+from urllib3.connectionpool import HTTPConnectionPool
 
 from adapter.prometheus.errors import (
     PrometheusBadAnswer,
@@ -68,13 +78,19 @@ class SeriesFinder:
         self, selector: str, *, start: float, end: float, headers: tuple[tuple[str, str], ...] = ()
     ) -> tuple[Series, ...]:
         """See PrometheusClient.series."""
-        await self._free.acquire()
+        async with self._free:
+            return await self._find(selector, start, end, headers)
+
+    async def _find(
+        self, selector: str, start: float, end: float, headers: tuple[tuple[str, str], ...]
+    ) -> tuple[Series, ...]:
+        seconds = self._options.series_timeout
         loop = asyncio.get_running_loop()
+        adapter = _BoundedAdapter(context=self._credentials.context(), deadline=time.monotonic() + seconds)
         outcome: asyncio.Future[tuple[Series, ...]] = loop.create_future()
 
         def settle(result: tuple[Series, ...] | PrometheusError) -> None:
-            self._free.release()
-            if outcome.cancelled():
+            if outcome.done():
                 return
             if isinstance(result, PrometheusError):
                 outcome.set_exception(result)
@@ -85,16 +101,29 @@ class SeriesFinder:
             # Whatever happens, the one who waits must hear of it.
             result: tuple[Series, ...] | PrometheusError = PrometheusBadAnswer("the request for series failed")
             try:
-                result = self._ask(selector, start, end, headers)
+                result = self._ask(adapter, selector, start, end, headers)
             except PrometheusError as error:
                 result = error
             finally:
                 _call_back(loop, settle, result)
 
         threading.Thread(target=work, name="prometheus-series", daemon=True).start()
-        return await outcome
+        try:
+            async with asyncio.timeout(seconds):
+                return await outcome
+        except TimeoutError as error:
+            raise PrometheusTimeout(f"no answer within {seconds:.3g} s") from error
+        finally:
+            adapter.end()
 
-    def _ask(self, selector: str, start: float, end: float, headers: tuple[tuple[str, str], ...]) -> tuple[Series, ...]:
+    def _ask(
+        self,
+        adapter: _BoundedAdapter,
+        selector: str,
+        start: float,
+        end: float,
+        headers: tuple[tuple[str, str], ...],
+    ) -> tuple[Series, ...]:
         """One request, in a thread."""
         options = self._options
         try:
@@ -102,14 +131,12 @@ class SeriesFinder:
                 # Nothing from the environment: a netrc file would win over the token.
                 session.trust_env = False
                 session.headers.update(self._credentials.headers(*headers))
-                session.verify = str(options.ca_file) if options.ca_file is not None else True
-                if options.cert_file is not None and options.key_file is not None:
-                    session.cert = (str(options.cert_file), str(options.key_file))
                 connection = PrometheusConnect(
                     options.base, session=session, timeout=(_CONNECT_SECONDS, options.series_timeout)
                 )
-                # In the place of the one that the library has just put there.
-                session.mount(options.base, _BoundedAdapter(deadline=time.monotonic() + options.series_timeout))
+                # In the place of the one that the library has just put there, and of all others.
+                for prefix in (options.base, "http://", "https://"):
+                    session.mount(prefix, adapter)
                 found = connection.get_series(_utc(start), _utc(end), params={"match[]": selector})
             return _merged(found)
         except CredentialsError as error:
@@ -128,11 +155,46 @@ class SeriesFinder:
 
 
 class _BoundedAdapter(HTTPAdapter):
-    """Reads the whole answer at once, up to a size and a time, and turns refusals into our errors."""
+    """Reads the whole answer at once, up to a size and a time, and turns refusals into our errors.
 
-    def __init__(self, *, deadline: float) -> None:
-        super().__init__(max_retries=0)
+    A redirect is one of them, so nothing is ever asked of another server.
+    """
+
+    def __init__(self, *, context: ssl.SSLContext | None, deadline: float) -> None:
+        self._context = context
         self._deadline = deadline
+        self._connections: list[HTTPConnection] = []
+        super().__init__(max_retries=0)
+
+    def end(self) -> None:
+        """Shut the connection down, from another thread; who reads from it gets an error."""
+        for connection in self._connections:
+            if (sock := connection.sock) is not None:
+                with contextlib.suppress(OSError):
+                    # On the socket itself: TLS would first be taken off it, under the reader's hands.
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        """Use our TLS."""
+        super().init_poolmanager(*args, **kwargs, ssl_context=self._context)
+
+    def cert_verify(self, *_: object, **__: object) -> None:
+        """The context has all that verifies; the library would add its own store to it."""
+
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> HTTPConnectionPool:
+        """Remember the connections that are made, for `end`."""
+        pool = super().get_connection_with_tls_context(*args, **kwargs)
+        assert isinstance(pool, HTTPConnectionPool)
+        make = pool.ConnectionCls
+
+        def remembered(*args: Any, **kwargs: Any) -> HTTPConnection:
+            connection = make(*args, **kwargs)
+            assert isinstance(connection, HTTPConnection)
+            self._connections.append(connection)
+            return connection
+
+        pool.ConnectionCls = remembered  # type: ignore[assignment]  # it is only called
+        return pool
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         """Send, and read the answer to its end."""
@@ -143,7 +205,7 @@ class _BoundedAdapter(HTTPAdapter):
         except BaseException:
             response.raw.close()  # there is more to come, so the connection is of no more use
             raise
-        if response.status_code >= 400:
+        if response.status_code >= 300:
             raise refusal(response.status_code, body)
         response.raw = io.BytesIO(body)
         return response

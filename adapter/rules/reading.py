@@ -156,6 +156,10 @@ class _Section:
         name = place.at("name").required(written.name)
         if not is_metric_name(name):
             raise place.at("name").error(f"{name!r} cannot stand in the path of a request")
+        if not name.isprintable() or " " in name:
+            raise place.at("name").error(
+                f"{name!r} is no name of a metric: it has a space or a sign that cannot be seen"
+            )
         place.at("query").required(written.query)
         if "<<" in written.query:
             raise place.at("query").error("the query of a short rule is no template; use seriesQuery and metricsQuery")

@@ -270,6 +270,7 @@ class ServedAdapter:
         self.names = CannedNames()
         self.debug = CannedDebug()
         self.telemetry = Telemetry()
+        self.memory = AnswerMemory(max_bytes=1024 * 1024)
         self.handed_out: list[tuple[str, float, int]] = []
         self.tls: ServingTLS
         self.trust: TrustKeeper
@@ -351,7 +352,7 @@ async def served_adapter(
         adapter.port = listening.getsockname()[1]
         discovery = Discovery(adapter.names, custom=True, external=True, port=adapter.port)
         authenticator = Authenticator(lambda: adapter.trust.current, TokenReviewer(client, ttl=token_ttl))
-        memory = AnswerMemory(max_bytes=1024 * 1024)
+        memory = adapter.memory
         server = RequestServer(
             authenticator=authenticator,
             authorizer=Authorizer(client, authorization or AuthorizationOptions()),

@@ -165,6 +165,19 @@ async def test_its_errors_are_passed_on(
         assert (refused.value.code, says in refused.value.message) == (code, True)
 
 
+async def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
+    async with other_adapter(tmp_path) as (server, options), forwarding(tmp_path, options) as (external, _, _, _):
+
+        async def elsewhere(_: web.Request) -> web.StreamResponse:
+            return web.Response(status=302, headers={"Location": f"{server.url}{API}/namespaces/shop/s0-queue"})
+
+        server.answers[f"{API}/namespaces/shop/moved"] = elsewhere
+        with pytest.raises(StatusError) as refused:
+            await ask(external, "moved")
+        assert refused.value.code >= 500
+        assert not any("s0-queue" in line for line in server.asked)
+
+
 async def test_a_slow_one_is_a_timeout_and_a_missing_one_unavailable_with_its_address_kept(tmp_path: Path) -> None:
     async with other_adapter(tmp_path) as (server, options), forwarding(tmp_path, options) as (external, _, _, _):
 

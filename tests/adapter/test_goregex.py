@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.goregex import MAX_TEXT, GoRegex, GoRegexError
+from adapter.linear import Program
 
 
 @pytest.mark.parametrize(
@@ -52,7 +56,7 @@ def test_patterns_match_what_they_match_in_go(pattern: str, text: str, matches: 
 def test_ungreedy_swaps_greedy_and_lazy() -> None:
     match = GoRegex.compile("(?U)(a+)(a+?)").search("aaa")
     assert match is not None
-    assert match.groups() == ("a", "aa")
+    assert match.groups == ("aaa", "a", "aa")
 
 
 @pytest.mark.parametrize(
@@ -88,6 +92,8 @@ def test_ungreedy_swaps_greedy_and_lazy() -> None:
         (r"\x{110000}", r"invalid escape sequence: \x"),
         ("a\\", "trailing backslash"),
         ("(" * 2000 + ")" * 2000, "nested"),
+        ("((a{10}){10}){11}", "invalid repeat count: {11}"),
+        ("a{900}" * 20, "too large"),
     ],
 )
 def test_what_go_refuses_is_refused_and_named(pattern: str, says: str) -> None:
@@ -126,6 +132,48 @@ def test_a_group_that_took_no_part_is_empty() -> None:
 
 def test_texts_beyond_the_bound_match_nothing() -> None:
     assert GoRegex.compile("a").search("a" * (MAX_TEXT + 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("^([a-z]+_?)+_total$", "a" * 900 + "!"),
+        ("^(a|a)*$", "a" * 900 + "!"),
+        (r"^(\w+\s?)*$", "a" * 900 + "!"),
+        ("(.*)_" * 5 + "x", "_" * 900),
+        ("(a|a)" * 40 + "$", "a" * 900 + "!"),
+        ("a?" * 40 + "!" * 2, "a" * 900 + "!"),
+        ("^(a?){60}b", "a" * 60),
+    ],
+)
+def test_a_pattern_with_countless_ways_takes_no_longer_than_its_text(pattern: str, text: str) -> None:
+    started = time.process_time()
+    assert GoRegex.compile(pattern).search(text) is None
+    assert time.process_time() - started < 5
+
+
+_CHARS = st.sampled_from(["a", "b", "[ab]", ".", "[^a]", r"\w", "(?i:B)"])
+_SOLID = st.recursive(  # parts that take at least one character, so that a repeat of one means the same everywhere
+    _CHARS,
+    lambda part: st.one_of(
+        st.builds("({})".format, part),
+        st.builds("(?:{}|{})".format, part, part),
+        st.builds("{}{}".format, part, part),
+        st.builds("{}(?:{}){}".format, part, part, st.sampled_from(["*", "+?", "?", "??", "{0,2}", "{2,}?"])),
+        st.builds("(?:{}){}".format, part, st.sampled_from(["+", "+?", "{1,3}", "{2}"])),
+        st.builds("{}{}".format, st.sampled_from(["^", r"\b", r"\B"]), part),
+    ),
+    max_leaves=6,
+)
+
+
+@given(_SOLID, st.text(alphabet="abB \n", max_size=8))
+def test_the_linear_match_is_the_match_of_re_groups_and_all(pattern: str, text: str) -> None:
+    regex = GoRegex.compile(pattern)
+    found = re.compile(pattern, re.ASCII).search(text)
+    assert Program(regex.expression, groups=regex.groups).search(text) == (
+        (found[0], *found.groups()) if found is not None else None
+    )
 
 
 @given(st.text(alphabet="ab(){}[]|*+?^$.\\-,:<>=!PQEimsUxzd019 \n", max_size=12), st.text(max_size=5))

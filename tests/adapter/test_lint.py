@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from adapter.diagnosis.kubernetes import kubernetes_resources
 from adapter.diagnosis.lint import lint
+from adapter.diagnosis.promql import selector_problem, unbalanced
 from adapter.diagnosis.report import Severity
 from adapter.diagnosis.selectors import SeriesNames
 from adapter.goregex import GoRegex
@@ -41,6 +42,42 @@ async def found(text: str, *, knows_cluster: bool = False) -> list[tuple[str, st
     return [(one.severity.value, one.code, one.where) for one in findings]
 
 
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("conn_open{namespace!=", "a { is not closed"),
+        ('up{pod="a}', 'the quote " is not closed'),
+        ("sum(up)", "it is no selector"),
+        ("up{pod}", "there is no condition in 'pod'"),
+        ('{__name__=~".*"}', "it selects every series"),
+        ('{pod!="a"}', "it selects every series"),
+        ("{}", "it selects every series"),
+        ('{__name__=~"^up.*",pod!=""}', None),
+        ('{"dots.in.name",pod!="}"}', None),
+        ('{pod!=""}', None),
+        ("up{}", None),
+    ],
+)
+def test_what_is_plainly_wrong_with_a_selector(query: str, says: str | None) -> None:
+    problem = selector_problem(query)
+    assert (problem or "").startswith(says) if says else problem is None
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("sum(up", "a ( is not closed"),
+        ("sum(up))", "there is no ( for a )"),
+        ("up{a='b]'}[5m)", "there is no ( for a )"),
+        ("up{a=`(`}", None),
+        ("up # (", None),
+        (r'up{a="\"("}', None),
+    ],
+)
+def test_brackets_and_quotes_have_counterparts(query: str, says: str | None) -> None:
+    assert unbalanced(query) == says
+
+
 @pytest.mark.parametrize("file", ["packets.yaml", "resource.yaml"])
 async def test_good_rules_have_no_errors(file: str) -> None:
     rules = parse_rules((RULES / file).read_text(), source=file)
@@ -52,6 +89,26 @@ async def test_good_rules_have_no_errors(file: str) -> None:
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
+        pytest.param(
+            rule(seriesQuery="'conn_open{namespace!='"),
+            ("error", "bad-query", "rules[0].seriesQuery"),
+            id="a selector that ends early",
+        ),
+        pytest.param(
+            rule(metricsQuery="'sum(<<.Series>>{<<.LabelMatchers>>} by (<<.GroupBy>>)'"),
+            ("error", "bad-query", "rules[0].metricsQuery"),
+            id="a template with a bracket too few",
+        ),
+        pytest.param(
+            "- {name: up, query: sum(up, resources: {namespace: namespace}}\n",
+            ("error", "bad-query", "rules[0].query"),
+            id="a query with a bracket too few",
+        ),
+        pytest.param(
+            "- {name: up, query: up, resources: {pod: pod}}\n",
+            ("error", "no-namespace", "rules[0].resources"),
+            id="objects in namespaces without a label of the namespace",
+        ),
         pytest.param(
             rule(seriesFilters="[{is: ^bytes_}]"),
             ("error", "dead-filter", "rules[0].seriesFilters[0].is"),
@@ -129,7 +186,7 @@ async def test_an_unknown_resource_is_an_error_once_the_cluster_was_asked() -> N
         (rule(name="{as: other}"), None),
         (rule(seriesQuery="bytes_total"), None),
         (rule(seriesQuery="'{__name__=~\"packets_.*\"}'", seriesFilters="[{isNot: _total$}]"), None),
-        ("- {name: packets_total, query: up, resources: {pod: pod}}\n", "error"),
+        ("- {name: packets_total, query: up, resources: {namespace: namespace, pod: pod}}\n", "error"),
     ],
 )
 async def test_overlaps(second: str, severity: str | None) -> None:

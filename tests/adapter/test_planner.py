@@ -68,6 +68,12 @@ def test_the_limit_is_the_servers() -> None:
     assert all(len(query) <= 4096 for query in plan(rule(GROUPED, limit=4096), RANDOM).queries)
 
 
+def test_a_server_may_take_less_than_prometheus_adapter_would_send() -> None:
+    made = plan(rule(GROUPED, limit=2048), RANDOM[:300])  # some 5 KiB
+    assert len(made.queries) > 1
+    assert all(len(query) <= 2048 for query in made.queries)
+
+
 def test_where_all_objects_are_wanted_nobody_lists_them() -> None:
     made = plan(rule(GROUPED), RANDOM, all_objects=True)
     assert made.queries == ('sum(rate(a_total{namespace="shop",pod=~".+"}[1m])) by (pod)',)

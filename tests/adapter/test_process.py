@@ -16,6 +16,7 @@ from playground.processes import ChildProcess
 from playground.prometheus import PrometheusServer
 from tests.adapter.metrics_bed import RESOURCES
 from tests.adapter.serving import AccessApi, Authorities, ServedAdapter, write_pair
+from tests.adapter.test_short_cut import front_proxy
 from tests.eventually import eventually
 from tests.kube.scripted import scripted_server
 
@@ -65,7 +66,7 @@ class RunningAdapter:
 
 @contextlib.asynccontextmanager
 async def running_adapter(
-    folder: Path, rules: str, *, authorities: Authorities, prometheus: str = "http://127.0.0.1:9"
+    folder: Path, rules: str, *, authorities: Authorities, prometheus: str = "http://127.0.0.1:9", fresh: str = "5s"
 ) -> AsyncIterator[RunningAdapter]:
     """An adapter that knows its clients by their certificates; its API server has some resources and nothing else."""
     config = _written(folder, rules, authorities)
@@ -79,7 +80,8 @@ async def running_adapter(
         command += [f"--{purpose}-kubeconfig={kubeconfig}" for purpose in ("lister", "authentication", "authorization")]
         command += [f"--bind-address={LOOPBACK}", f"--secure-port={client.port}", "--authentication-skip-lookup"]
         command += [f"--tls-cert-file={pair.cert}", f"--tls-private-key-file={pair.key}"]
-        command += [f"--client-ca-file={folder / 'clients.pem'}"]
+        command += [f"--client-ca-file={folder / 'clients.pem'}", f"--metrics-freshness={fresh}"]
+        command += [f"--requestheader-client-ca-file={folder / 'front-proxy.pem'}"]
         async with await ChildProcess.start("adapter", command, log=folder / "log") as process:
             yield RunningAdapter(client, process, config)
             assert await process.stop(grace=8) == 0
@@ -89,6 +91,7 @@ async def running_adapter(
 def _written(folder: Path, rules: str, authorities: Authorities) -> Path:
     folder.mkdir()
     (folder / "clients.pem").write_bytes(authorities.clients.cert_pem)
+    (folder / "front-proxy.pem").write_bytes(authorities.front_proxy.cert_pem)
     config = folder / "config.yaml"
     config.write_text(rules)
     return config
@@ -122,6 +125,26 @@ async def test_rules_are_swapped_under_a_running_process(tmp_path: Path) -> None
             'metrics_apiserver_metric_freshness_seconds_count{group="external.metrics.k8s.io"}',
         ):
             assert line in metrics
+
+
+async def test_no_answer_of_rules_that_are_gone_is_handed_out_from_memory(tmp_path: Path) -> None:
+    authorities = Authorities()
+    async with (
+        PrometheusServer(tmp_path / "prometheus") as prometheus,
+        running_adapter(
+            tmp_path / "a", FIRST, authorities=authorities, prometheus=prometheus.url, fresh="1h"
+        ) as adapter,
+    ):
+        path = f"{EXTERNAL}/namespaces/shop/first"
+        assert await eventually(lambda: adapter.answers("first", "7"), within=30)
+        async with front_proxy(adapter.client) as connection:
+            first = await connection.ask(path, X_Remote_Group="system:masters")
+            assert first[0] == 200
+            assert await connection.ask(path, X_Remote_Group="system:masters") == first
+            adapter.config.write_text(FIRST.replace("7", "8"))
+            adapter.process.send_signal(signal.SIGHUP)
+            assert await eventually(lambda: adapter.answers("first", "8"), within=30)
+            assert b'"value":"8"' in (await connection.ask(path, X_Remote_Group="system:masters"))[2]
 
 
 async def test_one_adapter_stands_behind_another(tmp_path: Path) -> None:

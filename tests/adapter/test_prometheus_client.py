@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import ssl
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,7 @@ from adapter.prometheus import (
 from adapter.prometheus import client as client_module
 from adapter.prometheus import series as series_module
 from kube.certs import CertificateAuthority
+from tests.eventually import eventually
 
 ONE = {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {"a": "b"}, "value": [9, "1"]}]}}
 
@@ -210,6 +212,48 @@ async def test_a_slow_server_is_a_timeout(
             await client.series("a", start=0, end=1)
 
 
+def threads_for_series() -> int:
+    return sum(thread.name == "prometheus-series" for thread in threading.enumerate())
+
+
+async def test_a_head_that_drips_is_a_timeout_and_its_thread_ends() -> None:
+    async def drip_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError), contextlib.closing(writer):
+            writer.write(b"HTTP/1.1 200 OK\r\nX: ")
+            while True:
+                writer.write(b"a")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+
+    before = threads_for_series()
+    async with await asyncio.start_server(drip_head, "127.0.0.1", 0) as listening, asyncio.timeout(10):
+        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        async with PrometheusClient(PrometheusOptions(url=url, series_timeout=0.2)) as client:
+            # More than there are places: those that wait get theirs.
+            asked = [client.series("a", start=0, end=1) for _ in range(6)]
+            for error in await asyncio.gather(*asked, return_exceptions=True):
+                assert isinstance(error, PrometheusTimeout)
+
+        async def ended() -> bool:
+            return threads_for_series() <= before
+
+        await eventually(ended, within=5, every=0.01)
+
+
+async def test_a_redirect_is_not_followed(server: ScriptedPrometheus) -> None:
+    async with scripted() as other:
+
+        async def elsewhere(request: web.Request) -> web.StreamResponse:
+            return web.Response(status=302, headers={"Location": f"{other.url}{request.path_qs}"})
+
+        server.reply = elsewhere
+        async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+            for ask in (client.instant("a"), client.series("a", start=0, end=1)):
+                with pytest.raises(PrometheusUnavailable, match="answered with a redirect, status 302"):
+                    await ask
+        assert other.asked == []
+
+
 async def test_without_time_left_nothing_is_asked(server: ScriptedPrometheus) -> None:
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
         with pytest.raises(PrometheusTimeout, match="no time was left"):
@@ -243,6 +287,14 @@ async def test_a_connection_that_always_breaks_is_unavailable(server: ScriptedPr
         assert len(server.asked) == 2
         with pytest.raises(PrometheusUnavailable):
             await client.series("a", start=0, end=1)
+
+
+async def test_nobody_there_is_not_tried_again(unused_tcp_port: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="adapter.prometheus")
+    async with PrometheusClient(PrometheusOptions(url=f"http://127.0.0.1:{unused_tcp_port}")) as client:
+        with pytest.raises(PrometheusUnavailable):
+            await client.instant("a")
+    assert "asking again" not in caplog.text
 
 
 async def test_nobody_there_is_unavailable_and_its_address_stays_here(unused_tcp_port: int) -> None:
@@ -412,6 +464,22 @@ async def test_a_ca_and_a_client_certificate_open_the_door(authority: Certificat
             for ask in (stranger.instant("a"), stranger.series("a", start=0, end=1)):
                 with pytest.raises(PrometheusUnavailable, match="certificate"):
                     await ask
+
+
+async def test_series_are_asked_for_with_the_tls_of_queries(
+    authority: CertificateAuthority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    async with scripted(tls=tls) as server:
+        server.reply = says({"status": "success", "data": []})
+        async with PrometheusClient(PrometheusOptions(url=server.url, ca_file=tmp_path / "ca.pem")) as client:
+            (tmp_path / "ca.pem").write_text("half")  # the old one stays
+            assert await client.series("a", start=0, end=1) == ()
+        (tmp_path / "store.pem").write_bytes(authority.cert_pem)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "store.pem"))  # the system's store
+        async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+            assert await client.series("a", start=0, end=1) == ()
 
 
 async def test_tls_files_are_read_again_when_they_change(

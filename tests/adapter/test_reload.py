@@ -116,6 +116,24 @@ async def test_a_bad_file_keeps_the_last_good_one_and_says_so(
     assert (followed.seen("last_reload_successful"), followed.reloader.remark()) == (1, None)
 
 
+async def test_whatever_else_goes_wrong_in_reading_keeps_the_last_good_one_too(
+    followed: Followed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(path: Path) -> RulesFile:
+        raise LookupError("a bug")
+
+    followed.write(SECOND)
+    with monkeypatch.context() as patch:
+        patch.setattr("adapter.reload.load_rules", fails)
+        for _ in range(3):
+            await followed.reloader.look(asked=True)
+    assert followed.taken == []
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "LookupError('a bug')" in (followed.reloader.remark() or "")
+    await followed.reloader.look(asked=True)
+    assert (len(followed.taken), followed.reloader.remark()) == (1, None)
+
+
 async def test_a_file_that_goes_and_comes_back_as_it_was_is_well_again(followed: Followed) -> None:
     followed.path.unlink()
     await followed.reloader.look()

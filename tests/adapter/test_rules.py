@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adapter.rules import RulesError, RulesFile, load_rules, parse_rules
 from kube.mapping import GroupResource
@@ -181,7 +184,19 @@ def test_anchors_and_merges_are_expanded() -> None:
         ("rules: &r [*r]", "rules.yaml: line 1, column 8: nested more than 30 deep, or an alias that contains itself"),
         ("rules: " + "[" * 300_000, "rules.yaml: line 1, column 37: nested more than 30 deep"),
         ("#" + "x" * 2**20, "rules.yaml: longer than 1048576 bytes"),
+        (
+            'externalRules: [{name: "a b", query: up}]',
+            "rules.yaml: externalRules[0].name: 'a b' is no name of a metric: it has a space or a sign that cannot be",
+        ),
         ("rules: \x00", "rules.yaml: this is not YAML: "),
+        (r'externalRules: [{name: "\U7fffffff", query: up}]', "rules.yaml: this is not YAML: "),
+        (r'externalRules: [{name: "\Uffffffff", query: up}]', "rules.yaml: this is not YAML: "),
+        ("%YAML " + "9" * 5000 + ".1\n--- a", "rules.yaml: this is not YAML: "),
+        (
+            r'externalRules: [{name: "\ud800", query: up}]',
+            r"rules.yaml: line 1, column 24: '\ud800' has half a character: write it out instead of escaping it",
+        ),
+        (r'rules: [{"\udfff": up}]', r"rules.yaml: line 1, column 10: '\udfff' has half a character"),
     ],
 )
 def test_a_mistake_is_one_line_that_says_where(text: str, message: str) -> None:
@@ -189,6 +204,48 @@ def test_a_mistake_is_one_line_that_says_where(text: str, message: str) -> None:
         parse(text)
     assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
+
+
+# What files are made of, and what breaks readers of them.
+WORDS = [
+    *("rules:", "externalRules:", "resourceRules:", "prometheusServers:", "forwardExternal:", "seriesQuery:", "name:"),
+    *("metricsQuery:", "query:", "matches:", "as:", "resources:", "overrides:", "template:", "seriesFilters:", "is:"),
+    *("maxAge:", "window:", "headers:", "cpu:", "url:", "maxQueryBytes:", "merge:", "nan:", "up", "namespace", "pod"),
+    *("\n", "\n- ", "\n  ", "\n    ", " ", "{", "}", "[", "]", ",", "'", '"', "&a ", "*a", "<<: ", "? ", "| ", "> "),
+    *("!!int ", "!!null ", "!x ", "%YAML 1.1\n", "---\n", "...\n", "~", "=", "-1", "1e999", "9" * 5000, "\x85", "\x00"),
+    *(r'"\ud800"', r'"\udc00\ud800"', r'"\U7fffffff"', r'"\x00"', "\ud800", "<<.Series>>", "<<", "<<if .Series>>"),
+    *("(a|", "(?i", r"\x{d800}", "a{1001}", "[z-a]", "http://[", "\ufeff", "\u2028", "é"),
+]
+WHOLE = RULE + "  name: {matches: up, as: x}\n  resources: {template: <<.Resource>>}\n"
+SHORT = "externalRules: [{name: NAME, query: up, resources: {namespace: namespace}, maxAge: 5s, headers: {a: b}}]"
+
+
+@given(st.lists(st.sampled_from(WORDS) | st.text(max_size=3), max_size=12).map("".join))
+def test_of_no_text_comes_anything_but_rules_or_a_rules_error(text: str) -> None:
+    _rules_or_error(text)
+
+
+@given(
+    st.sampled_from([WHOLE, SHORT]),
+    st.integers(0, 160),
+    st.integers(0, 12),
+    st.sampled_from(WORDS) | st.text(max_size=3),
+)
+def test_nor_of_rules_with_anything_put_in_place_of_a_part(rules: str, start: int, length: int, put: str) -> None:
+    _rules_or_error(rules[:start] + put + rules[start + length :])
+
+
+@given(st.binary(max_size=12), st.integers(0, 160))
+def test_nor_of_a_file_with_any_bytes(tmp_path_factory: pytest.TempPathFactory, put: bytes, start: int) -> None:
+    path = tmp_path_factory.getbasetemp() / "any-bytes.yaml"
+    path.write_bytes(WHOLE[:start].encode() + put + WHOLE[start:].encode())
+    with contextlib.suppress(RulesError):
+        load_rules(path)
+
+
+def _rules_or_error(text: str) -> None:
+    with contextlib.suppress(RulesError):
+        parse(text)
 
 
 def test_an_alias_bomb_is_refused_before_it_grows() -> None:

@@ -92,3 +92,56 @@ async def test_each_request_waits_for_as_long_as_it_has_time() -> None:
         hold.set()
         assert (await patient).fresh_until > 0
     assert prometheus.queries == ["up"]
+
+
+async def test_prometheus_is_told_the_time_of_the_most_patient_one_who_waits() -> None:
+    _, prometheus = packets()
+    async with SharedQueries(prometheus, freshness=0.0) as shared:
+        await shared.instant("alone", timeout=3.0)
+        await asyncio.gather(*(shared.instant("together", timeout=seconds) for seconds in (3.0, 7.0, 5.0)))
+        await shared.grouped("grouped", namespace_label="", name_label="pod", timeout=4.0)
+        await asyncio.gather(shared.instant("no limit", timeout=3.0), shared.instant("no limit"))
+    told = dict(zip(prometheus.queries, prometheus.timeouts, strict=True))
+    for query, seconds in {"alone": 3.0, "together": 7.0, "grouped": 4.0}.items():
+        timeout = told[query]
+        assert timeout is not None
+        assert seconds - 1 < timeout <= seconds
+    assert told["no limit"] is None
+
+
+async def test_who_joins_one_with_less_time_asks_again_when_that_is_up() -> None:
+    _, prometheus = packets()
+    asked, instant = asyncio.Event(), prometheus.instant
+
+    async def slow(query: str, *, timeout: float | None = None, **_: object) -> object:
+        if not asked.is_set():
+            asked.set()
+            assert timeout is not None
+            await asyncio.sleep(timeout)
+            raise PrometheusTimeout("slow")
+        return await instant(query, timeout=timeout)
+
+    prometheus.instant = slow  # type: ignore[method-assign, assignment]
+    async with SharedQueries(prometheus, freshness=60.0) as shared:
+        hurried = asyncio.create_task(shared.instant("up", timeout=0.05))
+        await asked.wait()
+        assert await shared.instant("up", timeout=10.0)
+        with pytest.raises(PrometheusTimeout):
+            await hurried
+    assert prometheus.queries == ["up"]
+
+
+async def test_what_is_forgotten_is_asked_for_anew_in_both_forms() -> None:
+    _, prometheus = packets()
+
+    async def ask(shared: SharedQueries) -> None:
+        await shared.instant("a")
+        await shared.grouped("b", namespace_label="", name_label="pod")
+
+    async with SharedQueries(prometheus, freshness=60.0) as shared:
+        await ask(shared)
+        await ask(shared)
+        assert prometheus.queries == ["a", "b"]
+        shared.forget()
+        await ask(shared)
+    assert prometheus.queries == ["a", "b"] * 2

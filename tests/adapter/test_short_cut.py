@@ -145,6 +145,23 @@ async def test_a_request_in_two_parts_and_two_requests_at_once(tmp_path: Path) -
         assert (await connection.send(b""))[2] == first[2]
 
 
+async def test_what_is_forgotten_is_not_remembered_by_a_request_that_began_before(tmp_path: Path) -> None:
+    async with bed(tmp_path) as adapter, front_proxy(adapter) as connection:
+        adapter.metrics.hold = asyncio.Event()
+        asked = asyncio.create_task(connection.ask(POD_PATH))
+        await adapter.metrics.holding.wait()
+        adapter.memory.forget()
+        adapter.metrics.hold.set()
+        before = await asked
+        adapter.metrics.hold = None
+        adapter.metrics.milli = 1
+        after = await connection.ask(POD_PATH)
+        assert before[0] == after[0] == 200
+        assert before[2] != after[2]
+        assert await connection.ask(POD_PATH) == after
+        assert len(adapter.metrics.asked) == 2
+
+
 PLAIN = b"GET /apis HTTP/1.1\r\nHost: a\r\nX-Remote-User:  bob \r\n\r\n"
 
 

@@ -83,6 +83,7 @@ def test_the_wanted_answer_passes() -> None:
         (SINGLE, {"asked": [InstantQuery("up", "30s")]}, "got      up"),
         (SINGLE, {"asked": [InstantQuery("up", None)]}, "no deadline for up: timeout=None"),
         (SINGLE, {"asked": [InstantQuery("up", "3600s")]}, "no deadline for up: timeout='3600s'"),
+        ("timeout=1ms", {"asked": [InstantQuery("up", "0.002")]}, "after the request's own for up: timeout='0.002'"),
         ("unknown metric, single", {"body": body("unknown metric, single", message="no")}, "got 'no'"),
         ("unknown metric, single", {"body": body("unknown metric, single", reason="")}, "reason: expected 'NotFound'"),
     ],

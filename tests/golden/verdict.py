@@ -36,7 +36,7 @@ def differences(case: Case, wanted: Wanted, reply: Reply) -> list[str]:
     if reply.status not in wanted.statuses:
         said = " ".join(reply.body[:400].decode(errors="replace").split()) if not reply.encoding else "(compressed)"
         return [f"status: expected {' or '.join(map(str, wanted.statuses))}, got {reply.status}: {said}"]
-    return [*_in_headers(case, wanted, reply), *_in_body(case, wanted, reply), *_in_queries(wanted, reply)]
+    return [*_in_headers(case, wanted, reply), *_in_body(case, wanted, reply), *_in_queries(case, wanted, reply)]
 
 
 def _in_headers(case: Case, wanted: Wanted, reply: Reply) -> Iterator[str]:
@@ -128,11 +128,14 @@ def _in_unrecorded(case: Case, got: Any) -> Iterator[str]:
         yield "the recording does not have this body, and nothing here can judge it"
 
 
-def _in_queries(wanted: Wanted, reply: Reply) -> Iterator[str]:
+def _in_queries(case: Case, wanted: Wanted, reply: Reply) -> Iterator[str]:
+    own = _seconds(case.query.get("timeout"))
     for one in reply.asked:
         seconds = _seconds(one.timeout)
         if seconds is None or not 0 < seconds <= _LONGEST_QUERY_SECONDS:
             yield f"Prometheus was told no deadline for {one.query}: timeout={one.timeout!r}"
+        elif own is not None and seconds > own:
+            yield f"Prometheus was told a deadline after the request's own for {one.query}: timeout={one.timeout!r}"
     asked = tuple(dict.fromkeys(one.query for one in reply.asked))
     if wanted.queries is not None and [*map(_common, asked)] != [*map(_common, wanted.queries)]:
         yield f"PromQL: expected {' and '.join(wanted.queries) or 'none'}"
@@ -150,6 +153,8 @@ def _common(query: str) -> str:
 
 def _seconds(text: str | None) -> float | None:
     try:
+        if text is not None and text.endswith("ms"):
+            return float(text.removesuffix("ms")) / 1000
         return None if text is None else float(text.removesuffix("s"))
     except ValueError:
         return None
