@@ -136,7 +136,7 @@ class Authenticator:
         """
         token = _bearer_token(credentials.headers)
         user = self._by_certificate(credentials)
-        if user is None and token:
+        if user is None and token and _is_text(token):
             user = await self._tokens.review(token)
         if user is not None:
             return _with_authenticated_group(user)
@@ -244,7 +244,7 @@ def _allowed(certificate: x509.Certificate, proxy: FrontProxy) -> bool:
 
 
 def _remote_user(headers: CIMultiDictProxy[str], proxy: FrontProxy) -> User | None:
-    """The user that the front proxy names in its headers."""
+    """The user that the front proxy names in its headers; None where it names none, or not in UTF-8."""
     name = _first(headers, proxy.username_headers)
     if not name:
         return None
@@ -254,12 +254,23 @@ def _remote_user(headers: CIMultiDictProxy[str], proxy: FrontProxy) -> User | No
             if header.lower().startswith(prefix.lower()):
                 extra.setdefault(unquote(header[len(prefix) :].lower()), []).append(value)
                 break
-    return User(
+    user = User(
         name=name,
-        groups=tuple(group for header in proxy.group_headers for group in headers.getall(header, ())),
+        groups=tuple(group for header in proxy.group_headers for group in headers.getall(header, ()) if group),
         uid=_first(headers, proxy.uid_headers),
         extra=tuple(sorted((key, tuple(values)) for key, values in extra.items())),
     )
+    said = (user.name, user.uid, *user.groups, *(text for key, values in user.extra for text in (key, *values)))
+    return user if all(map(_is_text, said)) else None
+
+
+def _is_text(value: str) -> bool:
+    """Whether a header was UTF-8; other bytes arrive as surrogates, which nobody could be asked about."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _first(headers: CIMultiDictProxy[str], names: tuple[str, ...]) -> str:

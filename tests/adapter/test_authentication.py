@@ -72,6 +72,14 @@ async def test_front_proxy_without_a_user_is_nobody(tmp_path: Path) -> None:
         assert (reply.status, reply.json) == (401, UNAUTHORIZED)
 
 
+async def test_an_empty_group_is_no_group(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        proxy = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
+        headers = {"X-Remote-User": "bob", "X-Remote-Group": ""}
+        assert (await adapter.ask(POD_PATH, certificate=proxy, headers=headers)).status == 200
+        assert spec_of(adapter)["groups"] == ["system:authenticated"]
+
+
 async def test_front_proxy_authority_with_a_name_that_is_not_allowed(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         stranger = adapter.authorities.front_proxy.issue("stranger", client=True)

@@ -115,7 +115,6 @@ def test_garbage_is_a_bad_answer(body: bytes) -> None:
         (403, "", PrometheusUnavailable),
         (404, "", PrometheusUnavailable),
         (429, "", PrometheusUnavailable),
-        (302, "", PrometheusUnavailable),
     ],
 )
 def test_refusals_are_told_apart(status: int, error_type: str, error: type[PrometheusError]) -> None:
@@ -124,6 +123,11 @@ def test_refusals_are_told_apart(status: int, error_type: str, error: type[Prome
         decode(status, body)
     assert type(refused.value) is error
     assert str(refused.value) == f"Prometheus answered with status {status}: line one"
+
+
+def test_a_redirect_is_no_answer() -> None:
+    with pytest.raises(PrometheusUnavailable, match="a redirect, status 302; give the address itself"):
+        decode(302, b"")
 
 
 JSON = st.recursive(

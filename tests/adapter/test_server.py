@@ -16,22 +16,44 @@ from prometheus_client.parser import text_string_to_metric_families
 from adapter.authorization import AuthorizationOptions
 from adapter.connection import ConnectionLimits
 from adapter.server import ServerLimits
-from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, ServedAdapter, served_adapter
+from kube.certs import KeyPair
+from tests.adapter.serving import EXTERNAL_PATH, FRONT_PROXY, POD_PATH, ServedAdapter, served_adapter
 from tests.eventually import eventually
 
 BIG_PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/big/pods/*/conn_open"
 
 
-async def raw_exchange(adapter: ServedAdapter, request: bytes) -> tuple[str, bytes]:
+async def raw_exchange(
+    adapter: ServedAdapter, request: bytes, *, certificate: KeyPair | None = None
+) -> tuple[str, bytes]:
     """Send bytes over TLS, and read the status line and the body until the connection is closed."""
     reader, writer = await asyncio.open_connection(
-        "127.0.0.1", adapter.port, ssl=adapter.client_context(), server_hostname="127.0.0.1"
+        "127.0.0.1", adapter.port, ssl=adapter.client_context(certificate), server_hostname="127.0.0.1"
     )
     writer.write(request)
     answer = await asyncio.wait_for(reader.read(), 5.0)
     writer.close()
     head, _, body = answer.partition(b"\r\n\r\n")
     return head.split(b"\r\n")[0].decode(), body
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"X-Remote-User: b\xff",
+        b"X-Remote-User: bob\r\nX-Remote-Group: a\xff",
+        b"X-Remote-User: bob\r\nX-Remote-Extra-Scopes: \xff",
+        b"Authorization: Bearer b\xff",
+    ],
+    ids=["user", "group", "extra", "token"],
+)
+async def test_who_is_named_in_bytes_that_are_no_text_is_nobody(headers: bytes, tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        proxy = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
+        request = f"GET {POD_PATH} HTTP/1.1\r\nHost: adapter\r\nConnection: close\r\n".encode() + headers + b"\r\n\r\n"
+        status, _ = await raw_exchange(adapter, request, certificate=proxy)
+        assert status == "HTTP/1.1 401 Unauthorized"
+        assert adapter.metrics.asked == []
 
 
 async def test_request_that_takes_too_long(tmp_path: Path) -> None:
