@@ -49,8 +49,8 @@ bench-adapter: setup ## measure the adapter, some minutes; PEER=/path/to/prometh
 	@$(PY) -m bench.adapter
 
 lock: ## renew the lock files from pyproject.toml (needs uv)
-	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -q -o requirements.lock
-	uv pip compile pyproject.toml --group dev -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -q -o requirements-dev.lock
+	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements.lock
+	uv pip compile pyproject.toml --group dev -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
 
 clean: ## remove everything that was made here
 	rm -rf .venv .playground .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
