@@ -11,9 +11,8 @@ from pathlib import Path
 
 import click
 
-from adapter.authorization import AuthorizationOptions
-from adapter.diagnosis.commands import check, explain
-from adapter.flags import (
+from adapter.commands.diagnosing import check, explain
+from adapter.commands.flags import (
     authentication_flags,
     authorization_flags,
     catalog_flags,
@@ -21,14 +20,15 @@ from adapter.flags import (
     prometheus_flags,
     serving_flags,
 )
-from adapter.ignored_flags import IGNORED
-from adapter.options import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions, ServingOptions
+from adapter.commands.ignored_flags import IGNORED
+from adapter.commands.options import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions, ServingOptions
+from adapter.commands.serve import ListenError
+from adapter.commands.serve import serve as run_server
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules
-from adapter.serve import ListenError
-from adapter.serve import serve as run_server
-from adapter.tls import TLSError
-from adapter.trust import TrustError, TrustOptions
+from adapter.security.authorization import AuthorizationOptions
+from adapter.security.tls import TLSError
+from adapter.security.trust import TrustError, TrustOptions
 from kube.client import KubeConfigError
 from kube.flags import CONTEXT_SETTINGS, ignored_options, verbosity_option
 from kube.logs import setup_logging

@@ -6,9 +6,6 @@
     checking    all of these, for all rules
     explaining  why one metric is there, or is not
     report      the findings as data: what the others return, and what is JSON for tools
-    printing    the same for people
-    commands    the two commands, with what `session` opens for them
-    pages       /debug
 
 Nothing here decides anything about metrics: which there are says the catalog, made of the same inventory, and values
 come from the classes that answer requests. The findings are the same wherever they are asked for.

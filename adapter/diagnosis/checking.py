@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from adapter.catalog import Catalog
+from adapter.catalog.catalog import Catalog
+from adapter.catalog.inventory import CustomSource
 from adapter.diagnosis.examine import Examined, Source, examine
 from adapter.diagnosis.lint import lint
 from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Example, Finding, MetricReport, Report, RuleReport, Severity
-from adapter.inventory import CustomSource
-from adapter.resource_metrics import resource_sources
+from adapter.metrics.resource_metrics import resource_sources
 from adapter.rules import ResourceRules
 from kube.mapping import GroupResource, ResourceLookup
 

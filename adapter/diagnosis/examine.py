@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from adapter.catalog import Catalog
-from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport, Severity
-from adapter.inventory import (
+from adapter.catalog.catalog import Catalog
+from adapter.catalog.inventory import (
     CustomSource,
     ExternalSource,
     SeriesUse,
@@ -18,7 +17,8 @@ from adapter.inventory import (
     external_sources,
     external_uses,
 )
-from adapter.merged import can_merge
+from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport, Severity
+from adapter.planning.merged import can_merge
 from adapter.prometheus import Series
 from adapter.rules import AnyRule, QueryRule, Rule
 from kube.durations import format_duration

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from adapter.catalog import Catalog
+from adapter.catalog.catalog import Catalog
+from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.diagnosis.examine import Examined, examine, metric_name
 from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Explanation, SeriesReport
 from adapter.diagnosis.selectors import SeriesNames
-from adapter.inventory import CustomSource, ExternalSource
 from adapter.rules import Rule
 from kube.durations import format_duration
 from kube.mapping import NoMatchError, ResourceLookup

@@ -10,9 +10,9 @@ from adapter.diagnosis.promql import selector_problem, unbalanced
 from adapter.diagnosis.report import Finding, Severity
 from adapter.diagnosis.selectors import SeriesNames
 from adapter.gotemplate import Template
-from adapter.naming import ResourceNaming, SeriesFilter
-from adapter.resource_metrics import missing_resource_labels
+from adapter.metrics.resource_metrics import missing_resource_labels
 from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule, RulesFile
+from adapter.rules.naming import ResourceNaming, SeriesFilter
 from kube.mapping import GroupResource, NoMatchError, ResourceLookup
 
 __all__ = ["lint"]

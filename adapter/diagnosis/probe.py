@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
-from adapter.catalog import Catalog
-from adapter.custom import CustomMetrics
+from adapter.catalog.catalog import Catalog
+from adapter.catalog.inventory import CustomSource, ExternalSource
+from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.catalog.values import ExternalMetricValue, MetricValue, to_milli
 from adapter.diagnosis.report import Example, Value
-from adapter.external import ExternalMetrics
-from adapter.inventory import CustomSource, ExternalSource
-from adapter.objects import ObjectNames
+from adapter.metrics.custom import CustomMetrics
+from adapter.metrics.external import ExternalMetrics
+from adapter.metrics.objects import ObjectNames
+from adapter.planning.rule_queries import InstantQueries, RuleQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Vector
-from adapter.query import QueryError, custom_query
-from adapter.rule_queries import InstantQueries, RuleQueries
-from adapter.rule_telemetry import RuleTelemetry
 from adapter.rules import QueryRule, Rule
-from adapter.values import ExternalMetricValue, MetricValue, to_milli
+from adapter.rules.query import QueryError, custom_query
 from kube.fields import quote
 from kube.mapping import ResourceLookup
 from kube.quantity import Quantity

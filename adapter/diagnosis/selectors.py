@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from adapter.goregex import GoRegex, GoRegexError
+from adapter.rules.goregex import GoRegex, GoRegexError
 
 __all__ = ["SeriesNames"]
 

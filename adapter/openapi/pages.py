@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from adapter.encoding import Encoded, preferred
+from adapter.content.encoding import Encoded, preferred
 from adapter.openapi.description import describe, describe_common
 from adapter.openapi.documents import openapi_v2, openapi_v3
 from adapter.openapi.protobuf import encode_v2

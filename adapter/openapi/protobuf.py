@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from adapter.content.wire import flag, message, string
 from adapter.openapi.description import Definition, Operation, Parameter, Schema
 from adapter.openapi.documents import (
     ACTION_EXTENSION,
@@ -20,7 +21,6 @@ from adapter.openapi.documents import (
     V2_PREFIX,
     subject_extension,
 )
-from adapter.wire import flag, message, string
 
 __all__ = ["encode_v2"]
 

@@ -6,10 +6,10 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from adapter.forward_options import ForwardOptions
 from adapter.gotemplate import Template
-from adapter.naming import MetricNaming, ResourceNaming, SeriesFilter
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions
+from adapter.rules.forward_options import ForwardOptions
+from adapter.rules.naming import MetricNaming, ResourceNaming, SeriesFilter
 from kube.mapping import GroupResource
 
 __all__ = [

@@ -15,13 +15,11 @@ from pathlib import Path
 
 import msgspec
 
-from adapter import strictyaml
-from adapter.forward_options import ForwardOptions
-from adapter.goregex import GoRegex
 from adapter.gotemplate import Template, TemplateError
-from adapter.naming import LabelTemplate, MetricNaming, ResourceNaming, SeriesFilter, is_metric_name
 from adapter.prometheus import DEFAULT_SERVER, Destination, PrometheusOptions
-from adapter.query import QUERY_FIELDS, is_label_name
+from adapter.rules import strictyaml
+from adapter.rules.forward_options import ForwardOptions
+from adapter.rules.goregex import GoRegex
 from adapter.rules.model import (
     Merge,
     Policy,
@@ -33,7 +31,9 @@ from adapter.rules.model import (
     RulesFile,
     ValuePolicy,
 )
+from adapter.rules.naming import LabelTemplate, MetricNaming, ResourceNaming, SeriesFilter, is_metric_name
 from adapter.rules.place import Place
+from adapter.rules.query import QUERY_FIELDS, is_label_name
 from adapter.rules.written import (
     WrittenDestination,
     WrittenFile,

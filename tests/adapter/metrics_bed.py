@@ -14,13 +14,13 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from adapter.catalog import Catalog
-from adapter.custom import CustomMetrics
-from adapter.external import ExternalMetrics
-from adapter.objects import ListedObjects
+from adapter.catalog.catalog import Catalog
+from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.metrics.custom import CustomMetrics
+from adapter.metrics.external import ExternalMetrics
+from adapter.metrics.objects import ListedObjects
+from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Series, Vector
-from adapter.rule_queries import RuleQueries
-from adapter.rule_telemetry import RuleTelemetry
 from adapter.rules import RulesFile, load_rules
 from kube.client import KubeClient
 from kube.mapping import RestMapper

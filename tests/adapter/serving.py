@@ -16,22 +16,22 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from adapter.authentication import Authenticator, TokenReviewer
-from adapter.authorization import AuthorizationOptions, Authorizer
-from adapter.catalog import CustomMetricInfo
+from adapter.catalog.catalog import CustomMetricInfo
+from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference
 from adapter.diagnosis import Explanation, Report
-from adapter.diagnosis.pages import DebugPages
-from adapter.discovery import Discovery
-from adapter.health import Health
-from adapter.memory import AnswerMemory
-from adapter.request_info import Query
-from adapter.routes import Router
-from adapter.server import Listener, RequestServer, ServerLimits
-from adapter.short_cut import ShortCut
-from adapter.telemetry import Telemetry
-from adapter.tls import CertificateFiles, ServingTLS
-from adapter.trust import TrustKeeper, TrustOptions
-from adapter.values import ExternalMetricValue, MetricValue, ObjectReference
+from adapter.security.authentication import Authenticator, TokenReviewer
+from adapter.security.authorization import AuthorizationOptions, Authorizer
+from adapter.security.request_info import Query
+from adapter.security.tls import CertificateFiles, ServingTLS
+from adapter.security.trust import TrustKeeper, TrustOptions
+from adapter.serving.debug_pages import DebugPages
+from adapter.serving.discovery import Discovery
+from adapter.serving.health import Health
+from adapter.serving.memory import AnswerMemory
+from adapter.serving.routes import Router
+from adapter.serving.server import Listener, RequestServer, ServerLimits
+from adapter.serving.short_cut import ShortCut
+from adapter.serving.telemetry import Telemetry
 from kube.certs import CertificateAuthority, KeyPair
 from kube.mapping import GroupResource
 from kube.selectors import LabelSelector

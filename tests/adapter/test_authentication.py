@@ -7,8 +7,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from adapter.authorization import AuthorizationOptions
-from adapter.trust import TrustOptions
+from adapter.security.authorization import AuthorizationOptions
+from adapter.security.trust import TrustOptions
 from kube.certs import CertificateAuthority
 from tests.adapter.serving import FRONT_PROXY, POD_PATH, Authorities, ServedAdapter, served_adapter
 from tests.eventually import eventually

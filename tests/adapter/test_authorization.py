@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from adapter.authentication import User
-from adapter.authorization import AuthorizationOptions, Authorizer
-from adapter.request_info import RequestInfo, Target
+from adapter.security.authentication import User
+from adapter.security.authorization import AuthorizationOptions, Authorizer
+from adapter.security.request_info import RequestInfo, Target
 from kube.client import KubeClient
 from kube.status import StatusError
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, AccessApi, Authorities, served_adapter

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter.catalog import Catalog
+from adapter.catalog.catalog import Catalog
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusQueryError, PrometheusUnavailable, Series
 from adapter.rules import RulesFile, parse_rules
 from kube.mapping import GroupResource
@@ -109,7 +109,7 @@ async def test_without_rules_there_is_nothing_to_wait_for(tmp_path: Path) -> Non
 async def test_an_outage_is_told_once_and_its_end_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     prometheus = CannedPrometheus(found={"first": DOWN, "second": DOWN})
     async with metrics_bed(tmp_path, TWO, prometheus) as bed:
-        with caplog.at_level(logging.INFO, "adapter.catalog"):
+        with caplog.at_level(logging.INFO, "adapter.catalog.catalog"):
             await bed.catalog.relist()
             await bed.catalog.relist()
             assert [record.getMessage() for record in caplog.records] == [
@@ -129,7 +129,7 @@ async def test_of_two_rules_with_the_same_metric_the_later_wins_and_that_is_told
     both = (series("a", "pod"), series("b", "pod"))
     prometheus = CannedPrometheus(found={"first": both, "second": both})
     async with metrics_bed(tmp_path, TWO, prometheus) as bed:
-        with caplog.at_level(logging.WARNING, "adapter.catalog"):
+        with caplog.at_level(logging.WARNING, "adapter.catalog.catalog"):
             for _ in range(3):
                 await bed.catalog.relist()
                 source = bed.catalog.find_custom(PODS, "a")
@@ -146,7 +146,7 @@ async def test_metrics_that_no_request_could_find_are_told(tmp_path: Path, caplo
     )
     prometheus = CannedPrometheus(found={"a": (series("a", "pod"),)})
     async with metrics_bed(tmp_path, rules, prometheus) as bed:
-        with caplog.at_level(logging.WARNING, "adapter.catalog"):
+        with caplog.at_level(logging.WARNING, "adapter.catalog.catalog"):
             await bed.catalog.relist()
             await bed.catalog.relist()
     assert [record.getMessage() for record in caplog.records] == [

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from adapter.cli import main
-from adapter.ignored_flags import IGNORED
+from adapter.commands.ignored_flags import IGNORED
 from tests.adapter.serving import FRONT_PROXY, AccessApi, Authorities, bound_socket, write_pair
 from tests.eventually import eventually
 from tests.kube.scripted import ScriptedServer, answer, scripted_server

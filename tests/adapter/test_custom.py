@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from adapter.catalog.values import MetricValue, ObjectReference
 from adapter.prometheus import (
     PrometheusBadAnswer,
     PrometheusError,
@@ -21,7 +22,6 @@ from adapter.prometheus import (
     Scalar,
 )
 from adapter.rules import parse_rules
-from adapter.values import MetricValue, ObjectReference
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 from tests.adapter.metrics_bed import NOW, CannedPrometheus, MetricsBed, metrics_bed, objects, packets, series, vector
@@ -184,7 +184,7 @@ async def test_a_failing_prometheus_is_told_without_its_address(
 
 
 async def test_a_failure_is_logged_once_and_its_end_once(bed: MetricsBed, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "adapter.rule_queries"):
+    with caplog.at_level(logging.INFO, "adapter.planning.rule_queries"):
         bed.prometheus.result = PrometheusUnavailable("refused")
         for _ in range(3):
             with pytest.raises(StatusError):
@@ -205,7 +205,7 @@ async def test_infinite_and_huge_values_are_left_out_counted_and_told_once(
     bed.prometheus.result = vector(
         ({"pod": "a"}, math.inf), ({"pod": "b"}, 1e17), ({"pod": "c"}, math.nan), ({"pod": "d"}, -2.25)
     )
-    with caplog.at_level(logging.WARNING, "adapter.rule_queries"):
+    with caplog.at_level(logging.WARNING, "adapter.planning.rule_queries"):
         values = await selected(bed)
         assert [(value.described_object.name, value.milli) for value in values] == [("c", 0), ("d", -2250)]
         with pytest.raises(StatusError, match=f"could not find the metric {PACKETS} for pods a"):
@@ -219,7 +219,7 @@ async def test_of_several_values_for_one_object_the_first_by_labels_counts(
     bed: MetricsBed, caplog: pytest.LogCaptureFixture
 ) -> None:
     bed.prometheus.result = vector(({"pod": "a", "verb": "GET"}, 13), ({"pod": "a", "verb": "POST"}, 15))
-    with caplog.at_level(logging.WARNING, "adapter.rule_queries"):
+    with caplog.at_level(logging.WARNING, "adapter.planning.rule_queries"):
         for _ in range(2):
             assert [value.milli for value in await named(bed, metric="conn_raw")] == [13000]
     [record] = caplog.records

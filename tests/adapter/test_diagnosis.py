@@ -16,13 +16,13 @@ from click.testing import CliRunner
 from adapter.cli import main
 from adapter.diagnosis.checking import check
 from adapter.diagnosis.explaining import Target, TargetError, explain
-from adapter.diagnosis.pages import DebugPages
 from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Explanation, Report
-from adapter.objects import ListedObjects
+from adapter.metrics.objects import ListedObjects
 from adapter.prometheus import PrometheusError, PrometheusQueryError, PrometheusUnavailable, Series, Vector
-from adapter.request_info import Query
 from adapter.rules import parse_rules
+from adapter.security.request_info import Query
+from adapter.serving.debug_pages import DebugPages
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 from playground.prometheus import PrometheusServer, openmetrics

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from adapter.catalog.values import ExternalMetricValue
 from adapter.prometheus import (
     PrometheusError,
     PrometheusQueryError,
@@ -17,7 +18,6 @@ from adapter.prometheus import (
     Scalar,
 )
 from adapter.rules import parse_rules
-from adapter.values import ExternalMetricValue
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 from tests.adapter.metrics_bed import NOW, CannedPrometheus, MetricsBed, metrics_bed, packets, series, vector

@@ -13,13 +13,13 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from adapter.external import ExternalMetrics
-from adapter.forward import Forwarder, MergedNames
-from adapter.forward_options import ForwardOptions
-from adapter.rule_queries import RuleQueries
-from adapter.rule_telemetry import RuleTelemetry
+from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.catalog.values import ExternalMetricValue
+from adapter.metrics.external import ExternalMetrics
+from adapter.metrics.forward import Forwarder, MergedNames
+from adapter.planning.rule_queries import RuleQueries
 from adapter.rules import RulesFile, parse_rules
-from adapter.values import ExternalMetricValue
+from adapter.rules.forward_options import ForwardOptions
 from kube.certs import CertificateAuthority
 from kube.selectors import LabelSelector
 from kube.status import StatusError

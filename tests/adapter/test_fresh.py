@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from adapter.fresh import Fresh
+from adapter.planning.fresh import Fresh
 
 PERIOD = 0.05
 LONG = 60.0

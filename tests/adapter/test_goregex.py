@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.goregex import MAX_TEXT, GoRegex, GoRegexError
-from adapter.linear import Program
+from adapter.rules.goregex import MAX_TEXT, GoRegex, GoRegexError
+from adapter.rules.linear import Program
 
 
 @pytest.mark.parametrize(

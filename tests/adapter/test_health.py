@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from adapter.health import Health, HealthAnswer
-from adapter.request_info import Target
+from adapter.security.request_info import Target
+from adapter.serving.health import Health, HealthAnswer
 from tests.adapter.serving import served_adapter
 
 

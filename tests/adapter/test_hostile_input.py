@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from adapter.authentication import Authenticator, TokenReviewer
-from adapter.authorization import AuthorizationOptions, Authorizer
-from adapter.discovery import Discovery
-from adapter.encoding import Representation
-from adapter.health import Health
-from adapter.request_info import RequestInfo, Target
-from adapter.routes import Call, Router
-from adapter.server import RequestServer, ServerLimits
-from adapter.telemetry import Telemetry
-from adapter.trust import ClientTrust
+from adapter.content.encoding import Representation
+from adapter.security.authentication import Authenticator, TokenReviewer
+from adapter.security.authorization import AuthorizationOptions, Authorizer
+from adapter.security.request_info import RequestInfo, Target
+from adapter.security.trust import ClientTrust
+from adapter.serving.discovery import Discovery
+from adapter.serving.health import Health
+from adapter.serving.routes import Call, Router
+from adapter.serving.server import RequestServer, ServerLimits
+from adapter.serving.telemetry import Telemetry
 from kube.status import StatusError
 from tests.adapter.metrics_bed import MetricsBed, metrics_bed, objects, packets, vector
 from tests.adapter.serving import AccessApi, Authorities, CannedMetrics, CannedNames

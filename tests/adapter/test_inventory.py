@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter.inventory import custom_sources, external_sources
+from adapter.catalog.inventory import custom_sources, external_sources
 from adapter.prometheus import Series
 from adapter.rules import Rule, parse_rules
 from kube.client import KubeUnreachable

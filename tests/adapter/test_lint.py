@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.diagnosis.kubernetes import kubernetes_resources
+from adapter.commands.kubernetes import kubernetes_resources
 from adapter.diagnosis.lint import lint
 from adapter.diagnosis.promql import selector_problem, unbalanced
 from adapter.diagnosis.report import Severity
 from adapter.diagnosis.selectors import SeriesNames
-from adapter.goregex import GoRegex
 from adapter.rules import parse_rules
+from adapter.rules.goregex import GoRegex
 from kube.mapping import FixedResources
 from tests.adapter.metrics_bed import RULES
 

@@ -11,15 +11,15 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter.inventory import CustomMetricInfo, CustomSource, ExternalSource
-from adapter.merged import MergedQueries, can_merge
-from adapter.planner import custom_plan
+from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource
+from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.planning.merged import MergedQueries, can_merge
+from adapter.planning.planner import custom_plan
+from adapter.planning.rule_queries import RuleQueries
+from adapter.planning.shared_queries import SharedQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusQueryError, Sample, Scalar, Vector
 from adapter.prometheus.answers import decode
-from adapter.rule_queries import RuleQueries
-from adapter.rule_telemetry import RuleTelemetry
 from adapter.rules import Rule, RulesError, parse_rules
-from adapter.shared_queries import SharedQueries
 from kube.mapping import GroupResource
 from kube.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics

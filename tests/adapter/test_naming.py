@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapter.naming import LabelTemplate
+from adapter.rules.naming import LabelTemplate
 from kube.mapping import GroupResource
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapter.discovery import CUSTOM_GROUP, CUSTOM_VERSIONS, EXTERNAL_GROUP, RESOURCE_GROUP
+from adapter.catalog.groups import CUSTOM_GROUP, CUSTOM_VERSIONS, EXTERNAL_GROUP, RESOURCE_GROUP
 from adapter.openapi import OpenApiPages
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, served_adapter
 

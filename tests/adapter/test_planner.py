@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from adapter.inventory import CustomMetricInfo, CustomSource
-from adapter.planner import Plan, custom_plan
+from adapter.catalog.inventory import CustomMetricInfo, CustomSource
+from adapter.planning.planner import Plan, custom_plan
+from adapter.planning.separable import is_separable
 from adapter.rules import Rule, parse_rules
-from adapter.separable import is_separable
 from kube.mapping import GroupResource
 from kube.selectors import LabelSelector
 

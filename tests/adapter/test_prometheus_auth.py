@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter.options import PrometheusAccess
+from adapter.commands.options import PrometheusAccess
+from adapter.commands.prometheus_auth import authorized_options
 from adapter.prometheus import PrometheusConfigError, PrometheusOptions
-from adapter.prometheus_auth import authorized_options
 
 OPTIONS = PrometheusOptions(url="https://prometheus:9090", headers=(("X-Scope-OrgID", "team"),))
 

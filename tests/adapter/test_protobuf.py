@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from adapter.documents import custom_list, external_list
-from adapter.protobuf import encode_error, encode_list
-from adapter.values import ExternalMetricValue, MetricValue, ObjectReference
+from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference
+from adapter.content.documents import custom_list, external_list
+from adapter.content.protobuf import encode_error, encode_list
 from kube.selectors import LabelSelector
 from kube.status import forbidden, internal_error, not_found, too_many_requests
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, served_adapter

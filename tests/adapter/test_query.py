@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.gotemplate import Template
-from adapter.query import QUERY_FIELDS, QueryError, SelectorNotSupported, custom_query, external_query
+from adapter.rules.query import QUERY_FIELDS, QueryError, SelectorNotSupported, custom_query, external_query
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import StatusError
 from tests.adapter.metrics_bed import DATA, metrics_bed, packets

@@ -12,15 +12,15 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from adapter.alternation import alternation
-from adapter.catalog import Catalog
-from adapter.custom import CustomMetrics
-from adapter.external import ExternalMetrics
-from adapter.objects import ListedObjects
+from adapter.catalog.catalog import Catalog
+from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.metrics.custom import CustomMetrics
+from adapter.metrics.external import ExternalMetrics
+from adapter.metrics.objects import ListedObjects
+from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import Destination, PrometheusOptions, PrometheusServers, Vector
-from adapter.rule_queries import RuleQueries
-from adapter.rule_telemetry import RuleTelemetry
 from adapter.rules import parse_rules
+from adapter.rules.alternation import alternation
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter.catalog import Catalog
-from adapter.custom import CustomMetrics
-from adapter.objects import ListedObjects
+from adapter.catalog.catalog import Catalog
+from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.metrics.custom import CustomMetrics
+from adapter.metrics.objects import ListedObjects
+from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import (
     PrometheusClient,
     PrometheusOptions,
@@ -21,8 +23,6 @@ from adapter.prometheus import (
     PrometheusUnavailable,
     Scalar,
 )
-from adapter.rule_queries import RuleQueries
-from adapter.rule_telemetry import RuleTelemetry
 from adapter.rules import parse_rules
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector

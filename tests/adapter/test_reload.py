@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter.health import Health
+from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.commands.reload import RulesReloader
 from adapter.prometheus import PrometheusUnavailable, Series
-from adapter.reload import RulesReloader
-from adapter.request_info import Target
-from adapter.rule_telemetry import RuleTelemetry
 from adapter.rules import RulesFile, load_rules, parse_rules
+from adapter.security.request_info import Target
+from adapter.serving.health import Health
 from kube.mapping import GroupResource
 from tests.adapter.metrics_bed import CannedPrometheus, MetricsBed, metrics_bed, series
 from tests.eventually import eventually
@@ -76,7 +76,7 @@ async def test_a_new_file_is_taken_up(followed: Followed, caplog: pytest.LogCapt
     await followed.reloader.look()
     assert followed.taken == []
     followed.write(SECOND)
-    with caplog.at_level(logging.INFO, "adapter.reload"):
+    with caplog.at_level(logging.INFO, "adapter.commands.reload"):
         await followed.reloader.look()
         await followed.reloader.look()
     assert followed.taken == [parse_rules(SECOND, source="x")]
@@ -95,7 +95,7 @@ async def test_a_bad_file_keeps_the_last_good_one_and_says_so(
     followed: Followed, caplog: pytest.LogCaptureFixture
 ) -> None:
     followed.write("rulez: []")
-    with caplog.at_level(logging.INFO, "adapter.reload"):
+    with caplog.at_level(logging.INFO, "adapter.commands.reload"):
         for _ in range(3):
             await followed.reloader.look(asked=True)
     assert followed.taken == []
@@ -124,7 +124,7 @@ async def test_whatever_else_goes_wrong_in_reading_keeps_the_last_good_one_too(
 
     followed.write(SECOND)
     with monkeypatch.context() as patch:
-        patch.setattr("adapter.reload.load_rules", fails)
+        patch.setattr("adapter.commands.reload.load_rules", fails)
         for _ in range(3):
             await followed.reloader.look(asked=True)
     assert followed.taken == []

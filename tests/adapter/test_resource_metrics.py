@@ -9,10 +9,14 @@ from dataclasses import dataclass, field
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter.discovery import Discovery
-from adapter.encoding import Representation
-from adapter.field_selector import FieldSelector, FieldSelectorError
-from adapter.objects import ObjectMetadata
+from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.content.encoding import Representation
+from adapter.content.protobuf import encode_resource
+from adapter.content.resource_documents import node_document, pod_document, pod_list
+from adapter.metrics.objects import ObjectMetadata
+from adapter.metrics.resource_metrics import ResourceMetrics
+from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage, Usage
+from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
@@ -22,13 +26,9 @@ from adapter.prometheus import (
     Scalar,
     Vector,
 )
-from adapter.protobuf import encode_resource
-from adapter.resource_documents import node_document, pod_document, pod_list
-from adapter.resource_metrics import ResourceMetrics
-from adapter.rule_queries import RuleQueries
-from adapter.rule_telemetry import RuleTelemetry
 from adapter.rules import ResourceRules, load_rules, parse_rules
-from adapter.usage import ContainerUsage, NodeUsage, PodUsage, Usage
+from adapter.serving.discovery import Discovery
+from adapter.serving.field_selector import FieldSelector, FieldSelectorError
 from kube.mapping import ResourceInfo
 from kube.selectors import LabelSelector
 from kube.status import StatusError

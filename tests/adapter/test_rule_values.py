@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from adapter.catalog.values import ExternalMetricValue, MetricValue
 from adapter.prometheus import Sample, Scalar, Vector
 from adapter.rules import RulesFile, parse_rules
-from adapter.values import ExternalMetricValue, MetricValue
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 from tests.adapter.metrics_bed import NOW, CannedPrometheus, MetricsBed, metrics_bed, objects, series, vector

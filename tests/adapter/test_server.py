@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from adapter.authorization import AuthorizationOptions
-from adapter.connection import ConnectionLimits
-from adapter.server import ServerLimits
+from adapter.security.authorization import AuthorizationOptions
+from adapter.serving.connection import ConnectionLimits
+from adapter.serving.server import ServerLimits
 from kube.certs import KeyPair
 from tests.adapter.serving import EXTERNAL_PATH, FRONT_PROXY, POD_PATH, ServedAdapter, served_adapter
 from tests.eventually import eventually
@@ -221,7 +221,7 @@ async def test_head_without_an_end_is_not_collected(tmp_path: Path) -> None:
 async def test_client_that_asks_for_more_than_it_reads_loses_its_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, logger="adapter.connection")
+    caplog.set_level(logging.DEBUG, logger="adapter.serving.connection")
     async with served_adapter(tmp_path, limits=impatient(read=0.2)) as adapter:
         adapter.metrics.count = 25_000
         master = adapter.authorities.clients.issue("admin", organizations=["system:masters"], client=True)

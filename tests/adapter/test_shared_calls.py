@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from adapter.shared_calls import SharedCalls
+from kube.shared_calls import SharedCalls
 
 
 class Asked:

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter.custom import CustomMetrics
-from adapter.external import ExternalMetrics
-from adapter.merged import MergedQueries
-from adapter.objects import ListedObjects
+from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.metrics.custom import CustomMetrics
+from adapter.metrics.external import ExternalMetrics
+from adapter.metrics.objects import ListedObjects
+from adapter.planning.merged import MergedQueries
+from adapter.planning.rule_queries import RuleQueries
+from adapter.planning.shared_queries import SharedQueries
 from adapter.prometheus import PrometheusTimeout
-from adapter.rule_queries import RuleQueries
-from adapter.rule_telemetry import RuleTelemetry
-from adapter.shared_queries import SharedQueries
 from kube.selectors import LabelSelector
 from tests.adapter.metrics_bed import NOW, MetricsBed, metrics_bed, packets, vector
 

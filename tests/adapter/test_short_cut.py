@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from adapter.authorization import AuthorizationOptions
-from adapter.short_cut import PlainRequest
+from adapter.security.authorization import AuthorizationOptions
+from adapter.serving.short_cut import PlainRequest
 from tests.adapter.serving import EXTERNAL_PATH, FRONT_PROXY, POD_PATH, ServedAdapter, served_adapter
 
 BIG_PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/big/pods/%2A/conn_open"

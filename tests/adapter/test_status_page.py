@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from adapter.status_page import StatusPage
+from adapter.serving.status_page import StatusPage
 from kube.status import StatusError
 
 PATHS = ("/healthz", "/metrics")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from adapter.tls import (
+from adapter.security.tls import (
     CIPHER_SUITES,
     CertificateFiles,
     NamedCertificate,
@@ -96,7 +96,7 @@ async def test_new_connections_follow_the_newest_authorities(
 
 
 async def test_renewed_serving_certificate_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapter.tls._POLL_SECONDS", 0.01)
+    monkeypatch.setattr("adapter.security.tls._POLL_SECONDS", 0.01)
     handshakes = Handshakes(tmp_path)
     tls = ServingTLS(handshakes.files)
 

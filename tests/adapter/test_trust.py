@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter.trust import CertificateBundle, ClientTrust, TrustError, TrustKeeper, TrustOptions
+from adapter.security.trust import CertificateBundle, ClientTrust, TrustError, TrustKeeper, TrustOptions
 from kube.certs import CertificateAuthority, KeyPair
 from kube.client import KubeClient
 from tests.adapter.serving import AccessApi, Authorities
@@ -146,7 +146,7 @@ async def test_flags_win_over_the_config_map(tmp_path: Path) -> None:
 
 
 async def test_rotated_file_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapter.trust._FILES_SECONDS", 0.01)
+    monkeypatch.setattr("adapter.security.trust._FILES_SECONDS", 0.01)
     first, second = CertificateAuthority.create("first"), CertificateAuthority.create("second")
     path = tmp_path / "ca.crt"
     path.write_bytes(first.cert_pem)
@@ -228,7 +228,7 @@ async def test_api_server_that_comes_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is waited for, the reason is told once and shown, and once it is there its authorities are read."""
-    monkeypatch.setattr("adapter.trust._RETRY_SECONDS", (0.005, 0.01))
+    monkeypatch.setattr("adapter.security.trust._RETRY_SECONDS", (0.005, 0.01))
     caplog.set_level(logging.INFO, logger="kube.store")
     async with scripted_server() as server:
         kubeconfig = server.kubeconfig(tmp_path)

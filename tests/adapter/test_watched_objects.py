@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapter.watched_objects import WatchedObjects
+from adapter.metrics.watched_objects import WatchedObjects
 from kube.mapping import ResourceInfo
 from kube.selectors import LabelSelector
 from tests.eventually import eventually

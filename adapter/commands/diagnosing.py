@@ -1,0 +1,230 @@
+"""`check` and `explain`: the findings about a rules file, before it is served or while one wonders.
+
+Both need no running adapter and no API server. Without a kubeconfig they know Kubernetes' own resources, and others
+are told apart from mistakes only by asking the cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from adapter.commands.flags import catalog_flags, prometheus_flags
+from adapter.commands.options import CatalogOptions, PrometheusAccess
+from adapter.commands.printing import print_explanation, print_report
+from adapter.commands.session import session
+from adapter.diagnosis.checking import check as check_rules
+from adapter.diagnosis.checking import check_file
+from adapter.diagnosis.explaining import Target, TargetError
+from adapter.diagnosis.explaining import explain as explain_metric
+from adapter.diagnosis.probe import Wanted
+from adapter.diagnosis.report import Explanation, Report, Severity
+from adapter.prometheus import PrometheusConfigError
+from adapter.rules import RulesError, RulesFile, load_rules
+from kube.client import KubeConfigError, KubeError
+from kube.flags import verbosity_option
+from kube.logs import setup_logging
+from kube.process import run
+from kube.selectors import LabelSelector, SelectorError
+from kube.status import StatusError
+
+__all__ = ["check", "explain"]
+
+_T = TypeVar("_T")
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+class _Selector(click.ParamType[LabelSelector]):
+    """A label selector."""
+
+    name = "selector"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> LabelSelector:
+        """Read the flag's text."""
+        try:
+            return LabelSelector.parse(str(value))
+        except SelectorError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _Target(click.ParamType[Target]):
+    """A metric."""
+
+    name = "resource/metric"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
+        """Read the argument's text."""
+        try:
+            return Target.parse(str(value))
+        except TargetError as error:
+            self.fail(str(error), param, ctx)
+
+
+_COMMON = (
+    click.option("--config", type=_FILE, required=True, help="The rules file."),
+    prometheus_flags,
+    catalog_flags,
+    click.option(
+        "--lister-kubeconfig",
+        "--kubeconfig",
+        "kubeconfig",
+        type=_FILE,
+        help="Kubeconfig for asking the cluster which resources it has.  [default: Kubernetes' own are known]",
+    ),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="A table for people, or JSON for tools.",
+    ),
+    verbosity_option,
+)
+
+
+def _common(command: Callable[..., None]) -> Callable[..., None]:
+    # The last one to be applied is the first in the help.
+    for option in reversed(_COMMON):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.option(
+    "--examples",
+    type=click.IntRange(min=0),
+    default=3,
+    show_default=True,
+    help="For how many metrics of each rule Prometheus is asked for an example value.",
+)
+@click.option("--strict", is_flag=True, help="Count warnings as errors.")
+@_common
+def check(
+    *,
+    config: Path,
+    prometheus: PrometheusAccess,
+    catalog: CatalogOptions,
+    kubeconfig: Path | None,
+    output: str,
+    examples: int,
+    strict: bool,
+    verbosity: int,
+) -> None:
+    """Say what is wrong with a rules file; with --prometheus-url also what its rules find and what comes of it.
+
+    Exit status 0 when there is no error, 1 when there is one (with --strict also for warnings), 2 for wrong flags.
+    """
+    ask = _asks_prometheus()
+
+    async def work(rules: RulesFile) -> Report:
+        async with session(rules, prometheus, catalog, kubeconfig=kubeconfig) as opened:
+            if not ask:
+                return await check_file(opened.catalog, opened.lookup, knows_cluster=opened.knows_cluster)
+            await opened.catalog.relist()
+            return await check_rules(
+                opened.catalog,
+                opened.lookup,
+                opened.probe,
+                knows_cluster=opened.knows_cluster,
+                examples=examples,
+            )
+
+    report = _run(config, work, verbosity)
+    if output == "json":
+        _print_json(report)
+    else:
+        print_report(report, plain=not sys.stdout.isatty())
+    if report.has(Severity.ERROR) or (strict and report.findings):
+        raise click.exceptions.Exit(1)
+
+
+@click.command()
+@click.argument("target", type=_Target(), metavar="RESOURCE/METRIC")
+@click.option("-n", "--namespace", default="", help="The objects' namespace.  [default: any that has series]")
+@click.option("--name", default="", help="The object.  [default: any that has series]")
+@click.option("-l", "--selector", type=_Selector(), help="The objects; needs --lister-kubeconfig and --namespace.")
+@click.option("--metric-selector", type=_Selector(), default="", help="Which of the metric's series count.")
+@_common
+def explain(
+    *,
+    target: Target,
+    namespace: str,
+    name: str,
+    selector: LabelSelector | None,
+    metric_selector: LabelSelector,
+    config: Path,
+    prometheus: PrometheusAccess,
+    catalog: CatalogOptions,
+    kubeconfig: Path | None,
+    output: str,
+    verbosity: int,
+) -> None:
+    """Say where a metric comes from and what it is, or why it is not there.
+
+    RESOURCE/METRIC is such as pods/packets_per_second, deployments.apps/lag or external/queue_depth. Exit status 0
+    when there is a value, 1 when there is none, 2 for wrong flags.
+    """
+    if not _asks_prometheus():
+        raise click.UsageError("say where Prometheus is: --prometheus-url")
+    if name and selector is not None:
+        raise click.UsageError("give --name or --selector, not both")
+    wanted = Wanted(namespace=namespace, name=name, selector=selector, metric_selector=metric_selector)
+
+    async def work(rules: RulesFile) -> Explanation:
+        async with session(rules, prometheus, catalog, kubeconfig=kubeconfig) as opened:
+            await opened.catalog.relist()
+            return await explain_metric(
+                target, wanted, catalog=opened.catalog, lookup=opened.lookup, probe=opened.probe
+            )
+
+    explanation = _run(config, work, verbosity)
+    if output == "json":
+        _print_json(explanation)
+    else:
+        print_explanation(explanation, plain=not sys.stdout.isatty())
+    if not explanation.has_value:
+        raise click.exceptions.Exit(1)
+
+
+def _asks_prometheus() -> bool:
+    return click.get_current_context().get_parameter_source("prometheus_url") is not ParameterSource.DEFAULT
+
+
+def _run(config: Path, work: Callable[[RulesFile], Coroutine[Any, Any, _T]], verbosity: int) -> _T:
+    """Do the work, and say in one line what keeps it from being done."""
+    try:
+        with _logged(verbosity):
+            return run(work(load_rules(config)))
+    except (RulesError, KubeConfigError, PrometheusConfigError) as error:
+        raise click.ClickException(str(error)) from error
+    except (KubeError, StatusError) as error:
+        raise click.ClickException(f"the API server did not say which resources it has: {error}") from error
+
+
+@contextlib.contextmanager
+def _logged(verbosity: int) -> Iterator[None]:
+    """What the log would say stands in the findings, so it is silent unless it was asked for."""
+    if verbosity:
+        setup_logging(verbosity)
+        yield
+        return
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+
+
+def _print_json(document: Report | Explanation) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())

@@ -1,0 +1,184 @@
+"""Answers as bytes: which media type the client wants, and how a document is written in it.
+
+JSON is the default; YAML and protobuf, which the HPA controller prefers, are spoken where Accept asks for them. Only
+lists of metrics and errors have a protobuf form here; any other document is JSON to a client that would rather have
+protobuf, which every such client reads. 406 is for clients that ask for something that no Kubernetes API speaks, such
+as text/html.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from adapter.content import protobuf
+from adapter.content.documents import ListDocument
+from adapter.content.resource_documents import ResourceDocument
+from kube.status import StatusError
+
+__all__ = ["Conversion", "Encoded", "MediaType", "Representation", "preferred"]
+
+T = TypeVar("T")
+
+
+class MediaType(enum.Enum):
+    """What documents are written as."""
+
+    JSON = "application/json"
+    YAML = "application/yaml"
+    PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+
+# What may stand in Accept, and what is answered for it; the first is the default.
+_SPOKEN = {media_type.value: media_type for media_type in MediaType}
+# Command lines and browsers, which Kubernetes answers with indented JSON.
+_PEOPLE = ("curl", "Wget", "Mozilla/5.0")
+# libyaml's, where PyYAML was built with it: an answer can be long.
+_YAML_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_NAMES = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A body and its Content-Type."""
+
+    body: bytes
+    content_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What a document is wanted as: Accept's parameters `as`, `g` and `v`."""
+
+    kind: str
+    group: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"g={self.group};v={self.version};as={self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class Representation:
+    """How one client wants its answers.
+
+    Attributes:
+        media_type: what they are written as; None for something that they cannot become, such as a Table.
+        pretty: whether JSON is indented.
+        conversion: what the document is wanted as, if not as itself.
+    """
+
+    media_type: MediaType | None = MediaType.JSON
+    pretty: bool = False
+    conversion: Conversion | None = None
+
+    @classmethod
+    def negotiate(
+        cls, accept: str, *, pretty: str = "", user_agent: str = "", offered: Collection[Conversion] = ()
+    ) -> Representation:
+        """Choose by the Accept header, the `pretty` parameter and, where that is absent, the client's kind.
+
+        A conversion is chosen only where it is `offered`.
+
+        Raises:
+            StatusError: 406 if no media type in Accept is spoken here.
+        """
+        indented = pretty.lower() in ("1", "t", "true") or (not pretty and user_agent.startswith(_PEOPLE))
+        clauses = _parse_accept(accept)
+        if not clauses:
+            return cls(MediaType.JSON, indented)
+        spoken = [(clause, media_type) for clause in clauses if (media_type := clause.choice(_SPOKEN)) is not None]
+        for clause, media_type in spoken:
+            if clause.conversion is None or clause.conversion in offered:
+                return cls(media_type, indented or clause.pretty, clause.conversion)
+        if spoken:
+            return cls(None, indented)
+        raise StatusError(
+            406,
+            "NotAcceptable",
+            f"406: Not Acceptable\n\nAvailable representations: {_NAMES}, application/json;stream=watch, "
+            "application/vnd.kubernetes.protobuf;stream=watch",
+            details={},
+        )
+
+    def encode(self, document: msgspec.Struct | dict[str, Any]) -> Encoded:
+        """Write a document.
+
+        Raises:
+            StatusError: 406 if it was wanted as something that it cannot become, such as a Table. Kubernetes, too,
+                finds that out only once there is an answer.
+        """
+        if self.media_type is None:
+            raise StatusError(406, "NotAcceptable", f"only the following media types are accepted: {_NAMES}")
+        if self.media_type is MediaType.YAML:
+            text: str = yaml.dump(msgspec.to_builtins(document), Dumper=_YAML_DUMPER, allow_unicode=True)
+            return Encoded(text.encode(), self._content_type(self.media_type))
+        if self.media_type is MediaType.PROTOBUF and isinstance(document, ListDocument):
+            return Encoded(protobuf.encode_list(document), self.media_type.value)
+        if self.media_type is MediaType.PROTOBUF and isinstance(document, ResourceDocument):
+            return Encoded(protobuf.encode_resource(document), self.media_type.value)
+        body = msgspec.json.encode(document)
+        # Go ends a compact document with a newline, and an indented one without.
+        body = msgspec.json.format(body, indent=2) if self.pretty else body + b"\n"
+        return Encoded(body, self._content_type(MediaType.JSON))
+
+    def _content_type(self, media_type: MediaType) -> str:
+        return f"{media_type.value};{self.conversion}" if self.conversion else media_type.value
+
+    def encode_error(self, error: StatusError) -> Encoded:
+        """Write an error's Status, which every client must be able to read: as indented JSON if nothing else fits."""
+        if self.media_type is MediaType.PROTOBUF:
+            return Encoded(protobuf.encode_error(error), self.media_type.value)
+        fallback = Representation(MediaType.JSON, pretty=True)
+        return (Representation(self.media_type, self.pretty) if self.media_type else fallback).encode(error.body())
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    kind: str
+    subtype: str
+    quality: float
+    pretty: bool
+    conversion: Conversion | None
+
+    def choice(self, offered: Mapping[str, T]) -> T | None:
+        """What is answered for it, if anything: the first of what is offered by media type."""
+        for name, one in offered.items():
+            kind, _, subtype = name.partition("/")
+            if self.kind in (kind, "*") and self.subtype in (subtype, "*"):
+                return one
+        return None
+
+
+def preferred(accept: str, offered: Mapping[str, T]) -> T | None:
+    """What a client wants most of what is offered, by media type, the default first; None where it wants none of it."""
+    clauses = _parse_accept(accept)
+    if not clauses:
+        return next(iter(offered.values()))
+    return next((one for clause in clauses if (one := clause.choice(offered)) is not None), None)
+
+
+def _parse_accept(header: str) -> list[_Clause]:
+    """The clauses of an Accept header, most wanted first, and wildcards after what they stand for."""
+    clauses = []
+    for text in header.split(","):
+        name, *parameters = (part.strip() for part in text.split(";"))
+        kind, slash, subtype = name.lower().partition("/")
+        if not slash:
+            if kind != "*":
+                continue
+            subtype = "*"
+        values = {key.strip().lower(): value.strip() for key, _, value in (part.partition("=") for part in parameters)}
+        try:
+            quality = float(values.get("q", "1"))
+        except ValueError:
+            quality = 1.0
+        wanted = Conversion(values["as"], values.get("g", ""), values.get("v", "")) if "as" in values else None
+        if quality > 0:
+            clauses.append(_Clause(kind, subtype, quality, values.get("pretty") == "1", wanted))
+    return sorted(clauses, key=lambda clause: (-clause.quality, clause.kind == "*", clause.subtype == "*"))

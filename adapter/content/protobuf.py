@@ -1,0 +1,181 @@
+"""Metrics and errors in Kubernetes' protobuf, which its own controllers prefer to JSON.
+
+The messages are few and small, so they are written by hand: k8s.io/metrics' generated.proto for custom_metrics
+v1beta1 and v1beta2, external_metrics v1beta1 and metrics v1beta1, metav1's for the rest, within runtime.Unknown and
+its four magic bytes. As Go's code does it, a string that is empty is written all the same, and a pointer that is nil
+is not.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from adapter.content.documents import ExternalItem, Item, LegacyItem, ListDocument, Reference, SelectorObject
+from adapter.content.resource_documents import (
+    Container,
+    NodeMetrics,
+    NodeMetricsList,
+    ObjectMeta,
+    PodMetrics,
+    PodMetricsList,
+    ResourceDocument,
+)
+from adapter.content.wire import integer, message, string
+from kube.durations import parse_duration
+from kube.status import StatusError
+
+__all__ = ["encode_error", "encode_list", "encode_resource"]
+
+_MAGIC = b"k8s\x00"
+
+
+def encode_list(document: ListDocument) -> bytes:
+    """A MetricValueList or ExternalMetricValueList."""
+    raw = message(1, _LIST_META) + b"".join(message(2, _item(item)) for item in document.items)
+    return _unknown(document.api_version, document.kind, raw)
+
+
+def encode_resource(document: ResourceDocument) -> bytes:
+    """A document of metrics.k8s.io."""
+    if isinstance(document, PodMetricsList | NodeMetricsList):
+        raw = message(1, _LIST_META) + b"".join(message(2, _usage(item)) for item in document.items)
+    else:
+        raw = _usage(document)
+    return _unknown(document.api_version, document.kind, raw)
+
+
+def encode_error(error: StatusError) -> bytes:
+    """The metav1.Status of an error."""
+    raw = (
+        message(1, _LIST_META)
+        + string(2, "Failure")
+        + string(3, error.message)
+        + string(4, error.reason)
+        + (message(5, _details(error)) if error.details is not None or error.retry_after is not None else b"")
+        + integer(6, error.code)
+    )
+    return _unknown("v1", "Status", raw)
+
+
+def _unknown(api_version: str, kind: str, raw: bytes) -> bytes:
+    type_meta = string(1, api_version) + string(2, kind)
+    return _MAGIC + message(1, type_meta) + message(2, raw) + string(3, "") + string(4, "")
+
+
+def _item(item: Item | LegacyItem | ExternalItem) -> bytes:
+    match item:
+        case Item():
+            return (
+                message(1, _reference(item.described_object))
+                + message(2, string(1, item.metric.name) + _selector(2, item.metric.selector))
+                + message(3, _time(item.timestamp))
+                + _optional(4, item.window_seconds)
+                + message(5, string(1, item.value))
+            )
+        case LegacyItem():
+            return (
+                message(1, _reference(item.described_object))
+                + string(2, item.metric_name)
+                + message(3, _time(item.timestamp))
+                + _optional(4, item.window)
+                + message(5, string(1, item.value))
+                + _selector(6, item.selector)
+            )
+        case ExternalItem():
+            return (
+                string(1, item.metric_name)
+                + _map(2, item.metric_labels or {})
+                + message(3, _time(item.timestamp))
+                + _optional(4, item.window)
+                + message(5, string(1, item.value))
+            )
+
+
+def _usage(item: PodMetrics | NodeMetrics) -> bytes:
+    nanoseconds = round(parse_duration(item.window) * 10**9)
+    head = message(1, _object_meta(item.metadata)) + message(2, _time(item.timestamp))
+    head += message(3, integer(1, nanoseconds))
+    if isinstance(item, NodeMetrics):
+        return head + _quantities(4, item.usage)
+    return head + b"".join(message(4, _container(container)) for container in item.containers)
+
+
+def _container(container: Container) -> bytes:
+    return string(1, container.name) + _quantities(2, container.usage)
+
+
+def _quantities(field: int, quantities: Mapping[str, str]) -> bytes:
+    return b"".join(
+        message(field, string(1, name) + message(2, string(1, quantity))) for name, quantity in quantities.items()
+    )
+
+
+def _object_meta(metadata: ObjectMeta) -> bytes:
+    return (
+        string(1, metadata.name)
+        + string(2, "")  # generateName
+        + string(3, metadata.namespace)
+        + string(4, "")  # selfLink
+        + string(5, "")  # uid
+        + string(6, "")  # resourceVersion
+        + integer(7, 0)  # generation
+        + message(8, _time(metadata.creation_timestamp))
+        + _map(11, metadata.labels)
+    )
+
+
+def _reference(reference: Reference) -> bytes:
+    return (
+        string(1, reference.kind)
+        + string(2, reference.namespace)
+        + string(3, reference.name)
+        + string(4, "")  # uid
+        + string(5, reference.api_version)
+        + string(6, "")  # resourceVersion
+        + string(7, "")  # fieldPath
+    )
+
+
+def _selector(field: int, selector: SelectorObject | None) -> bytes:
+    if selector is None:
+        return b""
+    expressions = (
+        string(1, expression.key)
+        + string(2, expression.operator)
+        + b"".join(string(3, value) for value in expression.values)
+        for expression in selector.match_expressions
+    )
+    return message(field, _map(1, selector.match_labels) + b"".join(message(2, text) for text in expressions))
+
+
+def _details(error: StatusError) -> bytes:
+    details: Mapping[str, Any] = error.details or {}
+    causes = (
+        string(1, cause.get("reason", "")) + string(2, cause.get("message", "")) + string(3, cause.get("field", ""))
+        for cause in details.get("causes", ())
+    )
+    return (
+        string(1, details.get("name", ""))
+        + string(2, details.get("group", ""))
+        + string(3, details.get("kind", ""))
+        + b"".join(message(4, cause) for cause in causes)
+        + integer(5, error.retry_after or 0)
+        + string(6, details.get("uid", ""))
+    )
+
+
+def _time(moment: datetime.datetime) -> bytes:
+    return integer(1, int(moment.timestamp())) + integer(2, 0)
+
+
+def _map(field: int, entries: Mapping[str, str]) -> bytes:
+    return b"".join(message(field, string(1, key) + string(2, entries[key])) for key in sorted(entries))
+
+
+def _optional(field: int, number: int | None) -> bytes:
+    return b"" if number is None else integer(field, number)
+
+
+_LIST_META = string(1, "") + string(2, "") + string(3, "")

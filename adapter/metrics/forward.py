@@ -1,0 +1,266 @@
+"""External metrics that no rule makes, asked of another adapter: KEDA, Datadog, or a prometheus-adapter.
+
+A cluster has one APIService for external.metrics.k8s.io and so one server behind it. With `forwardExternal` this
+adapter stands there, answers what its rules make, and passes everything else on. Who may read a metric was decided
+before: the other adapter sees this one's identity, and must allow it to list external metrics.
+
+Its list of metrics is kept in memory for discovery, which never waits. Metrics that are not in that list are asked for
+all the same, because some adapters list nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from adapter.catalog.catalog import Catalog, CustomMetricInfo
+from adapter.catalog.values import ExternalMetricValue
+from adapter.rules.forward_options import ForwardOptions
+from adapter.upstream import Credentials, CredentialsError, UpstreamConfigError
+from kube.backoff import Backoff
+from kube.quantity import Quantity, QuantityError
+from kube.selectors import LabelSelector
+from kube.status import StatusError, service_unavailable
+from kube.status import timeout as timed_out
+
+__all__ = ["Forwarder", "MergedNames"]
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+_API = "/apis/external.metrics.k8s.io/v1beta1"
+_CONNECT_SECONDS = 5.0
+_MAX_ANSWER = 16 * 1024 * 1024
+_FIRST_RETRY_SECONDS = 1.0
+_LAST_RETRY_SECONDS = 30.0
+_UNREACHABLE = "the adapter that external metrics are forwarded to cannot be reached"
+_UNREADABLE = "the adapter that external metrics are forwarded to gave an unusable answer"
+_REFUSED = "the adapter that external metrics are forwarded to does not accept this adapter's credentials"
+
+
+class _Value(msgspec.Struct, rename="camel"):
+    metric_name: str
+    value: str
+    timestamp: str | None = None
+    metric_labels: dict[str, str] | None = None
+    window_seconds: int | None = None
+
+
+class _Values(msgspec.Struct):
+    items: list[_Value] | None = None
+
+
+class _Resource(msgspec.Struct):
+    name: str
+
+
+class _Resources(msgspec.Struct):
+    resources: list[_Resource] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Peer:
+    options: ForwardOptions
+    credentials: Credentials
+
+
+class Forwarder:
+    """Asks another adapter, if there is one. Use as an async context manager.
+
+    Args:
+        options: where it is; None for none.
+        relist_interval: the seconds between two lists of its metrics.
+        clock: the time, in seconds since the epoch.
+    """
+
+    def __init__(
+        self, options: ForwardOptions | None, *, relist_interval: float, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._peer = _peer(options)
+        self._relist_interval = relist_interval
+        self._clock = clock
+        self._names: tuple[str, ...] = ()
+        self._changed = asyncio.Event()
+        self._problem = ""
+        self._http: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._http = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    @property
+    def active(self) -> bool:
+        """There is another adapter."""
+        return self._peer is not None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The metrics that the other adapter last listed, sorted."""
+        return self._names
+
+    def take_up(self, options: ForwardOptions | None) -> None:
+        """Ask this adapter from now on; requests in flight end with the one that they began with."""
+        if options == (self._peer.options if self._peer is not None else None):
+            return
+        self._peer = _peer(options)
+        self._names = ()
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Keep the list of names up to date, until cancelled."""
+        backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS)
+        while True:
+            self._changed.clear()
+            pause = self._relist_interval
+            if self._peer is not None:
+                if await self._relist(self._peer):
+                    backoff.reset()
+                else:
+                    pause = min(backoff.next(), self._relist_interval)
+            try:
+                async with asyncio.timeout(pause):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+            backoff.reset()
+
+    async def values(
+        self, *, namespace: str, metric: str, selector: LabelSelector, timeout: float | None
+    ) -> list[ExternalMetricValue]:
+        """What the other adapter says of a metric; see adapter.metrics.external.ExternalMetrics.values.
+
+        Raises:
+            StatusError: the other adapter's own error; 503 when it cannot be reached, refuses this adapter's
+                credentials or is none, 504 when it is too slow.
+        """
+        peer = self._peer
+        assert peer is not None, "there is nobody to ask"
+        seconds = peer.options.timeout if timeout is None else min(timeout, peer.options.timeout)
+        query = {"timeout": f"{max(seconds, 0.001):.3f}s"}
+        if not selector.empty:
+            query["labelSelector"] = str(selector)
+        path = f"/namespaces/{quote(namespace, safe='')}/{quote(metric, safe='')}"
+        found = await self._get(peer, path, query, _Values, seconds)
+        try:
+            return [self._value(item) for item in found.items or ()]
+        except (QuantityError, ValueError, OverflowError) as error:
+            raise self._unusable(_UNREADABLE, error) from error
+
+    def _value(self, item: _Value) -> ExternalMetricValue:
+        at = datetime.datetime.fromisoformat(item.timestamp).timestamp() if item.timestamp else self._clock()
+        return ExternalMetricValue(
+            metric=item.metric_name,
+            labels=item.metric_labels,
+            timestamp=at,
+            window_seconds=item.window_seconds,
+            milli=Quantity.parse(item.value).milli_value(),
+        )
+
+    async def _relist(self, peer: _Peer) -> bool:
+        try:
+            found = await self._get(peer, "", {}, _Resources, peer.options.timeout)
+        except StatusError as error:
+            if str(error) != self._problem:
+                self._problem = str(error)
+                _log.warning("the other adapter's metrics cannot be listed, and the last list stays: %s", error)
+            return False
+        if peer is self._peer:
+            self._names = tuple(sorted({resource.name for resource in found.resources or ()}))
+        if self._problem:
+            self._problem = ""
+            _log.info("the other adapter's metrics are listed again")
+        return True
+
+    async def _get(self, peer: _Peer, path: str, query: dict[str, str], kind: type[_T], seconds: float) -> _T:
+        try:
+            async with asyncio.timeout(max(seconds, 0.0)):
+                status, body = await self._send(peer, path, query)
+        except aiohttp.ServerTimeoutError as error:
+            raise self._unusable(_UNREACHABLE, error) from error
+        except TimeoutError as error:
+            raise timed_out(
+                "Timeout: the adapter that external metrics are forwarded to did not answer in time"
+            ) from error
+        except (aiohttp.ClientError, OSError, CredentialsError, UpstreamConfigError) as error:
+            raise self._unusable(_UNREACHABLE, error) from error
+        except ValueError as error:
+            raise self._unusable(_UNREADABLE, error) from error
+        if status in (401, 403):
+            # Said of us, not of our client.
+            raise self._unusable(_REFUSED, StatusError.from_body(status, body))
+        if status >= 400:
+            raise StatusError.from_body(status, body)
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._unusable(_UNREADABLE, error) from error
+
+    async def _send(self, peer: _Peer, path: str, query: dict[str, str]) -> tuple[int, bytes]:
+        assert self._http is not None, "the forwarder is not open"
+        if not peer.credentials.loaded:
+            await asyncio.to_thread(peer.credentials.load)
+        context = peer.credentials.context()
+        async with self._http.get(
+            URL(f"{peer.options.base}{_API}{path}", encoded=True).with_query(query),
+            headers=peer.credentials.headers(("Accept", "application/json")),
+            ssl=context if context is not None else True,
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+        ) as response:
+            body = b""
+            async for chunk in response.content.iter_any():
+                body += chunk
+                if len(body) > _MAX_ANSWER:
+                    raise ValueError(f"longer than {_MAX_ANSWER} bytes")
+            return response.status, body
+
+    def _unusable(self, message: str, error: Exception) -> StatusError:
+        """503. The reason, which may have an address in it, is for the log."""
+        _log.debug("%s: %s: %s", message, type(error).__name__, error)
+        return service_unavailable(message)
+
+
+class MergedNames:
+    """The metrics of the catalog together with those of the other adapter, for discovery."""
+
+    def __init__(self, catalog: Catalog, forwarder: Forwarder) -> None:
+        self._catalog = catalog
+        self._forwarder = forwarder
+        self._parts: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        self._external: tuple[str, ...] = ()
+
+    @property
+    def custom(self) -> tuple[CustomMetricInfo, ...]:
+        """The custom metrics, which are the catalog's."""
+        return self._catalog.custom
+
+    @property
+    def external(self) -> tuple[str, ...]:
+        """The external metrics of both, sorted; the same tuple while nothing changes."""
+        parts = (self._catalog.external, self._forwarder.names)
+        if parts != self._parts:
+            self._parts = parts
+            self._external = tuple(sorted({*parts[0], *parts[1]}))
+        return self._external
+
+
+def _peer(options: ForwardOptions | None) -> _Peer | None:
+    return _Peer(options, Credentials(options)) if options is not None else None

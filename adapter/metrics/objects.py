@@ -1,0 +1,118 @@
+"""The objects that a selector matches: what `*` in a request's path stands for, and the pods and nodes of a list.
+
+Only metadata is wanted, so only metadata is asked for, from the API server's watch cache.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import quote
+
+from kube.client import KubeClient, KubeError
+from kube.mapping import ResourceInfo
+from kube.selectors import LabelSelector
+from kube.status import StatusError, internal_error, service_unavailable
+
+__all__ = ["ListedObjects", "ObjectMetadata", "ObjectNames", "ObjectSource", "metadata_of"]
+
+_log = logging.getLogger(__name__)
+
+_METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+_FAILED = "unable to list matching resources"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectMetadata:
+    """An object's namespace ("" at the root), name and labels."""
+
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+
+
+class ObjectNames(Protocol):
+    """Where names of objects come from."""
+
+    async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
+        """The sorted names of a resource's objects that a selector matches; `namespace` is "" at the root."""
+
+
+class ObjectSource(Protocol):
+    """Where objects come from; see ListedObjects.objects."""
+
+    async def objects(
+        self, info: ResourceInfo, *, namespace: str, selector: LabelSelector, name: str = ""
+    ) -> list[ObjectMetadata]:
+        """The objects, sorted by namespace and name; `namespace` is "" for all of them, `name` for any."""
+
+
+class ListedObjects:
+    """Lists the objects anew for each request; adapter.metrics.watched_objects has them in memory."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
+        """The sorted names of a resource's objects that a selector matches.
+
+        Raises:
+            StatusError: 500 when the adapter may not list them or the list is refused, 503 when nobody answers.
+        """
+        return [found.name for found in await self.objects(info, namespace=namespace, selector=selector)]
+
+    async def objects(
+        self, info: ResourceInfo, *, namespace: str, selector: LabelSelector, name: str = ""
+    ) -> list[ObjectMetadata]:
+        """The objects that a selector matches, sorted by namespace and name.
+
+        Args:
+            info: their resource.
+            namespace: theirs; "" at the root, and for all namespaces.
+            selector: which of them.
+            name: the only one that is wanted, if not "". It is listed, too: the right to list is enough.
+
+        Raises:
+            StatusError: as for `names`.
+        """
+        query = {"resourceVersion": "0"}
+        if not selector.empty:
+            query["labelSelector"] = str(selector)
+        if name:
+            query["fieldSelector"] = f"metadata.name={name}"
+        try:
+            answer = await self._client.get(
+                info.path(namespace=quote(namespace, safe="")), query, accept=_METADATA_ONLY
+            )
+        except KubeError as error:
+            raise service_unavailable(f"{_FAILED}: the API server cannot be reached") from error
+        except StatusError as error:
+            _log.info("listing %s: %s", info.group_resource, error)
+            raise _refused(info, error) from error
+        items = answer.get("items")
+        found = [metadata_of(item) for item in items or ()] if isinstance(items, list) else []
+        return sorted((one for one in found if one is not None), key=lambda one: (one.namespace, one.name))
+
+
+def metadata_of(item: object) -> ObjectMetadata | None:
+    """What is wanted of an object's JSON; None for what is no object."""
+    metadata = item.get("metadata") if isinstance(item, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
+        return None
+    namespace, labels = metadata.get("namespace"), metadata.get("labels")
+    return ObjectMetadata(
+        namespace if isinstance(namespace, str) else "",
+        name,
+        {str(key): str(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
+    )
+
+
+def _refused(info: ResourceInfo, error: StatusError) -> StatusError:
+    if error.code != 403:
+        return internal_error(_FAILED)
+    return internal_error(
+        f'{_FAILED}: the adapter lacks the right to list resource "{info.plural}" in API group "{info.group}"'
+    )

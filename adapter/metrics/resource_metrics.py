@@ -1,0 +1,286 @@
+"""metrics.k8s.io: the CPU and memory that pods and nodes use, from the queries of resourceRules.
+
+Each list of objects is a pair of queries in each namespace, one for CPU and one for memory. A pod or node for which
+one of the two has nothing is left out, as prometheus-adapter leaves it out: an HPA then knows that it is missing. A
+container that only one of them has uses 0 of the other. What is negative or not a number is 0.
+
+Where Prometheus fails, the whole answer is an error. (prometheus-adapter then answers without the pods that it could
+not ask for, which looks as if they were gone.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from adapter.catalog.inventory import CustomMetricInfo, CustomSource
+from adapter.gotemplate import Template
+from adapter.metrics.objects import ObjectMetadata, ObjectSource
+from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage, Usage
+from adapter.planning.planner import custom_plan
+from adapter.planning.rule_queries import RuleQueries
+from adapter.prometheus import Sample, Vector
+from adapter.rules import Policy, ResourceRule, ResourceRules, Rule, ValuePolicy
+from adapter.rules.goregex import GoRegex
+from adapter.rules.naming import MetricNaming, ResourceNaming
+from adapter.rules.query import QueryError
+from kube import status
+from kube.mapping import GroupResource, ResourceInfo
+from kube.selectors import LabelSelector
+from kube.status import internal_error
+from kube.tasks import all_of
+
+__all__ = ["ResourceMetrics", "missing_resource_labels", "resource_sources"]
+
+
+_PODS = ResourceInfo(group="", version="v1", kind="Pod", plural="pods", singular="pod", namespaced=True)
+_NODES = ResourceInfo(group="", version="v1", kind="Node", plural="nodes", singular="node", namespaced=False)
+_NAMESPACES = ResourceInfo(
+    group="", version="v1", kind="Namespace", plural="namespaces", singular="namespace", namespaced=False
+)
+_EVERYTHING = LabelSelector()
+_NO_NAMES = MetricNaming(GoRegex.compile(".*"), "${0}")
+_VALUES = ValuePolicy(nan=Policy.ZERO, inf=Policy.MISSING)
+
+_Samples = Mapping[str, Sequence[Sample]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    """CPU or memory of pods or of nodes: the rule, and where its query's values are."""
+
+    source: CustomSource
+    container_label: str
+
+    @property
+    def rule(self) -> Rule:
+        rule = self.source.rule
+        assert isinstance(rule, Rule)
+        return rule
+
+
+class ResourceMetrics:
+    """Answers requests for what pods and nodes use."""
+
+    def __init__(self, rules: ResourceRules | None, queries: RuleQueries, objects: ObjectSource) -> None:
+        self._queries = queries
+        self._objects = objects
+        self.take_up(rules)
+
+    def take_up(self, rules: ResourceRules | None) -> None:
+        """Go on with other rules."""
+        self._window = rules.window if rules is not None else 0.0
+        self._pods: tuple[_Measure, ...] = ()
+        self._nodes: tuple[_Measure, ...] = ()
+        if rules is not None:
+            self._pods = tuple(_container_measure(key, rule) for key, rule in _by_key(rules))
+            self._nodes = tuple(_node_measure(key, rule) for key, rule in _by_key(rules))
+
+    async def pods(self, *, namespace: str, selector: LabelSelector, name: str = "", timeout: float) -> list[PodUsage]:
+        """What pods use, in the order of namespaces and names; those without values are left out.
+
+        Args:
+            namespace: the pods' namespace, or "" for all.
+            selector: which of them.
+            name: the only one that is wanted, or "".
+            timeout: the seconds that the request may take.
+
+        Raises:
+            StatusError: 404 when there is no pod of the `name`, 503 and 504 when Prometheus or the API server is away
+                or slow, 500 when a query is wrong or no label means pods.
+        """
+        async with _deadline(timeout) as deadline:
+            found = await self._listed(_PODS, namespace, selector, name)
+            by_namespace: dict[str, list[str]] = {}
+            for pod in found:
+                by_namespace.setdefault(pod.namespace, []).append(pod.name)
+            everything = selector.empty and not name
+            results = await all_of(
+                self._both(self._pods, space, names, deadline, all_objects=everything)
+                for space, names in by_namespace.items()
+            )
+        measured = dict(zip(by_namespace, results, strict=True))
+        usages = (self._pod(pod, *measured[pod.namespace]) for pod in found)
+        return [usage for usage in usages if usage is not None]
+
+    async def nodes(self, *, selector: LabelSelector, name: str = "", timeout: float) -> list[NodeUsage]:
+        """What nodes use, in the order of their names; see `pods`."""
+        async with _deadline(timeout) as deadline:
+            found = await self._listed(_NODES, "", selector, name)
+            if not found:
+                return []
+            cpu, memory = await self._both(
+                self._nodes, "", [node.name for node in found], deadline, all_objects=selector.empty and not name
+            )
+        usages = (self._node(node, cpu.get(node.name, ()), memory.get(node.name, ())) for node in found)
+        return [usage for usage in usages if usage is not None]
+
+    async def _listed(
+        self, info: ResourceInfo, namespace: str, selector: LabelSelector, name: str
+    ) -> list[ObjectMetadata]:
+        found = await self._objects.objects(info, namespace=namespace, selector=selector, name=name)
+        if name and not found:
+            raise status.not_found(f'{info.plural} "{name}" not found', details={"name": name, "kind": info.plural})
+        return found
+
+    def _pod(self, pod: ObjectMetadata, cpu: _Samples, memory: _Samples) -> PodUsage | None:
+        of_cpu, of_memory = cpu.get(pod.name, ()), memory.get(pod.name, ())
+        if not of_cpu or not of_memory:
+            return None
+        cores, bytes_ = (
+            self._by_container(measure, samples)
+            for measure, samples in zip(self._pods, (of_cpu, of_memory), strict=True)
+        )
+        return PodUsage(
+            namespace=pod.namespace,
+            name=pod.name,
+            labels=pod.labels,
+            timestamp=min(sample.timestamp for sample in (*of_cpu, *of_memory)),
+            window_seconds=self._window,
+            containers=tuple(
+                ContainerUsage(name, Usage(cpu_milli=cores.get(name, 0), memory_milli=bytes_.get(name, 0)))
+                for name in sorted(cores.keys() | bytes_.keys())
+            ),
+        )
+
+    def _node(self, node: ObjectMetadata, cpu: Sequence[Sample], memory: Sequence[Sample]) -> NodeUsage | None:
+        if not cpu or not memory:
+            return None
+        cores, bytes_ = (
+            self._milli(measure, samples[0]) for measure, samples in zip(self._nodes, (cpu, memory), strict=True)
+        )
+        if cores is None or bytes_ is None:
+            return None
+        return NodeUsage(
+            name=node.name,
+            labels=node.labels,
+            timestamp=min(cpu[0].timestamp, memory[0].timestamp),
+            window_seconds=self._window,
+            usage=Usage(cpu_milli=cores, memory_milli=bytes_),
+        )
+
+    def _by_container(self, measure: _Measure, samples: Iterable[Sample]) -> dict[str, int]:
+        """Each container's value; the first in the order of labels where a query makes several."""
+        values: dict[str, int] = {}
+        for sample in samples:
+            milli = self._milli(measure, sample)
+            if milli is not None:
+                values.setdefault(sample.labels.get(measure.container_label, ""), milli)
+        return values
+
+    def _milli(self, measure: _Measure, sample: Sample) -> int | None:
+        milli = self._queries.milli(measure.rule, sample)
+        return None if milli is None else max(milli, 0)
+
+    async def _both(
+        self,
+        measures: tuple[_Measure, ...],
+        namespace: str,
+        names: list[str],
+        deadline: float,
+        *,
+        all_objects: bool,
+    ) -> tuple[_Samples, _Samples]:
+        """The samples of CPU and those of memory, by the objects' names."""
+        cpu, memory = await all_of(
+            self._samples(measure, namespace, names, deadline, all_objects=all_objects) for measure in measures
+        )
+        return cpu, memory
+
+    async def _samples(
+        self, measure: _Measure, namespace: str, names: list[str], deadline: float, *, all_objects: bool
+    ) -> _Samples:
+        source, rule = measure.source, measure.rule
+        if not source.resource_label or (namespace and not source.namespace_label):
+            missing = "namespaces" if source.resource_label else str(source.info.resource)
+            self._queries.say_once(rule, f"no label means {missing}; add one to resources.overrides")
+            raise internal_error("unable to fetch metrics")
+        try:
+            plan = custom_plan(
+                source, names=names, all_objects=all_objects, namespace=namespace, metric_selector=_EVERYTHING
+            )
+        except QueryError as error:
+            self._queries.say_once(rule, str(error))
+            raise internal_error("unable to fetch metrics") from error
+        left = deadline - asyncio.get_running_loop().time()
+        result = await self._queries.carry_out(rule, plan, timeout=left)
+        if not isinstance(result, Vector):
+            self._queries.say_once(rule, "the query must make a vector, with a value for each object")
+            raise internal_error("unable to fetch metrics")
+        samples: dict[str, list[Sample]] = {}
+        for sample in result.samples:
+            samples.setdefault(sample.labels.get(source.resource_label, ""), []).append(sample)
+        return samples
+
+
+def resource_sources(rules: ResourceRules) -> list[CustomSource]:
+    """The four queries, in the form in which other rules have theirs."""
+    return [
+        measure.source
+        for key, rule in _by_key(rules)
+        for measure in (_container_measure(key, rule), _node_measure(key, rule))
+    ]
+
+
+def missing_resource_labels(rule: ResourceRule) -> list[str]:
+    """The resources that no label means, though the queries need one for each."""
+    return [info.plural for info in (_PODS, _NODES, _NAMESPACES) if not _resource_label(rule.resources, info)]
+
+
+def _by_key(rules: ResourceRules) -> Iterable[tuple[str, ResourceRule]]:
+    return (("resourceRules.cpu", rules.cpu), ("resourceRules.memory", rules.memory))
+
+
+def _resource_label(naming: ResourceNaming, info: ResourceInfo) -> str:
+    """The label that a resource of the core group has in resourceRules: an override, or by the template; "" if none."""
+    for label, named in naming.overrides:
+        if named in (GroupResource("", info.plural), GroupResource("", info.singular)):
+            return label
+    return naming.template.label_for(group="", singular=info.singular) if naming.template is not None else ""
+
+
+def _container_measure(key: str, rule: ResourceRule) -> _Measure:
+    source = _source(f"{key}.containerQuery", rule.container_query, rule, _PODS, (rule.container_label,))
+    return _Measure(source, rule.container_label)
+
+
+def _node_measure(key: str, rule: ResourceRule) -> _Measure:
+    return _Measure(_source(f"{key}.nodeQuery", rule.node_query, rule, _NODES, ()), "")
+
+
+def _source(
+    key: str, query: Template, written: ResourceRule, info: ResourceInfo, group_by: tuple[str, ...]
+) -> CustomSource:
+    """A resource rule in the form of the others: one without a seriesQuery, since its queries name their series."""
+    naming = written.resources
+    rule = Rule(
+        key=key,
+        series_query=query.source,
+        filters=(),
+        naming=_NO_NAMES,
+        resources=naming,
+        query=query,
+        destination=written.destination,
+        values=_VALUES,
+    )
+    return CustomSource(
+        CustomMetricInfo(info.group_resource, key, info.namespaced),
+        rule,
+        "",
+        _resource_label(naming, info),
+        _resource_label(naming, _NAMESPACES) if info.namespaced else "",
+        group_by,
+    )
+
+
+@contextlib.asynccontextmanager
+async def _deadline(timeout: float) -> AsyncIterator[float]:
+    """When the time is up, on the loop's clock; 504 when that comes first."""
+    deadline = asyncio.get_running_loop().time() + timeout
+    try:
+        async with asyncio.timeout_at(deadline):
+            yield deadline
+    except TimeoutError as error:
+        raise status.timeout("Timeout: request did not complete within the allotted timeout") from error

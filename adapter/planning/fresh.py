@@ -1,0 +1,160 @@
+"""Answers that are worth keeping for a moment: asked for once, however many want them.
+
+What is under way is shared by all who ask for the same (kube.shared_calls), and what came is handed out for as long
+as it is fresh.
+
+An answer is fresh for a period after it came. If anybody took it from here meanwhile, it is asked for again one period
+after it was last asked for, which is a little before it ends: so who asks often never waits, and nothing is asked more
+than once a period, whatever the number of requests. What nobody took is forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from kube.shared_calls import SharedCalls
+
+__all__ = ["Fresh", "Kept"]
+
+T = TypeVar("T")
+
+# A failure is shared with who was waiting, and for this long with who comes after them.
+_FAILURE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kept(Generic[T]):
+    """A value, and until when it is fresh, on the loop's clock; 0 where it is not kept at all."""
+
+    value: T
+    until: float
+
+
+@dataclass(slots=True, eq=False)
+class _Entry(Generic[T]):
+    """What is kept: the value or a failure, how to ask again, and whether anybody took it."""
+
+    make: Callable[[], Awaitable[T]]
+    weight: int
+    kept: Kept[T] | None = None
+    failure: Exception | None = None
+    taken: bool = False
+    timer: asyncio.TimerHandle | None = None
+
+
+class Fresh(Generic[T]):
+    """Keeps answers by what was asked. Use as an async context manager, which owns what is asked for ahead."""
+
+    def __init__(
+        self,
+        *,
+        period: float,
+        weigh: Callable[[T], int],
+        max_weight: int,
+        keeps: Callable[[Exception], bool] = lambda _: True,
+    ) -> None:
+        """Nothing is kept where `period` is 0; what is under way is shared all the same.
+
+        Args:
+            period: the seconds for which an answer is fresh.
+            weigh: how much of `max_weight` an answer takes.
+            max_weight: how much may be kept; beyond, what came first goes first.
+            keeps: whether a failure concerns who comes after, too.
+        """
+        self._period = period
+        self._weigh = weigh
+        self._max_weight = max_weight
+        self._keeps = keeps
+        self._weight = 0
+        self._entries: dict[Hashable, _Entry[T]] = {}
+        self._calls: SharedCalls[Hashable, Kept[T]] = SharedCalls()
+        self._generation = 0
+        self._tasks = asyncio.TaskGroup()
+        self._ahead: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.forget()
+        for task in self._ahead:
+            task.cancel()
+        await self._tasks.__aexit__(None, None, None)
+
+    async def get(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> Kept[T]:
+        """What `make` gives, or what it gave for this key lately; what it raises is raised to all who wait."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            if entry.failure is not None:
+                raise entry.failure.with_traceback(None)
+            if entry.kept is not None and entry.kept.until > asyncio.get_running_loop().time():
+                entry.taken = True
+                return entry.kept
+        return await self._ask(key, make)
+
+    def forget(self) -> None:
+        """Keep nothing of what came before now, nor of what is under way."""
+        self._generation += 1
+        for key in list(self._entries):
+            self._drop(key)
+
+    async def _ask(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> Kept[T]:
+        return await self._calls.call((self._generation, key), lambda: self._made(key, make, self._generation))
+
+    async def _made(self, key: Hashable, make: Callable[[], Awaitable[T]], generation: int) -> Kept[T]:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            value = await make()
+        except Exception as error:
+            if self._period and generation == self._generation and self._keeps(error):
+                self._put(key, _Entry(make, 1, failure=error), started)
+            raise
+        kept = Kept(value, loop.time() + self._period if self._period else 0.0)
+        if self._period and generation == self._generation:
+            self._put(key, _Entry(make, self._weigh(value), kept), started)
+        return kept
+
+    async def _ask_ahead(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> None:
+        with contextlib.suppress(Exception):  # whoever asks next will have it
+            await self._ask(key, make)
+
+    def _put(self, key: Hashable, entry: _Entry[T], started: float) -> None:
+        """Keep what came of asking, which began at `started`."""
+        loop = asyncio.get_running_loop()
+        self._drop(key)
+        if entry.weight > self._max_weight:
+            return
+        while self._weight + entry.weight > self._max_weight:
+            self._drop(next(iter(self._entries)))
+        self._entries[key] = entry
+        self._weight += entry.weight
+        if entry.kept is None:
+            entry.timer = loop.call_later(min(_FAILURE_SECONDS, self._period), self._drop, key)
+        else:
+            entry.timer = loop.call_at(started + self._period, self._renew, key)
+
+    def _renew(self, key: Hashable) -> None:
+        """Ask ahead for what was taken; what was not will be forgotten."""
+        entry = self._entries[key]
+        assert entry.kept is not None
+        entry.timer = asyncio.get_running_loop().call_at(entry.kept.until, self._drop, key)
+        if entry.taken:
+            task = self._tasks.create_task(self._ask_ahead(key, entry.make), name="ask ahead")
+            self._ahead.add(task)
+            task.add_done_callback(self._ahead.discard)
+
+    def _drop(self, key: Hashable) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._weight -= entry.weight
+            if entry.timer is not None:
+                entry.timer.cancel()

@@ -1,0 +1,160 @@
+"""What to ask Prometheus for a request, and what of the answer counts.
+
+A rule with a seriesQuery makes a query for exactly what was asked. Where the list of objects is so long that servers
+or proxies would refuse the query, in this order:
+
+1. up to 8 KiB, where the server takes that much, the query is what prometheus-adapter would send
+2. beyond, the list of names is written shorter: `web-(a|b)` matches the same as `web-a|web-b`
+3. still longer than the server takes, and the rule's query is of a form whose answer for one object does not depend on
+   the others: all objects of the namespace are asked for where all were wanted, and otherwise several queries are sent
+4. a query of another form is sent as it is
+
+A short rule's query is always sent as it stands, and the answer filtered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from adapter.catalog.inventory import CustomSource, ExternalSource
+from adapter.planning.separable import is_separable
+from adapter.rules import QueryRule, Rule
+from adapter.rules.alternation import alternation
+from adapter.rules.query import custom_query, external_query, require_label_names
+from kube.selectors import LabelSelector
+
+__all__ = ["Plan", "custom_plan", "external_plan"]
+
+_COMPACT_FROM = 8 * 1024
+_EVERYTHING = LabelSelector()
+_ANY_NAME = ".+"
+_SAMPLE_NAME = "x"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is asked, and what of the answer counts.
+
+    Attributes:
+        queries: PromQL; their results belong together.
+        labels: what the labels of a sample must be.
+        selector: what must match a sample's labels beside.
+        too_long: the query is longer than the server takes, and cannot be divided.
+    """
+
+    queries: tuple[str, ...]
+    labels: tuple[tuple[str, str], ...] = ()
+    selector: LabelSelector = _EVERYTHING
+    too_long: bool = False
+
+    @property
+    def filters(self) -> bool:
+        """Not every sample counts."""
+        return bool(self.labels) or not self.selector.empty
+
+    def takes(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether a sample with these labels counts."""
+        return all(labels.get(label) == value for label, value in self.labels) and self.selector.matches(labels)
+
+
+def custom_plan(
+    source: CustomSource, *, names: Sequence[str], all_objects: bool, namespace: str, metric_selector: LabelSelector
+) -> Plan:
+    """How to ask for a metric of some objects.
+
+    Args:
+        source: where the metric comes from.
+        names: the objects.
+        all_objects: they are all that there are in the namespace.
+        namespace: the objects' namespace; "" at the root.
+        metric_selector: what the client asks of the other labels.
+
+    Raises:
+        SelectorNotSupported, QueryError: as for adapter.rules.query.custom_query.
+    """
+    if isinstance(source.rule, QueryRule):
+        return _filtered(source.rule, source.namespace_label if namespace else "", namespace, metric_selector)
+    planner = _LongLists(source, source.rule, namespace, metric_selector)
+    return planner.plan(names, all_objects=all_objects)
+
+
+def external_plan(source: ExternalSource, *, namespace: str, metric_selector: LabelSelector) -> Plan:
+    """How to ask for an external metric.
+
+    Raises:
+        SelectorNotSupported, QueryError: as for adapter.rules.query.external_query.
+    """
+    rule = source.rule
+    if isinstance(rule, QueryRule):
+        return _filtered(rule, source.namespace_label, namespace, metric_selector)
+    query = external_query(
+        rule.query,
+        series=source.series,
+        namespace_label=source.namespace_label,
+        namespace=namespace if rule.resources.namespaced else "",
+        metric_selector=metric_selector,
+    )
+    return Plan((query,))
+
+
+def _filtered(rule: QueryRule, namespace_label: str, namespace: str, selector: LabelSelector) -> Plan:
+    require_label_names(selector)
+    labels = ((namespace_label, namespace),) if namespace_label else ()
+    return Plan((rule.query,), labels, selector)
+
+
+@dataclass(frozen=True, slots=True)
+class _LongLists:
+    """The steps of the module's docstring for one request."""
+
+    source: CustomSource
+    rule: Rule
+    namespace: str
+    metric_selector: LabelSelector
+
+    def plan(self, names: Sequence[str], *, all_objects: bool) -> Plan:
+        plain = self._query(names)
+        if len(plain) <= _COMPACT_FROM and self._fits(plain):
+            return Plan((plain,))
+        compact = self._compact(names)
+        if self._fits(compact):
+            return Plan((compact,))
+        if not self._separable():
+            return Plan((compact,), too_long=True)
+        if all_objects:
+            return Plan((self._query(names, pattern=_ANY_NAME),))
+        return Plan(tuple(self._split(names)))
+
+    def _split(self, names: Sequence[str]) -> list[str]:
+        query = self._compact(names)
+        if len(names) == 1 or self._fits(query):
+            return [query]
+        # Neighbours have the longest beginnings in common.
+        ordered, middle = sorted(names), len(names) // 2
+        return [*self._split(ordered[:middle]), *self._split(ordered[middle:])]
+
+    def _compact(self, names: Sequence[str]) -> str:
+        return self._query(names, pattern=alternation(names))
+
+    def _fits(self, query: str) -> bool:
+        return len(query.encode()) <= self.rule.destination.max_query_bytes
+
+    def _separable(self) -> bool:
+        # Where the list of names stands in the template by itself, nobody knows what for.
+        if "LabelValuesByName" in self.rule.query.source:
+            return False
+        return is_separable(self._query([_SAMPLE_NAME]), label=self.source.resource_label, name=_SAMPLE_NAME)
+
+    def _query(self, names: Sequence[str], *, pattern: str | None = None) -> str:
+        return custom_query(
+            self.rule.query,
+            series=self.source.series,
+            resource_label=self.source.resource_label,
+            names=names,
+            pattern=pattern,
+            namespace_label=self.source.namespace_label,
+            namespace=self.namespace,
+            metric_selector=self.metric_selector,
+            group_by=self.source.group_by,
+        )

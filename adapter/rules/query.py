@@ -1,0 +1,192 @@
+"""PromQL from a rule's template: what a request asks for, put into the template's fields.
+
+The label matchers stand in prometheus-adapter's order: the metric selector's (sorted by key), the namespace, the
+object; so caches in front of Prometheus see the text that they know. Two things differ on purpose. Object names are
+escaped where they stand in a regex, so that a "." in a pod's name is a dot. And whatever a client can choose is escaped
+for the quotes around it, in `.LabelValuesByName` too, so that no name can become a query of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from adapter.gotemplate import Template, TemplateError
+from adapter.rules.alternation import escaped
+from kube.fields import quote
+from kube.selectors import LabelSelector, Operator, Requirement
+
+__all__ = [
+    "QUERY_FIELDS",
+    "QueryError",
+    "SelectorNotSupported",
+    "custom_query",
+    "external_query",
+    "is_label_name",
+    "require_label_names",
+]
+
+QUERY_FIELDS = ("Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice")
+"""What a metricsQuery can use."""
+
+_LABEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Most values need no escaping; long lists of pods should not be looked at letter by letter.
+_PLAIN = re.compile(r"[A-Za-z0-9_.:|/ -]*")
+_QUOTES = re.compile("[\"'`]")
+
+_MATCHERS = {
+    Operator.EQUALS: "=",
+    Operator.DOUBLE_EQUALS: "=",
+    Operator.NOT_EQUALS: "!=",
+    Operator.IN: "=~",
+    Operator.NOT_IN: "!~",
+    Operator.EXISTS: "!=",
+    Operator.DOES_NOT_EXIST: "=",
+}
+
+
+class QueryError(ValueError):
+    """A rule's template makes no query for this request."""
+
+
+class SelectorNotSupported(ValueError):
+    """A metric selector asks for what Prometheus cannot; the message is for the client."""
+
+
+def is_label_name(text: str) -> bool:
+    """Tell whether Prometheus' labels can be called so."""
+    return _LABEL_NAME.fullmatch(text) is not None
+
+
+def custom_query(
+    template: Template,
+    *,
+    series: str,
+    resource_label: str,
+    names: Sequence[str],
+    pattern: str | None = None,
+    namespace_label: str = "",
+    namespace: str = "",
+    namespace_pattern: bool = False,
+    metric_selector: LabelSelector,
+    group_by: tuple[str, ...] = (),
+) -> str:
+    """The query for a metric of some objects.
+
+    Args:
+        template: the rule's metricsQuery.
+        series: the name of the series.
+        resource_label: the label with the objects' names.
+        names: the objects, one or more.
+        pattern: a regular expression that stands for the names, in the place of all of them.
+        namespace_label: the label with the namespace.
+        namespace: the objects' namespace; "" for objects at the root, which have no such matcher.
+        namespace_pattern: `namespace` is a regular expression.
+        metric_selector: what the client asks of the series' other labels.
+        group_by: labels that values are told apart by, beside the objects' names.
+
+    Raises:
+        SelectorNotSupported: the metric selector cannot be said in PromQL.
+        QueryError: the template fails with this data, or makes an empty query.
+    """
+    terms = _Terms(metric_selector)
+    if namespace:
+        terms.add(namespace_label, "=~" if namespace_pattern else "=", namespace)
+    if pattern is not None:
+        terms.add(resource_label, "=~", pattern)
+    elif len(names) == 1:
+        terms.add(resource_label, "=", names[0])
+    else:
+        terms.add(resource_label, "=~", "|".join(map(escaped, names)))
+    return terms.fill(template, series=series, group_by=(resource_label, *group_by))
+
+
+def external_query(
+    template: Template,
+    *,
+    series: str,
+    namespace_label: str = "",
+    namespace: str = "",
+    namespace_pattern: bool = False,
+    metric_selector: LabelSelector,
+) -> str:
+    """The query for an external metric; `namespace` is "" for a rule that is not namespaced.
+
+    With `namespace_pattern`, `namespace` is a regular expression.
+
+    Raises:
+        SelectorNotSupported, QueryError: as for custom_query.
+    """
+    terms = _Terms(metric_selector)
+    if namespace:
+        terms.add(namespace_label, "=~" if namespace_pattern else "=", namespace)
+    return terms.fill(template, series=series, group_by=())
+
+
+def require_label_names(selector: LabelSelector) -> None:
+    """Refuse a metric selector with keys that no label of Prometheus can have.
+
+    Raises:
+        SelectorNotSupported: there is one.
+    """
+    for requirement in selector.requirements:
+        _require_label_name(requirement.key)
+
+
+class _Terms:
+    """The label matchers of one query, in their order."""
+
+    def __init__(self, selector: LabelSelector) -> None:
+        self._matchers: list[str] = []
+        self._values: dict[str, str] = {}
+        for requirement in selector.requirements:
+            self.add(requirement.key, _matcher(requirement), "|".join(requirement.values))
+
+    def add(self, label: str, matcher: str, value: str) -> None:
+        plain = _PLAIN.fullmatch(value) is not None
+        self._matchers.append(f'{label}{matcher}"{value}"' if plain else f"{label}{matcher}{quote(value)}")
+        self._values[label] = value if plain else _for_any_quotes(value)
+
+    def fill(self, template: Template, *, series: str, group_by: tuple[str, ...]) -> str:
+        try:
+            query = template.render(
+                {
+                    "Series": series,
+                    "LabelMatchers": ",".join(self._matchers),
+                    "LabelValuesByName": self._values,
+                    "GroupBy": ",".join(group_by),
+                    "GroupBySlice": group_by,
+                }
+            )
+        except TemplateError as error:
+            raise QueryError(f"metricsQuery: {error}") from error
+        if not query.strip():
+            raise QueryError("metricsQuery makes an empty query")
+        return query
+
+
+def _for_any_quotes(value: str) -> str:
+    """A value that the template puts between quotes of its own choice, none of which it can end."""
+    parts = _QUOTES.split(value)
+    signs = _QUOTES.findall(value)
+    out = quote(parts[0])[1:-1]
+    return out + "".join(f"\\x{ord(sign):02x}{quote(part)[1:-1]}" for sign, part in zip(signs, parts[1:], strict=True))
+
+
+def _matcher(requirement: Requirement) -> str:
+    _require_label_name(requirement.key)
+    matcher = _MATCHERS.get(requirement.operator)
+    if matcher is None:
+        sign = ">" if requirement.operator is Operator.GREATER_THAN else "<"
+        raise SelectorNotSupported(
+            f'"{sign}" in the metric selector is not supported: Prometheus selectors have no such operator'
+        )
+    return matcher
+
+
+def _require_label_name(key: str) -> None:
+    if not is_label_name(key):
+        raise SelectorNotSupported(
+            f"{quote(key)} in the metric selector is not a Prometheus label name:"
+            " it must consist of letters, digits and '_', and must not start with a digit"
+        )

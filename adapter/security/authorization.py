@@ -1,0 +1,159 @@
+"""Whether they may: asked of the API server, which holds the cluster's access rules.
+
+As in Kubernetes' delegated authorization, the paths that everybody may read and the members of system:masters need no
+asking. Everything else is one SubjectAccessReview for all who ask the same at once, whose answer is remembered for some
+seconds. Without an answer nothing is allowed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from cachetools import TLRUCache
+
+from adapter.security.authentication import User
+from adapter.security.request_info import RequestInfo
+from kube.client import KubeClient, KubeUnreachable
+from kube.fields import quote
+from kube.shared_calls import SharedCalls
+from kube.status import StatusError, forbidden, internal_error, service_unavailable
+
+__all__ = ["AuthorizationOptions", "Authorizer"]
+
+_log = logging.getLogger(__name__)
+
+_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_PRIVILEGED_GROUP = "system:masters"
+_MAX_DECISIONS = 8192
+_TIMEOUT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationOptions:
+    """The flags: `--authorization-always-allow-paths` and how many seconds decisions are remembered.
+
+    By default single health checks are open, too; in prometheus-adapter only the endpoints are.
+    """
+
+    always_allow_paths: tuple[str, ...] = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*")
+    authorized_ttl: float = 10.0
+    unauthorized_ttl: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    allowed: bool
+    reason: str
+    until: float
+
+
+class Authorizer:
+    """Decides about requests.
+
+    Args:
+        client: the API server.
+        options: the flags.
+        clock: counts in seconds.
+    """
+
+    def __init__(
+        self, client: KubeClient, options: AuthorizationOptions, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._clock = clock
+        self._decisions: TLRUCache[bytes, _Decision] = TLRUCache(
+            _MAX_DECISIONS, ttu=lambda _key, decision, _now: decision.until, timer=clock
+        )
+        self._reviews: SharedCalls[bytes, _Decision] = SharedCalls()
+
+    def always_allows(self, path: str) -> bool:
+        """Tell whether everybody may read this path, so that nobody needs to be known."""
+        return any(
+            path.startswith(allowed[:-1]) if allowed.endswith("*") else path == allowed
+            for allowed in self._options.always_allow_paths
+        )
+
+    async def authorize(self, user: User, info: RequestInfo) -> float:
+        """Return if the user may do this; until when that is known, on the clock, which is infinite for some.
+
+        Raises:
+            StatusError: 403 if not, 500 or 503 if the API server did not say.
+        """
+        if _PRIVILEGED_GROUP in user.groups:
+            return math.inf
+        spec = _review_spec(user, info)
+        key = hashlib.sha256(msgspec.json.encode(spec)).digest()
+        decision = self._decisions.get(key)
+        if decision is None:
+            decision = await self._reviews.call(key, lambda: self._review(key, spec))
+        if not decision.allowed:
+            raise _refusal(user, info, decision.reason)
+        return decision.until
+
+    async def _review(self, key: bytes, spec: dict[str, Any]) -> _Decision:
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        try:
+            answer = await self._client.post(_ACCESS_REVIEWS, body, timeout=_TIMEOUT_SECONDS)
+        except KubeUnreachable as error:
+            raise service_unavailable("access cannot be checked now: the API server gave no answer") from error
+        except StatusError as error:
+            _log.warning(
+                "the API server refused a SubjectAccessReview: %s; the adapter's service account needs the ClusterRole "
+                "system:auth-delegator",
+                error,
+            )
+            raise internal_error("access cannot be checked") from error
+        status = answer.get("status")
+        if not isinstance(status, dict):
+            raise internal_error("access cannot be checked")
+        allowed = status.get("allowed") is True
+        ttl = self._options.authorized_ttl if allowed else self._options.unauthorized_ttl
+        decision = _Decision(allowed, str(status.get("reason") or ""), self._clock() + ttl)
+        self._decisions[key] = decision
+        return decision
+
+
+def _review_spec(user: User, info: RequestInfo) -> dict[str, Any]:
+    spec: dict[str, Any] = {"user": user.name, "groups": user.groups}
+    if user.uid:
+        spec["uid"] = user.uid
+    if user.extra:
+        spec["extra"] = dict(user.extra)
+    if info.is_resource:
+        attributes = {
+            "namespace": info.namespace,
+            "verb": info.verb,
+            "group": info.group,
+            "version": info.version,
+            "resource": info.resource,
+            "subresource": info.subresource,
+            "name": info.name,
+        }
+        spec["resourceAttributes"] = {key: value for key, value in attributes.items() if value}
+    else:
+        spec["nonResourceAttributes"] = {"path": info.path, "verb": info.verb}
+    return spec
+
+
+def _refusal(user: User, info: RequestInfo, reason: str) -> StatusError:
+    """403 in Kubernetes' words (responsewriters.Forbidden in k8s.io/apiserver)."""
+    suffix = f": {reason}" if reason else ""
+    who = f"User {quote(user.name)} cannot {info.verb}"
+    if not info.is_resource:
+        return forbidden(f"forbidden: {who} path {quote(info.path)}{suffix}", details={})
+    resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
+    where = f"in the namespace {quote(info.namespace)}" if info.namespace else "at the cluster scope"
+    subject = f"{info.resource}.{info.group}" + (f" {quote(info.name)}" if info.name else "")
+    details = {"name": info.name, "group": info.group, "kind": info.resource}
+    return forbidden(
+        f"{subject} is forbidden: {who} resource {quote(resource)} in API group {quote(info.group)} {where}{suffix}",
+        details={key: value for key, value in details.items() if value},
+    )

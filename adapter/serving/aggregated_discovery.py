@@ -1,0 +1,122 @@
+"""Aggregated discovery: every group, version and metric in one document, an APIGroupDiscoveryList.
+
+The aggregation layer prefers this form: one request, of which nothing comes back as long as nothing has changed. In
+it a metric is a subresource of the resource that it measures. That resource is not served here, so it stands there
+without a kind, as k8s.io/apiserver writes it for such APIs (ConvertGroupVersionIntoToDiscovery), which clients skip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from adapter.content.encoding import Conversion
+
+if TYPE_CHECKING:
+    from adapter.catalog.catalog import CustomMetricInfo
+
+__all__ = [
+    "DISCOVERY_FORMS",
+    "GroupEntry",
+    "ResourceEntry",
+    "custom_resources",
+    "discovery_document",
+    "external_resources",
+    "usage_resources",
+]
+
+DISCOVERY_FORMS = tuple(Conversion("APIGroupDiscoveryList", "apidiscovery.k8s.io", v) for v in ("v2", "v2beta1"))
+"""What a client may ask for."""
+
+
+class _Kind(msgspec.Struct):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class _Subresource(msgspec.Struct, rename="camel"):
+    subresource: str
+    response_kind: _Kind
+    verbs: tuple[str, ...] = ("get",)
+
+
+class ResourceEntry(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A resource, with its metrics or those that it has itself."""
+
+    resource: str
+    response_kind: _Kind
+    scope: str
+    singular_resource: str
+    verbs: tuple[str, ...]
+    subresources: tuple[_Subresource, ...] = ()
+
+
+class _Version(msgspec.Struct):
+    version: str
+    resources: tuple[ResourceEntry, ...]
+    freshness: str
+
+
+class _Name(msgspec.Struct):
+    name: str
+
+
+class GroupEntry(msgspec.Struct):
+    """A group, with its versions in order of preference."""
+
+    metadata: _Name
+    versions: tuple[_Version, ...]
+
+    @classmethod
+    def of(cls, name: str, resources: Mapping[str, tuple[ResourceEntry, ...]]) -> GroupEntry:
+        """The entry of a group with these resources by version."""
+        return cls(_Name(name), tuple(_Version(version, found, "Current") for version, found in resources.items()))
+
+
+class _ListMeta(msgspec.Struct):
+    pass
+
+
+class _Document(msgspec.Struct, rename="camel"):
+    kind: str
+    api_version: str
+    metadata: _ListMeta
+    items: tuple[GroupEntry, ...]
+
+
+def discovery_document(form: Conversion, groups: Iterable[GroupEntry]) -> msgspec.Struct:
+    """The document in one of DISCOVERY_FORMS."""
+    return _Document(form.kind, f"{form.group}/{form.version}", _ListMeta(), tuple(groups))
+
+
+def custom_resources(group: str, version: str, infos: Iterable[CustomMetricInfo]) -> tuple[ResourceEntry, ...]:
+    """The resources that have custom metrics, each with its metrics as subresources."""
+    kind = _Kind(group, version, "MetricValueList")
+    metrics: dict[tuple[str, bool], list[_Subresource]] = {}
+    for info in infos:
+        metrics.setdefault((str(info.resource), info.namespaced), []).append(_Subresource(info.metric, kind))
+    return tuple(
+        ResourceEntry(resource, _Kind(), _scope(namespaced=namespaced), "", (), tuple(subresources))
+        for (resource, namespaced), subresources in metrics.items()
+    )
+
+
+def external_resources(group: str, version: str, names: Iterable[str]) -> tuple[ResourceEntry, ...]:
+    """The external metrics, which are resources themselves."""
+    kind = _Kind(group, version, "ExternalMetricValueList")
+    return tuple(ResourceEntry(name, kind, _scope(namespaced=True), "", ("get",)) for name in names)
+
+
+def usage_resources(group: str, version: str) -> tuple[ResourceEntry, ...]:
+    """What metrics.k8s.io has: nodes and pods."""
+    return tuple(
+        ResourceEntry(resource, _Kind(group, version, kind), _scope(namespaced=namespaced), "", ("get", "list"))
+        for resource, kind, namespaced in (("nodes", "NodeMetrics", False), ("pods", "PodMetrics", True))
+    )
+
+
+def _scope(*, namespaced: bool) -> str:
+    return "Namespaced" if namespaced else "Cluster"

@@ -1,0 +1,264 @@
+"""One client's connection: how long it may take its time, how much it may send, and what it is told otherwise.
+
+A client that sends its request byte by byte, or never reads its answer, would hold a connection for ever; so each step
+has its time. What aiohttp refuses before there is a request, and what our handler failed on, is answered with a
+metav1.Status, because that is what clients of an API server decode, instead of with aiohttp's own page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, cast
+
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
+from aiohttp.web_protocol import RequestHandler
+
+from adapter.serving.routes import method_not_allowed
+from adapter.serving.short_cut import PlainRequest, ShortCut
+from kube.status import StatusError, internal_error
+
+__all__ = ["ConnectionLimits", "ConnectionServer", "TimedSite"]
+
+_log = logging.getLogger(__name__)
+
+# A request line holds a label selector, which may be long; Go's limit for a whole head is 1 MiB. The limits of a line
+# and of a header differ, because aiohttp tells by its limit alone what was too long.
+_MAX_LINE: Final = 64 * 1024
+_MAX_FIELD: Final = 32 * 1024
+_MAX_HEADERS: Final = 512
+_MAX_HEAD: Final = 1024 * 1024
+_TOO_MANY_HEADERS: Final = "Too many headers"
+_BACKLOG: Final = 512
+
+ErrorResponse = Callable[[StatusError], web.Response]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Seconds that a client may take.
+
+    Attributes:
+        handshake: for the TLS handshake, and for the one that ends TLS.
+        head: for sending a request's head, from the connection or from the head's first byte on; Kubernetes' own time.
+        idle: between two requests. Longer than Go clients keep an idle connection (90 s), so that it is they who close
+            it and no request meets a closing.
+        read: for reading an answer, when more is to come. The last one is left to the socket, and to `idle`.
+    """
+
+    handshake: float = 10.0
+    head: float = 32.0
+    idle: float = 120.0
+    read: float = 60.0
+
+
+class ConnectionServer(web.Server):
+    """Makes a Connection of each connection.
+
+    Args:
+        handler: answers one request.
+        error_response: how an error is written for a client of which nothing is known.
+        limits: see ConnectionLimits.
+        short_cut: answers what can be answered at once.
+    """
+
+    def __init__(
+        self,
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        *,
+        error_response: ErrorResponse,
+        limits: ConnectionLimits,
+        short_cut: ShortCut | None = None,
+    ) -> None:
+        async def answer(request: web.BaseRequest) -> web.StreamResponse:
+            with cast("_Connection", request.protocol).answering():
+                return await handler(request)
+
+        super().__init__(answer, handler_cancellation=True)
+        self._limits = limits
+        self._error_response = error_response
+        self._short_cut = short_cut
+
+    def __call__(self) -> RequestHandler:
+        """The protocol of a new connection."""
+        return _Connection(self, error_response=self._error_response, limits=self._limits, short_cut=self._short_cut)
+
+
+class TimedSite(web.SockSite):
+    """A bound socket that is listened on, where a TLS handshake has its time, too."""
+
+    def __init__(
+        self, runner: web.ServerRunner, listening: socket.socket, *, context: ssl.SSLContext, handshake: float
+    ) -> None:
+        super().__init__(runner, listening, ssl_context=context, backlog=_BACKLOG)
+        self._handshake = handshake
+
+    async def start(self) -> None:
+        """Begin to accept connections."""
+        await web.BaseSite.start(self)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            cast("web.Server", self._runner.server),
+            sock=self._sock,
+            ssl=self._ssl_context,
+            backlog=self._backlog,
+            ssl_handshake_timeout=self._handshake,
+            ssl_shutdown_timeout=self._handshake,
+        )
+
+
+class _Connection(RequestHandler):
+    """aiohttp's protocol, with time limits, and with a Status where it would say a page of its own."""
+
+    def __init__(
+        self,
+        server: web.Server,
+        *,
+        error_response: ErrorResponse,
+        limits: ConnectionLimits,
+        short_cut: ShortCut | None,
+    ) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # how aiohttp is told to have none
+            keepalive_timeout=limits.idle,
+            max_line_size=_MAX_LINE,
+            max_field_size=_MAX_FIELD,
+            max_headers=_MAX_HEADERS,
+        )
+        self._error = error_response
+        self._limits = limits
+        self._is_answering = False
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        # None also when there ever came anything but one whole head at a time: aiohttp's parser may have a part of it.
+        self._short_cut = short_cut
+        self._certificate: bytes | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Expect a request."""
+        super().connection_made(transport)
+        encryption = transport.get_extra_info("ssl_object")
+        self._certificate = encryption.getpeercert(binary_form=True) if encryption is not None else None
+        self._expect_head()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Expect nothing more."""
+        self._have_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the client sent; a head that goes on for too long, in time or in bytes, ends the connection."""
+        if self._short_cut is not None and self._was_answered_at_once(data, self._short_cut):
+            return
+        super().data_received(data)
+        if self._is_answering:
+            return
+        self._expect_head()
+        self._head_bytes += len(data)
+        if self._head_bytes > _MAX_HEAD:
+            _log.debug("closed a connection: the head of its request is too large")
+            self.force_close()
+
+    def _was_answered_at_once(self, data: bytes, short_cut: ShortCut) -> bool:
+        request = PlainRequest.read(data)
+        is_idle = not self._is_answering and not self._messages and not self._head_bytes
+        if request is None or not is_idle or self._certificate is None:
+            self._short_cut = None
+            return False
+        transport = self.transport
+        is_waiting = self._waiter is not None and not self._waiter.done()
+        if transport is None or transport.is_closing() or self._paused or not is_waiting:
+            return False
+        answer = short_cut.answer(request, self._certificate)
+        if answer is None:
+            return False
+        self._have_head()
+        transport.write(b"".join(answer))
+        # As aiohttp does after its own answers.
+        self._keepalive = True
+        self._next_keepalive_close_time = self._loop.time() + self._limits.idle
+        if self._keepalive_handle is None:
+            self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
+        return True
+
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """While a request is being answered; what comes meanwhile is its body, or a request after it."""
+        self._have_head()
+        self._is_answering = True
+        try:
+            yield
+        finally:
+            self._is_answering = False
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send an answer to a client that reads it in time."""
+        try:
+            async with asyncio.timeout(self._limits.read):
+                return await super().finish_response(request, resp, start_time)
+        except TimeoutError:
+            _log.debug("closed a connection: its client did not read the answer")
+            if self.transport is not None:
+                self.transport.abort()
+            return resp, True
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what never became a request, and what our own handler failed on, and close the connection."""
+        if status >= 500:
+            _log.error("could not answer %s %s", request.method, request.raw_path, exc_info=exc)
+            error = internal_error("see the log of the adapter")
+        else:
+            _log.debug("refused what %s sent: %s", request.remote, message)
+            error = _refusal(status, exc)
+        response = self._error(error)
+        response.force_close()
+        return response
+
+    def _expect_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self._loop.call_later(self._limits.head, self._no_head)
+
+    def _have_head(self) -> None:
+        self._head_bytes = 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _no_head(self) -> None:
+        self._head_timer = None
+        _log.debug("closed a connection: its request did not come in time")
+        self.force_close()
+
+
+def _refusal(code: int, exc: BaseException | None) -> StatusError:
+    """What to say to something that aiohttp could make no request of. Its parser knows the usual methods only."""
+    match exc:
+        case BadHttpMethod():
+            return method_not_allowed()
+        case LineTooLong(args=(_, limit, *_)) if limit == _MAX_LINE:
+            return StatusError(414, "RequestURITooLong", f"the request's URL is longer than {_MAX_LINE} bytes")
+        case LineTooLong():
+            return _too_large(f"a header of the request is longer than {_MAX_FIELD} bytes")
+        case _ if exc is not None and _TOO_MANY_HEADERS in str(exc):
+            return _too_large(f"the request has more than {_MAX_HEADERS} headers")
+    return StatusError(code, "BadRequest", "the request cannot be read: it is not HTTP")
+
+
+def _too_large(message: str) -> StatusError:
+    return StatusError(431, "RequestHeaderFieldsTooLarge", message)

@@ -1,0 +1,81 @@
+"""/debug on the running server: what `check` and `explain` say, of the catalog that requests are answered from.
+
+    /debug/rules                          every rule; `examples=N` asks for values of N metrics of each rule
+    /debug/metrics/RESOURCE/METRIC        one metric; `namespace`, `name`, `labelSelector`, `metricLabelSelector`
+    /debug/metrics/external/METRIC
+
+These are no resources: to read them one needs the right to `get` the nonResourceURL. They show series, queries and
+values of all namespaces, so they are for the operators of the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from adapter.catalog.catalog import Catalog
+from adapter.diagnosis.checking import check
+from adapter.diagnosis.explaining import Target, explain
+from adapter.diagnosis.probe import Probe, Wanted
+from adapter.diagnosis.report import Explanation, Report
+from adapter.security.request_info import Query
+from kube.client import KubeError
+from kube.mapping import ResourceLookup
+from kube.selectors import LabelSelector, SelectorError
+from kube.status import bad_request, not_found, service_unavailable, timeout
+
+__all__ = ["DebugPages"]
+
+_MAX_EXAMPLES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class DebugPages:
+    """Answers requests under /debug."""
+
+    catalog: Catalog
+    lookup: ResourceLookup
+    probe: Probe
+
+    async def answer(self, segments: tuple[str, ...], query: Query, *, seconds: float) -> Report | Explanation:
+        """The page that `segments`, without "debug", name.
+
+        Raises:
+            StatusError: 404 for no page, 400 for a parameter that cannot be, 503 and 504 while the API server is away
+                or everything is slow.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                match segments:
+                    case ("rules",):
+                        return await check(
+                            self.catalog, self.lookup, self.probe, knows_cluster=True, examples=_examples(query)
+                        )
+                    case ("metrics", resource, metric):
+                        wanted = Wanted(
+                            namespace=query.get("namespace"),
+                            name=query.get("name"),
+                            selector=_selector(query, "labelSelector") if "labelSelector" in query else None,
+                            metric_selector=_selector(query, "metricLabelSelector"),
+                        )
+                        target = Target.parse(f"{resource}/{metric}")
+                        return await explain(target, wanted, catalog=self.catalog, lookup=self.lookup, probe=self.probe)
+        except KubeError as error:
+            raise service_unavailable("the API server, which knows the resources, cannot be asked") from error
+        except TimeoutError as error:
+            raise timeout("Timeout: request did not complete within the allotted timeout") from error
+        raise not_found("the server could not find the requested resource")
+
+
+def _examples(query: Query) -> int:
+    text = query.get("examples", "1")
+    if not text.isascii() or not text.isdecimal() or int(text[:9]) > _MAX_EXAMPLES:
+        raise bad_request(f"examples must be a number from 0 to {_MAX_EXAMPLES}, not {text!r}")
+    return int(text)
+
+
+def _selector(query: Query, parameter: str) -> LabelSelector:
+    try:
+        return LabelSelector.parse(query.get(parameter))
+    except SelectorError as error:
+        raise bad_request(str(error)) from error

@@ -1,0 +1,255 @@
+"""Discovery documents: which groups, versions and metrics there are.
+
+Everything is answered from memory. The aggregation layer asks for these documents to decide whether this server is
+alive, and a server that cannot answer makes namespace deletion and everybody's discovery hang; so neither Prometheus
+nor the API server is ever asked here.
+"""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from adapter.catalog.groups import (
+    CUSTOM_GROUP,
+    CUSTOM_VERSIONS,
+    EXTERNAL_GROUP,
+    EXTERNAL_VERSIONS,
+    RESOURCE_GROUP,
+    RESOURCE_VERSIONS,
+)
+from adapter.content.encoding import Conversion
+from adapter.serving.aggregated_discovery import (
+    GroupEntry,
+    ResourceEntry,
+    custom_resources,
+    discovery_document,
+    external_resources,
+    usage_resources,
+)
+
+if TYPE_CHECKING:
+    from adapter.catalog.catalog import CustomMetricInfo
+
+__all__ = [
+    "Discovery",
+    "MetricNames",
+    "software_version",
+    "version_document",
+]
+
+# What the group documents name, as prometheus-adapter's do: v1beta1 alone, though v1beta2 is served. Clients of a
+# cluster never see it, because the aggregation layer writes its own group documents from the APIService objects.
+_ADVERTISED = "v1beta1"
+
+
+class MetricNames(Protocol):
+    """What discovery needs of the catalog: tuples that are replaced, never changed, when the metrics are."""
+
+    @property
+    def custom(self) -> tuple[CustomMetricInfo, ...]:
+        """The custom metrics that can be asked for now."""
+
+    @property
+    def external(self) -> tuple[str, ...]:
+        """The external metrics that can be asked for now."""
+
+
+class _GroupVersion(msgspec.Struct, rename="camel"):
+    group_version: str
+    version: str
+
+
+class _ServerAddress(msgspec.Struct, rename={"client_cidr": "clientCIDR", "server_address": "serverAddress"}):
+    client_cidr: str
+    server_address: str
+
+
+class _GroupSummary(
+    msgspec.Struct,
+    omit_defaults=True,
+    rename={
+        "api_version": "apiVersion",
+        "preferred_version": "preferredVersion",
+        "server_addresses": "serverAddressByClientCIDRs",
+    },
+):
+    """An APIGroup: with kind and apiVersion where it is a document, with addresses where it stands in a list."""
+
+    kind: str = ""
+    api_version: str = ""
+    name: str = ""
+    versions: tuple[_GroupVersion, ...] = ()
+    preferred_version: _GroupVersion | None = None
+    server_addresses: tuple[_ServerAddress, ...] = ()
+
+
+class _GroupList(msgspec.Struct):
+    kind: str
+    groups: list[_GroupSummary]
+
+
+class _Resource(msgspec.Struct, rename="camel"):
+    name: str
+    singular_name: str
+    namespaced: bool
+    kind: str
+    verbs: list[str]
+
+
+_USAGE = {
+    "nodes": _Resource("nodes", "", False, "NodeMetrics", ["get", "list"]),
+    "pods": _Resource("pods", "", True, "PodMetrics", ["get", "list"]),
+}
+
+
+class _ResourceList(msgspec.Struct, rename="camel"):
+    kind: str
+    api_version: str
+    group_version: str
+    resources: list[_Resource]
+
+
+class _Paths(msgspec.Struct):
+    paths: list[str]
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    major: str
+    minor: str
+    git_version: str
+    git_commit: str
+    git_tree_state: str
+    build_date: str
+    go_version: str
+    compiler: str
+    platform: str
+
+
+class Discovery:
+    """Makes the documents.
+
+    Args:
+        names: the catalog.
+        custom: whether custom.metrics.k8s.io is served at all: the rules file has rules for it.
+        external: likewise external.metrics.k8s.io.
+        resource: likewise metrics.k8s.io.
+        port: the port that this server listens on.
+    """
+
+    def __init__(self, names: MetricNames, *, custom: bool, external: bool, port: int, resource: bool = False) -> None:
+        self._names = names
+        self._port = port
+        self._known: dict[str, frozenset[str]] = {}
+        self._known_of: tuple[tuple[CustomMetricInfo, ...], tuple[str, ...]] = ((), ())
+        self._versions: dict[str, tuple[str, ...]] = {}
+        self.serve_groups(custom=custom, external=external, resource=resource)
+
+    def serve_groups(self, *, custom: bool, external: bool, resource: bool = False) -> None:
+        """Serve these groups from now on: the rules file has changed."""
+        versions: dict[str, tuple[str, ...]] = {}
+        if custom:
+            versions[CUSTOM_GROUP] = CUSTOM_VERSIONS
+        if external:
+            versions[EXTERNAL_GROUP] = EXTERNAL_VERSIONS
+        if resource:
+            versions[RESOURCE_GROUP] = RESOURCE_VERSIONS
+        self._versions = versions
+
+    def serves(self, group: str, version: str | None = None) -> bool:
+        """Tell whether a group, or a version of it, is served here."""
+        versions = self._versions.get(group, ())
+        return bool(versions) if version is None else version in versions
+
+    @property
+    def group_versions(self) -> tuple[tuple[str, str], ...]:
+        """What is served, as (group, version)."""
+        return tuple((group, version) for group, versions in self._versions.items() for version in versions)
+
+    def knows(self, group: str, resource: str) -> bool:
+        """Tell whether a resource, in the words of authorization, is one that has metrics now."""
+        if self._known_of != (self._names.custom, self._names.external):
+            self._known_of = (self._names.custom, self._names.external)
+            self._known = {
+                CUSTOM_GROUP: frozenset(["metrics", *(str(info.resource) for info in self._names.custom)]),
+                EXTERNAL_GROUP: frozenset(self._names.external),
+                RESOURCE_GROUP: frozenset(_USAGE),
+            }
+        return resource in self._known.get(group, ())
+
+    def group_list(self) -> msgspec.Struct:
+        """/apis: the APIGroupList."""
+        addresses = (_ServerAddress("0.0.0.0/0", f":{self._port}"),)
+        return _GroupList("APIGroupList", [_group(name, addresses) for name in self._versions])
+
+    def aggregated(self, form: Conversion) -> msgspec.Struct:
+        """/apis in one of DISCOVERY_FORMS: everything in one document, the newest versions first."""
+        groups = []
+        for group, versions in self._versions.items():
+            resources = {version: self._aggregated_resources(group, version) for version in reversed(versions)}
+            groups.append(GroupEntry.of(group, resources))
+        return discovery_document(form, groups)
+
+    def _aggregated_resources(self, group: str, version: str) -> tuple[ResourceEntry, ...]:
+        match group:
+            case "custom.metrics.k8s.io":
+                return custom_resources(group, version, self._names.custom)
+            case "metrics.k8s.io":
+                return usage_resources(group, version)
+        return external_resources(group, version, self._names.external)
+
+    def group(self, name: str) -> msgspec.Struct:
+        """/apis/GROUP: the APIGroup of a group that is served."""
+        return msgspec.structs.replace(_group(name, ()), kind="APIGroup", api_version="v1")
+
+    def resources(self, group: str, version: str) -> msgspec.Struct:
+        """/apis/GROUP/VERSION: the APIResourceList with one entry for each metric, or for nodes and pods."""
+        if group == CUSTOM_GROUP:
+            resources = [
+                _Resource(str(info), "", info.namespaced, "MetricValueList", ["get"]) for info in self._names.custom
+            ]
+        elif group == RESOURCE_GROUP:
+            resources = list(_USAGE.values())
+        else:
+            resources = [_Resource(name, "", True, "ExternalMetricValueList", ["get"]) for name in self._names.external]
+        return _ResourceList("APIResourceList", "v1", f"{group}/{version}", resources)
+
+    def paths(self, others: tuple[str, ...]) -> msgspec.Struct:
+        """/: every path that can be asked for, `others` being those that are no API."""
+        apis = ["/apis"]
+        for group, versions in self._versions.items():
+            apis += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in versions)]
+        return _Paths(sorted([*apis, *others]))
+
+
+def software_version() -> str:
+    """This software's own version, such as 1.2.3."""
+    try:
+        return metadata.version("milliscale")
+    except metadata.PackageNotFoundError:  # run from its sources, not installed
+        return "0.0.0"
+
+
+def version_document() -> msgspec.Struct:
+    """/version: this software's own version, in the fields of Kubernetes' version.Info."""
+    number = software_version()
+    major, minor = number.split(".")[:2]
+    return _Version(
+        major=major,
+        minor=minor,
+        git_version=f"v{number}",
+        git_commit="",
+        git_tree_state="",
+        build_date="",
+        go_version="",
+        compiler=platform.python_implementation(),
+        platform=f"{platform.system().lower()}/{platform.machine()}",
+    )
+
+
+def _group(name: str, addresses: tuple[_ServerAddress, ...]) -> _GroupSummary:
+    advertised = _GroupVersion(f"{name}/{_ADVERTISED}", _ADVERTISED)
+    return _GroupSummary(name=name, versions=(advertised,), preferred_version=advertised, server_addresses=addresses)
