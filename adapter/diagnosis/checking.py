@@ -10,7 +10,7 @@ import msgspec
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource
 from adapter.diagnosis.examine import Examined, Source, examine
-from adapter.diagnosis.lint import lint
+from adapter.diagnosis.lint import in_order, lint
 from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Example, Finding, MetricReport, Report, RuleReport, Severity
 from adapter.metrics.resource_metrics import resource_sources
@@ -58,9 +58,7 @@ async def check(
         findings += [finding for finding in one.findings if (finding.code, finding.where) not in said]
     for rule in rules:
         findings += _of_examples(rule)
-    order = {rule.key: index for index, rule in enumerate(catalog.rules.all_rules)}
-    findings.sort(key=lambda finding: order.get(finding.where.partition(".")[0], len(order)))
-    return Report(asked_prometheus=True, findings=tuple(findings), rules=tuple(rules))
+    return Report(asked_prometheus=True, findings=in_order(findings, catalog.rules), rules=tuple(rules))
 
 
 async def _with_examples(one: Examined, probe: Probe, count: int, free: asyncio.Semaphore) -> RuleReport:

@@ -15,9 +15,10 @@ from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule, RulesFile
 from adapter.rules.naming import ResourceNaming, SeriesFilter
 from kube.mapping import GroupResource, NoMatchError, ResourceLookup
 
-__all__ = ["lint"]
+__all__ = ["in_order", "lint"]
 
 _ACTION = re.compile(r"<<.*?>>", re.DOTALL)
+_NAMESPACES = GroupResource("", "namespaces")
 _END = re.compile(r"<<-?\s*end\b")
 
 
@@ -43,6 +44,7 @@ async def lint(rules: RulesFile, lookup: ResourceLookup, *, knows_cluster: bool)
                     _error("no-resource", rule.key, "no label means a resource, so it makes nothing; add resources")
                 )
             findings += await _overrides(rule.key, rule.resources, lookup, knows_cluster=knows_cluster)
+            findings += await _namespace_label(rule, lookup, external=rule in rules.external_rules)
             continue
         problem = unbalanced(rule.query)
         if problem is not None:
@@ -53,16 +55,23 @@ async def lint(rules: RulesFile, lookup: ResourceLookup, *, knows_cluster: bool)
             if not rule.namespace_label and await _is_namespaced(rule.resource, lookup):
                 findings.append(
                     _error(
-                        "no-namespace",
+                        "no-namespace-label",
                         f"{rule.key}.resources",
-                        f"{rule.resource} are in namespaces, and no label names the namespace",
+                        f"no label means namespaces, so its metric of {rule.resource} can never be found; add one to"
+                        " resources",
                     )
                 )
     findings += _overlaps(rules.custom_rules)
     findings += _overlaps(rules.external_rules)
     if rules.resource is not None:
         findings += _resource_rules(rules.resource)
-    return tuple(findings)
+    return in_order(findings, rules)
+
+
+def in_order(findings: Iterable[Finding], rules: RulesFile) -> tuple[Finding, ...]:
+    """Findings in the order of the rules that they are about, and those of resourceRules last."""
+    order = {rule.key: index for index, rule in enumerate(rules.all_rules)}
+    return tuple(sorted(findings, key=lambda finding: order.get(finding.where.partition(".")[0], len(order))))
 
 
 def _error(code: str, where: str, message: str) -> Finding:
@@ -178,6 +187,37 @@ async def _resource(
             )
         ]
     return []
+
+
+async def _namespace_label(rule: Rule, lookup: ResourceLookup, *, external: bool) -> Sequence[Finding]:
+    """What is asked for in a namespace needs the label that says which series are in it.
+
+    Whoever asks for an object at the root of the cluster needs none, as of nodes.
+    """
+    if rule.resources.template is not None:
+        return []
+    named = [resource for _, resource in rule.resources.overrides]
+    if any([await _is_resource(one, _NAMESPACES, lookup) for one in named]):
+        return []
+    if external:
+        lost = "every request for its metrics fails" if rule.resources.namespaced else ""
+        instead = ", or set resources.namespaced to false"
+    else:
+        in_namespaces = dict.fromkeys([str(one) for one in named if await _is_namespaced(one, lookup)])
+        # Requests for these are in a namespace, and the query cannot be written without its label.
+        lost = f"its metrics of {', '.join(in_namespaces)} can never be found" if in_namespaces else ""
+        instead = ""
+    if not lost:
+        return []
+    message = f"no label means namespaces, so {lost}; add one to resources.overrides{instead}"
+    return [_error("no-namespace-label", rule.key, message)]
+
+
+async def _is_resource(named: GroupResource, wanted: GroupResource, lookup: ResourceLookup) -> bool:
+    try:
+        return (await lookup.resource_for(named.resource, named.group)).group_resource == wanted
+    except NoMatchError:
+        return False
 
 
 async def _is_namespaced(named: GroupResource, lookup: ResourceLookup) -> bool:

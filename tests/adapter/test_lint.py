@@ -78,7 +78,7 @@ def test_brackets_and_quotes_have_counterparts(query: str, says: str | None) -> 
     assert unbalanced(query) == says
 
 
-@pytest.mark.parametrize("file", ["packets.yaml", "resource.yaml"])
+@pytest.mark.parametrize("file", sorted(file.name for file in RULES.glob("*.yaml")))
 async def test_good_rules_have_no_errors(file: str) -> None:
     rules = parse_rules((RULES / file).read_text(), source=file)
     findings = await lint(rules, kubernetes_resources(), knows_cluster=True)
@@ -106,8 +106,13 @@ async def test_good_rules_have_no_errors(file: str) -> None:
         ),
         pytest.param(
             "- {name: up, query: up, resources: {pod: pod}}\n",
-            ("error", "no-namespace", "rules[0].resources"),
-            id="objects in namespaces without a label of the namespace",
+            ("error", "no-namespace-label", "rules[0].resources"),
+            id="a short rule about objects in namespaces without their label",
+        ),
+        pytest.param(
+            rule(resources="{overrides: {node: {resource: node}, pod: {resource: pod}}}"),
+            ("error", "no-namespace-label", "rules[0]"),
+            id="a long rule about objects in namespaces without their label",
         ),
         pytest.param(
             rule(seriesFilters="[{is: ^bytes_}]"),
@@ -169,6 +174,41 @@ async def test_one_broken_rule(written: str, expected: tuple[str, str, str]) -> 
     assert await found(f"rules:\n{written}") == [expected]
 
 
+@pytest.mark.parametrize(
+    "resources",
+    [
+        pytest.param("{overrides: {ns: {resource: namespaces}, pod: {resource: pod}}}", id="namespaces in the plural"),
+        pytest.param("{overrides: {pod: {resource: pod}}, template: kube_<<.Resource>>}", id="a template has a label"),
+        pytest.param("{overrides: {node: {resource: node}}}", id="nodes are in no namespace"),
+        pytest.param("{overrides: {class: {group: storage.k8s.io, resource: storageclass}}}", id="of the cluster"),
+    ],
+)
+async def test_rules_that_need_no_label_of_namespaces(resources: str) -> None:
+    assert await found(f"rules:\n{rule(resources=resources)}") == []
+
+
+@pytest.mark.parametrize(
+    ("resources", "says"),
+    [
+        ("{overrides: {queue: {resource: pod}}}", [("error", "no-namespace-label", "externalRules[0]")]),
+        ("{}", [("error", "no-namespace-label", "externalRules[0]")]),
+        ("{namespaced: false}", []),
+        ("{overrides: {ns: {resource: namespace}}}", []),
+        ("{template: <<.Resource>>}", []),
+    ],
+)
+async def test_external_metrics_are_looked_for_in_a_namespace(resources: str, says: list[tuple[str, str, str]]) -> None:
+    assert await found(f"externalRules:\n{rule(resources=resources)}") == says
+
+
+async def test_findings_are_in_the_order_of_the_file() -> None:
+    last = rule(seriesQuery="bytes_total", metricsQuery="'<<.Series>>{<<.LabelMatchers>>}'")
+    assert await found(f"rules:\n{rule()}{rule()}{last}") == [
+        ("error", "overlap", "rules[1]"),
+        ("warning", "no-group-by", "rules[2].metricsQuery"),
+    ]
+
+
 async def test_an_unknown_resource_is_an_error_once_the_cluster_was_asked() -> None:
     text = f"rules:\n{rule(resources='{overrides: {pod: {resource: pdo}}}')}"
     assert await found(text, knows_cluster=True) == [("error", "unknown-resource", "rules[0].resources.overrides.pod")]
@@ -182,7 +222,7 @@ async def test_an_unknown_resource_is_an_error_once_the_cluster_was_asked() -> N
         (rule(), "error"),
         (rule(seriesQuery="'packets_total{pod!=\"\"}'"), "warning"),
         (rule(seriesQuery="'{__name__=~\"packets_.*\"}'"), "warning"),
-        (rule(resources="{overrides: {pod: {resource: pod}}}"), "error"),
+        (rule(resources="{overrides: {ns: {resource: namespace}, pod: {resource: pod}}}"), "error"),
         (rule(name="{as: other}"), None),
         (rule(seriesQuery="bytes_total"), None),
         (rule(seriesQuery="'{__name__=~\"packets_.*\"}'", seriesFilters="[{isNot: _total$}]"), None),
@@ -195,8 +235,8 @@ async def test_overlaps(second: str, severity: str | None) -> None:
 
 
 async def test_rules_of_different_resources_do_not_overlap() -> None:
-    pods, nodes = (rule(resources=f"{{overrides: {{{one}: {{resource: {one}}}}}}}") for one in ("pod", "node"))
-    assert await found(f"rules:\n{pods}{nodes}") == []
+    spaces, nodes = (rule(resources=f"{{overrides: {{{one}: {{resource: {one}}}}}}}") for one in ("namespace", "node"))
+    assert await found(f"rules:\n{spaces}{nodes}") == []
 
 
 async def test_resource_rules_need_labels_for_all_three() -> None:
