@@ -7,8 +7,9 @@ comments and trimming of white space. Nested templates (define, template, block)
 and URLs are not.
 
 Go finds most mistakes when a template runs. Here a template is checked when it is loaded: a function, field, variable
-or construct that does not exist is a TemplateError that names it, before the first request. `parser` turns text into
-`nodes`, `render` fills them in, `functions` holds the built-in ones.
+or construct that does not exist is a TemplateError that names it, before the first request. `lexer` cuts text into
+tokens, `literals` reads the constants among them, `parser` makes `nodes` of them, `render` fills them in, `functions`
+holds the built-in ones.
 """
 
 from __future__ import annotations

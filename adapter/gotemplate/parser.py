@@ -1,16 +1,16 @@
 """From a template's text to its tree, refusing at once whatever could never run.
 
-The text is cut into plain text and actions (what stands between `<<` and `>>`); an action is cut into tokens; then the
-actions are nested by their keywords. Every complaint shows the action that it is about.
+The lexer cuts the text into plain text and actions (what stands between `<<` and `>>`); here the actions are nested by
+their keywords, and what is in them is read. Every complaint shows the action that it is about.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 
 from adapter.gotemplate.functions import ARGUMENTS, check_format
+from adapter.gotemplate.lexer import Action, Token, cut
+from adapter.gotemplate.literals import number, rune, unquoted
 from adapter.gotemplate.nodes import (
     Break,
     Call,
@@ -26,37 +26,16 @@ from adapter.gotemplate.nodes import (
     Range,
     TemplateError,
     Text,
+    Value,
     Variable,
     With,
 )
 
 __all__ = ["parse"]
 
-_LEFT, _RIGHT = "<<", ">>"
-_BLANKS = " \t\r\n"
 _MAX_DEPTH = 50
-_SHOWN = 60
-
-_TOKEN = re.compile(
-    r"""
-      (?P<right>(?:[ \t\r\n]+-)?>>)
-    | (?P<space>[ \t\r\n]+)
-    | (?P<string>"(?:[^"\\\n]|\\.)*"|`[^`]*`)
-    | (?P<number>[+-]?(?:[0-9]|\.[0-9])[0-9A-Za-z_.]*(?:(?<=[eE])[+-][0-9]+)?)
-    | (?P<field>\.[A-Za-z_][0-9A-Za-z_]*)
-    | (?P<variable>\$[0-9A-Za-z_]*)
-    | (?P<word>[A-Za-z_][0-9A-Za-z_]*)
-    | (?P<sign>:=|[().|=,])
-    """,
-    re.VERBOSE,
-)
-_COMMENT = re.compile(r"[ \t\r\n]*/\*")
-_COMMENT_END = re.compile(r"\*/([ \t\r\n]+-)?>>")
-_INTEGER = re.compile(r"[+-]?(0[xXoObB][0-9A-Fa-f_]+|[0-9_]+)")
-_ESCAPE = re.compile(r"""\\(?:([abfnrtv\\"'])|([0-7]{3})|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|)""")
-_ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-
 _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "nil": None}
+_READ: Mapping[str, Callable[[str], Value]] = {"string": unquoted, "rune": rune, "number": number}
 _BLOCKS = ("if", "range", "with")
 _NOT_SUPPORTED = {
     "define": "nested templates are not supported",
@@ -75,106 +54,13 @@ def parse(source: str, fields: frozenset[str]) -> tuple[Node, ...]:
     Raises:
         TemplateError: with the action that is wrong, and why.
     """
-    return _Nesting(list(_cut(source)), fields).template()
-
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
-    spaced: bool
-
-
-@dataclass(slots=True)
-class _Action:
-    """The tokens of one action, read from the left."""
-
-    source: str
-    tokens: list[_Token]
-    at: int = field(default=0)
-
-    def peek(self, offset: int = 0) -> _Token | None:
-        return self.tokens[self.at + offset] if self.at + offset < len(self.tokens) else None
-
-    def take(self) -> _Token:
-        token = self.peek()
-        if token is None:
-            raise self.error("something is missing at its end")
-        self.at += 1
-        return token
-
-    def sign(self, text: str) -> bool:
-        """Step over this sign or word if it is what comes next."""
-        token = self.peek()
-        if token is None or token.kind not in ("sign", "word") or token.text != text:
-            return False
-        self.at += 1
-        return True
-
-    def end(self) -> None:
-        token = self.peek()
-        if token is not None:
-            raise self.error(f"unexpected {token.text}")
-
-    def error(self, why: str) -> TemplateError:
-        source = " ".join(self.source.split())
-        shown = source if len(source) <= _SHOWN else f"{source[:_SHOWN]}..."
-        return TemplateError(f"{shown}: {why}")
-
-
-def _cut(source: str) -> Iterator[str | _Action]:
-    """The template as texts and actions, with white space trimmed where `<<- ` and ` ->>` say so."""
-    at, trim = 0, False
-    while True:
-        left = source.find(_LEFT, at)
-        text = source[at:] if left < 0 else source[at:left]
-        if trim:
-            text = text.lstrip(_BLANKS)
-        if left < 0:
-            yield text
-            return
-        inside = left + len(_LEFT)
-        if source.startswith("-", inside) and source[inside + 1 : inside + 2] in tuple(_BLANKS):
-            text = text.rstrip(_BLANKS)
-            inside += 1
-        yield text
-        if comment := _COMMENT.match(source, inside):
-            at, trim = _skip_comment(source, left, comment.end())
-            continue
-        tokens, at, trim = _tokens(source, left, inside)
-        yield _Action(source[left:at], tokens)
-
-
-def _skip_comment(source: str, left: int, inside: int) -> tuple[int, bool]:
-    """Where the action with a comment ends, and whether it trims what follows."""
-    end = source.find("*/", inside)
-    closing = _COMMENT_END.match(source, end) if end >= 0 else None
-    if closing is None:
-        raise _Action(source[left:], []).error("a comment ends with */>>")
-    return closing.end(), closing[1] is not None
-
-
-def _tokens(source: str, left: int, at: int) -> tuple[list[_Token], int, bool]:
-    """The tokens of the action at `left`, where it ends, and whether it trims what follows."""
-    tokens: list[_Token] = []
-    spaced = False
-    while at < len(source):
-        found = _TOKEN.match(source, at)
-        if found is None:
-            raise _Action(source[left : at + 1], []).error(f"unexpected {source[at]!r}")
-        at = found.end()
-        if found.lastgroup == "right":
-            return tokens, at, found[0] != _RIGHT
-        if found.lastgroup != "space":
-            tokens.append(_Token(found.lastgroup or "", found[0], spaced))
-        spaced = found.lastgroup == "space"
-    raise _Action(source[left:], []).error(f"there is no {_RIGHT} for it")
+    return _Nesting(list(cut(source)), fields).template()
 
 
 class _Nesting:
     """Reads the actions in order, and knows which variables exist and whether the dot is still the data."""
 
-    def __init__(self, items: list[str | _Action], fields: frozenset[str]) -> None:
+    def __init__(self, items: list[str | Action], fields: frozenset[str]) -> None:
         self._items = iter(items)
         self._fields = fields
         self._variables = ["$"]
@@ -188,7 +74,7 @@ class _Nesting:
             raise last.error("there is nothing open that it could belong to")
         return nodes
 
-    def _body(self) -> tuple[tuple[Node, ...], _Action | None]:
+    def _body(self) -> tuple[tuple[Node, ...], Action | None]:
         """Everything up to an `else`, an `end` or the end of the template, and that action."""
         nodes: list[Node] = []
         for item in self._items:
@@ -204,7 +90,7 @@ class _Nesting:
             nodes.append(self._node(item, first))
         return tuple(nodes), None
 
-    def _node(self, action: _Action, first: _Token) -> Node:
+    def _node(self, action: Action, first: Token) -> Node:
         node: Node
         if first.kind == "word" and first.text in _BLOCKS:
             action.take()
@@ -223,7 +109,7 @@ class _Nesting:
         action.end()
         return node
 
-    def _let(self, action: _Action, name: str, *, declares: bool) -> Let:
+    def _let(self, action: Action, name: str, *, declares: bool) -> Let:
         action.at += 2
         expression = self._pipeline(action)
         if declares:
@@ -232,7 +118,7 @@ class _Nesting:
             raise action.error(f"undefined variable {name}")
         return Let(name, expression, declares)
 
-    def _block(self, keyword: str, action: _Action) -> Node:
+    def _block(self, keyword: str, action: Action) -> Node:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise action.error(f"nested more than {_MAX_DEPTH} deep")
@@ -262,7 +148,7 @@ class _Nesting:
         key, element = (None, let) if len(names) < 2 else names
         return Range(key, element, head, body, otherwise)
 
-    def _otherwise(self, keyword: str, opening: _Action, last: _Action | None) -> tuple[Node, ...]:
+    def _otherwise(self, keyword: str, opening: Action, last: Action | None) -> tuple[Node, ...]:
         """What follows the body of a block, up to its `end`."""
         if last is None:
             raise opening.error("there is no <<end>> for it")
@@ -283,7 +169,7 @@ class _Nesting:
         # An `else if` shares its end with the if before it.
         return (self._block(keyword, last),)
 
-    def _declared(self, keyword: str, action: _Action) -> list[str]:
+    def _declared(self, keyword: str, action: Action) -> list[str]:
         """The variables before `:=` at the start of a block."""
         first, sign = action.peek(), action.peek(1)
         if first is None or first.kind != "variable" or sign is None:
@@ -299,45 +185,44 @@ class _Nesting:
         action.at += 4
         return [first.text, second.text]
 
-    def _pipeline(self, action: _Action) -> Expression:
+    def _pipeline(self, action: Action) -> Expression:
         expression = self._command(action, None)
         while action.sign("|"):
             expression = self._command(action, expression)
         return expression
 
-    def _command(self, action: _Action, piped: Expression | None) -> Expression:
+    def _command(self, action: Action, piped: Expression | None) -> Expression:
         """An operand alone, or a function with its arguments; what is piped in is its last one."""
         token = action.peek()
         if token is not None and token.kind == "word" and token.text not in _CONSTANTS:
             action.take()
             arguments: list[Expression] = []
-            while (following := action.peek()) is not None and following.text not in ("|", ")"):
+            while _another(action):
                 arguments.append(self._operand(action))
             if piped is not None:
                 arguments.append(piped)
             return _call(action, token.text, tuple(arguments))
         operand = self._operand(action)
-        following = action.peek()
-        if piped is not None or (following is not None and following.text not in ("|", ")")):
+        if _another(action) or piped is not None:
             raise action.error(f"{token.text if token else ''} is not a function")
         if operand == Literal(None):
             raise action.error("nil is not a command")
         return operand
 
-    def _operand(self, action: _Action) -> Expression:
+    def _operand(self, action: Action) -> Expression:
         operand = self._term(action)
         while (token := action.peek()) is not None and token.kind == "field" and not token.spaced:
+            if isinstance(operand, (Literal, Dot)):
+                raise action.error(f"unexpected {token.text}: what is before it has no fields")
             operand = Field(operand, action.take().text[1:])
             self._check_field(action, operand)
         return operand
 
-    def _term(self, action: _Action) -> Expression:
+    def _term(self, action: Action) -> Expression:
         token = action.take()
         match token.kind:
-            case "string":
-                return Literal(_unquoted(action, token.text))
-            case "number":
-                return Literal(_number(action, token.text))
+            case "string" | "rune" | "number":
+                return _constant(action, token)
             case "field":
                 found = Field(Dot(), token.text[1:])
                 self._check_field(action, found)
@@ -363,14 +248,24 @@ class _Nesting:
         self._depth -= 1
         return inner
 
-    def _check_field(self, action: _Action, field_: Field) -> None:
+    def _check_field(self, action: Action, field_: Field) -> None:
         of_data = field_.of == Variable("$") or (field_.of == Dot() and self._dot_is_data)
         if of_data and field_.name not in self._fields:
             known = ", ".join(f".{name}" for name in sorted(self._fields))
             raise action.error(f"there is no field .{field_.name}; there are {known}")
 
 
-def _call(action: _Action, function: str, arguments: tuple[Expression, ...]) -> Call:
+def _another(action: Action) -> bool:
+    """Tell whether another operand of the same command follows. Go wants a space before it."""
+    following = action.peek()
+    if following is None or following.text in ("|", ")"):
+        return False
+    if not following.spaced:
+        raise action.error(f"there is no space before {following.text}")
+    return True
+
+
+def _call(action: Action, function: str, arguments: tuple[Expression, ...]) -> Call:
     if function in _NOT_SUPPORTED:
         raise action.error(_NOT_SUPPORTED[function])
     if function not in ARGUMENTS:
@@ -387,24 +282,8 @@ def _call(action: _Action, function: str, arguments: tuple[Expression, ...]) -> 
     return Call(function, arguments)
 
 
-def _number(action: _Action, text: str) -> int | float:
+def _constant(action: Action, token: Token) -> Literal:
     try:
-        return int(text, 0) if _INTEGER.fullmatch(text) else float(text)
-    except ValueError as error:
-        raise action.error(f"bad number syntax: {text}") from error
-
-
-def _unquoted(action: _Action, text: str) -> str:
-    if text.startswith("`"):
-        return text[1:-1]
-
-    def replace(found: re.Match[str]) -> str:
-        letter, octal, *hexadecimal = found.groups()
-        if letter is not None:
-            return _ESCAPED.get(letter, letter)
-        code = int(octal, 8) if octal is not None else next((int(h, 16) for h in hexadecimal if h is not None), -1)
-        if not 0 <= code <= 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-            raise action.error(f"{text} has an unknown escape")
-        return chr(code)
-
-    return _ESCAPE.sub(replace, text[1:-1])
+        return Literal(_READ[token.kind](token.text))
+    except TemplateError as error:
+        raise action.error(str(error)) from error

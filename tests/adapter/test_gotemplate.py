@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -65,7 +66,14 @@ def render(source: str) -> str:
         pytest.param("a  <<- .Series ->>  \n b", "apacketsb", id="trim"),
         pytest.param("a<</* why */>>b <<- /* why\nnot */ ->> c", "abc", id="comments"),
         pytest.param('<<"\\u00e9\\x41\\101\\n">><<`raw\\n`>>', "éAA\nraw\\n", id="strings"),
+        pytest.param('<<"\\a\\b\\f\\r\\t\\v\\\\\\"">>', '\a\b\f\r\t\v\\"', id="escapes of one letter"),
+        pytest.param('<<"\\xc3\\xa9\\303\\251 \\U0001F600">>', "éé \U0001f600", id="escapes of bytes"),
+        pytest.param('<<"a\\xff\\377b">>', "a\ufffd\ufffdb", id="bytes that are no UTF-8"),
+        pytest.param("<<`a\r\n\"'\\ud800`>>", "a\n\"'\\ud800", id="raw string"),
+        pytest.param("<<'a'>> <<'é'>> <<'\\''>> <<'\"'>> <<'\\n'>>", "97 233 39 34 10", id="characters"),
+        pytest.param("<<'\\xff'>> <<'\\377'>> <<'\\u00e9'>>", "255 255 233", id="characters by number"),
         pytest.param("<<1e3>> <<0x1F>> <<-3>> <<1.50>> <<1e30>> <<1e-7>>", "1000 31 -3 1.5 1e+30 1e-07", id="numbers"),
+        pytest.param("<<017>> <<-0_17>> <<0o17>> <<1_000>> <<0>>", "15 -15 15 1000 0", id="octal numbers"),
         pytest.param("<<(index .GroupBySlice 0)>>", "namespace", id="parentheses"),
         pytest.param("<<\n  .Series\n>>", "packets", id="an action over several lines"),
     ],
@@ -103,8 +111,31 @@ def test_renders_as_go_does(source: str, text: str) -> None:
         ('<<printf "%x" 1>>', "%d, %f, %g, %t, not %x"),
         ('<<printf "%9999d" 1>>', "no wider than"),
         ("<<(.Series>>", "a ( is not closed"),
-        ('<<"a>>', "unexpected '\"'"),
-        ('<<"\\q">>', "has an unknown escape"),
+        ('<<"a>>', '<<"a>>: unterminated quoted string'),
+        ('<<"a\n">>', "unterminated quoted string"),
+        ('<<"a\\">>', "unterminated quoted string"),
+        ("<<`a>>", "unterminated raw quoted string"),
+        ("<<'a>>", "unterminated character constant"),
+        ('<<"\\q">>', r'"\q" has an unknown escape: \q'),
+        ('<<"\\\'">>', "has an unknown escape: \\'"),
+        ('<<"\\x4">>', "has an unknown escape: \\x"),
+        ('<<"\\u00e">>', "has an unknown escape: \\u"),
+        ('<<"\\08">>', "has an unknown escape: \\0"),
+        ('<<"\\400">>', "has an unknown escape: \\4"),
+        ('<<"\\ud800">>', r'"\ud800": \ud800 is no character'),
+        ('<<"\\ud83d\\ude00">>', r"\ud83d is no character"),
+        ('<<"\\U00110000">>', r"\U00110000 is no character"),
+        ("<<''>>", "malformed character constant: ''"),
+        ("<<'ab'>>", "malformed character constant: 'ab'"),
+        ("<<'\\\"'>>", 'has an unknown escape: \\"'),
+        ("<<'\\ud800'>>", "is no character"),
+        ('<<print "a""b">>', 'there is no space before "b"'),
+        ("<<print'a'>>", "there is no space before 'a'"),
+        ("<<print(1)>>", "there is no space before ("),
+        ('<<"a".Series>>', "unexpected .Series: what is before it has no fields"),
+        ("<<08>>", "bad number syntax: 08"),
+        ("<<9223372036854775808>>", "the number is too large"),
+        ("<<1e999>>", "the number is too large"),
         ("<<1.2.3>>", "bad number syntax: 1.2.3"),
         ("<</* a >>", "a comment ends with */>>"),
         ("<<if 1>>" * 60 + "<<end>>" * 60, "nested more than 50 deep"),
@@ -147,8 +178,32 @@ def test_an_absurdly_long_text_is_refused() -> None:
         template.render({"Many": ["a"] * 40})
 
 
+WRITTEN_ESCAPES = r"""\a \\ \" \' \x \x4 \xff \x80 \0 \101 \400 \u \u00e9 \ud800 \udfff \U0001f600 \U00110000 \q \ """
+ESCAPES = st.sampled_from(WRITTEN_ESCAPES.split())
+LETTERS = st.sampled_from(["a", "é", "\U0001f600", "'", '"', "`", "\r", "0"])
+
+
+def valid_in_go(body: str, quote: str) -> bool:
+    """Whether Go takes this between two quotes, by its specification of string and rune literals."""
+    code_point = r"u(?!d[89a-f])[0-9a-f]{4}|U(?!0000d[89a-f])00(?:0.|10)[0-9a-f]{4}"
+    escape = rf"\\(?:[abfnrtv\\{quote}]|[0-3][0-7]{{2}}|x[0-9a-f]{{2}}|{code_point})"
+    one = rf"(?:[^\\\n{quote}]|{escape})"
+    return re.fullmatch(one if quote == "'" else f"{one}*", body) is not None
+
+
+@given(st.lists(ESCAPES | LETTERS, max_size=5).map("".join), st.sampled_from("\"'"))
+def test_of_any_literal_comes_a_text_or_an_error_as_in_go(body: str, quote: str) -> None:
+    try:
+        text = render(f"<<{quote}{body}{quote}>>")
+    except TemplateError:
+        assert not valid_in_go(body, quote)
+    else:
+        assert valid_in_go(body, quote)
+        text.encode()
+
+
 WORDS = """<< >> <<- ->> if else end range with break $x := = .Series .LabelValuesByName .GroupBySlice . $ $v , | ( )
-index eq printf len slice "a" "%d" `b` 1 -2 3.5 nil true not and or /* */ text"""
+index eq printf len slice "a" "%d" `b` 'c' "\\ud800" "\\xff" ' " ` 1 -2 3.5 nil true not and or /* */ text"""
 PIECES = st.sampled_from(WORDS.split())
 
 
