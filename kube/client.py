@@ -1,6 +1,6 @@
 """The API client: plain JSON over kubernetes-asyncio's configuration and connection pool.
 
-kubernetes-asyncio knows kubeconfigs, exec plugins, proxies and in-cluster credentials; its generated models are not
+kubernetes-asyncio knows kubeconfigs, exec plugins and in-cluster credentials (kube.credentials); its models are not
 used, because decoding into them costs many times what the JSON costs. Nor is its way of sending: for every request it
 lets aiohttp look for proxies and passwords in the environment and in the home directory, on another thread. Here
 proxies are looked up once. So this speaks in paths and dicts, and turns every failure into one of two errors:
@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import os
-import time
 import urllib.request
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,38 +26,21 @@ from urllib.parse import urlencode, urlsplit
 import aiohttp
 import msgspec
 from kubernetes_asyncio import config as kubernetes_config
-from kubernetes_asyncio.client import ApiClient, Configuration
-from kubernetes_asyncio.config import kube_config
-from yaml import YAMLError
+from kubernetes_asyncio.client import ApiClient
 from yarl import URL
 
+from kube import credentials
 from kube.status import StatusError
 
-__all__ = ["KubeClient", "KubeConfigError", "KubeError", "KubeUnreachable", "Query"]
-
-_log = logging.getLogger(__name__)
+__all__ = ["KubeClient", "KubeConfigError", "KubeError", "KubeUnreachable", "ObjectList", "Query"]
 
 Query = Mapping[str, str | int | bool]
 
 _CONNECT_SECONDS = 10.0
-# Kubeconfig credentials that can change under us (tokenFile, exec plugins) are read again after this time. Service
-# account tokens are, too, by kubernetes-asyncio itself.
-_CREDENTIAL_SECONDS = 60.0
 # A watch that is silent for this long beyond what the server was asked for is dead, not quiet.
 _WATCH_GRACE_SECONDS = 30.0
 # etcd takes objects of up to 1.5 MiB.
 _LONGEST_LINE = 2**21
-
-# The last three are how kubernetes-asyncio trips over a file that is YAML but no kubeconfig.
-_BAD_CONFIGURATION = (
-    kubernetes_config.ConfigException,
-    OSError,
-    ValueError,
-    YAMLError,
-    AttributeError,
-    LookupError,
-    TypeError,
-)
 
 
 class KubeError(Exception):
@@ -72,6 +53,25 @@ class KubeConfigError(KubeError):
 
 class KubeUnreachable(KubeError):
     """The API server did not answer, or what answered is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectList:
+    """The answer to a list request."""
+
+    version: str
+    """The resourceVersion to watch from."""
+    items: Iterator[Any]
+    """The objects; each is decoded when it is reached, so that thousands never are in memory together."""
+
+
+class _ListMetadata(msgspec.Struct, rename="camel"):
+    resource_version: str
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMetadata
+    items: list[msgspec.Raw] | None = None
 
 
 class KubeClient:
@@ -111,19 +111,11 @@ class KubeClient:
         Raises:
             KubeConfigError: there is no configuration, or it cannot be used.
         """
-        configuration = Configuration()
         try:
-            if kubeconfig is None:
-                await asyncio.to_thread(_load_service_account, configuration)
-            else:
-                await _load_kubeconfig(configuration, kubeconfig, context)
-            # 0 is aiohttp's word for no limit: a watch holds its connection, and requests must not wait for one.
-            configuration.connection_pool_maxsize = 0
-            api = ApiClient(configuration)
-        except _BAD_CONFIGURATION as error:
-            raise KubeConfigError(_explain(kubeconfig, error)) from error
-        finally:
-            _forget_key_files()
+            api = await credentials.api_client(kubeconfig, context)
+        except credentials.BadCredentialsError as error:
+            raise KubeConfigError(str(error)) from error
+        configuration = api.configuration
         proxy = configuration.proxy or await asyncio.to_thread(_environment_proxy, configuration.host)
         return cls(api, user_agent=user_agent, proxy=proxy, timeout=timeout)
 
@@ -145,6 +137,17 @@ class KubeClient:
     ) -> dict[str, Any]:
         """GET an object or a list. `path` is percent-encoded; `timeout` is in seconds."""
         return await self._call("GET", path, query, accept=accept, timeout=timeout)
+
+    async def list_objects(
+        self, path: str, query: Query | None = None, *, accept: str = "application/json"
+    ) -> ObjectList:
+        """List a collection, of any size."""
+        content = await self._content("GET", path, query, accept=accept, timeout=None)
+        try:
+            decoded = msgspec.json.decode(content, type=_List)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise KubeUnreachable(f"the API server's answer to a list request is no list: {error}") from error
+        return ObjectList(decoded.metadata.resource_version, map(_decode_any, decoded.items or ()))
 
     async def post(
         self, path: str, body: Mapping[str, Any], query: Query | None = None, *, timeout: float | None = None
@@ -226,6 +229,22 @@ class KubeClient:
         content_type: str = "application/json",
         timeout: float | None,
     ) -> dict[str, Any]:
+        content = await self._content(
+            method, path, query, body=body, accept=accept, content_type=content_type, timeout=timeout
+        )
+        return _decode(content)
+
+    async def _content(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        *,
+        body: Mapping[str, Any] | list[dict[str, Any]] | None = None,
+        accept: str = "application/json",
+        content_type: str = "application/json",
+        timeout: float | None,
+    ) -> bytes:
         seconds = self._timeout if timeout is None else timeout
         limit = aiohttp.ClientTimeout(total=seconds, connect=min(seconds, _CONNECT_SECONDS))
         with _no_answer():
@@ -236,7 +255,7 @@ class KubeClient:
                 content = await response.read()
                 if response.status >= 400:
                     raise StatusError.from_body(response.status, content)
-                return _decode(content)
+                return content
 
     async def _send(
         self,
@@ -279,11 +298,15 @@ def _no_answer() -> Iterator[None]:
         raise KubeUnreachable(f"the API server's answer cannot be read: {error}") from error
 
 
-def _decode(content: bytes) -> dict[str, Any]:
+def _decode_any(content: bytes | msgspec.Raw) -> Any:
     try:
-        decoded = msgspec.json.decode(content)
+        return msgspec.json.decode(content)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise KubeUnreachable(f"the API server's answer is not JSON: {error}") from error
+
+
+def _decode(content: bytes) -> dict[str, Any]:
+    decoded = _decode_any(content)
     if not isinstance(decoded, dict):
         raise KubeUnreachable("the API server's answer is not a JSON object")
     return decoded
@@ -303,56 +326,3 @@ def _environment_proxy(url: str | None) -> str | None:
     if parts.hostname is None or urllib.request.proxy_bypass(parts.netloc):
         return None
     return urllib.request.getproxies().get(parts.scheme)
-
-
-def _load_service_account(configuration: Configuration) -> None:
-    kubernetes_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-
-
-async def _load_kubeconfig(configuration: Configuration, path: Path, context: str | None) -> None:
-    async def load(into: Configuration) -> None:
-        await kubernetes_config.load_kube_config(
-            config_file=str(path), context=context, client_configuration=into, persist_config=False
-        )
-
-    if not await asyncio.to_thread(path.is_file):
-        raise kubernetes_config.ConfigException("there is no such file")
-    await load(configuration)
-    read_at = time.monotonic()
-    complained = False
-
-    async def refresh(_: Configuration) -> None:
-        """Take up new credentials; a file that is unusable at this moment leaves the old ones."""
-        nonlocal read_at, complained
-        if time.monotonic() - read_at < _CREDENTIAL_SECONDS:
-            return
-        read_at = time.monotonic()
-        fresh = Configuration()
-        try:
-            await load(fresh)
-        except _BAD_CONFIGURATION as error:
-            if not complained:
-                _log.warning("kubeconfig %s cannot be read again, its old credentials go on: %s", path, error)
-            complained = True
-        else:
-            complained = False
-            configuration.api_key.update(fresh.api_key)
-        finally:
-            _forget_key_files()
-
-    configuration.refresh_api_key_hook = refresh
-
-
-def _forget_key_files() -> None:
-    """Remove the files that kubernetes-asyncio makes of keys and certificates written inside a kubeconfig.
-
-    They are needed only until the TLS context has been made; it would leave them in the temporary directory until the
-    process ends, and for ever where that ends by a signal.
-    """
-    kube_config._cleanup_temp_files()
-
-
-def _explain(kubeconfig: Path | None, error: BaseException) -> str:
-    if kubeconfig is not None:
-        return f"kubeconfig {os.fspath(kubeconfig)}: {error}"
-    return f"not running in a pod with a service account ({error}); give --kubeconfig"

@@ -50,6 +50,8 @@ _METADATA = _MediaTypes(
 )
 # Watches end after five to ten minutes, at random, as client-go's do, so that they do not all end together.
 _WATCH_SECONDS = 300.0
+# Of a list, between two turns of the event loop: some ten milliseconds.
+_ENTRIES_AT_ONCE = 200
 
 
 class Store(Generic[T]):
@@ -158,21 +160,18 @@ class Store(Generic[T]):
     async def _list(self) -> None:
         # Version 0 lets the server answer from its cache; after a 410 that cache may itself be behind, so ask etcd.
         query: Query = {**self._query, "resourceVersion": "0"} if not self.synced else self._query
-        answer = await self._client.get(self._path, query, accept=self._accept.lists)
-        metadata = answer.get("metadata")
-        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-        entries = answer.get("items") or []
-        if not isinstance(version, str) or not isinstance(entries, list):
-            raise StatusError(500, "InternalError", "the answer to a list request is no list")
+        answer = await self._client.list_objects(self._path, query, accept=self._accept.lists)
         seen: set[Key] = set()
-        for entry in entries:
+        for number, entry in enumerate(answer.items, start=1):
             if (key := _key(entry)) is not None:
                 seen.add(key)
                 self._set(key, self._select(entry))
+            if number % _ENTRIES_AT_ONCE == 0:
+                await asyncio.sleep(0)
         for key in [(space, name) for space, items in self._items.items() for name in items]:
             if key not in seen:
                 self._set(key, None)
-        self._version = version
+        self._version = answer.version
         self._heard_at = time.monotonic()
         self._must_list = False
         self._backoff.reset()

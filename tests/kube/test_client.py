@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from kube import client as client_module
+from kube import credentials as credentials_module
 from kube.certs import CertificateAuthority
 from kube.client import KubeClient, KubeConfigError, KubeUnreachable
 from kube.status import StatusError
@@ -96,6 +97,26 @@ async def test_an_answer_that_is_none(handler: object, message: str, tmp_path: P
             await client.get("/x")
 
 
+async def test_a_list_has_a_version_and_its_objects(tmp_path: Path) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers["/list"] = answer({"metadata": {"resourceVersion": "7"}, "items": [{"a": 1}, {"b": None}, 3]})
+        listed = await client.list_objects("/list", {"limit": 5})
+        assert (listed.version, [*listed.items]) == ("7", [{"a": 1}, {"b": None}, 3])
+        assert server.asked == ["GET /list?limit=5"]
+        server.answers["/list"] = answer({"metadata": {"resourceVersion": "8"}, "items": None})
+        assert [*(await client.list_objects("/list")).items] == []
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"metadata": {"resourceVersion": "7"}, "items": {}}, {"metadata": {}, "items": []}, [], "text"]
+)
+async def test_what_is_no_list_is_no_answer(body: object, tmp_path: Path) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers["/list"] = answer(body)
+        with pytest.raises(KubeUnreachable, match="the API server's answer to a list request is no list"):
+            await client.list_objects("/list")
+
+
 async def test_a_proxys_error_page_is_a_status_of_its_code(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         server.answers["/x"] = raw(b"<h1>Bad gateway</h1>", status=503)
@@ -134,7 +155,7 @@ async def test_a_kubeconfigs_token_file_is_read_again(tmp_path: Path, monkeypatc
             await client.get("/x")
             token.write_text("second")
             await client.get("/x")
-            monkeypatch.setattr(client_module, "_CREDENTIAL_SECONDS", 0.0)
+            monkeypatch.setattr(credentials_module, "_CREDENTIAL_SECONDS", 0.0)
             await client.get("/x")
         assert [headers["Authorization"] for headers in server.headers] == [
             "Bearer first",
@@ -147,7 +168,7 @@ async def test_a_kubeconfigs_token_file_is_read_again(tmp_path: Path, monkeypatc
 async def test_a_kubeconfig_that_breaks_later_leaves_the_old_credentials(
     broken: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(client_module, "_CREDENTIAL_SECONDS", 0.0)
+    monkeypatch.setattr(credentials_module, "_CREDENTIAL_SECONDS", 0.0)
     async with scripted_server() as server:
         server.answers["/x"] = answer({})
         config = server.kubeconfig(tmp_path, token="first")
@@ -165,7 +186,7 @@ async def test_a_kubeconfig_that_breaks_later_leaves_the_old_credentials(
             "Bearer first",
             "Bearer second",
         ]
-    assert [record.levelname for record in caplog.records if record.name == "kube.client"] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if record.name == "kube.credentials"] == ["WARNING"]
 
 
 async def test_no_copies_of_keys_are_left_in_the_temporary_directory(

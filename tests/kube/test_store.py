@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kube import store as store_module
 from kube.backoff import Backoff
 from kube.store import Key, Store
 from tests.kube.scripted import Collection, ScriptedServer, Watch, connected, scripted_server, thing
@@ -72,6 +73,35 @@ async def test_lists_then_watches_from_the_lists_version(tmp_path: Path) -> None
         assert len(f.store) == 2
         assert (await f.watch()).from_version == "1"
         assert "allowWatchBookmarks=true" in f.server.asked[1]
+
+
+async def test_a_long_list_lets_others_work_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "_ENTRIES_AT_ONCE", 2)
+    turns, seen_at = 0, []
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def select(entry: Mapping[str, Any]) -> str:
+        seen_at.append(turns)
+        return str(entry["metadata"]["name"])
+
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        collection = Collection()
+        collection.items = [thing(f"thing-{number}", "1") for number in range(5)]
+        server.answers[PATH] = collection.handle
+        store: Store[str] = Store(client, PATH, select)
+        async with asyncio.TaskGroup() as group:
+            others = [group.create_task(turn()), group.create_task(store.run())]
+            await asyncio.wait_for(store.wait_synced(), 5)
+            for task in others:
+                task.cancel()
+    assert len(store) == 5
+    assert len(set(seen_at)) == 3
+    assert seen_at == sorted(seen_at)
 
 
 async def test_events_add_change_and_delete(tmp_path: Path) -> None:

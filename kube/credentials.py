@@ -1,0 +1,119 @@
+"""Where the API server is, and who we are there: kubernetes-asyncio's reading of kubeconfigs and service accounts.
+
+kubernetes-asyncio knows files, exec plugins and in-cluster credentials. What it leaves open is closed here: every way
+in which it trips over a configuration becomes one error, credentials in a kubeconfig are read again from time to time,
+and no key stays behind in the temporary directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from pathlib import Path
+
+from kubernetes_asyncio import config as kubernetes_config
+from kubernetes_asyncio.client import ApiClient, Configuration
+from kubernetes_asyncio.config import kube_config
+from yaml import YAMLError
+
+__all__ = ["BadCredentialsError", "api_client"]
+
+_log = logging.getLogger(__name__)
+
+# Kubeconfig credentials that can change under us (tokenFile, exec plugins) are read again after this time. Service
+# account tokens are, too, by kubernetes-asyncio itself.
+_CREDENTIAL_SECONDS = 60.0
+# The last three are how kubernetes-asyncio trips over a file that is YAML but no kubeconfig.
+_BAD = (
+    kubernetes_config.ConfigException,
+    OSError,
+    ValueError,
+    YAMLError,
+    AttributeError,
+    LookupError,
+    TypeError,
+)
+
+
+class BadCredentialsError(Exception):
+    """There is no usable configuration; the message says what to give."""
+
+
+async def api_client(kubeconfig: Path | None, context: str | None = None) -> ApiClient:
+    """A client of kubernetes-asyncio, which has its configuration and its TLS; nothing is sent.
+
+    Args:
+        kubeconfig: the file, or None for the service account of the pod that this runs in.
+        context: the kubeconfig's context, or None for its current one.
+
+    Raises:
+        BadCredentialsError: there is no configuration, or it cannot be used.
+    """
+    configuration = Configuration()
+    try:
+        if kubeconfig is None:
+            await asyncio.to_thread(_load_service_account, configuration)
+        else:
+            await _load_kubeconfig(configuration, kubeconfig, context)
+        # 0 is aiohttp's word for no limit: a watch holds its connection, and requests must not wait for one.
+        configuration.connection_pool_maxsize = 0
+        return ApiClient(configuration)
+    except _BAD as error:
+        raise BadCredentialsError(_explain(kubeconfig, error)) from error
+    finally:
+        _forget_key_files()
+
+
+def _load_service_account(configuration: Configuration) -> None:
+    kubernetes_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+
+
+async def _load_kubeconfig(configuration: Configuration, path: Path, context: str | None) -> None:
+    async def load(into: Configuration) -> None:
+        await kubernetes_config.load_kube_config(
+            config_file=str(path), context=context, client_configuration=into, persist_config=False
+        )
+
+    if not await asyncio.to_thread(path.is_file):
+        raise kubernetes_config.ConfigException("there is no such file")
+    await load(configuration)
+    read_at = time.monotonic()
+    complained = False
+
+    async def refresh(_: Configuration) -> None:
+        """Take up new credentials; a file that is unusable at this moment leaves the old ones."""
+        nonlocal read_at, complained
+        if time.monotonic() - read_at < _CREDENTIAL_SECONDS:
+            return
+        read_at = time.monotonic()
+        fresh = Configuration()
+        try:
+            await load(fresh)
+        except _BAD as error:
+            if not complained:
+                _log.warning("kubeconfig %s cannot be read again, its old credentials go on: %s", path, error)
+            complained = True
+        else:
+            complained = False
+            configuration.api_key.update(fresh.api_key)
+        finally:
+            _forget_key_files()
+
+    configuration.refresh_api_key_hook = refresh
+
+
+def _forget_key_files() -> None:
+    """Remove the files that kubernetes-asyncio makes of keys and certificates written inside a kubeconfig.
+
+    They are needed only until the TLS context has been made; it would leave them in the temporary directory until the
+    process ends, and for ever where that ends by a signal.
+    """
+    kube_config._cleanup_temp_files()
+
+
+def _explain(kubeconfig: Path | None, error: BaseException) -> str:
+    if kubeconfig is not None:
+        return f"kubeconfig {os.fspath(kubeconfig)}: {error}"
+    return f"not running in a pod with a service account ({error}); give --kubeconfig"
