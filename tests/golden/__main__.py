@@ -11,7 +11,7 @@ import click
 from playground.errors import PlaygroundError
 from tests.golden.bed import golden_bed
 from tests.golden.cases import RECORDED, SIMILAR, Case, CaseFileError, read_cases
-from tests.golden.runner import Outcome, run_cases
+from tests.golden.runner import Outcome, run_cases, run_with_default_flags
 
 
 @click.command()
@@ -19,25 +19,39 @@ from tests.golden.runner import Outcome, run_cases
 def main(files: tuple[Path, ...]) -> None:
     """Hold the adapter against recorded answers of prometheus-adapter, those of FILES or else the project's own.
 
-    Cases that only a real API server can answer run where KUBEBUILDER_ASSETS names one.
+    Cases that only a real API server can answer run where KUBEBUILDER_ASSETS names one. Then the adapter is started
+    with its default flags, and must give the same answers.
     """
     try:
         cases = [case for file in files or (RECORDED, SIMILAR) for case in read_cases(file)]
-        outcome = asyncio.run(_run(cases))
+        outcome, by_default = asyncio.run(_run(cases))
     except (CaseFileError, PlaygroundError, OSError) as error:
         raise click.ClickException(str(error)) from error
     for failure in outcome.failures:
         click.echo(f"FAILED {failure}")
     for case in outcome.skipped:
         click.echo(f"SKIPPED {case}")
+    if isinstance(by_default, Outcome):
+        for failure in by_default.failures:
+            click.echo(f"DIFFERS with default flags: {failure}")
+        compared = by_default.passed + len(by_default.failures)
+        click.echo(f"with default flags: {by_default.passed} of {compared} answers are the same")
+    else:
+        click.echo(f"with default flags: {by_default}")
     click.echo(str(outcome))
-    raise SystemExit(1 if outcome.failures or not outcome.passed else 0)
+    is_well = outcome.passed and isinstance(by_default, Outcome) and not (outcome.failures or by_default.failures)
+    raise SystemExit(0 if is_well else 1)
 
 
-async def _run(cases: list[Case]) -> Outcome:
+async def _run(cases: list[Case]) -> tuple[Outcome, Outcome | PlaygroundError]:
+    """The recorded suite, and the same answers with default flags; an adapter that does not start with them."""
     with tempfile.TemporaryDirectory(prefix="golden-") as folder:
         async with golden_bed(Path(folder)) as bed:
-            return await run_cases(bed, cases)
+            outcome = await run_cases(bed, cases)
+            try:
+                return outcome, await run_with_default_flags(bed, cases)
+            except PlaygroundError as error:
+                return outcome, error
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 milliscale is installed from its own manifests, with the rights that they give it. The objects are those of the
 recording; no controller looks after them, so that they stay as they are.
+
+The adapter first runs as it must for the recording, in which each request sends its own queries. `restart` puts one
+with other flags in its place.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import os
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,7 +41,13 @@ __all__ = ["Bed", "Reply", "golden_bed"]
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _RULES: Final = _ROOT / "tests" / "data" / "rules" / "packets.yaml"
-_RELIST: Final = "10s"
+# The cases say what each request asks of Prometheus.
+_RECORDED_FLAGS: Final = {
+    "metrics-relist-interval": "10s",
+    # Prometheus' blocks end with every second hour, and gauges may begin later than ten seconds in the next.
+    "metrics-max-age": "5m",
+    "metrics-freshness": "0s",
+}
 _START_SECONDS: Final = 60.0
 _REQUEST_SECONDS: Final = 30.0
 _LATE_SECONDS: Final = 0.5
@@ -50,6 +59,7 @@ _GROUPS: Final = {
     "hpa": ("system:serviceaccounts", "system:serviceaccounts:kube-system"),
 }
 _NAMES: Final = {"hpa": "system:serviceaccount:kube-system:horizontal-pod-autoscaler"}
+_VERSIONS: Final = ("custom.metrics.k8s.io/v1beta1", "custom.metrics.k8s.io/v1beta2", "external.metrics.k8s.io/v1beta1")
 _READER, _NOBODY = "reader", "nobody"
 """Service accounts of ns-1, with and without the right to read metrics."""
 
@@ -84,10 +94,33 @@ class Bed:
     adapter_url: str
     tap: PrometheusTap
     adapter: ChildProcess
+    _folder: Path
+    _places: Mapping[str, object]
     _pki: Pki
     _tokens: dict[str, str]
     _http: aiohttp.ClientSession
     _contexts: dict[tuple[str, str | None], ssl.SSLContext] = field(default_factory=dict)
+    _making: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def restart(self, flags: Mapping[str, str]) -> None:
+        """Start the adapter anew, with these flags beside those that say where everything is; {} for the defaults.
+
+        Raises:
+            PlaygroundError: it does not start; the message says why.
+        """
+        await self.adapter.stop()
+        self.adapter = await _start_adapter(self._folder, {**self._places, **flags})
+        await self.wait_ready()
+        await self.wait_available()
+
+    async def wait_ready(self) -> None:
+        """Wait until the adapter is ready; PlaygroundError after a while."""
+        await _until(self, "the adapter is not ready", "direct", "/readyz")
+
+    async def wait_available(self) -> None:
+        """Wait until the API server passes on what is for the adapter; PlaygroundError after a while."""
+        for version in _VERSIONS:
+            await _until(self, f"{version} is not available", "aggregator", f"/apis/{version}")
 
     async def send(self, case: Case) -> Reply:
         """Send a case's request, with Prometheus failing as it did then.
@@ -133,8 +166,9 @@ class Bed:
 
     async def _context(self, case: Case) -> ssl.SSLContext:
         key = (case.via, case.user)
-        if key not in self._contexts:
-            self._contexts[key] = await asyncio.to_thread(self._make_context, *key)
+        async with self._making:
+            if key not in self._contexts:
+                self._contexts[key] = await asyncio.to_thread(self._make_context, *key)
         return self._contexts[key]
 
     def _make_context(self, via: str, user: str | None) -> ssl.SSLContext:
@@ -181,23 +215,7 @@ async def golden_bed(folder: Path) -> AsyncIterator[Bed]:
         await _create(client, list(_objects()))
         account = folder / "adapter.kubeconfig"
         await write_account_kubeconfig(client, account, admin=admin, account=manifests.account("adapter"))
-        port = free_port()
-        flags = {
-            "prometheus-url": tap.url,
-            "config": _RULES,
-            "metrics-relist-interval": _RELIST,
-            "metrics-freshness": "0s",  # the cases say what each request asks of Prometheus
-            "bind-address": LOOPBACK,
-            "secure-port": port,
-            "cert-dir": folder / "adapter-certificates",
-            "lister-kubeconfig": account,
-            "authentication-kubeconfig": account,
-            "authorization-kubeconfig": account,
-        }
-        command = [sys.executable, "-m", "adapter", "serve", *(f"--{name}={value}" for name, value in flags.items())]
-        adapter = await ChildProcess.start("adapter", command, log=folder / "adapter.log", directory=_ROOT)
-        await stack.enter_async_context(adapter)
-
+        tokens = {name: await _token(client, name) for name in (_READER, _NOBODY)}
         http = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=_REQUEST_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -205,26 +223,40 @@ async def golden_bed(folder: Path) -> AsyncIterator[Bed]:
             skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent", "Content-Type"),
         )
         await stack.enter_async_context(http)
+        port = free_port()
+        places = {
+            "prometheus-url": tap.url,
+            "config": _RULES,
+            "bind-address": LOOPBACK,
+            "secure-port": port,
+            "cert-dir": folder / "adapter-certificates",
+            "lister-kubeconfig": account,
+            "authentication-kubeconfig": account,
+            "authorization-kubeconfig": account,
+        }
         bed = Bed(
             is_real=is_real,
             api_url=api_url,
             adapter_url=f"https://{LOOPBACK}:{port}",
             tap=tap,
-            adapter=adapter,
+            adapter=await _start_adapter(folder, {**places, **_RECORDED_FLAGS}),
+            _folder=folder,
+            _places=places,
             _pki=pki,
-            _tokens={name: await _token(client, name) for name in (_READER, _NOBODY)},
+            _tokens=tokens,
             _http=http,
         )
-        await _until(bed, "the adapter is not ready", "direct", "/readyz")
+        stack.push_async_callback(lambda: bed.adapter.stop())
+        await bed.wait_ready()
         # Registered once it is ready: the API server asks a server that failed its check only seconds later.
         await apply(client, manifests.registration(port=port))
-        for version in (
-            "custom.metrics.k8s.io/v1beta1",
-            "custom.metrics.k8s.io/v1beta2",
-            "external.metrics.k8s.io/v1beta1",
-        ):
-            await _until(bed, f"{version} is not available", "aggregator", f"/apis/{version}")
+        await bed.wait_available()
         yield bed
+
+
+async def _start_adapter(folder: Path, flags: Mapping[str, object]) -> ChildProcess:
+    command = [sys.executable, "-m", "adapter", "serve", *(f"--{name}={value}" for name, value in flags.items())]
+    return await ChildProcess.start("adapter", command, log=folder / "adapter.log", directory=_ROOT)
 
 
 async def _start_api(stack: AsyncExitStack, folder: Path) -> tuple[str, Pki, bool]:

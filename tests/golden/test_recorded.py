@@ -1,4 +1,4 @@
-"""Every recorded answer, in one bed."""
+"""Every recorded answer, in one bed: as it was recorded, and with the adapter's default flags."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.golden.bed import golden_bed
 from tests.golden.cases import RECORDED, SIMILAR, read_cases
-from tests.golden.runner import run_cases
+from tests.golden.runner import run_cases, run_with_default_flags
 from tests.golden.wanted import needs_kube_apiserver
 
 pytestmark = pytest.mark.e2e
@@ -16,7 +16,10 @@ async def test_recorded_answers(tmp_path: Path) -> None:
     cases = [*read_cases(RECORDED), *read_cases(SIMILAR)]
     async with golden_bed(tmp_path) as bed:
         outcome = await run_cases(bed, cases)
+        by_default = await run_with_default_flags(bed, cases)
     assert "\n".join(map(str, outcome.failures)) == ""
     assert outcome.skipped == ([] if bed.is_real else [case for case in cases if needs_kube_apiserver(case)])
     assert len(outcome.skipped) < 10
     assert outcome.passed + len(outcome.skipped) == len(cases)
+    assert "\n".join(map(str, by_default.failures)) == ""
+    assert by_default.passed > 0.8 * outcome.passed
