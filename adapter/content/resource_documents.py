@@ -16,6 +16,7 @@ from kube.quantity import Format, Quantity
 
 __all__ = [
     "Container",
+    "ListMeta",
     "NodeMetrics",
     "NodeMetricsList",
     "ObjectMeta",
@@ -26,6 +27,7 @@ __all__ = [
     "node_list",
     "pod_document",
     "pod_list",
+    "usage_texts",
 ]
 
 _API_VERSION = "metrics.k8s.io/v1beta1"
@@ -40,8 +42,8 @@ class ObjectMeta(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     labels: dict[str, str] = {}
 
 
-class _ListMeta(msgspec.Struct, frozen=True):
-    pass
+class ListMeta(msgspec.Struct, frozen=True):
+    """metav1.ListMeta; nothing in it means anything for metrics."""
 
 
 class Container(msgspec.Struct, frozen=True):
@@ -78,7 +80,7 @@ class PodMetricsList(msgspec.Struct, frozen=True, rename="camel"):
 
     kind: str
     api_version: str
-    metadata: _ListMeta
+    metadata: ListMeta
     items: tuple[PodMetrics, ...]
 
 
@@ -87,7 +89,7 @@ class NodeMetricsList(msgspec.Struct, frozen=True, rename="camel"):
 
     kind: str
     api_version: str
-    metadata: _ListMeta
+    metadata: ListMeta
     items: tuple[NodeMetrics, ...]
 
 
@@ -106,12 +108,12 @@ def node_document(node: NodeUsage) -> NodeMetrics:
 
 def pod_list(pods: Iterable[PodUsage]) -> PodMetricsList:
     """The list of pods."""
-    return PodMetricsList("PodMetricsList", _API_VERSION, _ListMeta(), tuple(_pod(pod) for pod in pods))
+    return PodMetricsList("PodMetricsList", _API_VERSION, ListMeta(), tuple(_pod(pod) for pod in pods))
 
 
 def node_list(nodes: Iterable[NodeUsage]) -> NodeMetricsList:
     """The list of nodes."""
-    return NodeMetricsList("NodeMetricsList", _API_VERSION, _ListMeta(), tuple(_node(node) for node in nodes))
+    return NodeMetricsList("NodeMetricsList", _API_VERSION, ListMeta(), tuple(_node(node) for node in nodes))
 
 
 def _pod(pod: PodUsage) -> PodMetrics:
@@ -120,7 +122,7 @@ def _pod(pod: PodUsage) -> PodMetrics:
         metadata=ObjectMeta(pod.name, moment, pod.namespace, dict(pod.labels)),
         timestamp=moment,
         window=format_duration(pod.window_seconds),
-        containers=tuple(Container(container.name, _usage(container.usage)) for container in pod.containers),
+        containers=tuple(Container(container.name, usage_texts(container.usage)) for container in pod.containers),
     )
 
 
@@ -130,11 +132,12 @@ def _node(node: NodeUsage) -> NodeMetrics:
         metadata=ObjectMeta(node.name, moment, labels=dict(node.labels)),
         timestamp=moment,
         window=format_duration(node.window_seconds),
-        usage=_usage(node.usage),
+        usage=usage_texts(node.usage),
     )
 
 
-def _usage(usage: Usage) -> dict[str, str]:
+def usage_texts(usage: Usage) -> dict[str, str]:
+    """What is used, as quantities by the name of the resource."""
     return {
         "cpu": str(Quantity.from_milli(usage.cpu_milli)),
         "memory": str(Quantity.from_milli(usage.memory_milli, Format.BINARY_SI)),

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 
+from adapter.content.tables import INCLUDED
 from adapter.security.request_info import Query
 from adapter.serving.field_selector import FieldSelector, FieldSelectorError
-from kube.fields import quote
+from kube.fields import invalid, quote
 from kube.status import bad_request
 
-__all__ = ["check_numbers", "check_requested_name", "field_selector"]
+__all__ = ["check_numbers", "check_requested_name", "field_selector", "included_object"]
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _MAX_DIGITS = 20
@@ -37,6 +38,15 @@ def field_selector(query: Query) -> FieldSelector:
         return FieldSelector.parse(query.get("fieldSelector"))
     except FieldSelectorError as error:
         raise bad_request(str(error)) from error
+
+
+def included_object(query: Query) -> str:
+    """What a client wants beside each row of a table: `includeObject`. Raises StatusError 400 for anything unknown."""
+    text = query.get("includeObject")
+    if text and text not in INCLUDED:
+        why = invalid("includeObject", text, "must be 'Metadata', 'Object', 'None', or empty")
+        raise bad_request(f"Unable to convert to Table as requested: {why}")
+    return text or INCLUDED[0]
 
 
 def check_requested_name(query: Query, name: str) -> None:

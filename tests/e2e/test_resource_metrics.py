@@ -173,6 +173,7 @@ async def resource_metrics(folder: Path) -> AsyncIterator[Bed]:
 async def test_kubectl_top_and_the_api_behind_it(tmp_path: Path) -> None:
     async with resource_metrics(tmp_path) as bed:
         await people_use_kubectl_top(bed)
+        await people_use_kubectl_get(bed)
         await controllers_list_and_select(bed)
         await errors_are_those_of_metrics_server(bed)
 
@@ -189,6 +190,22 @@ async def people_use_kubectl_top(bed: Bed) -> None:
     assert await bed.top("nodes", "node-a") == [["node-a", "1500m", "37%", "2048Mi", "25%"]]
     listed = json.loads(await bed.run("get", "pods.metrics.k8s.io", "-n", "shop", "-o", "json"))
     assert [item["metadata"]["name"] for item in listed["items"]] == ["web-0"]
+
+
+async def people_use_kubectl_get(bed: Bed) -> None:
+    async def shown(*arguments: str) -> list[list[str]]:
+        return [line.split() for line in (await bed.run("get", *arguments)).splitlines()]
+
+    head = ["NAME", "CPU", "MEMORY", "WINDOW"]
+    assert await shown("pods.metrics.k8s.io", "-n", "shop") == [head, ["web-0", "300m", "80Mi", "5m0s"]]
+    assert await shown("pods.metrics.k8s.io", "web-0", "-n", "shop") == [head, ["web-0", "300m", "80Mi", "5m0s"]]
+    assert await shown("pods.metrics.k8s.io", "-A", "--sort-by=metadata.name") == [
+        ["NAMESPACE", *head],
+        ["data", "db-0", "500m", "512Mi", "5m0s"],
+        ["shop", "web-0", "300m", "80Mi", "5m0s"],
+    ]
+    assert await shown("nodes.metrics.k8s.io") == [head, ["node-a", "1500m", "2Gi", "5m0s"]]
+    assert await shown("pods.metrics.k8s.io", "-n", "default") == []
 
 
 async def controllers_list_and_select(bed: Bed) -> None:

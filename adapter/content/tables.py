@@ -1,0 +1,112 @@
+"""Tables of metrics.k8s.io: what `kubectl get pods.metrics.k8s.io` shows, in the columns that metrics-server has.
+
+A client that wants one says so in Accept (`as=Table`), and in the parameter `includeObject` how much of each object
+stands beside its row. Of an empty list there is a table of no rows, where metrics-server's has no columns either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from adapter.content.encoding import Conversion
+from adapter.content.resource_documents import (
+    ListMeta,
+    NodeMetrics,
+    ObjectMeta,
+    PodMetrics,
+    node_document,
+    pod_document,
+    usage_texts,
+)
+from adapter.metrics.usage import NodeUsage, PodUsage, Usage
+
+__all__ = ["INCLUDED", "TABLE_FORMS", "Table", "node_table", "pod_table"]
+
+TABLE_FORMS = tuple(Conversion("Table", "meta.k8s.io", version) for version in ("v1", "v1beta1"))
+"""What a client may ask for."""
+
+INCLUDED = ("Metadata", "Object", "None")
+"""What may stand beside a row, the default first."""
+
+
+_Document = PodMetrics | NodeMetrics
+
+
+class _Column(msgspec.Struct, frozen=True):
+    name: str
+    type: str = "string"
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+class _Partial(msgspec.Struct, frozen=True, rename="camel"):
+    """A PartialObjectMetadata."""
+
+    kind: str
+    api_version: str
+    metadata: ObjectMeta
+
+
+class _Row(msgspec.Struct, frozen=True):
+    cells: tuple[str, ...]
+    object: _Partial | _Document | None
+
+
+class Table(msgspec.Struct, frozen=True, rename="camel"):
+    """A meta.k8s.io Table."""
+
+    kind: str
+    api_version: str
+    metadata: ListMeta
+    column_definitions: tuple[_Column, ...]
+    rows: tuple[_Row, ...]
+
+
+_COLUMNS = (
+    _Column("Name", format="name", description="Name of the resource"),
+    _Column("cpu", format="quantity"),
+    _Column("memory", format="quantity"),
+    _Column("Window", format="duration"),
+)
+
+
+def pod_table(pods: Iterable[PodUsage], form: Conversion, *, include: str) -> Table:
+    """A row for each pod, with what its containers use together.
+
+    Args:
+        pods: the pods.
+        form: one of TABLE_FORMS.
+        include: one of INCLUDED.
+    """
+    return _table([(pod_document(pod), _together(pod)) for pod in pods], form, include)
+
+
+def node_table(nodes: Iterable[NodeUsage], form: Conversion, *, include: str) -> Table:
+    """A row for each node; see pod_table."""
+    return _table([(node_document(node), node.usage) for node in nodes], form, include)
+
+
+def _together(pod: PodUsage) -> Usage:
+    return Usage(
+        cpu_milli=sum(one.usage.cpu_milli for one in pod.containers),
+        memory_milli=sum(one.usage.memory_milli for one in pod.containers),
+    )
+
+
+def _table(used: Iterable[tuple[_Document, Usage]], form: Conversion, include: str) -> Table:
+    api_version = f"{form.group}/{form.version}"
+
+    def beside(document: _Document) -> _Document | _Partial | None:
+        if include == "Object":
+            return document
+        return None if include == "None" else _Partial("PartialObjectMetadata", api_version, document.metadata)
+
+    rows = []
+    for document, usage in used:
+        texts = usage_texts(usage)
+        cells = (document.metadata.name, texts["cpu"], texts["memory"], document.window)
+        rows.append(_Row(cells, beside(document)))
+    return Table(form.kind, api_version, ListMeta(), _COLUMNS, tuple(rows))

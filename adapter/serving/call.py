@@ -1,0 +1,127 @@
+"""What a route is given and what it gives back: a call that has been authorized, and an answer with a body.
+
+With it is what most routes do with a call: refuse other methods than GET, read a label selector, write a document.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from adapter.catalog.values import ExternalMetricValue, MetricValue
+from adapter.content.encoding import Conversion, Encoded, Representation
+from adapter.security.request_info import RequestInfo, Target
+from kube import status
+from kube.selectors import LabelSelector, SelectorError
+from kube.status import StatusError, bad_request
+
+__all__ = [
+    "Answer",
+    "Call",
+    "FreshValues",
+    "answer_with",
+    "label_selector",
+    "method_not_allowed",
+    "no_such_resource",
+    "require_get",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that has been authorized.
+
+    Attributes:
+        method: the HTTP method.
+        target: the path and query.
+        info: what was authorized.
+        accept: the Accept header.
+        user_agent: the User-Agent header.
+        timeout: the seconds that are left for it.
+        known_tags: entity tags of answers that the client has already.
+    """
+
+    method: str
+    target: Target
+    info: RequestInfo
+    accept: str
+    user_agent: str
+    timeout: float
+    known_tags: frozenset[str] = frozenset()
+
+    def representation(self, offered: Collection[Conversion] = ()) -> Representation:
+        """How the client wants its answer, which can also be converted to what is offered; raises 406."""
+        return Representation.negotiate(
+            self.accept, pretty=self.target.query.get("pretty"), user_agent=self.user_agent, offered=offered
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FreshValues:
+    """Values that will be the same for a while.
+
+    Attributes:
+        until: when that ends, on the event loop's clock.
+        sampled_at: when they were sampled, in seconds since the epoch, with how many there are of each time.
+    """
+
+    until: float
+    sampled_at: tuple[tuple[float, int], ...]
+
+    @classmethod
+    def of(cls, values: Sequence[MetricValue] | Sequence[ExternalMetricValue]) -> FreshValues | None:
+        """What there is to tell of some values; None where they may be others at once."""
+        until = min((value.fresh_until for value in values), default=0.0)
+        if not until:
+            return None
+        return cls(until, tuple(Counter(value.timestamp for value in values).items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A status and a body.
+
+    For some errors there are the seconds after which to ask again, for some documents there is an entity tag;
+    `headers` are beside the usual ones, or replace them. `values` tells of the values in it, where they will be the
+    same for a while.
+    """
+
+    status: int
+    content: Encoded
+    retry_after: int | None = None
+    tag: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    values: FreshValues | None = None
+
+
+def answer_with(call: Call, document: msgspec.Struct) -> Answer:
+    """A document as the client wants it. Raises StatusError 405 for another method than GET, and 406."""
+    require_get(call)
+    return Answer(200, call.representation().encode(document))
+
+
+def require_get(call: Call, *others: str) -> None:
+    """Refuse other methods than GET and these. Raises StatusError 405."""
+    if call.method != "GET" and call.method not in others:
+        raise method_not_allowed()
+
+
+def method_not_allowed() -> StatusError:
+    """405, in the words that API servers use for every path."""
+    return status.method_not_allowed("the server does not allow this method on the requested resource")
+
+
+def no_such_resource() -> StatusError:
+    """404, in the words that API servers use for paths inside an API."""
+    return StatusError(404, "NotFound", "the server could not find the requested resource", details={})
+
+
+def label_selector(call: Call, parameter: str) -> LabelSelector:
+    """The label selector in a parameter. Raises StatusError 400 where it is none."""
+    try:
+        return LabelSelector.parse(call.target.query.get(parameter))
+    except SelectorError as error:
+        raise bad_request(str(error)) from error

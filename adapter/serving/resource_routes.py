@@ -1,0 +1,120 @@
+"""The routes of metrics.k8s.io: what nodes and pods use, as lists, one by one, and as tables for `kubectl get`.
+
+    /apis/metrics.k8s.io/v1beta1/nodes[/NAME]
+    /apis/metrics.k8s.io/v1beta1[/namespaces/NS]/pods[/NAME]
+
+Statuses and messages are metrics-server's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+from adapter.catalog.groups import RESOURCE_GROUP
+from adapter.content.resource_documents import ResourceDocument, node_document, node_list, pod_document, pod_list
+from adapter.content.tables import TABLE_FORMS, Table, node_table, pod_table
+from adapter.metrics.usage import NodeUsage, PodUsage
+from adapter.serving.call import Answer, Call, label_selector, method_not_allowed, no_such_resource, require_get
+from adapter.serving.list_options import check_numbers, field_selector, included_object
+from kube import status
+from kube.selectors import LabelSelector
+from kube.status import StatusError
+
+__all__ = ["ResourceRoutes", "UsageProvider"]
+
+
+class UsageProvider(Protocol):
+    """Where the use of CPU and memory comes from; see adapter.metrics.resource_metrics.ResourceMetrics."""
+
+    async def pods(self, *, namespace: str, selector: LabelSelector, name: str = "", timeout: float) -> list[PodUsage]:
+        """What pods use; `namespace` is "" for all."""
+
+    async def nodes(self, *, selector: LabelSelector, name: str = "", timeout: float) -> list[NodeUsage]:
+        """What nodes use."""
+
+
+class ResourceRoutes:
+    """Finds the answer to a call for metrics.k8s.io."""
+
+    def __init__(self, usage: UsageProvider) -> None:
+        self._usage = usage
+
+    async def answer(self, call: Call, parts: Sequence[str]) -> Answer:
+        """Answer a call for what these segments after the version name.
+
+        Raises:
+            StatusError: whatever there is to say against it. As in metrics-server, nothing can be watched.
+        """
+        if call.info.verb == "watch":
+            raise method_not_allowed()
+        match parts:
+            case ("nodes",):
+                return await self._nodes(call)
+            case ("nodes", name):
+                return await self._node(call, name)
+            case ("pods",) | ("namespaces", _, "pods"):
+                return await self._pods(call)
+            case ("namespaces", namespace, "pods", name):
+                return await self._pod(call, namespace, name)
+        raise no_such_resource()
+
+    async def _nodes(self, call: Call) -> Answer:
+        wanted = _Wanted(call)
+        check_numbers(call.target.query)
+        selector, fields = label_selector(call, "labelSelector"), field_selector(call.target.query)
+        nodes = await self._usage.nodes(selector=selector, timeout=call.timeout)
+        return wanted.nodes([node for node in nodes if fields.matches(name=node.name, namespace="")])
+
+    async def _pods(self, call: Call) -> Answer:
+        wanted = _Wanted(call)
+        check_numbers(call.target.query)
+        selector, fields = label_selector(call, "labelSelector"), field_selector(call.target.query)
+        pods = await self._usage.pods(namespace=call.info.namespace, selector=selector, timeout=call.timeout)
+        return wanted.pods([pod for pod in pods if fields.matches(name=pod.name, namespace=pod.namespace)])
+
+    async def _node(self, call: Call, name: str) -> Answer:
+        wanted = _Wanted(call)
+        nodes = await self._usage.nodes(selector=LabelSelector(), name=name, timeout=call.timeout)
+        if not nodes:
+            raise _no_usage("nodes", name)
+        return wanted.nodes(nodes[:1], alone=True)
+
+    async def _pod(self, call: Call, namespace: str, name: str) -> Answer:
+        wanted = _Wanted(call)
+        pods = await self._usage.pods(namespace=namespace, selector=LabelSelector(), name=name, timeout=call.timeout)
+        if not pods:
+            raise _no_usage("pods", f"{namespace}/{name}")
+        return wanted.pods(pods[:1], alone=True)
+
+
+class _Wanted:
+    """How a client wants nodes and pods: as a table or as they are. Refuses what is no GET, and what cannot be had."""
+
+    def __init__(self, call: Call) -> None:
+        require_get(call)
+        self._representation = call.representation(TABLE_FORMS)
+        self._form = self._representation.conversion
+        self._include = included_object(call.target.query) if self._form else ""
+
+    def nodes(self, nodes: Sequence[NodeUsage], *, alone: bool = False) -> Answer:
+        if self._form is not None:
+            return self._answer(node_table(nodes, self._form, include=self._include))
+        return self._answer(node_document(nodes[0]) if alone else node_list(nodes))
+
+    def pods(self, pods: Sequence[PodUsage], *, alone: bool = False) -> Answer:
+        if self._form is not None:
+            return self._answer(pod_table(pods, self._form, include=self._include))
+        return self._answer(pod_document(pods[0]) if alone else pod_list(pods))
+
+    def _answer(self, document: ResourceDocument | Table) -> Answer:
+        # The Content-Type of a table is that of its encoding alone; only documents of discovery name their form there.
+        return Answer(200, dataclasses.replace(self._representation, conversion=None).encode(document))
+
+
+def _no_usage(resource: str, name: str) -> StatusError:
+    return status.not_found(
+        f'{resource}.{RESOURCE_GROUP} "{name}" not found',
+        details={"name": name, "group": RESOURCE_GROUP, "kind": resource},
+    )
