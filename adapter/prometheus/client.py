@@ -85,10 +85,12 @@ class PrometheusClient:
         seconds = allowed if timeout is None else min(timeout, allowed)
         if seconds <= 0:
             raise PrometheusTimeout("no time was left for the query")
+        # Never rounded to nothing, which some take for no limit.
+        parameters = {"query": query, "timeout": f"{max(seconds, 0.001):.3f}"}
         started = time.monotonic()
         try:
             async with asyncio.timeout(seconds):
-                status, body = await self._ask({"query": query, "timeout": f"{seconds:.3f}"}, headers)
+                status, body = await self._ask(parameters, headers)
         except aiohttp.ServerTimeoutError as error:
             raise PrometheusUnavailable("Prometheus cannot be reached: no connection in time") from error
         except TimeoutError as error:
