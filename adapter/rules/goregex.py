@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from adapter.rules.character_classes import LAST, PERL_CLASSES, POSIX_CLASSES, Range, complement, spelt_class
 from adapter.rules.linear import Choice, Expression, Group, Leaf, Program, Repeat, Sequence, largest_repeat, spelt, ways
 
 __all__ = ["MAX_TEXT", "GoMatch", "GoRegex", "GoRegexError"]
@@ -28,31 +29,6 @@ _MAX_DEPTH = 100
 _MAX_REPEAT = 1000
 # Steps of re that take some hundredths of a second.
 _MAX_WAYS = 2_000_000
-_LAST = 0x10FFFF
-
-_Range = tuple[int, int]
-
-_DIGIT: tuple[_Range, ...] = ((0x30, 0x39),)
-_SPACE: tuple[_Range, ...] = ((0x09, 0x0A), (0x0C, 0x0D), (0x20, 0x20))  # without \v, unlike Python
-_WORD: tuple[_Range, ...] = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
-
-_PERL_CLASSES: Mapping[str, tuple[_Range, ...]] = {"d": _DIGIT, "s": _SPACE, "w": _WORD}
-_POSIX_CLASSES: Mapping[str, tuple[_Range, ...]] = {
-    "alnum": ((0x30, 0x39), (0x41, 0x5A), (0x61, 0x7A)),
-    "alpha": ((0x41, 0x5A), (0x61, 0x7A)),
-    "ascii": ((0x00, 0x7F),),
-    "blank": ((0x09, 0x09), (0x20, 0x20)),
-    "cntrl": ((0x00, 0x1F), (0x7F, 0x7F)),
-    "digit": _DIGIT,
-    "graph": ((0x21, 0x7E),),
-    "lower": ((0x61, 0x7A),),
-    "print": ((0x20, 0x7E),),
-    "punct": ((0x21, 0x2F), (0x3A, 0x40), (0x5B, 0x60), (0x7B, 0x7E)),
-    "space": ((0x09, 0x0D), (0x20, 0x20)),
-    "upper": ((0x41, 0x5A),),
-    "word": _WORD,
-    "xdigit": ((0x30, 0x39), (0x41, 0x46), (0x61, 0x66)),
-}
 _CONTROLS = {"a": 0x07, "f": 0x0C, "n": 0x0A, "r": 0x0D, "t": 0x09, "v": 0x0B}
 _ANCHORS = {"A": r"\A", "z": r"\Z", "b": r"\b", "B": r"\B"}
 
@@ -331,13 +307,13 @@ class _Translator:
             return _class(ranges, flags)
         return _literal(chr(self._escaped_char()), flags)
 
-    def _perl_class(self) -> tuple[_Range, ...] | None:
+    def _perl_class(self) -> tuple[Range, ...] | None:
         letter = self._text[self._at + 1 : self._at + 2]
-        ranges = _PERL_CLASSES.get(letter.lower())
+        ranges = PERL_CLASSES.get(letter.lower())
         if ranges is None:
             return None
         self._at += 2
-        return ranges if letter.islower() else _complement(ranges)
+        return ranges if letter.islower() else complement(ranges)
 
     def _escaped_char(self) -> int:
         """The code point of an escape that stands for one character, in a class or out of it."""
@@ -350,7 +326,7 @@ class _Translator:
             return _CONTROLS[letter]
         if letter == "x":
             found = re.compile(r"([0-9A-Fa-f]{2})|\{([0-9A-Fa-f]+)\}").match(self._text, self._at)
-            if found is not None and int(found[1] or found[2], 16) <= _LAST:
+            if found is not None and int(found[1] or found[2], 16) <= LAST:
                 self._at = found.end()
                 return int(found[1] or found[2], 16)
         elif letter in "01234567":
@@ -368,14 +344,14 @@ class _Translator:
             raise GoRegexError(f"\\{letter} is not supported here; spell the characters out in a class")
         raise GoRegexError(f"invalid escape sequence: {self._text[start : start + 2]}")
 
-    def _bracket(self) -> tuple[_Range, ...]:
+    def _bracket(self) -> tuple[Range, ...]:
         """`[...]`, as the ranges of code points that it takes."""
         start = self._at
         self._at += 1
         negated = self._text.startswith("^", self._at)
         if negated:
             self._at += 1
-        ranges: list[_Range] = []
+        ranges: list[Range] = []
         first = True
         while first or not self._text.startswith("]", self._at):
             if self._at >= len(self._text):
@@ -383,16 +359,16 @@ class _Translator:
             first = False
             ranges += self._bracket_item()
         self._at += 1
-        return _complement(ranges) if negated else tuple(ranges)
+        return complement(ranges) if negated else tuple(ranges)
 
-    def _bracket_item(self) -> tuple[_Range, ...]:
+    def _bracket_item(self) -> tuple[Range, ...]:
         if self._text.startswith("[:", self._at) and (end := self._text.find(":]", self._at + 2)) > 0:
             name = self._text[self._at + 2 : end]
-            ranges = _POSIX_CLASSES.get(name.removeprefix("^"))
+            ranges = POSIX_CLASSES.get(name.removeprefix("^"))
             if ranges is None:
                 raise GoRegexError(f"invalid character class range: [:{name}:]")
             self._at = end + 2
-            return _complement(ranges) if name.startswith("^") else ranges
+            return complement(ranges) if name.startswith("^") else ranges
         if self._text.startswith("\\", self._at) and (ranges := self._perl_class()) is not None:
             return ranges
         start = self._at
@@ -416,20 +392,6 @@ def _literal(char: str, flags: _Flags) -> Expression:
     return Leaf(f"(?i:{escaped})" if flags.fold and char.isalpha() else escaped)
 
 
-def _class(ranges: Iterable[_Range], flags: _Flags) -> Expression:
-    taken = "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in ranges)
-    if not taken:
-        return Leaf(r"(?!)")  # nothing at all
-    return Leaf(f"(?i:[{taken}])" if flags.fold else f"[{taken}]")
-
-
-def _complement(ranges: Iterable[_Range]) -> tuple[_Range, ...]:
-    out: list[_Range] = []
-    free = 0
-    for low, high in sorted(ranges):
-        if low > free:
-            out.append((free, low - 1))
-        free = max(free, high + 1)
-    if free <= _LAST:
-        out.append((free, _LAST))
-    return tuple(out)
+def _class(ranges: Iterable[Range], flags: _Flags) -> Expression:
+    written = spelt_class(ranges)
+    return Leaf(f"(?i:{written})" if flags.fold else written)
