@@ -21,7 +21,7 @@ from autoscaler.loop.scales import ScaleWriteError
 from autoscaler.loop.status import StatusWriteError
 from autoscaler.loop.telemetry import Action, ErrorKind
 from autoscaler.objects.refusal import INVALID_SPEC, refuse
-from autoscaler.records.recording import record_of
+from autoscaler.records.facts import Subject, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -54,7 +54,7 @@ class Reconciler:
         recorder: writes events.
         telemetry: counts.
         memory: what is remembered of each HPA from step to step.
-        decisions: keeps the record of each step.
+        decisions: keeps the facts of each step.
         shadow: compares the decisions on HPAs in shadow mode.
         mode: what becomes of the decisions on HPAs that do not say it themselves.
         wall_clock: the time in seconds since the epoch, for decisions.
@@ -120,8 +120,8 @@ class Reconciler:
         self._record(hpa, outcome.late_events)
         self._count(decision, observed, outcome.error, seconds=self._clock() - started)
         if self._decisions.wanted:
-            record = record_of(decision, outcome, scale_error=scale_error, status_error=status_error, mode=mode)
-            self._decisions.add(record)
+            facts = facts_of(decision, outcome, scale_error=scale_error, status_error=status_error, mode=mode)
+            self._decisions.add(Subject.of(hpa), facts)
         return outcome.error
 
     async def refuse(self, tracked: RefusedHPA) -> str:

@@ -1,29 +1,33 @@
 """The last decisions of every HPA, kept in memory for whoever asks why.
 
-Records are kept in the form in which they are served, as JSON: a fifth of what the objects take. There are two limits:
-so many for each HPA, and so many bytes for all of them. Where the second is reached, the oldest records go first,
-whichever HPA they are of, so that ten thousand HPAs keep less of the past each but do not take the memory that the
-autoscaler works with.
+What is kept of a step are its packed facts (`autoscaler.records.facts`), a quarter of what its record takes as JSON;
+the record is made when it is read, or at once where somebody is told of each. There are two limits: so many for each
+HPA, and so many bytes for all of them. Where the second is reached, the oldest go first, whichever HPA they are of, so
+that ten thousand HPAs keep less of the past each but do not take the memory that the autoscaler works with.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from autoscaler.core.model import HPAKey
+from autoscaler.records.facts import Facts
 from autoscaler.records.record import VERSION
+from autoscaler.records.recording import render
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from autoscaler.records.record import DecisionRecord
+    from autoscaler.core.model import HPAKey
+    from autoscaler.records.facts import Subject
 
 __all__ = ["DecisionLog", "DecisionsPage", "IndexEntry", "IndexPage"]
 
 _MOST_BYTES: Final = 32 * 2**20
+_ENTRY_BYTES: Final = 120
+"""What Python needs to keep one more entry, beside the packed facts."""
 
 
 class DecisionsPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,13 +58,23 @@ class IndexPage(msgspec.Struct, frozen=True, kw_only=True):
     hpas: list[IndexEntry]
 
 
+class _Entry:
+    """One step; it stays in the order of all steps for a while after it was dropped, without its facts."""
+
+    __slots__ = ("packed", "subject")
+
+    def __init__(self, subject: Subject, packed: bytes) -> None:
+        self.subject = subject
+        self.packed: bytes | None = packed
+
+
 class DecisionLog:
-    """Keeps records.
+    """Keeps decisions.
 
     Args:
-        most: how many records are kept for each HPA; 0: none.
-        most_bytes: how many bytes all records may take together.
-        on_record: is told each record, as a line of JSON; None: nobody is.
+        most: how many are kept for each HPA; 0: none.
+        most_bytes: how many bytes all may take together.
+        on_record: is told the record of each, as a line of JSON; None: nobody is.
     """
 
     def __init__(
@@ -69,67 +83,79 @@ class DecisionLog:
         self._most = most
         self._most_bytes = most_bytes
         self._on_record = on_record
-        self._encoder = msgspec.json.Encoder()
-        # All records in the order of their coming; each HPA knows which numbers are its own, in the same order.
-        self._records: OrderedDict[int, tuple[HPAKey, bytes]] = OrderedDict()
-        self._numbers: dict[HPAKey, deque[int]] = {}
-        self._next = 0
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(Facts)
+        self._by_key: dict[HPAKey, deque[_Entry]] = {}
+        # In the order of their coming, with those that were dropped since as long as they are not many.
+        self._all: deque[_Entry] = deque()
+        self._count = 0
         self._bytes = 0
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody wants records at all."""
+        """Whether anybody wants to know of decisions at all."""
         return self._most > 0 or self._on_record is not None
 
-    def add(self, record: DecisionRecord) -> None:
-        """Keep a record, in place of older ones where there are too many."""
-        encoded = self._encoder.encode(record)
+    def add(self, subject: Subject, facts: Facts) -> None:
+        """Keep a decision, in place of older ones where there are too many."""
         if self._on_record is not None:
-            self._on_record(encoded)
+            self._on_record(msgspec.json.encode(render(subject, facts)))
         if self._most == 0:
             return
-        key = HPAKey(record.namespace, record.name, record.api_version.rpartition("/")[0])
-        numbers = self._numbers.setdefault(key, deque())
-        numbers.append(self._next)
-        self._records[self._next] = (key, encoded)
-        self._next += 1
-        self._bytes += len(encoded)
-        if len(numbers) > self._most:
-            self._drop_first(key)
+        entries = self._by_key.setdefault(subject.key, deque())
+        if entries and entries[-1].subject == subject:
+            subject = entries[-1].subject
+        packed = self._encoder.encode(facts)
+        entry = _Entry(subject, packed)
+        entries.append(entry)
+        self._all.append(entry)
+        self._count += 1
+        self._bytes += len(packed) + _ENTRY_BYTES
+        if len(entries) > self._most:
+            self._drop_first(subject.key)
         while self._bytes > self._most_bytes:
-            self._drop_first(next(iter(self._records.values()))[0])
+            oldest = self._all.popleft()
+            if oldest.packed is not None:
+                self._drop_first(oldest.subject.key)
+        if len(self._all) > 2 * self._count:
+            self._all = deque(each for each in self._all if each.packed is not None)
 
     def forget(self, key: HPAKey) -> None:
         """An HPA is gone."""
-        while key in self._numbers:
+        while key in self._by_key:
             self._drop_first(key)
 
     def page(self, namespace: str, name: str, *, last: int | None = None) -> DecisionsPage | None:
         """The last decisions on the HPAs of this name, of every API; None if there are none."""
-        numbers = sorted(
-            number
-            for key, numbers in self._numbers.items()
+        found = [
+            (self._decoder.decode(entry.packed), entry.subject)
+            for key, entries in self._by_key.items()
             if (key.namespace, key.name) == (namespace, name)
-            for number in numbers
-        )
-        if not numbers:
+            for entry in entries
+            if entry.packed is not None
+        ]
+        if not found:
             return None
-        chosen = numbers if last is None else numbers[-last:]
-        decisions = [msgspec.Raw(self._records[number][1]) for number in chosen]
+        found.sort(key=lambda each: each[0].now_ms)
+        chosen = found if last is None else found[-last:]
+        decisions = [msgspec.Raw(msgspec.json.encode(render(subject, facts))) for facts, subject in chosen]
         return DecisionsPage(version=VERSION, namespace=namespace, name=name, decisions=decisions)
 
     def index(self) -> IndexPage:
         """Which HPAs there are decisions on."""
         hpas = [
-            IndexEntry(namespace=key.namespace, name=key.name, group=key.group, decisions=len(numbers))
-            for key, numbers in sorted(self._numbers.items())
+            IndexEntry(namespace=key.namespace, name=key.name, group=key.group, decisions=len(entries))
+            for key, entries in sorted(self._by_key.items())
         ]
         return IndexPage(version=VERSION, hpas=hpas)
 
     def _drop_first(self, key: HPAKey) -> None:
-        """Drop the oldest record of an HPA."""
-        numbers = self._numbers[key]
-        _, encoded = self._records.pop(numbers.popleft())
-        self._bytes -= len(encoded)
-        if not numbers:
-            del self._numbers[key]
+        """Drop the oldest decision on an HPA."""
+        entries = self._by_key[key]
+        entry = entries.popleft()
+        assert entry.packed is not None, "an HPA has only entries that are kept"
+        self._bytes -= len(entry.packed) + _ENTRY_BYTES
+        self._count -= 1
+        entry.packed = None
+        if not entries:
+            del self._by_key[key]

@@ -11,6 +11,7 @@ import pytest
 from autoscaler.core.integers import clamp_int32
 from autoscaler.core.knobs import Fallback, Pause
 from autoscaler.core.model import Config, PodsAnswer
+from autoscaler.records.facts import Facts, Subject, facts_of
 from autoscaler.records.record import (
     CountedPods,
     DecisionRecord,
@@ -24,7 +25,7 @@ from autoscaler.records.record import (
     Values,
     Written,
 )
-from autoscaler.records.recording import record_of
+from autoscaler.records.recording import record_of, render
 from autoscaler.records.words import measure_text, quantity_text
 from kube.quantity import Quantity
 from tests.autoscaler.worlds import (
@@ -56,9 +57,12 @@ def recorded() -> list[tuple[Taken, DecisionRecord]]:
 
 
 def _recorded(taken: Taken) -> DecisionRecord:
-    return record_of(
+    """Made of packed facts, as a running autoscaler makes it."""
+    facts = facts_of(
         taken.decision, taken.outcome, scale_error=taken.scale_error, status_error=taken.status_error, mode="act"
     )
+    packed = msgspec.msgpack.encode(facts)
+    return render(Subject.of(taken.decision.observation.hpa), msgspec.msgpack.decode(packed, type=Facts))
 
 
 def _through_json(record: DecisionRecord) -> DecisionRecord:
@@ -336,6 +340,18 @@ def test_ten_thousand_pods_make_no_large_record() -> None:
     record = msgspec.json.decode(encoded, type=DecisionRecord)
     assert record.metrics[0].pods is not None
     assert (record.metrics[0].pods.ready.count, record.metrics[0].pods.missing.count) == (5000, 5000)
+
+
+def test_the_facts_that_are_kept_of_a_step_are_small() -> None:
+    world = World(hpa(), replicas=2)
+    step(world, 150)
+    assert len(msgspec.msgpack.encode(facts_of(world.decision))) < 400
+    world = World(hpa(maximum=100_000), replicas=10_000)
+    step(world, PodsAnswer({each.name: sample(150) for each in world.pods[:5000]}))
+    assert len(msgspec.msgpack.encode(facts_of(world.decision))) < 1500
+    world = World(hpa(), replicas=2)
+    step(world, "x" * 100_000)
+    assert len(msgspec.msgpack.encode(facts_of(world.decision))) < 5000
 
 
 def test_nor_do_long_texts() -> None:
