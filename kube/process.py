@@ -1,12 +1,13 @@
-"""A process in a cluster: its namespace, its event loop, its garbage collector, and how it is told to end."""
+"""A process in a cluster: its namespace, event loop, garbage collector and open files, and how it is told to end."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import resource
 import signal
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +30,14 @@ def own_namespace(*, default: str, file: Path = _NAMESPACE_FILE) -> str:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, on uvloop where it is installed and on asyncio's own loop elsewhere."""
+    """Run a coroutine to its end, on uvloop where it is installed and on asyncio's own loop elsewhere.
+
+    The process may have as many open files and connections as the system lets it: the limit that containers begin with,
+    often 1,024, is for programs that use `select`. Go programs raise theirs, too.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # macOS has a limit that it does not tell
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with asyncio.Runner(loop_factory=_event_loop) as runner:
         return runner.run(main)
 

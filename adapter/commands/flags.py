@@ -241,6 +241,14 @@ def serving_flags(command: Command) -> Command:
     )
     @list_option("--tls-cipher-suites", help="The TLS 1.2 cipher suites that are spoken, by their IANA names.")
     @click.option(
+        "--max-connections",
+        type=click.IntRange(min=1),
+        default=limits.connections,
+        show_default=True,
+        help="Open connections, a quarter of which may be in their TLS handshake; beyond that one that does no work "
+        "ends for each new one.",
+    )
+    @click.option(
         "--max-requests-inflight",
         type=click.IntRange(min=1),
         default=limits.in_flight,
@@ -265,6 +273,7 @@ def serving_flags(command: Command) -> Command:
         tls_sni_cert_keys: tuple[NamedCertificate, ...],
         tls_min_version: str,
         tls_cipher_suites: tuple[str, ...],
+        max_connections: int,
         max_requests_inflight: int,
         request_timeout: float,
         **others: Any,
@@ -284,7 +293,9 @@ def serving_flags(command: Command) -> Command:
             named_certificates=tls_sni_cert_keys,
             minimum_tls=MINIMUM_VERSIONS[tls_min_version],
             ciphers=tuple(CIPHER_SUITES[name] for name in tls_cipher_suites),
-            limits=ServerLimits(in_flight=max_requests_inflight, request_seconds=request_timeout),
+            limits=ServerLimits(
+                connections=max_connections, in_flight=max_requests_inflight, request_seconds=request_timeout
+            ),
         )
         command(*arguments, serving=options, **others)
 

@@ -170,6 +170,7 @@ class _Adapter:
             self._request_server(options, clients, mapper, telemetry, authenticator),
             self._tls.context,
             serving.limits,
+            registry=telemetry.registry,
             short_cut=ShortCut(authenticator, self._memory, telemetry, upstream.telemetry.handed_out_again),
         )
 
@@ -238,9 +239,7 @@ class _Adapter:
             ),
             telemetry=telemetry,
             usage=self._usage,
-            debug=DebugPages(
-                self._catalog, mapper, Probe(self._catalog, self._upstream.prometheus, self._objects, mapper)
-            ),
+            debug=DebugPages(self._catalog, mapper, self._probe(mapper)),
         )
         return RequestServer(
             authenticator=authenticator,
@@ -251,6 +250,10 @@ class _Adapter:
             limits=options.serving.limits,
             memory=self._memory,
         )
+
+    def _probe(self, mapper: RestMapper) -> Probe:
+        upstream = self._upstream
+        return Probe(self._catalog, upstream.prometheus, self._objects, mapper, forwarder=upstream.forwarder)
 
 
 async def _connect(options: ServeOptions, stack: AsyncExitStack) -> _Clients:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
-import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, cast
@@ -20,11 +18,12 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
+from adapter.serving.open_connections import Place
 from adapter.serving.routes import method_not_allowed
 from adapter.serving.short_cut import PlainRequest, ShortCut
 from kube.status import StatusError, internal_error
 
-__all__ = ["ConnectionLimits", "ConnectionServer", "TimedSite"]
+__all__ = ["ConnectionLimits", "ConnectionServer"]
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +34,6 @@ _MAX_FIELD: Final = 32 * 1024
 _MAX_HEADERS: Final = 512
 _MAX_HEAD: Final = 1024 * 1024
 _TOO_MANY_HEADERS: Final = "Too many headers"
-_BACKLOG: Final = 512
 
 ErrorResponse = Callable[[StatusError], web.Response]
 
@@ -85,31 +83,10 @@ class ConnectionServer(web.Server):
         self._error_response = error_response
         self._short_cut = short_cut
 
-    def __call__(self) -> RequestHandler:
+    def connection(self, place: Place) -> RequestHandler:
         """The protocol of a new connection."""
-        return _Connection(self, error_response=self._error_response, limits=self._limits, short_cut=self._short_cut)
-
-
-class TimedSite(web.SockSite):
-    """A bound socket that is listened on, where a TLS handshake has its time, too."""
-
-    def __init__(
-        self, runner: web.ServerRunner, listening: socket.socket, *, context: ssl.SSLContext, handshake: float
-    ) -> None:
-        super().__init__(runner, listening, ssl_context=context, backlog=_BACKLOG)
-        self._handshake = handshake
-
-    async def start(self) -> None:
-        """Begin to accept connections."""
-        await web.BaseSite.start(self)
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            cast("web.Server", self._runner.server),
-            sock=self._sock,
-            ssl=self._ssl_context,
-            backlog=self._backlog,
-            ssl_handshake_timeout=self._handshake,
-            ssl_shutdown_timeout=self._handshake,
+        return _Connection(
+            self, place, error_response=self._error_response, limits=self._limits, short_cut=self._short_cut
         )
 
 
@@ -119,6 +96,7 @@ class _Connection(RequestHandler):
     def __init__(
         self,
         server: web.Server,
+        place: Place,
         *,
         error_response: ErrorResponse,
         limits: ConnectionLimits,
@@ -133,6 +111,7 @@ class _Connection(RequestHandler):
             max_field_size=_MAX_FIELD,
             max_headers=_MAX_HEADERS,
         )
+        self._place = place
         self._error = error_response
         self._limits = limits
         self._is_answering = False
@@ -147,10 +126,12 @@ class _Connection(RequestHandler):
         super().connection_made(transport)
         encryption = transport.get_extra_info("ssl_object")
         self._certificate = encryption.getpeercert(binary_form=True) if encryption is not None else None
+        self._place.opened(cast("asyncio.Transport", transport).abort, known=self._certificate is not None)
         self._expect_head()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Expect nothing more."""
+        self._place.left()
         self._have_head()
         super().connection_lost(exc)
 
@@ -193,9 +174,12 @@ class _Connection(RequestHandler):
     def answering(self) -> Iterator[None]:
         """While a request is being answered; what comes meanwhile is its body, or a request after it."""
         self._have_head()
-        self._is_answering = True
+        self._is_answering = self._place.busy = True
         try:
             yield
+        except BaseException:
+            self._place.busy = False
+            raise
         finally:
             self._is_answering = False
 
@@ -211,6 +195,8 @@ class _Connection(RequestHandler):
             if self.transport is not None:
                 self.transport.abort()
             return resp, True
+        finally:
+            self._place.busy = False
 
     def handle_error(
         self,
@@ -235,6 +221,7 @@ class _Connection(RequestHandler):
             self._head_timer = self._loop.call_later(self._limits.head, self._no_head)
 
     def _have_head(self) -> None:
+        self._place.active()
         self._head_bytes = 0
         if self._head_timer is not None:
             self._head_timer.cancel()

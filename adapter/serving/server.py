@@ -23,14 +23,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 
 from adapter.content.encoding import Encoded, Representation
 from adapter.security.authentication import Authenticator, Credentials, User
 from adapter.security.authorization import Authorizer
 from adapter.security.request_info import RequestInfo, Target
-from adapter.serving.connection import ConnectionLimits, ConnectionServer, TimedSite
+from adapter.serving.accepting import LimitedSite, within_open_files
+from adapter.serving.connection import ConnectionLimits, ConnectionServer
 from adapter.serving.discovery import Discovery
 from adapter.serving.memory import AnswerMemory, Remembered
+from adapter.serving.open_connections import OpenConnections
 from adapter.serving.routes import Answer, Call, FreshValues, Router
 from adapter.serving.short_cut import ShortCut, memory_key
 from adapter.serving.telemetry import RequestLabels, Telemetry
@@ -55,12 +58,14 @@ class ServerLimits:
     """What one client may cost the others.
 
     Attributes:
+        connections: open at a time, those in their TLS handshake included.
         in_flight: requests that are worked on at a time; more are answered with 429 at once.
         request_seconds: how long a request may take; a `timeout` parameter can only shorten it.
         shutdown_seconds: how long requests in flight may still take when the process is told to end.
         connection: how long clients may take their time.
     """
 
+    connections: int = 2000
     in_flight: int = 400
     request_seconds: float = 60.0
     shutdown_seconds: float = 20.0
@@ -209,6 +214,7 @@ class Listener:
         server: answers the requests.
         context: TLS for new connections.
         limits: see ServerLimits.
+        registry: where connections are counted.
         short_cut: answers what can be answered at once.
     """
 
@@ -218,8 +224,10 @@ class Listener:
         context: ssl.SSLContext,
         limits: ServerLimits,
         *,
+        registry: CollectorRegistry,
         short_cut: ShortCut | None = None,
     ) -> None:
+        self._connections = OpenConnections(most=within_open_files(limits.connections), registry=registry)
         self._short_cut = short_cut
         self._server = server
         self._context = context
@@ -236,8 +244,15 @@ class Listener:
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=self._limits.shutdown_seconds)
         await self._runner.setup()
-        handshake = self._limits.connection.handshake
-        await TimedSite(self._runner, listening, context=self._context, handshake=handshake).start()
+        site = LimitedSite(
+            self._runner,
+            listening,
+            context=self._context,
+            handshake=self._limits.connection.handshake,
+            connections=self._connections,
+            protocol=server.connection,
+        )
+        await site.start()
 
     async def stop(self) -> None:
         """Accept nothing more, let requests in flight end, then close every connection."""

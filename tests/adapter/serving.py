@@ -370,7 +370,9 @@ async def served_adapter(
             memory=memory,
         )
         short_cut = ShortCut(authenticator, memory, adapter.telemetry, lambda *age: adapter.handed_out.append(age))
-        adapter.listener = Listener(server, adapter.tls.context, limits, short_cut=short_cut)
+        adapter.listener = Listener(
+            server, adapter.tls.context, limits, registry=adapter.telemetry.registry, short_cut=short_cut
+        )
         await adapter.trust.load_files()
         async with asyncio.TaskGroup() as tasks:
             keeping = tasks.create_task(adapter.trust.run())

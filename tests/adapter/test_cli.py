@@ -68,6 +68,7 @@ def invoke(*arguments: str | Path) -> tuple[int, str]:
         (["--config=RULES", "--tls-cipher-suites=TLS_RSA_WITH_RC4_128_SHA"], "unknown TLS_RSA_WITH_RC4_128_SHA"),
         (["--config=RULES", "--tls-sni-cert-key=RULES"], "there is no file ''; write CERT,KEY or CERT,KEY:NAME,NAME"),
         (["--config=RULES", "--secure-port=65536"], "65536 is not in the range"),
+        (["--config=RULES", "--max-connections=0"], "0 is not in the range"),
         (["--config=RULES", "--authentication-skip-lookup=perhaps"], "'perhaps' is neither true nor false"),
         (["--config=RULES", "-v=much"], "'much' is not a number of zero or more"),
         (["--config=RULES", "--nonsense"], "No such option"),

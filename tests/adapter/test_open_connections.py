@@ -1,0 +1,286 @@
+"""How many connections there may be, and which one ends for another: the rule, and then over TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapter.serving.accepting import within_open_files
+from adapter.serving.open_connections import OpenConnections, Place
+from adapter.serving.server import ServerLimits
+from kube.certs import KeyPair
+from tests.adapter.serving import FRONT_PROXY, POD_PATH, ServedAdapter, served_adapter
+from tests.eventually import eventually
+
+DROPPED = "milliscale_adapter_connections_dropped_total"
+CONNECTIONS = "milliscale_adapter_connections"
+
+
+class Door:
+    """Eight places, and the names of those whose connection was ended."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.now = 0.0
+        self.connections = OpenConnections(most=8, registry=self.registry, clock=lambda: self.now)
+        self.ended: list[str] = []
+
+    def arrives(self, name: str) -> Place:
+        place = self.connections.take(lambda: self.ended.append(name))
+        assert place is not None
+        return place
+
+    def opens(self, name: str, *, known: bool = False, busy: bool = False) -> Place:
+        place = self.arrives(name)
+        place.opened(lambda: self.ended.append(name), known=known)
+        place.busy = busy
+        return place
+
+    def counted(self, reason: str) -> float | None:
+        return self.registry.get_sample_value(DROPPED, {"reason": reason})
+
+
+def test_a_quarter_of_the_places_is_for_handshakes_and_the_oldest_goes_first() -> None:
+    door = Door()
+    for name in ("a", "b", "c", "d"):
+        door.arrives(name)
+    assert door.ended == ["a", "b"]
+    assert len(door.connections) == 2
+    assert door.counted("handshake") == 2
+
+
+def test_of_the_open_connections_the_one_that_was_quiet_longest_ends() -> None:
+    door = Door()
+    first, *_ = [door.opens(f"stranger-{number}") for number in range(8)]
+    first.active()
+    door.opens("newcomer")
+    assert door.ended == ["stranger-1"]
+    assert len(door.connections) == 8
+    assert door.counted("idle") == 1
+
+
+def test_strangers_end_first_then_handshakes_then_clients_with_a_certificate() -> None:
+    door = Door()
+    for number in range(6):
+        door.opens(f"known-{number}", known=True)
+    door.opens("stranger")
+    door.arrives("pending")
+    door.opens("known-6", known=True)
+    assert door.ended == ["stranger"]
+    door.opens("known-7", known=True)
+    assert door.ended == ["stranger", "pending"]
+    door.opens("newcomer")
+    assert door.ended == ["stranger", "pending", "known-0"]
+
+
+def test_newcomer_is_refused_only_where_all_are_at_work() -> None:
+    door = Door()
+    places = [door.opens(f"busy-{number}", known=number % 2 == 0, busy=True) for number in range(8)]
+    assert door.connections.take(lambda: None) is None
+    assert door.ended == []
+    assert door.counted("refused") == 1
+    places[3].busy = False
+    door.arrives("newcomer")
+    assert door.ended == ["busy-3"]
+
+
+def test_place_is_given_free_once() -> None:
+    door = Door()
+    place = door.opens("a")
+    for _ in range(2):
+        place.left()
+    place.active()
+    assert len(door.connections) == 0
+    ended = door.arrives("b")
+    ended.end()
+    ended.opened(lambda: None, known=True)
+    assert len(door.connections) == 0
+
+
+def test_one_warning_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    door = Door()
+    for seconds, warnings in ((0.0, 1), (59.0, 1), (60.0, 2)):
+        door.now = seconds
+        for _ in range(20):
+            door.arrives("a")
+        assert len(caplog.records) == warnings
+    assert caplog.messages[0].startswith("too many connections (2, of which 2 in their TLS handshake; ")
+
+
+@contextlib.contextmanager
+def open_files(limit: int) -> Iterator[None]:
+    """This process may have no file or connection whose number is `limit` or more."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize(("limit", "most"), [(1024, 768), (2256, 2000), (300, 150)])
+def test_no_more_connections_than_open_files(limit: int, most: int, caplog: pytest.LogCaptureFixture) -> None:
+    with open_files(limit):
+        assert within_open_files(2000) == most
+    assert len(caplog.records) == (most < 2000)
+
+
+@contextlib.asynccontextmanager
+async def crowded_adapter(directory: Path, *, connections: int = 8) -> AsyncIterator[ServedAdapter]:
+    limits = ServerLimits(connections=connections, shutdown_seconds=1.0)
+    async with served_adapter(directory, limits=limits) as adapter:
+        yield adapter
+
+
+@contextlib.contextmanager
+def bare_connections(adapter: ServedAdapter, count: int) -> Iterator[list[socket.socket]]:
+    """Connections on which nothing is said."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(socket.create_connection(("127.0.0.1", adapter.port))) for _ in range(count)]
+
+
+class RawClient:
+    """One connection over TLS."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def connect(cls, adapter: ServedAdapter, certificate: KeyPair | None = None) -> RawClient:
+        context = adapter.client_context(certificate)
+        return cls(*await asyncio.open_connection("127.0.0.1", adapter.port, ssl=context, server_hostname="127.0.0.1"))
+
+    async def ask(self, path: str, headers: str = "") -> bytes:
+        """The status line of the answer, which must be one with a length."""
+        self._writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n{headers}\r\n".encode())
+        head = await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), 10.0)
+        length = next(line for line in head.split(b"\r\n") if line.startswith(b"Content-Length: "))
+        await self._reader.readexactly(int(length.removeprefix(b"Content-Length: ")))
+        return head.split(b"\r\n")[0]
+
+    async def ended(self) -> bool:
+        """Wait until the other side has ended it."""
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(self._reader.read(), 10.0) == b""
+        return True
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def value(adapter: ServedAdapter, name: str, **labels: str) -> float:
+    found = adapter.telemetry.registry.get_sample_value(name, labels)
+    assert found is not None
+    return found
+
+
+async def test_connections_without_a_handshake_keep_nobody_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with crowded_adapter(tmp_path) as adapter:
+        with bare_connections(adapter, 40):
+            for _ in range(3):
+                assert (await adapter.ask("/livez")).status == 200
+            assert value(adapter, CONNECTIONS, state="handshake") <= 2
+            assert value(adapter, DROPPED, reason="handshake") >= 38
+
+        async def all_gone() -> bool:
+            return value(adapter, CONNECTIONS, state="handshake") + value(adapter, CONNECTIONS, state="open") == 0
+
+        await eventually(all_gone, within=10.0, every=0.01)
+    assert not [record for record in caplog.records if record.levelno > logging.WARNING]
+
+
+async def test_connections_that_ask_nothing_keep_nobody_out(tmp_path: Path) -> None:
+    async with crowded_adapter(tmp_path) as adapter:
+        clients = [await RawClient.connect(adapter) for _ in range(20)]
+        assert value(adapter, CONNECTIONS, state="open") <= 8
+        for client in clients[:12]:
+            assert await client.ended()
+        assert (await adapter.ask("/livez")).status == 200
+        assert await clients[-1].ask("/livez") == b"HTTP/1.1 200 OK"
+        for client in clients:
+            client.close()
+
+
+async def test_connection_that_was_used_last_stays(tmp_path: Path) -> None:
+    async with crowded_adapter(tmp_path) as adapter:
+        clients = [await RawClient.connect(adapter) for _ in range(8)]
+        for client in (*clients, clients[0]):
+            assert await client.ask("/livez") == b"HTTP/1.1 200 OK"
+        assert (await adapter.ask("/livez")).status == 200
+        assert await clients[1].ended()
+        assert await clients[0].ask("/livez") == b"HTTP/1.1 200 OK"
+        for client in clients:
+            client.close()
+
+
+async def test_connection_with_a_certificate_outlasts_strangers(tmp_path: Path) -> None:
+    async with crowded_adapter(tmp_path) as adapter:
+        proxy = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
+        aggregator = await RawClient.connect(adapter, proxy)
+        assert await aggregator.ask(POD_PATH, "X-Remote-User: bob\r\n") == b"HTTP/1.1 200 OK"
+        strangers = [await RawClient.connect(adapter) for _ in range(20)]
+        with bare_connections(adapter, 20):
+            assert (await adapter.ask("/livez")).status == 200
+            assert await aggregator.ask(POD_PATH, "X-Remote-User: bob\r\n") == b"HTTP/1.1 200 OK"
+        for client in (aggregator, *strangers):
+            client.close()
+
+
+async def test_request_that_is_being_answered_is_not_ended_for_a_newcomer(tmp_path: Path) -> None:
+    async with crowded_adapter(tmp_path, connections=1) as adapter:
+        adapter.metrics.hold = asyncio.Event()
+        first = asyncio.create_task(adapter.ask_as_master(POD_PATH))
+        await adapter.metrics.held()
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await adapter.ask("/livez")
+        assert value(adapter, DROPPED, reason="refused") == 1
+        adapter.metrics.hold.set()
+        assert (await first).status == 200
+
+        async def has_room() -> bool:
+            with contextlib.suppress(aiohttp.ClientConnectionError):
+                return (await adapter.ask("/livez")).status == 200
+            return False
+
+        await eventually(has_room, within=10.0)
+
+
+async def test_stopping_ends_handshakes_that_are_pending(tmp_path: Path) -> None:
+    async with crowded_adapter(tmp_path) as adapter:
+        _, writer = await asyncio.open_connection("127.0.0.1", adapter.port)
+
+        async def seen() -> bool:
+            return value(adapter, CONNECTIONS, state="handshake") == 1
+
+        await eventually(seen, within=10.0, every=0.01)
+        await asyncio.wait_for(adapter.listener.stop(), 5.0)
+        assert value(adapter, CONNECTIONS, state="handshake") == 0
+        writer.close()
+
+
+async def test_connection_that_cannot_be_accepted_is_accepted_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with crowded_adapter(tmp_path) as adapter:
+        with socket.socket() as client, open_files(client.fileno() + 1):
+            client.connect(("127.0.0.1", adapter.port))
+
+            async def noticed() -> bool:
+                return "cannot accept connections: Too many open files" in caplog.messages
+
+            await eventually(noticed, within=10.0, every=0.01)
+            assert value(adapter, CONNECTIONS, state="handshake") == 0
+        assert (await adapter.ask("/livez")).status == 200
+    assert len(caplog.records) == 1
