@@ -1,17 +1,25 @@
 """Who is believed to be who: over real TLS, with the authorities published by the API server."""
 
 import asyncio
+import datetime
+import ssl
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import pytest
+from cryptography import x509
+from multidict import CIMultiDict, CIMultiDictProxy
 
+from adapter.security.authentication import Authenticator, Credentials, TokenReviewer, User
 from adapter.security.authorization import AuthorizationOptions
-from adapter.security.trust import TrustOptions
-from kube.certs import CertificateAuthority
+from adapter.security.trust import CertificateBundle, ClientTrust, FrontProxy, TrustOptions
+from kube.certs import CertificateAuthority, KeyPair
+from kube.status import StatusError
 from tests.adapter.serving import FRONT_PROXY, POD_PATH, Authorities, ServedAdapter, served_adapter
 from tests.eventually import eventually
+from tests.kube.scripted import connected, scripted_server
 
 UNAUTHORIZED = {
     "kind": "Status",
@@ -318,3 +326,108 @@ async def test_the_same_question_at_the_same_time_is_asked_once(tmp_path: Path) 
         kinds = Counter(review["kind"] for review in adapter.api.reviews)
         assert kinds["TokenReview"] == 1
         assert kinds["SubjectAccessReview"] < 20
+
+
+# --- what is remembered of a certificate ------------------------------------------------------------------------------
+
+SAYS_BOB = ((b"x-remote-user", b"bob"),)
+NO_HEADERS = CIMultiDictProxy[str](CIMultiDict())
+BOB = User("bob", ("system:authenticated",))
+
+
+class Clock:
+    """A wall clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = datetime.datetime.now(datetime.UTC)
+
+    def __call__(self) -> datetime.datetime:
+        return self.now
+
+
+def trusting(authorities: Authorities) -> ClientTrust:
+    def bundle(authority: CertificateAuthority) -> CertificateBundle:
+        return CertificateBundle.parse(authority.cert_pem.decode(), source="a test")
+
+    proxy = FrontProxy(
+        authority=bundle(authorities.front_proxy),
+        allowed_names=frozenset({FRONT_PROXY}),
+        username_headers=("X-Remote-User",),
+        group_headers=("X-Remote-Group",),
+        uid_headers=(),
+        extra_prefixes=("X-Remote-Extra-",),
+    )
+    return ClientTrust(front_proxy=proxy, clients=bundle(authorities.clients))
+
+
+def der(pair: KeyPair) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(pair.cert_pem.decode())
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def authorities() -> Authorities:
+    return Authorities()
+
+
+@pytest.fixture
+async def authenticator(tmp_path: Path, clock: Clock, authorities: Authorities) -> AsyncIterator[Authenticator]:
+    trust = trusting(authorities)
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        yield Authenticator(lambda: trust, TokenReviewer(client, ttl=10.0), now=clock)
+
+
+async def test_a_certificate_is_not_believed_past_its_end_because_it_was_believed_a_moment_before(
+    authenticator: Authenticator, authorities: Authorities, clock: Clock
+) -> None:
+    proxy = authorities.front_proxy.issue(FRONT_PROXY, client=True, days=1)
+    client = authorities.clients.issue("bob", client=True, days=1)
+    ends = [x509.load_pem_x509_certificate(pair.cert_pem).not_valid_after_utc for pair in (proxy, client)]
+    clock.now = min(ends) - datetime.timedelta(seconds=1)
+    assert authenticator.recognize(der(proxy), SAYS_BOB) == BOB
+    assert await authenticator.authenticate(Credentials(der(client), NO_HEADERS)) == BOB
+
+    clock.now = max(ends) + datetime.timedelta(seconds=1)
+    assert authenticator.recognize(der(proxy), SAYS_BOB) is None
+    with pytest.raises(StatusError, match="Unauthorized"):
+        await authenticator.authenticate(Credentials(der(client), NO_HEADERS))
+
+
+async def test_a_certificate_is_looked_at_again_where_the_clock_was_set_back(
+    authenticator: Authenticator, authorities: Authorities, clock: Clock
+) -> None:
+    proxy = der(authorities.front_proxy.issue(FRONT_PROXY, client=True))
+    assert authenticator.recognize(proxy, SAYS_BOB) == BOB
+    clock.now -= datetime.timedelta(days=2)
+    assert authenticator.recognize(proxy, SAYS_BOB) is None, "it is not valid yet"
+
+
+async def test_whom_the_front_proxy_names_is_told_by_all_that_it_says(
+    authenticator: Authenticator, authorities: Authorities
+) -> None:
+    proxy = der(authorities.front_proxy.issue(FRONT_PROXY, client=True))
+    for _ in range(2):
+        assert authenticator.recognize(proxy, SAYS_BOB) == BOB
+        groups = (*SAYS_BOB, (b"x-remote-group", b"devs"))
+        assert authenticator.recognize(proxy, groups) == User("bob", ("devs", "system:authenticated"))
+        extra = (*SAYS_BOB, (b"x-remote-extra-scopes", b"read"))
+        scoped = User("bob", ("system:authenticated",), extra=(("scopes", ("read",)),))
+        assert authenticator.recognize(proxy, extra) == scoped
+
+
+async def test_the_front_proxys_memory_knows_no_other_certificate(
+    authenticator: Authenticator, authorities: Authorities
+) -> None:
+    proxy = der(authorities.front_proxy.issue(FRONT_PROXY, client=True))
+    assert authenticator.recognize(proxy, SAYS_BOB) == BOB
+    for other in (
+        authorities.front_proxy.issue("stranger", client=True),
+        authorities.clients.issue(FRONT_PROXY, client=True),
+        authorities.impostor.issue(FRONT_PROXY, client=True),
+        authorities.front_proxy.issue(FRONT_PROXY, server=True),
+    ):
+        assert authenticator.recognize(der(other), SAYS_BOB) is None

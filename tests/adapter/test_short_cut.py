@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ import pytest
 from adapter.security.authorization import AuthorizationOptions
 from adapter.serving.short_cut import PlainRequest
 from tests.adapter.serving import EXTERNAL_PATH, FRONT_PROXY, POD_PATH, ServedAdapter, served_adapter
+from tests.eventually import eventually
 
 BIG_PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/big/pods/%2A/conn_open"
 
@@ -75,15 +77,51 @@ async def test_what_was_answered_is_answered_again_with_the_same_bytes(tmp_path:
         assert sum(count for _, _, count in adapter.handed_out) == 18 * (3 if path == BIG_PATH else 1)
 
 
-async def test_a_long_list_is_remembered_compressed(tmp_path: Path) -> None:
+async def test_a_long_list_is_remembered_as_each_client_reads_it(tmp_path: Path) -> None:
+    """Compressed for those who take that, and never for the others."""
     async with bed(tmp_path) as adapter, front_proxy(adapter) as connection:
-        adapter.metrics.count = 2000
-        plain = await connection.ask(BIG_PATH)
-        packed = [await connection.ask(BIG_PATH, Accept_Encoding="gzip") for _ in range(2)]
+        adapter.metrics.count = 800
+        plain = [await connection.ask(BIG_PATH)]
+        packed = [await connection.ask(BIG_PATH, Accept_Encoding="gzip")]
+        plain.append(await connection.ask(BIG_PATH))
+        packed.append(await connection.ask(BIG_PATH, Accept_Encoding="gzip"))
+        assert plain[0] == plain[1]
         assert packed[0] == packed[1]
+        assert "Content-Encoding" not in plain[0][1]
         assert "Content-Encoding: gzip" in packed[0][1]
-        assert len(packed[0][2]) < len(plain[2]) / 5
-        assert len(adapter.metrics.asked) == 2
+        assert gzip.decompress(packed[0][2]) == plain[0][2]
+        assert len(adapter.metrics.asked) == 2, "both were remembered"
+
+
+async def test_an_answer_is_remembered_for_the_kind_of_client_that_it_was_written_for(tmp_path: Path) -> None:
+    """People who look at an answer with curl get it indented, programs do not."""
+    async with bed(tmp_path) as adapter, front_proxy(adapter) as connection:
+        for agent, begins in (("kube-controller-manager/v1.36", b'{"'), ("curl/8.5.0", b"{\n")) * 2:
+            assert (await connection.ask(POD_PATH, User_Agent=agent))[2].startswith(begins)
+        assert len(adapter.metrics.asked) == 2, "both were remembered"
+
+
+@pytest.mark.parametrize(
+    "mine",
+    [{"X_Remote_Group": "readers"}, {"X_Remote_Uid": "7"}, {"X_Remote_Extra_Scopes": "metrics"}],
+    ids=["groups", "uid", "extra"],
+)
+async def test_two_users_of_one_name_are_not_the_same(tmp_path: Path, mine: dict[str, str]) -> None:
+    """A right may hang on everything that is known of a user."""
+    async with bed(tmp_path) as adapter:
+        adapter.api.allowed = lambda spec: "readers" in spec["groups"] or "uid" in spec or "extra" in spec
+        adapter.api.publish(adapter.authorities.config_map() | {"requestheader-uid-headers": '["X-Remote-Uid"]'})
+
+        async def knows_uids() -> bool:
+            proxy = adapter.trust.current.front_proxy
+            return proxy is not None and bool(proxy.uid_headers)
+
+        await eventually(knows_uids, within=5.0, every=0.01)
+        async with front_proxy(adapter) as connection:
+            for _ in range(2):
+                assert (await connection.ask(POD_PATH, **mine))[0] == 200
+                assert (await connection.ask(POD_PATH))[0] == 403
+        assert len(adapter.metrics.asked) == 1, "it was remembered"
 
 
 async def test_another_user_and_another_wish_get_their_own(tmp_path: Path) -> None:
