@@ -56,6 +56,9 @@ def print_explanation(explanation: Explanation, *, plain: bool) -> None:
     if explanation.rule:
         of = f" of series {explanation.series}" if explanation.series else ""
         console.print(Text(f"{explanation.target} is made by {explanation.rule}{of}"), soft_wrap=True)
+    elif explanation.forwarded_to:
+        other = f"the adapter of forwardExternal ({explanation.forwarded_to})"
+        console.print(Text(f"{explanation.target} is made by no rule, and {other} has it"), soft_wrap=True)
     else:
         console.print(Text(f"{explanation.target} is not there"), soft_wrap=True)
     for rule in explanation.hidden:

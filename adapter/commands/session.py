@@ -12,6 +12,7 @@ from adapter.commands.kubernetes import kubernetes_resources
 from adapter.commands.options import CatalogOptions, PrometheusAccess
 from adapter.commands.prometheus_auth import authorized_options
 from adapter.diagnosis.probe import Probe
+from adapter.metrics.forward import Forwarder
 from adapter.metrics.objects import ListedObjects, ObjectNames
 from adapter.prometheus import PrometheusServers
 from adapter.rules import RulesFile
@@ -61,5 +62,7 @@ async def session(
             connecting = KubeClient.connect(kubeconfig, user_agent="milliscale-adapter-check")
             client = await stack.enter_async_context(await connecting)
             lookup, objects = RestMapper(client), ListedObjects(client)
+        forwarder = await stack.enter_async_context(Forwarder(rules.forward, relist_interval=options.relist_interval))
         catalog = Catalog(rules, servers, lookup, relist_interval=options.relist_interval, max_age=options.max_age)
-        yield Session(catalog, lookup, Probe(catalog, servers, objects, lookup), kubeconfig is not None)
+        probe = Probe(catalog, servers, objects, lookup, forwarder=forwarder)
+        yield Session(catalog, lookup, probe, kubeconfig is not None)

@@ -6,12 +6,16 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
+
+from yarl import URL
 
 from adapter.catalog.catalog import Catalog
+from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.diagnosis.examine import Examined, examine, metric_name
 from adapter.diagnosis.probe import Probe, Wanted
-from adapter.diagnosis.report import Explanation, SeriesReport
+from adapter.diagnosis.report import Example, Explanation, SeriesReport
 from adapter.diagnosis.selectors import SeriesNames
 from adapter.rules import Rule
 from kube.durations import format_duration
@@ -77,11 +81,14 @@ async def explain(
         target = Target(str(info.group_resource), target.metric)
         source = catalog.find_custom(info.group_resource, target.metric)
     if source is None:
+        forwarded = await probe.forwarded(target.metric, wanted) if not target.resource else None
+        if forwarded is not None and forwarded.values:
+            return Explanation(target=str(target), forwarded_to=_other_adapter(catalog), example=forwarded)
         reasons = tuple(dict.fromkeys(_why_not(target, catalog, _of_api(target, examined))))
         if not reasons:
             reasons = await _nothing_known(target, probe)
-        if not target.resource and catalog.rules.forward is not None:
-            reasons += ("requests for it are passed on to the adapter of forwardExternal, which may have it",)
+        if forwarded is not None:
+            reasons += tuple(_why_not_forwarded(target, catalog, forwarded))
         return Explanation(target=str(target), reasons=reasons, suggestions=_suggestions(target, examined))
     if isinstance(source, CustomSource):
         example = await probe.custom(source, wanted)
@@ -135,6 +142,18 @@ async def _nothing_known(target: Target, probe: Probe) -> tuple[str, ...]:
     names = await probe.series_called(dict.fromkeys([target.metric, f"{target.metric}_total", stem, f"{stem}_total"]))
     found = tuple(f"Prometheus has series {name}, but no seriesQuery finds it" for name in names)
     return found or (f"no rule makes a metric called {target.metric}",)
+
+
+def _why_not_forwarded(target: Target, catalog: Catalog, asked: Example) -> Iterator[str]:
+    """What the adapter of forwardExternal said, and how to see what the running adapter gets of it."""
+    yield f"the adapter of forwardExternal ({_other_adapter(catalog)}), asked in namespace {asked.of}: {asked.problem}"
+    path = f"/apis/{EXTERNAL_GROUP}/v1beta1/namespaces/{quote(asked.of, safe='')}/{quote(target.metric, safe='')}"
+    yield f"what it answers in the cluster: kubectl get --raw {path}"
+
+
+def _other_adapter(catalog: Catalog) -> str:
+    """Its address, without a password that may be in it."""
+    return str(URL(catalog.rules.forward.base).with_user(None)) if catalog.rules.forward is not None else ""
 
 
 def _why_not_of(target: Target, rule: Rule, series: SeriesReport) -> Iterator[str]:

@@ -15,6 +15,7 @@ from adapter.catalog.values import ExternalMetricValue, MetricValue, to_milli
 from adapter.diagnosis.report import Example, Value
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
+from adapter.metrics.forward import Forwarder
 from adapter.metrics.objects import ObjectNames
 from adapter.planning.rule_queries import InstantQueries, RuleQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Vector
@@ -81,6 +82,7 @@ class Probe:
         prometheus: where their values are.
         objects: the objects that selectors match.
         lookup: which resources there are.
+        forwarder: asks another adapter for external metrics that no rule makes; None where there is none.
         seconds: how long one metric may take.
     """
 
@@ -91,12 +93,14 @@ class Probe:
         objects: ObjectNames,
         lookup: ResourceLookup,
         *,
+        forwarder: Forwarder | None = None,
         seconds: float = 15.0,
     ) -> None:
         self._catalog = catalog
         self._prometheus = prometheus
         self._objects = objects
         self._lookup = lookup
+        self._forwarder = forwarder
         self._seconds = seconds
 
     async def custom(self, source: CustomSource, wanted: Wanted) -> Example:
@@ -160,6 +164,25 @@ class Probe:
             namespace=namespace, metric=source.metric, selector=wanted.metric_selector, timeout=self._seconds
         )
         return await _example(namespace, asked, listener)
+
+    async def forwarded(self, metric: str, wanted: Wanted) -> Example | None:
+        """What the adapter of forwardExternal says of an external metric in a namespace; None without such an adapter.
+
+        Where no namespace is given it is asked in "default": nobody knows which namespaces the other adapter has.
+        """
+        if self._forwarder is None or not self._forwarder.active:
+            return None
+        namespace = wanted.namespace or "default"
+        try:
+            found = await self._forwarder.values(
+                namespace=namespace, metric=metric, selector=wanted.metric_selector, timeout=self._seconds
+            )
+        except StatusError as error:
+            # Clients are not told the cause, which may have an address in it; those who write the rules need it.
+            why = _cause(error)
+            return Example(of=namespace, problem=f"{error.message} ({why})" if why else error.message)
+        values = _values(found)
+        return Example(of=namespace, values=values, problem="" if values else "there is no value now")
 
     async def usage(self, source: CustomSource) -> Example:
         """What a query of resourceRules finds for all objects; the first value is the example."""
@@ -251,9 +274,19 @@ async def _example(
         found = await asked
     except StatusError as error:
         return Example(of=of, queries=tuple(listener.queries), problem=_problem(error, listener))
-    values = tuple(Value(of=_of(value), value=str(Quantity.from_milli(value.milli))) for value in found)
+    values = _values(found)
     problem = "" if values else "the query finds nothing now"
     return Example(of=of, queries=tuple(listener.queries), values=values, problem=problem)
+
+
+def _values(found: Iterable[MetricValue | ExternalMetricValue]) -> tuple[Value, ...]:
+    return tuple(Value(of=_of(value), value=str(Quantity.from_milli(value.milli))) for value in found)
+
+
+def _cause(error: StatusError) -> str:
+    cause = error.__cause__
+    # What aiohttp says of a failed connection has objects of Python in it.
+    return (isinstance(cause, OSError) and cause.strerror) or str(cause or "")
 
 
 def _problem(error: StatusError, listener: _Listener) -> str:

@@ -146,6 +146,7 @@ class Explanation(_Json, frozen=True):
         target: what was asked for: "pods/packets_per_second", "external/queue_depth".
         rule: the rule that makes it, or "".
         series: the series that it is made of, or "".
+        forwarded_to: the address of the adapter of forwardExternal, where that one has the value and no rule; or "".
         hidden: rules that make it, too, and lose.
         example: what it is for the objects that were asked for; None when there is no such metric.
         reasons: why it is not there, or has no value.
@@ -155,6 +156,7 @@ class Explanation(_Json, frozen=True):
     target: str
     rule: str = ""
     series: str = ""
+    forwarded_to: str = ""
     hidden: tuple[str, ...] = ()
     example: Example | None = None
     reasons: tuple[str, ...] = ()

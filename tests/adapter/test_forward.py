@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import functools
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -11,10 +13,12 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import ExternalMetricValue
+from adapter.cli import main
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forward import Forwarder, MergedNames
 from adapter.planning.rule_queries import RuleQueries
@@ -23,6 +27,7 @@ from adapter.rules.forward_options import ForwardOptions
 from kube.certs import CertificateAuthority
 from kube.selectors import LabelSelector
 from kube.status import StatusError
+from playground.ports import free_port
 from tests.adapter.metrics_bed import NOW, CannedPrometheus, metrics_bed, packets, vector
 from tests.eventually import eventually
 from tests.kube.scripted import ScriptedServer, answer, raw
@@ -224,3 +229,46 @@ async def test_before_the_first_list_only_what_the_other_adapter_listed_is_asked
         assert refused.value.code == 503
         keeping.cancel()
         await asyncio.wait((keeping,))
+
+
+async def explained(folder: Path, options: ForwardOptions, metric: str, *arguments: str) -> tuple[int, str]:
+    """What `explain` prints of an external metric where another adapter is behind this one, and no Prometheus."""
+    keys = {"ca": options.ca_file, "cert": options.cert_file, "key": options.key_file, "token": options.token_file}
+    files = "".join(f"  {name}File: {path}\n" for name, path in keys.items() if path is not None)
+    (folder / "rules.yaml").write_text(f"forwardExternal:\n  url: {options.url}\n{files}")
+    flags = [f"--config={folder / 'rules.yaml'}", f"--prometheus-url=http://127.0.0.1:{free_port()}"]
+    run = functools.partial(CliRunner().invoke, main, ["explain", f"external/{metric}", *flags, *arguments])
+    result = await asyncio.to_thread(run)
+    return result.exit_code, result.output
+
+
+async def test_explain_asks_the_other_adapter(tmp_path: Path) -> None:
+    async with other_adapter(tmp_path) as (server, options):
+        url = options.url.replace("https://", "https://user:password@")
+        with_password = dataclasses.replace(options, url=url, token_file=None)
+        code, text = await explained(tmp_path, with_password, "s0-queue", "-n", "shop", "--metric-selector=a=b")
+        assert code == 0
+        assert text.splitlines() == [
+            f"external/s0-queue is made by no rule, and the adapter of forwardExternal ({server.url}) has it",
+            "  value  1500m  queue=a",
+            "  value  2k",
+        ]
+        assert any("s0-queue" in line and "labelSelector=a%3Db" in line for line in server.asked)
+
+
+async def test_explain_says_what_the_other_adapter_said_and_how_to_see_it_again(tmp_path: Path) -> None:
+    async with other_adapter(tmp_path) as (server, options):
+        body = {"kind": "Status", "reason": "NotFound", "message": "no such scaler"}
+        server.answers[f"{API}/namespaces/default/x"] = raw(json.dumps(body).encode(), status=404)
+        server.answers[f"{API}/namespaces/shop/x"] = answer({"items": []})
+        missing = await explained(tmp_path, options, "x")
+        empty = await explained(tmp_path, options, "x", "-n", "shop")
+    away = await explained(tmp_path, options, "x", "-n", "shop")
+    asked = f"  - the adapter of forwardExternal ({options.url}), asked in namespace"
+    for code, text in (missing, empty, away):
+        assert code == 1
+        assert text.startswith("external/x is not there\n")
+    assert f"{asked} default: no such scaler\n" in missing[1]
+    assert f"{asked} shop: there is no value now\n" in empty[1]
+    assert f"{asked} shop: the adapter that external metrics are forwarded to cannot be reached (" in away[1]
+    assert away[1].endswith(f"in the cluster: kubectl get --raw {API}/namespaces/shop/x\n")
