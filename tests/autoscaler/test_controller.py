@@ -13,8 +13,9 @@ import pytest
 from autoscaler.core.decide import Decision, decide
 from autoscaler.core.model import Config, History, Observation
 from autoscaler.loop.controller import Controller
-from autoscaler.loop.options import Options
+from autoscaler.loop.options import Availability, Options
 from kube.client import KubeClient
+from kube.election import ElectionSettings
 from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster
 from tests.eventually import eventually
 
@@ -33,10 +34,12 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 @asynccontextmanager
-async def autoscaler(cluster: Cluster, options: Options = QUICK) -> AsyncIterator[None]:
-    """A running autoscaler with the rights of Kubernetes' own HPA controller."""
+async def autoscaler(
+    cluster: Cluster, options: Options = QUICK, *, kubeconfig: Path | None = None
+) -> AsyncIterator[None]:
+    """A running autoscaler, with the rights of Kubernetes' own HPA controller where no `kubeconfig` has others."""
     stop = asyncio.Event()
-    async with await KubeClient.connect(cluster.kubeconfig) as client, asyncio.TaskGroup() as tasks:
+    async with await KubeClient.connect(kubeconfig or cluster.kubeconfig) as client, asyncio.TaskGroup() as tasks:
         tasks.create_task(Controller(client, options).run(stop))
         try:
             yield
@@ -150,6 +153,36 @@ async def test_two_hpas_on_one_target_stop_each_other(cluster: Cluster) -> None:
         await until(lambda: cluster.condition("two", "ScalingActive") == ("False", "AmbiguousSelector"))
         await cluster.admin.delete("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/one")
         await until(lambda: cluster.condition("two", "ScalingActive") == ("True", "ValidMetricFound"))
+
+
+async def test_who_leads_again_goes_by_no_selector_from_before(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While another process led, a target was replaced by one that selects other pods; no HPA's own spec changed."""
+    caplog.set_level(logging.WARNING)
+    election = ElectionSettings(namespace="default", name="lock", retry_period=0.05)
+    options = Options(
+        sync_period=NEVER,
+        workers=1,  # one step after the other: the first is taken before the second HPA's selector is known anew
+        bind_address="127.0.0.1",
+        metrics_port=0,
+        availability=Availability(election=election),
+    )
+    lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/lock"
+    cluster.add_deployment("one", replicas=1)
+    cluster.add_deployment("two", replicas=1, selects="one")
+    cluster.add_hpa("one")
+    cluster.add_hpa("two")
+    async with autoscaler(cluster, options, kubeconfig=cluster.server.kubeconfig()):
+        await until(lambda: cluster.condition("two", "ScalingActive") == ("False", "AmbiguousSelector"))
+        await cluster.admin.patch(lease, {"spec": {"holderIdentity": "another", "leaseDurationSeconds": 3600}})
+        await until(lambda: "lost; another may act now" in caplog.text)
+        await cluster.admin.delete("/apis/apps/v1/namespaces/default/deployments/two")
+        cluster.add_deployment("two", replicas=1)
+        await cluster.admin.patch(lease, {"spec": {"holderIdentity": ""}})
+        await until(lambda: cluster.condition("two", "ScalingActive") == ("True", "ValidMetricFound"))
+        assert cluster.condition("one", "ScalingActive") == ("True", "ValidMetricFound")
+        assert "AmbiguousSelector" not in {reason for reason, _, _ in await cluster.events("one")}
 
 
 async def test_a_changed_spec_acts_at_once_and_a_changed_status_does_not(cluster: Cluster) -> None:
