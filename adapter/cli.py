@@ -12,18 +12,12 @@ from pathlib import Path
 import click
 
 from adapter.commands.diagnosing import check, explain
-from adapter.commands.flags import (
-    authentication_flags,
-    authorization_flags,
-    catalog_flags,
-    kubernetes_flags,
-    prometheus_flags,
-    serving_flags,
-)
+from adapter.commands.flags import catalog_flags, kubernetes_flags, prometheus_flags
 from adapter.commands.ignored_flags import IGNORED
 from adapter.commands.options import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions, ServingOptions
 from adapter.commands.serve import ListenError
 from adapter.commands.serve import serve as run_server
+from adapter.commands.serving_flags import authentication_flags, authorization_flags, serving_flags
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules
 from adapter.security.authorization import AuthorizationOptions

@@ -17,7 +17,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from adapter.commands.flags import catalog_flags, prometheus_flags
+from adapter.commands.flags import FILE, catalog_flags, prometheus_flags
 from adapter.commands.options import CatalogOptions, PrometheusAccess
 from adapter.commands.printing import print_explanation, print_report
 from adapter.commands.session import session
@@ -39,7 +39,6 @@ from kube.status import StatusError
 __all__ = ["check", "explain"]
 
 _T = TypeVar("_T")
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 class _Selector(click.ParamType[LabelSelector]):
@@ -69,14 +68,14 @@ class _Target(click.ParamType[Target]):
 
 
 _COMMON = (
-    click.option("--config", type=_FILE, required=True, help="The rules file."),
+    click.option("--config", type=FILE, required=True, help="The rules file."),
     prometheus_flags,
     catalog_flags,
     click.option(
         "--lister-kubeconfig",
         "--kubeconfig",
         "kubeconfig",
-        type=_FILE,
+        type=FILE,
         help="Kubeconfig for asking the cluster which resources it has.  [default: Kubernetes' own are known]",
     ),
     click.option(

@@ -18,8 +18,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
+from adapter.serving.call import method_not_allowed
 from adapter.serving.open_connections import Place
-from adapter.serving.routes import method_not_allowed
 from adapter.serving.short_cut import PlainRequest, ShortCut
 from kube.status import StatusError, internal_error
 

@@ -48,16 +48,7 @@ from adapter.serving.telemetry import Telemetry
 from kube.selectors import LabelSelector
 from kube.status import bad_request
 
-__all__ = [
-    "Answer",
-    "Call",
-    "CustomProvider",
-    "DebugProvider",
-    "ExternalProvider",
-    "FreshValues",
-    "Router",
-    "method_not_allowed",
-]
+__all__ = ["CustomProvider", "DebugProvider", "ExternalProvider", "Router"]
 
 _TEXT = "text/plain; charset=utf-8"
 # API servers write what is outside their APIs as indented JSON, whatever the client would rather have.

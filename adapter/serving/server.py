@@ -30,11 +30,12 @@ from adapter.security.authentication import Authenticator, Credentials, User
 from adapter.security.authorization import Authorizer
 from adapter.security.request_info import RequestInfo, Target
 from adapter.serving.accepting import LimitedSite, within_open_files
+from adapter.serving.call import Answer, Call, FreshValues
 from adapter.serving.connection import ConnectionLimits, ConnectionServer
 from adapter.serving.discovery import Discovery
 from adapter.serving.memory import AnswerMemory, Remembered
 from adapter.serving.open_connections import OpenConnections
-from adapter.serving.routes import Answer, Call, FreshValues, Router
+from adapter.serving.routes import Router
 from adapter.serving.short_cut import ShortCut, memory_key
 from adapter.serving.telemetry import RequestLabels, Telemetry
 from kube.durations import DurationError, parse_duration

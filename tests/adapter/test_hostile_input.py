@@ -20,9 +20,10 @@ from adapter.security.authentication import Authenticator, TokenReviewer
 from adapter.security.authorization import AuthorizationOptions, Authorizer
 from adapter.security.request_info import RequestInfo, Target
 from adapter.security.trust import ClientTrust
+from adapter.serving.call import Call
 from adapter.serving.discovery import Discovery
 from adapter.serving.health import Health
-from adapter.serving.routes import Call, Router
+from adapter.serving.routes import Router
 from adapter.serving.server import RequestServer, ServerLimits
 from adapter.serving.telemetry import Telemetry
 from kube.status import StatusError
