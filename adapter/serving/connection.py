@@ -1,7 +1,9 @@
 """One client's connection: how long it may take its time, how much it may send, and what it is told otherwise.
 
 A client that sends its request byte by byte, or never reads its answer, would hold a connection for ever; so each step
-has its time. What aiohttp refuses before there is a request, and what our handler failed on, is answered with a
+has its time. No request needs a body, so none is waited for: what comes of it after the answer is thrown away, up to a
+limit, for a client may read the answer only when it has sent all, and the connection may serve for the next request.
+What aiohttp refuses before there is a request, and what our handler failed on, is answered with a
 metav1.Status, because that is what clients of an API server decode, instead of with aiohttp's own page.
 """
 
@@ -16,6 +18,7 @@ from typing import Final, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
+from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 
 from adapter.serving.call import method_not_allowed
@@ -33,6 +36,8 @@ _MAX_LINE: Final = 64 * 1024
 _MAX_FIELD: Final = 32 * 1024
 _MAX_HEADERS: Final = 512
 _MAX_HEAD: Final = 1024 * 1024
+# After the answer. Kubernetes takes bodies of up to 3 MiB, so no client is used to sending more than a few of them.
+_MAX_BODY: Final = 16 * 1024 * 1024
 _TOO_MANY_HEADERS: Final = "Too many headers"
 
 ErrorResponse = Callable[[StatusError], web.Response]
@@ -47,12 +52,14 @@ class ConnectionLimits:
         head: for sending a request's head, from the connection or from the head's first byte on; Kubernetes' own time.
         idle: between two requests. Longer than Go clients keep an idle connection (90 s), so that it is they who close
             it and no request meets a closing.
+        body: for sending the rest of a request's body, once it is answered.
         read: for reading an answer, when more is to come. The last one is left to the socket, and to `idle`.
     """
 
     handshake: float = 10.0
     head: float = 32.0
     idle: float = 120.0
+    body: float = 10.0
     read: float = 60.0
 
 
@@ -75,7 +82,7 @@ class ConnectionServer(web.Server):
         short_cut: ShortCut | None = None,
     ) -> None:
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
-            with cast("_Connection", request.protocol).answering():
+            with cast("_Connection", request.protocol).answering(request):
                 return await handler(request)
 
         super().__init__(answer, handler_cancellation=True)
@@ -107,6 +114,8 @@ class _Connection(RequestHandler):
             loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type]  # how aiohttp is told to have none
             keepalive_timeout=limits.idle,
+            lingering_time=limits.body,
+            auto_decompress=False,
             max_line_size=_MAX_LINE,
             max_field_size=_MAX_FIELD,
             max_headers=_MAX_HEADERS,
@@ -115,6 +124,9 @@ class _Connection(RequestHandler):
         self._error = error_response
         self._limits = limits
         self._is_answering = False
+        # Of the request that is being answered or was last; None once all of it has come.
+        self._body: StreamReader | None = None
+        self._body_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         # None also when there ever came anything but one whole head at a time: aiohttp's parser may have a part of it.
@@ -136,17 +148,33 @@ class _Connection(RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what the client sent; a head that goes on for too long, in time or in bytes, ends the connection."""
+        """Take what the client sent; a head that goes on for too long, in time or in bytes, ends the connection.
+
+        So does what is left of a body when its request has been answered; aiohttp looks after the time.
+        """
         if self._short_cut is not None and self._was_answered_at_once(data, self._short_cut):
             return
         super().data_received(data)
-        if self._is_answering:
+        if self._is_answering or self._is_body(data):
             return
         self._expect_head()
         self._head_bytes += len(data)
         if self._head_bytes > _MAX_HEAD:
             _log.debug("closed a connection: the head of its request is too large")
             self.force_close()
+
+    def _is_body(self, data: bytes) -> bool:
+        if self._body is None:
+            return False
+        if self._body.is_eof():
+            self._body = None
+            return False
+        self._body_bytes += len(data)
+        if self._body_bytes > _MAX_BODY and self.transport is not None:
+            _log.debug("closed a connection: the body of its request is too large")
+            # Not `force_close`, after which aiohttp fails where it waits for the body.
+            self.transport.abort()
+        return True
 
     def _was_answered_at_once(self, data: bytes, short_cut: ShortCut) -> bool:
         request = PlainRequest.read(data)
@@ -171,9 +199,10 @@ class _Connection(RequestHandler):
         return True
 
     @contextlib.contextmanager
-    def answering(self) -> Iterator[None]:
+    def answering(self, request: web.BaseRequest) -> Iterator[None]:
         """While a request is being answered; what comes meanwhile is its body, or a request after it."""
         self._have_head()
+        self._body, self._body_bytes = request.content, 0
         self._is_answering = self._place.busy = True
         try:
             yield

@@ -6,7 +6,7 @@ import gzip
 import itertools
 import logging
 import socket
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import aiohttp
@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapter.security.authorization import AuthorizationOptions
+from adapter.serving import connection
 from adapter.serving.connection import ConnectionLimits
 from adapter.serving.server import ServerLimits
 from kube.certs import KeyPair
@@ -250,15 +251,80 @@ async def test_handshake_that_does_not_come_ends_the_connection(tmp_path: Path) 
         writer.close()
 
 
-async def test_body_of_a_request_is_not_waited_for(tmp_path: Path) -> None:
+REFUSED = b"POST /livez HTTP/1.1\r\nHost: a\r\n"
+ASKED = b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+
+
+def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the adapter and its HTTP server warned of; the client of these tests is in the same log."""
+    ours = ("adapter", "aiohttp")
+    return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING and r.name.startswith(ours)]
+
+
+@contextlib.asynccontextmanager
+async def refused(
+    adapter: ServedAdapter, header: bytes
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection on which a request with a body was refused, before anything of the body was sent."""
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", adapter.port, ssl=adapter.client_context(), server_hostname="127.0.0.1"
+    )
+    writer.write(REFUSED + header + b"\r\n\r\n")
+    assert b" 405 " in await asyncio.wait_for(reader.readline(), 5.0)
+    await reader.readuntil(b"}\n")
+    yield reader, writer
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("header", "body"),
+    [
+        (b"Content-Length: 8000000", b"x" * 8_000_000),
+        (b"Content-Length: 8000000\r\nContent-Encoding: gzip", b"x" * 8_000_000),
+        (b"Transfer-Encoding: chunked", b"1e8480\r\n" + b"x" * 2_000_000 + b"\r\n0\r\n\r\n"),
+    ],
+    ids=["length", "not what it says", "chunked"],
+)
+async def test_connection_serves_on_after_a_body_that_nobody_needs(
+    tmp_path: Path, header: bytes, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served_adapter(tmp_path) as adapter, refused(adapter, header) as (reader, writer):
+        writer.write(body + ASKED)
+        answer = await asyncio.wait_for(reader.read(), 10.0)
+        assert (answer.split(b"\r\n")[0], answer[-2:]) == (b"HTTP/1.1 200 OK", b"ok")
+    assert complaints(caplog) == []
+
+
+async def test_body_that_does_not_end_ends_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection, "_MAX_BODY", 500_000)
+    caplog.set_level(logging.DEBUG, logger="adapter.serving.connection")
     async with served_adapter(tmp_path) as adapter:
-        request = b"POST /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\nConnection: close\r\n\r\n"
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", adapter.port, ssl=adapter.client_context(), server_hostname="127.0.0.1"
-        )
-        writer.write(request)
-        assert b" 405 " in await asyncio.wait_for(reader.readline(), 5.0)
-        writer.close()
+        chunk = b"ffff\r\n" + b"x" * 0xFFFF + b"\r\n"
+        pieces = itertools.chain([REFUSED + b"Transfer-Encoding: chunked\r\n\r\n"], itertools.repeat(chunk, 10_000))
+        await closed_after(adapter, pieces, every=0.0)
+    assert "closed a connection: the body of its request is too large" in caplog.messages
+    assert complaints(caplog) == []
+
+
+async def test_body_that_comes_byte_by_byte_ends_the_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served_adapter(tmp_path, limits=impatient(body=0.2)) as adapter:
+        pieces = itertools.chain([REFUSED + b"Content-Length: 1000\r\n\r\n"], itertools.repeat(b"x", 100))
+        assert b" 405 " in await closed_after(adapter, pieces)
+    assert complaints(caplog) == []
+
+
+async def test_body_that_is_no_body_ends_the_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with (
+        served_adapter(tmp_path, limits=impatient(body=0.2)) as adapter,
+        refused(adapter, b"Transfer-Encoding: chunked") as (reader, writer),
+    ):
+        writer.write(b"this is no chunk\r\n" + ASKED)
+        assert await asyncio.wait_for(reader.read(), 5.0) == b""
+    assert complaints(caplog) == []
 
 
 async def test_large_answer_is_compressed_for_whom_can_read_it(tmp_path: Path) -> None:
