@@ -24,7 +24,8 @@ from autoscaler.loop.observe import Observer
 from autoscaler.loop.scales import ScaleClient
 from autoscaler.loop.shards import Shard
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket
-from autoscaler.objects.parse import ParseError, parse_owned
+from autoscaler.objects.fields import ParseError
+from autoscaler.objects.parse_targets import parse_owned
 from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa, track_pod
 from autoscaler.records.recording import record_of
 from kube.client import KubeError

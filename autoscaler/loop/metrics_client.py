@@ -29,7 +29,7 @@ from autoscaler.core.model import (
     ResourceAnswer,
 )
 from autoscaler.loop.together import Together, Topic
-from autoscaler.objects.parse import ParseError, milli_value, time_ms
+from autoscaler.objects.fields import ParseError, milli_value, time_ms
 from kube.client import KubeError
 from kube.durations import DurationError, parse_duration
 from kube.mapping import NoMatchError

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from autoscaler.core.model import Owned, PodsAnswer, ResourceAnswer
-from autoscaler.objects.parse import ParseError, parse_owned
+from autoscaler.objects.fields import ParseError
+from autoscaler.objects.parse_targets import parse_owned
 from kube.store import Store
 
 if TYPE_CHECKING:

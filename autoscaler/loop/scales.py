@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from autoscaler.core.model import ScaleError, TargetError
-from autoscaler.objects.parse import ParseError, parse_scale
+from autoscaler.objects.fields import ParseError
+from autoscaler.objects.parse_targets import parse_scale
 from kube.backoff import Backoff
 from kube.client import KubeError
 from kube.mapping import NoMatchError

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from autoscaler.core.apis import KIND
 from autoscaler.core.present import status_json
 from autoscaler.objects.targets import targets_line
@@ -45,7 +47,8 @@ class StatusWriter:
         stored = status_json(status)
         if isinstance(tracked, TrackedHPA) and not api.built_in:
             stored["targets"] = targets_line(tracked.metrics, stored.get("currentMetrics", ()))
-        body = {"apiVersion": api.api_version, "kind": KIND, "metadata": tracked.metadata, "status": stored}
+        metadata = msgspec.Raw(tracked.metadata)
+        body = {"apiVersion": api.api_version, "kind": KIND, "metadata": metadata, "status": stored}
         try:
             await self._client.put(path, body)
         except (StatusError, KubeError) as error:

@@ -11,10 +11,16 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from autoscaler.records.shadow import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from prometheus_client.core import Metric
+
     from autoscaler.core.model import HPAKey
     from autoscaler.records.shadow import Comparison
 
@@ -50,6 +56,24 @@ class ErrorKind(StrEnum):
     SPEC = "spec"
     INTERNAL = "internal"
     NONE = "none"
+
+
+class _DesiredReplicas(Collector):
+    """A gauge for each HPA. The library's own takes a kilobyte for each, and an HPA's wish is but a number."""
+
+    def __init__(self) -> None:
+        self.replicas: dict[HPAKey, int] = {}
+
+    def collect(self) -> Iterable[Metric]:
+        """The gauge, with all that is known now."""
+        family = GaugeMetricFamily(
+            f"{_PREFIX}_desired_replicas",
+            "Replicas that an HPA wants for its target.",
+            labels=["namespace", "hpa_name"],
+        )
+        for key, replicas in self.replicas.items():
+            family.add_metric([key.namespace, key.qualified_name], replicas)
+        return [family]
 
 
 class Telemetry:
@@ -95,12 +119,8 @@ class Telemetry:
             ["name"],
             registry=self._registry,
         )
-        self._desired = Gauge(
-            f"{_PREFIX}_desired_replicas",
-            "Replicas that an HPA wants for its target.",
-            ["namespace", "hpa_name"],
-            registry=self._registry,
-        )
+        self._desired = _DesiredReplicas()
+        self._registry.register(self._desired)
 
         self._decisions = Counter(
             f"{_PREFIX}_decisions_total",
@@ -144,7 +164,7 @@ class Telemetry:
         """Whether this process holds a Lease; shown once it has been said. Who stands by knows of no HPA's wishes."""
         self._leads.labels(lease).set(leading)
         if not leading:
-            self._desired.clear()
+            self._desired.replicas.clear()
 
     def reconciled(self, action: Action, error: ErrorKind, *, seconds: float) -> None:
         """One reconciliation has ended."""
@@ -182,11 +202,11 @@ class Telemetry:
 
     def desired_replicas(self, key: HPAKey, replicas: int) -> None:
         """An HPA wants so many replicas."""
-        self._desired.labels(key.namespace, key.qualified_name).set(replicas)
+        self._desired.replicas[key] = replicas
 
     def forget(self, key: HPAKey) -> None:
         """An HPA is gone, and its series with it."""
-        self._desired.remove(key.namespace, key.qualified_name)
+        self._desired.replicas.pop(key, None)
         self.no_longer_compared(key)
 
     def no_longer_compared(self, key: HPAKey) -> None:

@@ -16,7 +16,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from autoscaler.core.model import Scale
-from autoscaler.objects.parse import ParseError, parse_workload
+from autoscaler.objects.fields import ParseError
+from autoscaler.objects.parse_targets import parse_workload
 from kube.mapping import GroupResource
 from kube.store import Store
 

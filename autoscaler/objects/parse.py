@@ -1,14 +1,12 @@
-"""Kubernetes JSON into the autoscaler's model: HPAs, scales and pods, as the API server serves them.
+"""HorizontalPodAutoscalers from Kubernetes JSON into the model, as the API server serves them.
 
-This is the edge where dicts end. The shapes are declared as msgspec structs, so a wrong type is an error that names the
-field; what Kubernetes ignores is ignored. HPAs are expected to be defaulted, as every API server serves them; give one
-that never passed an API server to `autoscaler.objects.defaults` first.
+What Kubernetes ignores is ignored. HPAs are expected to be defaulted, as every API server serves them; give one that
+never passed an API server to `autoscaler.objects.defaults` first.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,7 +15,6 @@ from autoscaler.core.model import (
     HPA,
     Behavior,
     Condition,
-    Container,
     CrossVersionObjectReference,
     CurrentMetric,
     ExternalMetric,
@@ -29,13 +26,8 @@ from autoscaler.core.model import (
     MetricSpec,
     MetricTarget,
     ObjectMetric,
-    Owned,
-    Owner,
-    Pod,
     PodsMetric,
-    ReadyCondition,
     ResourceMetric,
-    Scale,
     ScalingPolicy,
     ScalingRules,
     SelectorRequirement,
@@ -43,33 +35,12 @@ from autoscaler.core.model import (
     Status,
 )
 from autoscaler.objects import wire
-from kube.quantity import Quantity, QuantityError
-from kube.selectors import LabelSelector, SelectorError
+from autoscaler.objects.fields import ParseError, convert, once, optional_milli, quantity, time_ms, what_is
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "ParseError",
-    "metric_selector",
-    "milli_value",
-    "parse_hpa",
-    "parse_invalid_hpa",
-    "parse_owned",
-    "parse_pod",
-    "parse_scale",
-    "parse_workload",
-    "time_ms",
-]
-
-_T = TypeVar("_T")
-
-_EPOCH = datetime.fromtimestamp(0, UTC)
-_MILLISECOND = timedelta(milliseconds=1)
-
-
-class ParseError(ValueError):
-    """A Kubernetes object is not of the shape that its API promises; the text names the object and the field."""
+__all__ = ["metric_selector", "parse_hpa", "parse_invalid_hpa"]
 
 
 def parse_hpa(raw: Mapping[str, Any]) -> HPA:
@@ -78,16 +49,16 @@ def parse_hpa(raw: Mapping[str, Any]) -> HPA:
     Raises:
         ParseError: a field has the wrong type or an impossible value.
     """
-    hpa = _convert(raw, wire.HPA, _what("HorizontalPodAutoscaler", raw))
+    hpa = convert(raw, wire.HPA, what_is("HorizontalPodAutoscaler", raw))
     meta = hpa.metadata
     what = f"HorizontalPodAutoscaler {meta.namespace}/{meta.name}"
     return HPA(
-        namespace=meta.namespace,
+        namespace=once(meta.namespace),
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
         generation=meta.generation,
-        api_version=hpa.api_version,
+        api_version=once(hpa.api_version),
         spec=_spec(hpa.spec, what),
         status=_status(hpa.status),
         knobs=parse_knobs(meta.annotations or {}),
@@ -100,100 +71,20 @@ def parse_invalid_hpa(raw: Mapping[str, Any], problem: str) -> InvalidHPA:
     Raises:
         ParseError: a field of the metadata has the wrong type.
     """
-    what = _what("HorizontalPodAutoscaler", raw)
-    hpa = _convert(raw, wire.HPAWithoutSpec, what)
+    what = what_is("HorizontalPodAutoscaler", raw)
+    hpa = convert(raw, wire.HPAWithoutSpec, what)
     meta = hpa.metadata
     return InvalidHPA(
-        namespace=meta.namespace,
+        namespace=once(meta.namespace),
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
         generation=meta.generation,
-        api_version=hpa.api_version,
+        api_version=once(hpa.api_version),
         status=_status(hpa.status),
         knobs=parse_knobs(meta.annotations or {}),
         problem=problem,
     )
-
-
-def parse_scale(raw: Mapping[str, Any]) -> Scale:
-    """The scale subresource (autoscaling/v1 Scale).
-
-    Raises:
-        ParseError: a field has the wrong type.
-    """
-    scale = _convert(raw, wire.Scale, _what("Scale", raw))
-    status = scale.status or wire.ScaleStatus()
-    return Scale(
-        spec_replicas=scale.spec.replicas if scale.spec else 0,
-        status_replicas=status.replicas,
-        selector=status.selector,
-        target_uid=scale.metadata.uid if scale.metadata else "",
-    )
-
-
-def parse_workload(raw: Mapping[str, Any]) -> Scale:
-    """The scale of a Deployment or a StatefulSet, as its scale subresource shows it.
-
-    Raises:
-        ParseError: a field has the wrong type or is missing, or the selector is not valid.
-    """
-    what = _what("workload", raw)
-    workload = _convert(raw, wire.Workload, what)
-    try:
-        selector = LabelSelector.from_object(raw["spec"]["selector"])
-    except SelectorError as error:
-        raise ParseError(f"{what}: spec.selector: {error}") from None
-    return Scale(
-        spec_replicas=workload.spec.replicas,
-        status_replicas=workload.status.replicas if workload.status else 0,
-        selector=str(selector),
-        target_uid=workload.metadata.uid,
-    )
-
-
-def parse_pod(raw: Mapping[str, Any]) -> Pod:
-    """One pod.
-
-    Raises:
-        ParseError: a field has the wrong type or is not a quantity or time.
-    """
-    what = _what("Pod", raw)
-    pod = _convert(raw, wire.Pod, what)
-    status = pod.status or wire.PodStatus()
-    ready = next((each for each in status.conditions or () if each.type == "Ready"), None)
-    pod_level = pod.spec.resources
-    return Pod(
-        name=pod.metadata.name,
-        namespace=pod.metadata.namespace,
-        labels=pod.metadata.labels or {},
-        phase=status.phase,
-        deleted=pod.metadata.deletion_timestamp is not None,
-        start_ms=_optional_time_ms(status.start_time, f"{what}: status.startTime"),
-        ready=None
-        if ready is None
-        else ReadyCondition(
-            status=ready.status,
-            last_transition_ms=_optional_time_ms(ready.last_transition_time, f"{what}: status.conditions") or 0,
-        ),
-        containers=(
-            *(_container(each, what, init=False) for each in pod.spec.containers or ()),
-            *(_container(each, what, init=True) for each in pod.spec.init_containers or ()),
-        ),
-        requests=_requests(pod_level.requests, what) if pod_level and pod_level.requests else None,
-        overhead=_requests(pod.spec.overhead, what) if pod.spec.overhead else None,
-        owner=_owner(pod.metadata),
-    )
-
-
-def parse_owned(raw: Mapping[str, Any]) -> Owned:
-    """Any object, or its metadata alone.
-
-    Raises:
-        ParseError: a field of the metadata has the wrong type.
-    """
-    metadata = _convert(raw, wire.Owned, _what("object", raw)).metadata
-    return Owned(metadata.uid, _owner(metadata))
 
 
 def metric_selector(raw: Mapping[str, Any] | None, what: str) -> MetricSelector | None:
@@ -202,31 +93,7 @@ def metric_selector(raw: Mapping[str, Any] | None, what: str) -> MetricSelector 
     Raises:
         ParseError: a field has the wrong type.
     """
-    return None if raw is None else _selector(_convert(raw, wire.LabelSelector, what))
-
-
-def milli_value(text: str, what: str) -> int:
-    """The quantity `text` in thousandths, rounded away from zero; `what` names it in errors.
-
-    Raises:
-        ParseError: it is not a quantity.
-    """
-    return _quantity(text, what).milli_value()
-
-
-def time_ms(text: str, what: str) -> int:
-    """The RFC 3339 time `text` in milliseconds since the Unix epoch; `what` names it in errors.
-
-    Raises:
-        ParseError: it is not a time, or has no offset.
-    """
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
-        raise ParseError(f"{what}: {text!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z")
-    return (time - _EPOCH) // _MILLISECOND
+    return None if raw is None else _selector(convert(raw, wire.LabelSelector, what))
 
 
 # --- HPA -----------------------------------------------------------------------------------------------------------
@@ -255,8 +122,8 @@ def _metric_spec(metric: wire.Metric, what: str) -> MetricSpec:
         source,
         MetricTarget(
             type=target.type,
-            value=_optional_milli(target.value, f"{what}: target.value"),
-            average_value=_optional_milli(target.average_value, f"{what}: target.averageValue"),
+            value=optional_milli(target.value, f"{what}: target.value"),
+            average_value=optional_milli(target.average_value, f"{what}: target.averageValue"),
             average_utilization=target.average_utilization,
         ),
     )
@@ -305,7 +172,7 @@ def _selector(selector: wire.LabelSelector) -> MetricSelector:
 
 
 def _reference(reference: wire.Reference) -> CrossVersionObjectReference:
-    return CrossVersionObjectReference(reference.kind, reference.name, reference.api_version)
+    return CrossVersionObjectReference(once(reference.kind), reference.name, once(reference.api_version))
 
 
 def _behavior(behavior: wire.Behavior, what: str) -> Behavior:
@@ -324,7 +191,7 @@ def _rules(rules: wire.ScalingRules, what: str) -> ScalingRules:
         ),
         select_policy=rules.select_policy or "Max",
         stabilization_window_ms=None if window is None else window * 1000,
-        tolerance=None if rules.tolerance is None else _quantity(rules.tolerance, f"{what}.tolerance").as_float(),
+        tolerance=None if rules.tolerance is None else quantity(rules.tolerance, f"{what}.tolerance").as_float(),
     )
 
 
@@ -347,22 +214,22 @@ def _hpa_condition(raw: object) -> Condition | None:
     if condition is None:
         return None
     return Condition(
-        type=condition.type,
-        status=condition.status,
-        reason=condition.reason,
-        message=condition.message,
+        type=once(condition.type),
+        status=once(condition.status),
+        reason=once(condition.reason),
+        message=once(condition.message),
         last_transition_ms=_readable_time_ms(condition.last_transition_time) or 0,
     )
 
 
 def _current_metric(raw: object) -> CurrentMetric:
     try:
-        source, field = _source(_convert(raw, wire.Metric, ""), "")
+        source, field = _source(convert(raw, wire.Metric, ""), "")
         current = (field and field.current) or wire.MetricTarget()
         return CurrentMetric(
             source=source if field else None,
-            value=_optional_milli(current.value, ""),
-            average_value=_optional_milli(current.average_value, ""),
+            value=optional_milli(current.value, ""),
+            average_value=optional_milli(current.average_value, ""),
             average_utilization=current.average_utilization,
         )
     except ParseError:
@@ -386,61 +253,3 @@ def _readable_time_ms(raw: object) -> int | None:
         return time_ms(raw, "") if isinstance(raw, str) else None
     except ParseError:
         return None
-
-
-# --- pods ----------------------------------------------------------------------------------------------------------
-
-
-def _container(container: wire.Container, what: str, *, init: bool) -> Container:
-    requests = container.resources.requests if container.resources else None
-    return Container(
-        name=container.name,
-        requests=_requests(requests or {}, what),
-        init=init,
-        restartable=init and container.restart_policy == "Always",
-    )
-
-
-def _requests(requests: Mapping[str, str | int | float], what: str) -> dict[str, int]:
-    return {
-        resource: _quantity(text, f"{what}: request for {resource}").milli_value()
-        for resource, text in requests.items()
-    }
-
-
-# --- shared --------------------------------------------------------------------------------------------------------
-
-
-def _convert(raw: object, shape: type[_T], what: str) -> _T:
-    try:
-        return msgspec.convert(raw, shape)
-    except msgspec.ValidationError as error:
-        raise ParseError(f"{what}: {error}") from None
-
-
-def _what(kind: str, raw: Mapping[str, Any]) -> str:
-    """The object's name for errors, from data that may be anything."""
-    metadata = raw.get("metadata") if isinstance(raw, dict) else None
-    if not isinstance(metadata, dict):
-        return kind
-    return f"{kind} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
-
-
-def _owner(metadata: wire.Metadata) -> Owner | None:
-    """The controller, the one owner that looks after the object; other owners only share in its end."""
-    return next((Owner(each.kind, each.uid) for each in metadata.owner_references or () if each.controller), None)
-
-
-def _quantity(text: str | float, what: str) -> Quantity:
-    try:
-        return Quantity.parse(str(text))
-    except QuantityError as error:
-        raise ParseError(f"{what}: {text!r}: {error}") from None
-
-
-def _optional_milli(text: str | float | None, what: str) -> int | None:
-    return None if text is None else _quantity(text, what).milli_value()
-
-
-def _optional_time_ms(text: str | None, what: str) -> int | None:
-    return None if text is None else time_ms(text, what)

@@ -85,7 +85,8 @@ class DecisionLog:
         self._on_record = on_record
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(Facts)
-        self._by_key: dict[HPAKey, deque[_Entry]] = {}
+        # Lists, since even an empty deque takes 600 bytes.
+        self._by_key: dict[HPAKey, list[_Entry]] = {}
         # In the order of their coming, with those that were dropped since as long as they are not many.
         self._all: deque[_Entry] = deque()
         self._count = 0
@@ -102,7 +103,7 @@ class DecisionLog:
             self._on_record(msgspec.json.encode(render(subject, facts)))
         if self._most == 0:
             return
-        entries = self._by_key.setdefault(subject.key, deque())
+        entries = self._by_key.setdefault(subject.key, [])
         if entries and entries[-1].subject == subject:
             subject = entries[-1].subject
         packed = self._encoder.encode(facts)
@@ -152,7 +153,7 @@ class DecisionLog:
     def _drop_first(self, key: HPAKey) -> None:
         """Drop the oldest decision on an HPA."""
         entries = self._by_key[key]
-        entry = entries.popleft()
+        entry = entries.pop(0)
         assert entry.packed is not None, "an HPA has only entries that are kept"
         self._bytes -= len(entry.packed) + _ENTRY_BYTES
         self._count -= 1

@@ -33,7 +33,9 @@ from autoscaler.core.model import (
     SelectorRequirement,
     Status,
 )
-from autoscaler.objects.parse import ParseError, milli_value, parse_hpa, parse_owned, parse_pod, parse_scale, time_ms
+from autoscaler.objects.fields import ParseError, milli_value, time_ms
+from autoscaler.objects.parse import parse_hpa
+from autoscaler.objects.parse_targets import parse_owned, parse_pod, parse_scale
 from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa
 
 JSON = dict[str, Any]

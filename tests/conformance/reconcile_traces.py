@@ -32,7 +32,8 @@ from autoscaler.core.model import (
     TargetError,
 )
 from autoscaler.core.present import status_json
-from autoscaler.objects.parse import parse_hpa, time_ms
+from autoscaler.objects.fields import time_ms
+from autoscaler.objects.parse import parse_hpa
 from kube.selectors import LabelSelector
 from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds, parse_pod
