@@ -17,8 +17,8 @@ from autoscaler.commands.journal import journal_options
 from autoscaler.commands.migrate import migrate
 from autoscaler.commands.shadow_command import shadow_report
 from autoscaler.core.apis import HPA_APIS, HPAApi
+from autoscaler.core.config import Config
 from autoscaler.core.knobs import PREFIX
-from autoscaler.core.model import Config
 from autoscaler.core.modes import Mode
 from autoscaler.loop.controller import run as run_controller
 from autoscaler.loop.options import Availability, Journal, Options

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from autoscaler.core.model import Config
+from autoscaler.core.config import Config
 from kube.durations import DURATION
 from kube.flags import BOOL, FINITE
 

@@ -31,7 +31,7 @@ from kube.process import run
 
 if TYPE_CHECKING:
     from autoscaler.commands.one_step import ComputedStep
-    from autoscaler.core.model import Config
+    from autoscaler.core.config import Config
 
 __all__ = ["explain"]
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from autoscaler.core.apis import HPA_APIS, KIND
+from autoscaler.core.config import PodSelection
 from autoscaler.core.decide import decide
-from autoscaler.core.knobs import PodSelection
 from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.memory import Memory
 from autoscaler.loop.memory_store import MemoryStore
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from autoscaler.core.apis import HPAApi
-    from autoscaler.core.model import HPA, Config
+    from autoscaler.core.config import Config
+    from autoscaler.core.model import HPA
     from autoscaler.loop.memory_store import MemoryLocation
     from autoscaler.records.record import DecisionRecord
     from kube.client import KubeClient

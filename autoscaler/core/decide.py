@@ -18,15 +18,18 @@ from autoscaler.core import preconditions
 from autoscaler.core.conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, SCALING_ACTIVE, SCALING_LIMITED, Conditions
 from autoscaler.core.evaluate import Circumstances, Evaluation, evaluate, unanswerable
 from autoscaler.core.following import catch_up
-from autoscaler.core.model import History, Scale, ScaleError, Status, TargetError
+from autoscaler.core.history import History
+from autoscaler.core.model import Status
 from autoscaler.core.normalize import Normalized, normalize, remember_scale
+from autoscaler.core.observation import Scale, ScaleError, TargetError
 from autoscaler.core.overrides import PAUSED, Held, StandIn, held, stand_in
 from autoscaler.core.pod_groups import PodTiming
 from autoscaler.core.preconditions import BELOW_MIN, SelectorProblem
 from autoscaler.core.replicas import Tolerance
 
 if TYPE_CHECKING:
-    from autoscaler.core.model import HPA, Observation
+    from autoscaler.core.model import HPA
+    from autoscaler.core.observation import Observation
     from autoscaler.core.preconditions import Bound
     from kube.selectors import LabelSelector
 

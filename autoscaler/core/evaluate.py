@@ -10,25 +10,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autoscaler.core import describe, readings, replicas
-from autoscaler.core.model import (
-    AnswerError,
-    CurrentMetric,
-    ExternalAnswer,
-    ExternalMetric,
-    InvalidMetric,
-    ObjectAnswer,
-    ObjectMetric,
-    PodsAnswer,
-    PodsMetric,
-    ResourceAnswer,
-    ResourceMetric,
-)
+from autoscaler.core.model import CurrentMetric, ExternalMetric, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
+from autoscaler.core.observation import AnswerError, ExternalAnswer, ObjectAnswer, PodsAnswer, ResourceAnswer
 from autoscaler.core.replicas import ReplicaError
 from kube.fields import quote
 from kube.selectors import LabelSelector, SelectorError
 
 if TYPE_CHECKING:
-    from autoscaler.core.model import MetricAnswer, MetricIdentifier, MetricSpec, Scale
+    from autoscaler.core.model import MetricIdentifier, MetricSpec
+    from autoscaler.core.observation import MetricAnswer, Scale
     from autoscaler.core.pod_groups import PodTiming
     from autoscaler.core.replicas import Pods, Proposal, Tolerance
 

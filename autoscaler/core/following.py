@@ -19,11 +19,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from autoscaler.core.model import Recommendation
+from autoscaler.core.history import Recommendation
 from autoscaler.core.normalize import remember_scale
 
 if TYPE_CHECKING:
-    from autoscaler.core.model import Behavior, History, Status
+    from autoscaler.core.history import History
+    from autoscaler.core.model import Behavior, Status
 
 __all__ = ["catch_up", "follow", "is_behind"]
 

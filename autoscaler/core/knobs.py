@@ -11,15 +11,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
+from autoscaler.core.config import Config, Fallback, Pause, PodSelection
 from autoscaler.core.modes import Mode
 from kube.durations import DurationError, format_duration, parse_duration
 
-if TYPE_CHECKING:
-    from autoscaler.core.model import Config
-
-__all__ = ["PREFIX", "Fallback", "Knobs", "Pause", "PodSelection", "parse_knobs"]
+__all__ = ["PREFIX", "Knobs", "parse_knobs"]
 
 PREFIX: Final = "milliscale.io/"
 
@@ -52,40 +50,6 @@ _SHOWN: Final = 40
 
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
-
-
-class Pause(StrEnum):
-    """In which directions an HPA may not scale at the moment, for whatever reason: its bounds do not count either."""
-
-    NONE = "none"
-    ALL = "all"
-    SCALE_IN = "scale-in"
-    SCALE_OUT = "scale-out"
-
-    def forbids(self, *, current: int, desired: int) -> bool:
-        """Whether the way from the current to the desired number of replicas is closed."""
-        if desired > current:
-            return self in (Pause.ALL, Pause.SCALE_OUT)
-        return desired < current and self in (Pause.ALL, Pause.SCALE_IN)
-
-
-class PodSelection(StrEnum):
-    """Which pods count as the target's."""
-
-    SELECTOR = "selector"
-    """All that its selector matches, as in Kubernetes."""
-    OWNER = "owner"
-    """Of those, the ones that it owns, directly or through a ReplicaSet."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fallback:
-    """What to hold on to while metrics are unavailable."""
-
-    replicas: int
-    """At least so many, within the HPA's bounds; never fewer than there are."""
-    failure_threshold: int = 3
-    """From so many steps in a row on in which a metric failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from autoscaler.core.history import Recommendation, ScaleEvent
 from autoscaler.core.integers import MAX_INT32, MIN_INT32, clamp_int32, int32
-from autoscaler.core.model import Recommendation, ScaleEvent
 
 if TYPE_CHECKING:
-    from autoscaler.core.model import Behavior, History, ScalingPolicy, ScalingRules
+    from autoscaler.core.history import History
+    from autoscaler.core.model import Behavior, ScalingPolicy, ScalingRules
 
 __all__ = ["Normalized", "RateLimit", "normalize", "remember_scale"]
 

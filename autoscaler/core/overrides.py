@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from autoscaler.core.knobs import PREFIX
 
 if TYPE_CHECKING:
-    from autoscaler.core.knobs import Fallback, Pause
+    from autoscaler.core.config import Fallback, Pause
 
 __all__ = ["PAUSED", "Held", "StandIn", "held", "stand_in"]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from autoscaler.core.model import Pod, PodSample
+    from autoscaler.core.observation import Pod, PodSample
 
 __all__ = ["PodGroups", "PodTiming", "group_pods", "is_ready"]
 

@@ -11,13 +11,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from autoscaler.core.conditions import SCALED_TO_ZERO
-from autoscaler.core.model import ExternalMetric, ObjectMetric, PodListError
+from autoscaler.core.model import ExternalMetric, ObjectMetric
+from autoscaler.core.observation import PodListError
 from kube.selectors import LabelSelector, SelectorError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from autoscaler.core.model import HPA, Config, Pod, Scale
+    from autoscaler.core.config import Config
+    from autoscaler.core.model import HPA
+    from autoscaler.core.observation import Pod, Scale
 
 __all__ = [
     "BELOW_MIN",

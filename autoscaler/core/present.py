@@ -10,23 +10,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from autoscaler.core import describe
-from autoscaler.core.model import (
-    ExternalMetric,
-    InvalidMetric,
-    ObjectMetric,
-    PodsMetric,
-    ResourceMetric,
-)
+from autoscaler.core.model import ExternalMetric, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
 from kube.quantity import Format, Quantity
 
 if TYPE_CHECKING:
-    from autoscaler.core.model import (
-        Condition,
-        CrossVersionObjectReference,
-        CurrentMetric,
-        MetricIdentifier,
-        Status,
-    )
+    from autoscaler.core.model import Condition, CrossVersionObjectReference, CurrentMetric, MetricIdentifier, Status
 
 __all__ = ["quantity_text", "rfc3339", "status_json"]
 

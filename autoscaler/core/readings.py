@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autoscaler.core.model import AnswerError, PodSample
+from autoscaler.core.observation import AnswerError, PodSample
 from autoscaler.core.replicas import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from autoscaler.core.model import ExternalAnswer, ObjectAnswer, PodsAnswer, PodUsage, ResourceAnswer, ResourceMetric
+    from autoscaler.core.model import ResourceMetric
+    from autoscaler.core.observation import ExternalAnswer, ObjectAnswer, PodsAnswer, PodUsage, ResourceAnswer
 
 __all__ = ["external_values", "object_value", "pods_samples", "resource_samples"]
 

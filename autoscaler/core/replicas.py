@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from autoscaler.core.integers import MAX_INT32, MAX_INT64, clamp_int32, divide, int32, int64, mean, total
-from autoscaler.core.model import Pod, PodListError
+from autoscaler.core.observation import Pod, PodListError
 from autoscaler.core.pod_groups import PodGroups, PodTiming, group_pods, is_ready
 from autoscaler.core.requests import RequestError, pod_requests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from autoscaler.core.model import PodSample
+    from autoscaler.core.observation import PodSample
 
 __all__ = [
     "Pods",

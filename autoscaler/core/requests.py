@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from autoscaler.core.model import Pod
+    from autoscaler.core.observation import Pod
 
 __all__ = ["RequestError", "pod_requests"]
 

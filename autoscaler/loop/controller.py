@@ -64,7 +64,8 @@ from kube.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from autoscaler.core.model import HPAKey, Pod
+    from autoscaler.core.model import HPAKey
+    from autoscaler.core.observation import Pod
     from autoscaler.loop.memory import Remembered
     from autoscaler.loop.options import Options
 

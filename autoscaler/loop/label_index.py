@@ -15,7 +15,8 @@ from kube.label_index import NO_ANCHOR, LabelIndex, Pair, anchor, pairs
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autoscaler.core.model import HPAKey, Pod
+    from autoscaler.core.model import HPAKey
+    from autoscaler.core.observation import Pod
     from kube.selectors import LabelSelector
 
 __all__ = ["PodIndex", "SelectorIndex"]

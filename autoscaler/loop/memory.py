@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from autoscaler.core.model import History
+from autoscaler.core.history import History
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from autoscaler.core.model import (
+from autoscaler.core.observation import (
     AnswerError,
     ContainerUsage,
     ExternalAnswer,

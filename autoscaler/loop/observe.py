@@ -12,21 +12,11 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
+from autoscaler.core.config import PodSelection
 from autoscaler.core.decide import AnswersWanted, PodsWanted, ScaleWanted, missing
 from autoscaler.core.describe import selector_object
-from autoscaler.core.knobs import PodSelection
-from autoscaler.core.model import (
-    AnswerError,
-    ExternalMetric,
-    InvalidMetric,
-    ObjectMetric,
-    Observation,
-    PodListError,
-    PodsMetric,
-    ResourceAnswer,
-    ResourceMetric,
-    Scale,
-)
+from autoscaler.core.model import ExternalMetric, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
+from autoscaler.core.observation import AnswerError, Observation, PodListError, ResourceAnswer, Scale
 from autoscaler.loop.ownership import answer_about, sort_by_owner
 from autoscaler.loop.scales import TargetScale
 from kube.selectors import LabelSelector
@@ -34,7 +24,9 @@ from kube.selectors import LabelSelector
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from autoscaler.core.model import HPA, Config, MetricAnswer, MetricIdentifier, MetricSource
+    from autoscaler.core.config import Config
+    from autoscaler.core.model import HPA, MetricIdentifier, MetricSource
+    from autoscaler.core.observation import MetricAnswer
     from autoscaler.loop.label_index import PodIndex, SelectorIndex
     from autoscaler.loop.metrics_client import MetricsClient
     from autoscaler.loop.scales import ScaleClient

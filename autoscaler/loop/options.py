@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autoscaler.core.apis import KUBERNETES, MILLISCALE
-from autoscaler.core.model import Config
+from autoscaler.core.config import Config
 from autoscaler.core.modes import Mode
 from autoscaler.loop.debug import DebugAccess
 from autoscaler.loop.shards import Shard

@@ -15,7 +15,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from autoscaler.core.model import Owned, PodsAnswer, ResourceAnswer
+from autoscaler.core.observation import Owned, PodsAnswer, ResourceAnswer
 from autoscaler.objects.fields import ParseError
 from autoscaler.objects.parse_targets import parse_owned
 from kube.store import Store
@@ -23,7 +23,7 @@ from kube.store import Store
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from autoscaler.core.model import MetricAnswer, Pod
+    from autoscaler.core.observation import MetricAnswer, Pod
     from kube.client import KubeClient
     from kube.store import Key
 

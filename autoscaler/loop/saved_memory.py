@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from autoscaler.core.model import History, HPAKey, Recommendation, ScaleEvent
+from autoscaler.core.history import History, Recommendation, ScaleEvent
+from autoscaler.core.model import HPAKey
 from autoscaler.loop.memory import Remembered
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from autoscaler.core.model import ScaleError, TargetError
+from autoscaler.core.observation import ScaleError, TargetError
 from autoscaler.objects.fields import ParseError
 from autoscaler.objects.parse_targets import parse_scale
 from kube.backoff import Backoff
@@ -26,7 +26,8 @@ from kube.status import StatusError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from autoscaler.core.model import CrossVersionObjectReference, Scale
+    from autoscaler.core.model import CrossVersionObjectReference
+    from autoscaler.core.observation import Scale
     from autoscaler.loop.throttle import ThrottledClient
     from autoscaler.loop.workloads import Workloads
     from kube.mapping import RestMapper

@@ -20,14 +20,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from autoscaler.core.model import AnswerError, ExternalAnswer, ObjectAnswer, PodsAnswer, ResourceAnswer
+from autoscaler.core.observation import AnswerError, ExternalAnswer, ObjectAnswer, PodsAnswer, ResourceAnswer
 from autoscaler.loop.ownership import answer_about
 from kube.selectors import LabelSelector, Operator, Requirement
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from autoscaler.core.model import MetricAnswer
+    from autoscaler.core.observation import MetricAnswer
     from autoscaler.loop.label_index import PodIndex
 
 __all__ = ["Together", "Topic", "union"]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from autoscaler.core.model import Scale
+from autoscaler.core.observation import Scale
 from autoscaler.objects.fields import ParseError
 from autoscaler.objects.parse_targets import parse_workload
 from kube.mapping import GroupResource

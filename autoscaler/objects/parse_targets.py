@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from autoscaler.core.model import Container, Owned, Owner, Pod, ReadyCondition, Scale
+from autoscaler.core.observation import Container, Owned, Owner, Pod, ReadyCondition, Scale
 from autoscaler.objects import wire
 from autoscaler.objects.fields import ParseError, convert, once, optional_time_ms, quantity, what_is
 from kube.selectors import LabelSelector, SelectorError

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from autoscaler.core.apis import HPAApi
     from autoscaler.core.knobs import Knobs
-    from autoscaler.core.model import HPA, InvalidHPA, Pod, Spec
+    from autoscaler.core.model import HPA, InvalidHPA, Spec
+    from autoscaler.core.observation import Pod
 
 __all__ = ["PODS", "RefusedHPA", "TrackedHPA", "track_hpa", "track_pod"]
 

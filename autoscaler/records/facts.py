@@ -19,19 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from autoscaler.core import describe, readings
-from autoscaler.core.model import (
-    ExternalAnswer,
-    ExternalMetric,
-    HPAKey,
-    InvalidMetric,
-    ObjectAnswer,
-    ObjectMetric,
-    PodsAnswer,
-    PodsMetric,
-    ResourceAnswer,
-    ResourceMetric,
-    Scale,
-)
+from autoscaler.core.model import ExternalMetric, HPAKey, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
+from autoscaler.core.observation import ExternalAnswer, ObjectAnswer, PodsAnswer, ResourceAnswer, Scale
 from autoscaler.core.replicas import Unavailable
 from autoscaler.records.record import DecidedBy
 
@@ -40,8 +29,9 @@ if TYPE_CHECKING:
 
     from autoscaler.core.decide import Decision, Outcome
     from autoscaler.core.evaluate import Evaluation
-    from autoscaler.core.model import HPA, CurrentMetric, MetricAnswer, MetricSource, MetricSpec, PodSample
+    from autoscaler.core.model import HPA, CurrentMetric, MetricSource, MetricSpec
     from autoscaler.core.normalize import Normalized, RateLimit
+    from autoscaler.core.observation import MetricAnswer, PodSample
     from autoscaler.core.pod_groups import PodGroups
 
 __all__ = [

@@ -27,8 +27,9 @@ from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from autoscaler.core.config import Config
     from autoscaler.core.decide import Decision
-    from autoscaler.core.model import HPA, Config, HPAKey, Status
+    from autoscaler.core.model import HPA, HPAKey, Status
 
 __all__ = ["Comparison", "Shadow", "Standing", "Verdict", "Wish", "judge", "wish_of"]
 

@@ -7,7 +7,7 @@ from click.testing import CliRunner, Result
 
 from autoscaler import cli
 from autoscaler.core.apis import KUBERNETES, MILLISCALE
-from autoscaler.core.model import Config
+from autoscaler.core.config import Config
 from autoscaler.core.modes import Mode
 from autoscaler.loop.memory_store import MemoryLocation
 from autoscaler.loop.options import Availability, Options

@@ -10,8 +10,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from autoscaler.core.config import Config
 from autoscaler.core.decide import Decision, decide
-from autoscaler.core.model import Config, History, Observation
+from autoscaler.core.history import History
+from autoscaler.core.observation import Observation
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Availability, Options
 from kube.client import KubeClient

@@ -6,27 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoscaler.core.config import Config
 from autoscaler.core.decide import Event, decide, rehearse
+from autoscaler.core.history import History, Recommendation, ScaleEvent
 from autoscaler.core.model import (
-    Config,
     CurrentMetric,
-    ExternalAnswer,
     ExternalMetric,
-    History,
     InvalidMetric,
     MetricIdentifier,
     MetricSelector,
     MetricSpec,
     MetricTarget,
+    ResourceMetric,
+    SelectorRequirement,
+)
+from autoscaler.core.observation import (
+    ExternalAnswer,
     Observation,
     PodListError,
     PodsAnswer,
-    Recommendation,
-    ResourceMetric,
     Scale,
     ScaleError,
-    ScaleEvent,
-    SelectorRequirement,
     TargetError,
 )
 from kube.selectors import LabelSelector

@@ -6,7 +6,8 @@ import pytest
 
 from autoscaler.core.decide import decide, rehearse
 from autoscaler.core.following import catch_up, follow
-from autoscaler.core.model import Behavior, History, Recommendation, ScaleEvent, Status
+from autoscaler.core.history import History, Recommendation, ScaleEvent
+from autoscaler.core.model import Behavior, Status
 from tests.autoscaler.worlds import NOW, World, behavior, hpa, percent, pods_metric, rules, some_pods
 
 RULES = behavior(up=rules(some_pods(4, 60), window=0), down=rules(percent(10, 60), window=0))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from autoscaler.core.knobs import Fallback, Knobs, Pause, PodSelection, parse_knobs
-from autoscaler.core.model import Config
+from autoscaler.core.config import Config, Fallback, Pause, PodSelection
+from autoscaler.core.knobs import Knobs, parse_knobs
 from autoscaler.core.modes import Mode
 
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.core.model import HPAKey, Pod
+from autoscaler.core.model import HPAKey
+from autoscaler.core.observation import Pod
 from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from kube.selectors import LabelSelector
 

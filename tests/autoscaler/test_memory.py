@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from autoscaler.core.model import History, Recommendation, ScaleEvent
+from autoscaler.core.history import History, Recommendation, ScaleEvent
 from autoscaler.loop.memory import Memory, Remembered
 from tests.autoscaler.worlds import NOW, hpa
 

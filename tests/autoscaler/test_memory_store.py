@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from autoscaler.core.model import HPA, History, Recommendation
+from autoscaler.core.history import History, Recommendation
+from autoscaler.core.model import HPA
 from autoscaler.loop import memory_store
 from autoscaler.loop.memory import Memory
 from autoscaler.loop.memory_store import MemoryLocation, MemoryStore

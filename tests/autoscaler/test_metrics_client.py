@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from autoscaler.core.model import (
+from autoscaler.core.model import CrossVersionObjectReference
+from autoscaler.core.observation import (
     AnswerError,
     ContainerUsage,
-    CrossVersionObjectReference,
     ExternalAnswer,
     ObjectAnswer,
     PodSample,

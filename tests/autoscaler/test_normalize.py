@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.core.model import Behavior, History, Recommendation, ScaleEvent, ScalingRules
+from autoscaler.core.history import History, Recommendation, ScaleEvent
+from autoscaler.core.model import Behavior, ScalingRules
 from autoscaler.core.normalize import Normalized, RateLimit, normalize, remember_scale
 from tests.autoscaler.worlds import NOW, behavior, percent, rules, some_pods
 

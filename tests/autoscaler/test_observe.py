@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from autoscaler.core.knobs import Knobs, PodSelection
+from autoscaler.core.config import Config, PodSelection
+from autoscaler.core.knobs import Knobs
 from autoscaler.core.model import (
     HPA,
-    AnswerError,
-    Config,
     CrossVersionObjectReference,
-    ExternalAnswer,
     ExternalMetric,
     HPAKey,
     InvalidMetric,
@@ -21,19 +19,23 @@ from autoscaler.core.model import (
     MetricSource,
     MetricSpec,
     MetricTarget,
-    ObjectAnswer,
     ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
+    SelectorRequirement,
+    Spec,
+)
+from autoscaler.core.observation import (
+    AnswerError,
+    ExternalAnswer,
+    ObjectAnswer,
     Owner,
     Pod,
     PodListError,
     PodsAnswer,
-    PodsMetric,
     ResourceAnswer,
-    ResourceMetric,
     Scale,
     ScaleError,
-    SelectorRequirement,
-    Spec,
 )
 from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.metrics_client import MetricsClient

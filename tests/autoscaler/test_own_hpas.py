@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from autoscaler.core.apis import KUBERNETES, MILLISCALE
-from autoscaler.core.model import Config, HPAKey
+from autoscaler.core.config import Config
+from autoscaler.core.model import HPAKey
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.hpas import HPAs
 from autoscaler.loop.options import Options

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from autoscaler.core.model import (
+from autoscaler.core.observation import (
     AnswerError,
     ContainerUsage,
     ExternalAnswer,

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.core.knobs import Knobs, Pause
+from autoscaler.core.config import Pause
+from autoscaler.core.knobs import Knobs
 from autoscaler.core.model import (
     Behavior,
     Condition,
-    Container,
     CrossVersionObjectReference,
     CurrentMetric,
     ExternalMetric,
@@ -21,18 +21,14 @@ from autoscaler.core.model import (
     MetricSpec,
     MetricTarget,
     ObjectMetric,
-    Owned,
-    Owner,
-    Pod,
     PodsMetric,
-    ReadyCondition,
     ResourceMetric,
-    Scale,
     ScalingPolicy,
     ScalingRules,
     SelectorRequirement,
     Status,
 )
+from autoscaler.core.observation import Container, Owned, Owner, Pod, ReadyCondition, Scale
 from autoscaler.objects.fields import ParseError, milli_value, time_ms
 from autoscaler.objects.parse import parse_hpa
 from autoscaler.objects.parse_targets import parse_owned, parse_pod, parse_scale

@@ -1,7 +1,8 @@
 """What the metrics APIs' answers amount to."""
 
 from autoscaler.core import readings
-from autoscaler.core.model import (
+from autoscaler.core.model import ResourceMetric
+from autoscaler.core.observation import (
     AnswerError,
     ContainerUsage,
     ExternalAnswer,
@@ -9,7 +10,6 @@ from autoscaler.core.model import (
     PodsAnswer,
     PodUsage,
     ResourceAnswer,
-    ResourceMetric,
 )
 from autoscaler.core.replicas import Unavailable
 from tests.autoscaler.worlds import NOW

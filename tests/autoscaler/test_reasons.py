@@ -2,8 +2,9 @@
 
 import pytest
 
-from autoscaler.core.knobs import Fallback, Pause
-from autoscaler.core.model import Behavior, Config, ScaleError, TargetError
+from autoscaler.core.config import Config, Fallback, Pause
+from autoscaler.core.model import Behavior
+from autoscaler.core.observation import ScaleError, TargetError
 from autoscaler.core.reasons import reason_of
 from tests.autoscaler.worlds import World, behavior, hpa, pods_metric, rules, some_pods
 

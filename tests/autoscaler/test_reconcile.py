@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from autoscaler.core.apis import MILLISCALE
-from autoscaler.core.model import Config, Pod, ReadyCondition
+from autoscaler.core.config import Config
+from autoscaler.core.observation import Pod, ReadyCondition
 from autoscaler.loop.events import EventRecorder
 from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.memory import Memory

@@ -8,9 +8,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from autoscaler.core.config import Config, Fallback, Pause
 from autoscaler.core.integers import clamp_int32
-from autoscaler.core.knobs import Fallback, Pause
-from autoscaler.core.model import Config, PodsAnswer
+from autoscaler.core.observation import PodsAnswer
 from autoscaler.records.facts import Facts, Subject, facts_of
 from autoscaler.records.record import (
     CountedPods,

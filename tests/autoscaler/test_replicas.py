@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.core.model import Pod, PodListError, PodSample
+from autoscaler.core.observation import Pod, PodListError, PodSample
 from autoscaler.core.pod_groups import PodGroups, PodTiming
 from autoscaler.core.replicas import (
     Proposal,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.core.model import Container, Pod
+from autoscaler.core.observation import Container, Pod
 from autoscaler.core.requests import RequestError, pod_requests
 
 

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.core.decide import Decision, decide
-from autoscaler.core.model import Behavior, History, HPAKey, Observation, Recommendation, ScaleEvent
+from autoscaler.core.history import History, Recommendation, ScaleEvent
+from autoscaler.core.model import Behavior, HPAKey
 from autoscaler.core.normalize import Normalized, normalize, remember_scale
+from autoscaler.core.observation import Observation
 from autoscaler.loop.memory import Remembered
 from autoscaler.loop.saved_memory import LONGEST_WINDOW_MS, SavedMemoryError, decode, encode
 from tests.autoscaler.worlds import NOW, behavior, percent, rules, some_pods

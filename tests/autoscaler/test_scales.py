@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from autoscaler.core.model import CrossVersionObjectReference, Scale, ScaleError, TargetError
+from autoscaler.core.model import CrossVersionObjectReference
+from autoscaler.core.observation import Scale, ScaleError, TargetError
 from autoscaler.loop.scales import ScaleClient, ScaleWriteError, TargetScale
 from autoscaler.loop.throttle import ThrottledClient
 from kube.client import KubeClient

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from autoscaler import cli
 from autoscaler.commands import shadow_command
 from autoscaler.commands.debug_client import DebugClientError
-from autoscaler.core.model import Condition, Config, HPAKey, Status
+from autoscaler.core.config import Config
+from autoscaler.core.model import Condition, HPAKey, Status
 from autoscaler.loop.debug import DebugAccess, shadow_routes
 from autoscaler.loop.health import serving
 from autoscaler.records.shadow import Comparison, Shadow, Standing, Verdict

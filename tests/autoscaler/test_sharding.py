@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from autoscaler.core.model import Config
+from autoscaler.core.config import Config
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.memory_store import MemoryLocation
 from autoscaler.loop.options import Availability, Options

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.core.model import AnswerError, MetricAnswer, Pod, PodSample, PodsAnswer
+from autoscaler.core.observation import AnswerError, MetricAnswer, Pod, PodSample, PodsAnswer
 from autoscaler.loop.label_index import PodIndex
 from autoscaler.loop.together import Together, Topic, union
 from kube.selectors import LabelSelector

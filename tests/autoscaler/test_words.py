@@ -5,22 +5,18 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.core.decide import conclude, decide
+from autoscaler.core.history import History
 from autoscaler.core.model import (
     CrossVersionObjectReference,
-    ExternalAnswer,
     ExternalMetric,
-    History,
     MetricIdentifier,
     MetricSelector,
     MetricSpec,
     MetricTarget,
-    Observation,
-    PodsAnswer,
     ResourceMetric,
-    Scale,
-    ScaleError,
     ScalingRules,
 )
+from autoscaler.core.observation import ExternalAnswer, Observation, PodsAnswer, Scale, ScaleError
 from autoscaler.records.recording import record_of
 from autoscaler.records.words import quantity_text
 from kube.selectors import LabelSelector

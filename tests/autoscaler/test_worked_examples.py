@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from autoscaler.core.model import Config, PodsAnswer
+from autoscaler.core.config import Config
+from autoscaler.core.observation import PodsAnswer
 from tests.autoscaler.worlds import (
     World,
     behavior,

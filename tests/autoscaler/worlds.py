@@ -3,36 +3,38 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from autoscaler.core.config import Config
 from autoscaler.core.decide import AnswersWanted, Decision, Outcome, PodsWanted, ScaleWanted, conclude, decide, missing
+from autoscaler.core.history import History
 from autoscaler.core.model import (
     HPA,
-    AnswerError,
     Behavior,
-    Config,
-    Container,
     CrossVersionObjectReference,
-    ExternalAnswer,
     ExternalMetric,
-    History,
-    MetricAnswer,
     MetricIdentifier,
     MetricSource,
     MetricSpec,
     MetricTarget,
-    ObjectAnswer,
     ObjectMetric,
-    Observation,
-    Pod,
-    PodSample,
-    PodsAnswer,
     PodsMetric,
-    ReadyCondition,
-    Scale,
-    ScaleError,
     ScalingPolicy,
     ScalingRules,
     Spec,
     Status,
+)
+from autoscaler.core.observation import (
+    AnswerError,
+    Container,
+    ExternalAnswer,
+    MetricAnswer,
+    ObjectAnswer,
+    Observation,
+    Pod,
+    PodSample,
+    PodsAnswer,
+    ReadyCondition,
+    Scale,
+    ScaleError,
     TargetError,
 )
 from kube.selectors import LabelSelector

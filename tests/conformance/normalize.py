@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from autoscaler.core.conditions import Conditions
-from autoscaler.core.model import Behavior, History, Recommendation, ScaleEvent
+from autoscaler.core.history import History, Recommendation, ScaleEvent
+from autoscaler.core.model import Behavior
 from autoscaler.core.normalize import normalize, remember_scale
 from autoscaler.objects.defaults import default_hpa
 from autoscaler.objects.parse import parse_hpa

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autoscaler.core.model import Container, Pod, ReadyCondition
+from autoscaler.core.observation import Container, Pod, ReadyCondition
 
 __all__ = ["milliseconds", "parse_pod"]
 

@@ -9,24 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from autoscaler.core.config import Config
 from autoscaler.core.decide import AnswersWanted, PodsWanted, ScaleWanted, conclude, decide, missing
-from autoscaler.core.model import (
+from autoscaler.core.history import History
+from autoscaler.core.model import ExternalMetric, ObjectMetric, PodsMetric, ResourceMetric
+from autoscaler.core.observation import (
     AnswerError,
-    Config,
     ContainerUsage,
     ExternalAnswer,
-    ExternalMetric,
-    History,
     ObjectAnswer,
-    ObjectMetric,
     Observation,
     Pod,
     PodSample,
     PodsAnswer,
-    PodsMetric,
     PodUsage,
     ResourceAnswer,
-    ResourceMetric,
     Scale,
     ScaleError,
     TargetError,
@@ -42,7 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autoscaler.core.decide import Decision, Outcome
-    from autoscaler.core.model import MetricAnswer, MetricSource
+    from autoscaler.core.model import MetricSource
+    from autoscaler.core.observation import MetricAnswer
 
 _GARBAGE = "-9223372036854775808m"
 """What Kubernetes shows for an average over no replicas; we show nothing."""

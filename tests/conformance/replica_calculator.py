@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from autoscaler.core import describe, replicas
-from autoscaler.core.model import (
-    CrossVersionObjectReference,
-    MetricIdentifier,
-    Pod,
-    PodListError,
-    PodSample,
-)
+from autoscaler.core.model import CrossVersionObjectReference, MetricIdentifier
+from autoscaler.core.observation import Pod, PodListError, PodSample
 from autoscaler.core.pod_groups import PodTiming
 from autoscaler.core.replicas import Pods, Proposal, ReplicaError, Tolerance, Unavailable
 from autoscaler.objects.parse import metric_selector

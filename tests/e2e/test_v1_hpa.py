@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.core.model import Config
+from autoscaler.core.config import Config
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
 from kube.client import KubeClient

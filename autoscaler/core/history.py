@@ -1,0 +1,41 @@
+"""What is remembered of an HPA from step to step, as Kubernetes' controller remembers it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["History", "Recommendation", "ScaleEvent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """A replica count that was proposed at a time."""
+
+    replicas: int
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleEvent:
+    """A change that was made: `change` pods (positive, whatever the direction) at a time."""
+
+    change: int
+    time_ms: int
+    outdated: bool = False
+    """It was found older than the longest policy period: its slot may be used again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The controller's memory of one HPA.
+
+    Order matters: slots are used again in place, as in Kubernetes, and nothing is pruned.
+    """
+
+    recommendations: tuple[Recommendation, ...] = ()
+    scale_up_events: tuple[ScaleEvent, ...] = ()
+    scale_down_events: tuple[ScaleEvent, ...] = ()
+    metric_failures: int = 0
+    """Steps in a row in which the metrics mattered and one of them failed."""
+    complete: bool = True
+    """False: another process may have acted since; the next step catches up (`autoscaler.core.following`)."""

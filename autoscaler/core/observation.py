@@ -1,0 +1,219 @@
+"""What a decision is based on: an HPA, and what was read of its target, its pods and its metrics.
+
+An error is part of it, as a value with its text, since Kubernetes has a condition or a rule for each. The conventions
+are those of `autoscaler.core.model`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from autoscaler.core.config import Config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from autoscaler.core.model import HPA
+    from kube.selectors import LabelSelector
+
+__all__ = [
+    "AnswerError",
+    "Container",
+    "ContainerUsage",
+    "ExternalAnswer",
+    "MetricAnswer",
+    "ObjectAnswer",
+    "Observation",
+    "Owned",
+    "Owner",
+    "Pod",
+    "PodListError",
+    "PodSample",
+    "PodUsage",
+    "PodsAnswer",
+    "ReadyCondition",
+    "ResourceAnswer",
+    "Scale",
+    "ScaleError",
+    "TargetError",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """The scale subresource of the target."""
+
+    spec_replicas: int
+    status_replicas: int
+    selector: str
+    """`status.selector`, text as served; may be empty or malformed."""
+    target_uid: str = ""
+    """The target's, which its scale repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetError:
+    """The scale target's kind could not be mapped to a resource (`message`: why)."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleError:
+    """The scale subresource could not be read (`message`: the API server's)."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyCondition:
+    """A pod's Ready condition."""
+
+    status: str
+    last_transition_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """One container's requests: {resource: milli-value}; an absent resource has no request, 0 is a request."""
+
+    name: str
+    requests: Mapping[str, int]
+    init: bool = False
+    restartable: bool = False
+    """An init container with restartPolicy Always (a sidecar)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The controller of an object, by its ownerReferences."""
+
+    kind: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """An object that may have a controller."""
+
+    uid: str
+    owner: Owner | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """What scaling needs to know about one pod."""
+
+    name: str
+    namespace: str
+    labels: Mapping[str, str]
+    phase: str
+    deleted: bool = False
+    """A deletionTimestamp is set."""
+    start_ms: int | None = None
+    ready: ReadyCondition | None = None
+    containers: tuple[Container, ...] = ()
+    """Containers first, then init containers, each in the pod's order."""
+    requests: Mapping[str, int] | None = None
+    """Pod-level requests (`spec.resources.requests`), if set."""
+    overhead: Mapping[str, int] | None = None
+    """`spec.overhead`, if set."""
+    owner: Owner | None = None
+    """Its controller, if it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodListError:
+    """The pods could not be listed (`message`: why)."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSample:
+    """One pod's value of one metric, averaged over `window_ms` before `timestamp_ms`."""
+
+    value: int
+    timestamp_ms: int
+    window_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerUsage:
+    """One container's usage: {resource: milli-value}."""
+
+    name: str
+    usage: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodUsage:
+    """One item of metrics.k8s.io's PodMetricsList."""
+
+    name: str
+    timestamp_ms: int
+    window_ms: int
+    containers: tuple[ContainerUsage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceAnswer:
+    """metrics.k8s.io's answer for a pod selector: answers every Resource and ContainerResource metric of the HPA."""
+
+    pods: tuple[PodUsage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodsAnswer:
+    """custom.metrics.k8s.io's answer for a Pods metric: {pod name: sample}."""
+
+    pods: Mapping[str, PodSample]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectAnswer:
+    """custom.metrics.k8s.io's answer for an Object metric."""
+
+    value: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalAnswer:
+    """external.metrics.k8s.io's answer: the items' values in the order of the answer."""
+
+    values: tuple[int, ...]
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerError:
+    """The metrics API did not answer (`message`: the API server's or the transport's, without our own prefix)."""
+
+    message: str
+
+
+MetricAnswer: TypeAlias = ResourceAnswer | PodsAnswer | ObjectAnswer | ExternalAnswer | AnswerError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """Everything that one decision is based on.
+
+    It is gathered in steps, since the later parts are often not needed: `autoscaler.core.decide.missing` says what to
+    read next. None means "not read".
+    """
+
+    hpa: HPA
+    scale: Scale | ScaleError | TargetError | None = None
+    pods: tuple[Pod, ...] | PodListError | None = None
+    """The pods in the HPA's namespace that match the scale's selector, in listing order; with the pod selection
+    `owner`, those of them that belong to the target."""
+    foreign_pods: tuple[str, ...] = ()
+    """The names of those that match but do not belong to the target, where that is looked at."""
+    answers: tuple[MetricAnswer | None, ...] | None = None
+    """One per `spec.metrics` entry, in order; an entry is None where no answer is wanted."""
+    other_selectors: Mapping[str, LabelSelector] = field(default_factory=dict)
+    """Other HPAs of this namespace: {NAMESPACE/NAME: its scale's selector}. May leave out those that match no pod."""
+    config: Config = field(default_factory=Config)
