@@ -95,6 +95,7 @@ async def _measure(
     # The warm-up costs as well.
     took = outcome.seconds + 1.0
     cpu = (after.cost.cpu_seconds - before.cost.cpu_seconds) / took
+    print(f"{server.name}, {scenario}: {outcome.requests_per_second:,.0f} answers a second", file=sys.stderr)
     return Row(
         server=server.name,
         scenario=scenario,

@@ -20,10 +20,11 @@ import msgspec
 
 from kube.process import run
 
-__all__ = ["Outcome", "Task"]
+__all__ = ["Outcome", "Task", "carry_out"]
 
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = b"content-length:"
+_CHUNKED = b"transfer-encoding: chunked"
 _GRACE_SECONDS = 30.0
 
 
@@ -97,7 +98,8 @@ class _Connection(asyncio.Protocol):
         self._tally = tally
         self._sent = 0.0
         self._answer = bytearray()
-        self._complete = 0  # the length of the whole answer, once its head is there
+        self._complete = 0  # the length of the whole answer, or of its head and chunks up to the one that is to come
+        self._is_chunked = False
         self._transport: asyncio.Transport | None = None
         self.stopping = False
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -116,13 +118,18 @@ class _Connection(asyncio.Protocol):
             if end < 0:
                 return
             head = bytes(answer[:end]).lower()
+            self._is_chunked = _CHUNKED in head
+            self._complete = end + 4
             at = head.find(_LENGTH)
-            if at < 0:
+            if at >= 0:
+                stop = head.find(b"\r\n", at)
+                self._complete += int(head[at + len(_LENGTH) : stop if stop > 0 else end])
+            elif not self._is_chunked:
                 self._fail("an answer without a length:\n" + head.decode(errors="replace"))
                 return
-            stop = head.find(b"\r\n", at)
-            self._complete = end + 4 + int(head[at + len(_LENGTH) : stop if stop > 0 else end])
-        if len(answer) < self._complete:
+        if self._is_chunked:
+            self._pass_chunks()
+        if self._is_chunked or len(answer) < self._complete:
             return
         self._tally.note(time.perf_counter() - self._sent, bytes(answer[9:12]), bytes(answer))
         answer.clear()
@@ -132,10 +139,23 @@ class _Connection(asyncio.Protocol):
         else:
             self._ask()
 
+    def _pass_chunks(self) -> None:
+        """Look at the chunks that came since; with the last one, which no trailers follow, all of it is known."""
+        answer = self._answer
+        while self._is_chunked and (stop := answer.find(b"\r\n", self._complete)) >= 0:
+            size = int(answer[self._complete : stop], 16)
+            self._complete = stop + 2 + size + 2
+            self._is_chunked = size > 0
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Say so."""
         if not self.done.done():
             self.done.set_exception(ConnectionError(f"the server closed a connection: {exc}"))
+
+    def close(self) -> None:
+        """End, whatever is under way."""
+        if self._transport is not None:
+            self._transport.close()
 
     def _ask(self) -> None:
         assert self._transport is not None
@@ -156,7 +176,12 @@ class _Connection(asyncio.Protocol):
         self._transport.close()
 
 
-async def _carry_out(task: Task) -> Outcome:
+async def carry_out(task: Task) -> Outcome:
+    """Ask for as long as the task says.
+
+    Raises:
+        ConnectionError: the server closed a connection, or sent what this does not read.
+    """
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -165,34 +190,38 @@ async def _carry_out(task: Task) -> Outcome:
     requests = [f"GET {target} HTTP/1.1\r\n{headers}\r\n".encode() for target in task.targets]
     tally = _Tally()
     loop = asyncio.get_running_loop()
-    connections = []
-    for index in range(task.connections):
-        first = index * len(requests) // task.connections
-        _, protocol = await loop.create_connection(
-            lambda first=first: _Connection(requests, first, tally),  # type: ignore[misc]
-            task.host,
-            task.port,
-            ssl=context,
-        )
-        connections.append(protocol)
-    await _wait_or_fail(connections, task.warm_up)
-    tally.counts = True
-    started, cpu = time.perf_counter(), time.process_time()
-    await _wait_or_fail(connections, task.seconds)
-    seconds, used = time.perf_counter() - started, time.process_time() - cpu
-    tally.counts = False
-    for connection in connections:
-        connection.stopping = True
-    async with asyncio.timeout(_GRACE_SECONDS):
-        await asyncio.gather(*(connection.done for connection in connections))
+    connections: list[_Connection] = []
+    try:
+        for index in range(task.connections):
+            first = index * len(requests) // task.connections
+            _, protocol = await loop.create_connection(
+                lambda first=first: _Connection(requests, first, tally),  # type: ignore[misc]
+                task.host,
+                task.port,
+                ssl=context,
+            )
+            connections.append(protocol)
+        await _wait_or_fail(connections, task.warm_up)
+        tally.counts = True
+        started, cpu = time.perf_counter(), time.process_time()
+        await _wait_or_fail(connections, task.seconds)
+        seconds, used = time.perf_counter() - started, time.process_time() - cpu
+        tally.counts = False
+        for connection in connections:
+            connection.stopping = True
+        async with asyncio.timeout(_GRACE_SECONDS):
+            await asyncio.gather(*(connection.done for connection in connections))
+    finally:
+        for connection in connections:
+            connection.close()
     return _outcome(tally, seconds, used)
 
 
 async def _wait_or_fail(connections: Sequence[_Connection], seconds: float) -> None:
     done, _ = await asyncio.wait([connection.done for connection in connections], timeout=seconds)
-    for one in done:
-        one.result()
-        raise ConnectionError("a connection ended")
+    failures = [failure for one in done if (failure := one.exception()) is not None]
+    if done:
+        raise failures[0] if failures else ConnectionError("a connection ended")
 
 
 def _outcome(tally: _Tally, seconds: float, used: float) -> Outcome:
@@ -218,5 +247,5 @@ def _outcome(tally: _Tally, seconds: float, used: float) -> Outcome:
 
 if __name__ == "__main__":
     sys.stdout.buffer.write(
-        msgspec.json.encode(run(_carry_out(msgspec.json.decode(sys.stdin.buffer.read(), type=Task))))
+        msgspec.json.encode(run(carry_out(msgspec.json.decode(sys.stdin.buffer.read(), type=Task))))
     )
