@@ -30,12 +30,12 @@ __all__ = ["ConnectionLimits", "ConnectionServer"]
 
 _log = logging.getLogger(__name__)
 
-# A request line holds a label selector, which may be long; Go's limit for a whole head is 1 MiB. The limits of a line
-# and of a header differ, because aiohttp tells by its limit alone what was too long.
+# A request line holds a label selector, which may be long. The limits of a line and of a header differ, because aiohttp
+# tells by its limit alone what was too long. All connections together may send this much before anybody is known.
 _MAX_LINE: Final = 64 * 1024
 _MAX_FIELD: Final = 32 * 1024
 _MAX_HEADERS: Final = 512
-_MAX_HEAD: Final = 1024 * 1024
+_MAX_HEAD: Final = 128 * 1024
 # After the answer. Kubernetes takes bodies of up to 3 MiB, so no client is used to sending more than a few of them.
 _MAX_BODY: Final = 16 * 1024 * 1024
 _TOO_MANY_HEADERS: Final = "Too many headers"

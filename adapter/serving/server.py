@@ -161,8 +161,10 @@ class RequestServer:
         self, request: web.BaseRequest, target: Target, info: RequestInfo
     ) -> tuple[_Permit | None, Answer]:
         open_to_all = self._authorizer.always_allows(target.path)
-        # Probes are open, and a busy process must not look like a dead one.
-        if self._in_flight >= self._limits.in_flight and not open_to_all:
+        # A busy process must not look like a dead one: neither to probes, whose paths are open to all, nor to the API
+        # server, which asks for discovery and takes the whole API for unavailable without it.
+        never_refused = open_to_all or _is_discovery(target, info)
+        if self._in_flight >= self._limits.in_flight and not never_refused:
             raise too_many_requests("Too many requests, please try again later.", retry_after=1)
         self._in_flight += 1
         self._telemetry.in_flight.set(self._in_flight)
@@ -266,6 +268,10 @@ def _credentials(request: web.BaseRequest) -> Credentials:
     connection = request.get_extra_info("ssl_object")
     certificate = connection.getpeercert(binary_form=True) if connection is not None else None
     return Credentials(certificate, request.headers)
+
+
+def _is_discovery(target: Target, info: RequestInfo) -> bool:
+    return target.segments[:1] == ("apis",) and not info.is_resource
 
 
 def _wanted_seconds(target: Target) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 from click.testing import CliRunner
 
 from adapter.cli import main
@@ -272,6 +273,50 @@ async def test_main_job_from_series_to_value(tmp_path: Path, rules: Path) -> Non
             status, text = await adapter.ask("/metrics", **{"X-Remote-User": "bob"})
             assert 'apiserver_request_total{code="200",group="custom.metrics.k8s.io",resource="pods"' in text
             assert await adapter.end() == 0
+
+
+async def test_prometheus_that_hangs_leaves_health_and_discovery(tmp_path: Path, rules: Path) -> None:
+    series = [{"__name__": "packets_total", "namespace": "default", "pod": "web-0"}]
+    asked, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def hang(_: web.Request) -> web.StreamResponse:
+        asked.set()
+        await goes_on.wait()
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": []}})
+
+    async with scripted_server() as api, scripted_server() as prometheus:
+        script_resources(api)
+        AccessApi(Authorities()).script(api)
+        prometheus.answers["/api/v1/series"] = answer({"status": "success", "data": series})
+        prometheus.answers["/api/v1/query"] = hang
+        flags = [f"--prometheus-url={prometheus.url}", "--max-requests-inflight=10"]
+        async with running_adapter(tmp_path, rules, api.kubeconfig(tmp_path), *flags) as adapter:
+
+            async def ready() -> bool:
+                return (await adapter.ask("/readyz"))[0] == 200
+
+            await eventually(ready, within=10.0)
+            folder = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods"
+            asking = [
+                asyncio.create_task(adapter.ask(f"{folder}/web-{number}/packets_total", **{"X-Remote-User": "bob"}))
+                for number in range(20)
+            ]
+            refused = 0
+            for answered in asyncio.as_completed(asking):
+                status, body = await answered
+                if status == 429:
+                    assert (body["reason"], body["details"]) == ("TooManyRequests", {"retryAfterSeconds": 1})
+                    refused += 1
+                else:
+                    assert status == 404, body
+                if refused == 10 and not goes_on.is_set():
+                    await asyncio.wait_for(asked.wait(), 10.0)
+                    for path in ("/healthz", "/livez", "/readyz", "/apis", "/apis/custom.metrics.k8s.io/v1beta2"):
+                        assert (await adapter.ask(path, **{"X-Remote-User": "bob"}))[0] == 200
+                    goes_on.set()
+            assert refused == 10
+            assert await adapter.end() == 0
+            assert "Traceback" not in adapter.log
 
 
 # The arguments of public Deployments of prometheus-adapter, but for the places of files and of the listener.

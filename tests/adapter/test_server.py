@@ -117,6 +117,8 @@ async def test_request_over_the_limit_is_told_to_come_again(tmp_path: Path) -> N
         reply = await adapter.ask_as_master(POD_PATH)
         assert (reply.status, reply.json["reason"], reply.headers["Retry-After"]) == (429, "TooManyRequests", "1")
         assert (await adapter.ask("/livez")).status == 200
+        for path in ("/apis", "/apis/custom.metrics.k8s.io", "/apis/custom.metrics.k8s.io/v1beta2"):
+            assert (await adapter.ask_as_master(path)).status == 200
         adapter.metrics.hold.set()
         assert (await first).status == 200
         assert (await adapter.ask_as_master(POD_PATH)).status == 200
@@ -240,6 +242,29 @@ async def test_client_that_asks_for_more_than_it_reads_loses_its_connection(
         await eventually(given_up, within=10.0, every=0.02)
         with contextlib.suppress(ConnectionError):
             assert not (await asyncio.wait_for(reader.read(), 5.0)).endswith(b"}\n")
+        writer.close()
+
+
+async def test_client_that_never_reads_its_answer_loses_its_connection(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path, limits=impatient(idle=0.2, handshake=2.0)) as adapter:
+        adapter.metrics.count = 25_000
+        master = adapter.authorities.clients.issue("admin", organizations=["system:masters"], client=True)
+        narrow = socket.socket()
+        narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        narrow.connect(("127.0.0.1", adapter.port))
+        _, writer = await asyncio.open_connection(
+            sock=narrow, ssl=adapter.client_context(master), server_hostname="127.0.0.1", limit=1024
+        )
+
+        def connections() -> float | None:
+            return adapter.telemetry.registry.get_sample_value("milliscale_adapter_connections", {"state": "open"})
+
+        writer.write(f"GET {BIG_PATH} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+
+        async def gone() -> bool:
+            return len(adapter.metrics.asked) == 1 and connections() == 0.0
+
+        await eventually(gone, within=20.0, every=0.02)
         writer.close()
 
 
