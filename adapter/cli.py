@@ -27,6 +27,7 @@ from kube.client import KubeConfigError
 from kube.flags import CONTEXT_SETTINGS, ignored_options, verbosity_option
 from kube.logs import setup_logging
 from kube.process import run
+from kube.version import installed_version
 
 __all__ = ["main"]
 
@@ -51,7 +52,7 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, context_settings=CONTEXT_SETTINGS)
-@click.version_option(package_name="milliscale")
+@click.version_option(installed_version() or "unknown")
 def main() -> None:
     """The metrics adapter of milliscale: the three metrics APIs, answered from Prometheus.
 

@@ -28,6 +28,7 @@ from kube.durations import POSITIVE_DURATION
 from kube.flags import ANY_FINITE, CONTEXT_SETTINGS, verbosity_option
 from kube.logs import setup_logging
 from kube.process import run as run_process
+from kube.version import installed_version
 
 __all__ = ["main"]
 
@@ -54,7 +55,7 @@ class _HPAApis(click.ParamType[tuple[HPAApi, ...]]):
 
 
 @click.group(context_settings=CONTEXT_SETTINGS)
-@click.version_option(package_name="milliscale")
+@click.version_option(installed_version() or "unknown")
 def main() -> None:
     """The HorizontalPodAutoscaler loop of milliscale."""
 

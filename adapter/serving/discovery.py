@@ -8,7 +8,6 @@ nor the API server is ever asked here.
 from __future__ import annotations
 
 import platform
-from importlib import metadata
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -30,6 +29,7 @@ from adapter.serving.aggregated_discovery import (
     external_resources,
     usage_resources,
 )
+from kube.version import installed_version
 
 if TYPE_CHECKING:
     from adapter.catalog.catalog import CustomMetricInfo
@@ -226,11 +226,8 @@ class Discovery:
 
 
 def software_version() -> str:
-    """This software's own version, such as 1.2.3."""
-    try:
-        return metadata.version("milliscale")
-    except metadata.PackageNotFoundError:  # run from its sources, not installed
-        return "0.0.0"
+    """This software's own version, such as 1.2.3; clients read numbers, so an unknown one is 0.0.0."""
+    return installed_version() or "0.0.0"
 
 
 def version_document() -> msgspec.Struct:
