@@ -45,3 +45,5 @@ class _Call(Generic[V]):
     def __init__(self, task: asyncio.Task[V]) -> None:
         self.task = task
         self.waiting = 0
+        # Whoever waits has its error; where nobody does any more, nobody misses it.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -1,6 +1,7 @@
 """One call for all who wait for its outcome."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -73,3 +74,27 @@ async def test_other_keys_are_other_calls() -> None:
     asked.answer.set_result(7)
     assert await asyncio.gather(*(calls.call(key, asked.ask) for key in "ab")) == [7, 7]
     assert asked.times == 2
+
+
+async def test_a_call_that_fails_as_the_last_one_leaves_is_no_error_that_nobody_took() -> None:
+    calls = SharedCalls[str, int]()
+    unheard: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context["message"]))
+
+    async def ask() -> int:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise OSError("the connection broke") from None
+        return 7
+
+    only = asyncio.create_task(calls.call("key", ask))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    only.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await only
+    del only
+    await asyncio.sleep(0)  # the loop lets go of it
+    gc.collect()
+    assert unheard == []
