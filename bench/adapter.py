@@ -7,14 +7,16 @@ one measured in the same run, on the same cluster and Prometheus. docs/performan
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import msgspec
 
-from bench.adapter_bed import BIG, CUSTOM, EXTERNAL, NAMESPACES, PODS, AdapterBed, Server, Totals, adapter_bed
+from bench.adapter_bed import BIG, CUSTOM, EXTERNAL, NAMESPACES, PODS, AdapterBed, Server, Totals, adapter_bed, wide_pod
 from bench.costs import Cost, show, write_lines
 from bench.load_generator import Outcome
 
@@ -47,13 +49,22 @@ _MIXED = tuple(
     for index in range(len(_SELECTED))
     for target in (*_SINGLE[index * 8 : index * 8 + 8], _SELECTED[index], _EXTERNAL[index])
 )
-# Parameters that mean nothing, so that no answer is one that was given before.
-_NEW = tuple(f"{target}?request={number}" for number in range(30) for target in _SINGLE)
+_NEW_REQUESTS = 30_000
+
+
+def _new(*targets: str, requests: int = _NEW_REQUESTS) -> tuple[str, ...]:
+    """With a parameter that means nothing, so that no answer is one that was given before."""
+    marked = (f"{target}{'&' if '?' in target else '?'}request=" for target in itertools.cycle(targets))
+    return tuple(f"{target}{number}" for number, target in zip(range(requests), marked, strict=False))
+
+
 _SCENARIOS = {
     "single pod": _SINGLE,
-    "single pod, new": _NEW,
+    "single pod, new": _new(*_SINGLE),
     "10 of 20 pods": _SELECTED,
+    "10 of 20 pods, new": _new(*_SELECTED),
     "external": _EXTERNAL,
+    "external, new": _new(*_EXTERNAL),
     "mixed": _MIXED,
 }
 
@@ -62,7 +73,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement; times are in milliseconds, `cpu` columns in cores, memory in MiB.
 
     `per_cpu_s` is how many requests a core would answer if it did nothing else, which says more than `rps` where other
-    processes keep the cores busy.
+    processes keep the cores busy. `rss_peak` is the most that there was since the process began.
     """
 
     server: str
@@ -80,6 +91,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     cpu_prometheus: float
     cpu_load: float
     rss: float
+    rss_peak: float
     late_25ms: int
     late_100ms: int
 
@@ -112,6 +124,7 @@ async def _measure(
         cpu_prometheus=(prometheus_after.cpu_seconds - prometheus.cpu_seconds) / took,
         cpu_load=_load_cpu(outcome),
         rss=after.cost.rss,
+        rss_peak=after.cost.peak,
         late_25ms=_late(before, after, 0.025),
         late_100ms=_late(before, after, 0.1),
     )
@@ -131,44 +144,55 @@ def _late(before: Totals, after: Totals, bound: float) -> int:
 
 
 async def _run(peer: Path | None, seconds: float, freshness: str, output: Path, wide: int) -> None:
-    rows: list[Row] = []
+    growth = tuple(wide // part for part in (8, 4, 2, 1)) if wide else ()
+    scenarios = [
+        *((name, targets, _CONNECTIONS, seconds) for name, targets in _SCENARIOS.items()),
+        *(("single pod", _SINGLE, connections, seconds / 2) for connections in (4, 8, 32)),
+        *((name, targets, 1, seconds / 2) for name, targets in _lists().items()),
+        *((name, targets, _CONNECTIONS, seconds) for name, targets in _wide(growth).items()),
+    ]
     with tempfile.TemporaryDirectory() as folder:
-        async with adapter_bed(Path(folder) / "main", peer=peer, freshness=freshness, wide_series=wide) as bed:
+        async with adapter_bed(Path(folder) / "main", peer=peer, freshness=freshness, wide=growth) as bed:
             print(f"API server: {'kube-apiserver' if bed.is_real else 'the playground'}; freshness {freshness}")
-            for server in bed.servers:
-                for scenario, targets in _SCENARIOS.items():
-                    rows.append(
-                        await _measure(bed, server, scenario, *targets, connections=_CONNECTIONS, seconds=seconds)
-                    )
-                rows += [
-                    await _measure(bed, server, "single pod", *_SINGLE, connections=connections, seconds=seconds / 2)
-                    for connections in (4, 8, 32)
-                ]
-                rows += [
-                    await _measure(
-                        bed, server, f"list of {pods}", f"{_LIST}?labelSelector={labels}", connections=1,
-                        seconds=seconds / 2,
-                    )
-                    for pods, labels in _SHARES.items()
-                ]  # fmt: skip
-                if wide:
-                    target = f"{CUSTOM}/namespaces/ns-{{}}/pods/wide-7d9c5b8f6d-{{:06d}}/wide"
-                    targets = tuple(target.format(n % NAMESPACES, n) for n in range(0, wide, max(1, wide // 10_000)))
-                    rows.append(
-                        await _measure(
-                            bed, server, f"one of {wide} series", *targets, connections=_CONNECTIONS, seconds=seconds
-                        )
-                    )
+            rows = [
+                await _measure(bed, server, name, *targets, connections=connections, seconds=each)
+                for server in bed.servers
+                for name, targets, connections, each in scenarios
+            ]
     show("Adapter; times in ms, CPU in cores, memory in MiB", rows)
     await asyncio.to_thread(write_lines, output, rows)
     print(f"every figure is in {output}")
+
+
+def _lists() -> dict[str, tuple[str, ...]]:
+    lists = {f"list of {pods}": f"{_LIST}?labelSelector={labels}" for pods, labels in _SHARES.items()}
+    return {
+        **{scenario: (target,) for scenario, target in lists.items()},
+        **{f"{scenario}, new": _new(target, requests=2_000) for scenario, target in lists.items()},
+    }
+
+
+def _wide(growth: Sequence[int]) -> dict[str, tuple[str, ...]]:
+    """One object, and then one external series, of ever more series behind a rule; each is asked for 1,000 of them."""
+    scenarios = {}
+    for series in growth:
+        asked = range(0, series, max(1, series // 1_000))
+        scenarios[f"one of {series} series"] = tuple(
+            f"{CUSTOM}/namespaces/ns-{n % NAMESPACES}/pods/{wide_pod(n)}/wide_{series}" for n in asked
+        )
+        scenarios[f"one of {series} series, external"] = tuple(
+            f"{EXTERNAL}/namespaces/ns-{n % NAMESPACES}/wide_{series}?labelSelector=pod%3D{wide_pod(n)}" for n in asked
+        )
+    return scenarios
 
 
 @click.command(help=__doc__)
 @click.option("--seconds", type=click.FloatRange(min=1), default=6.0, show_default=True, help="For one measurement.")
 @click.option("--freshness", default="5s", show_default=True, help="The adapter's --metrics-freshness.")
 @click.option("--peer", type=click.Path(path_type=Path), envvar="PEER", help="A prometheus-adapter to compare with.")
-@click.option("--wide-series", type=int, default=100_000, show_default=True, help="Series behind one rule; 0 for none.")
+@click.option(
+    "--wide-series", type=int, default=100_000, show_default=True, help="The most series behind one rule; 0 for none."
+)
 @click.option("--output", type=click.Path(path_type=Path), default=Path("bench-adapter.jsonl"), show_default=True)
 def main(seconds: float, freshness: str, peer: Path | None, wide_series: int, output: Path) -> None:
     """Measure and print."""

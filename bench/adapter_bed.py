@@ -14,7 +14,7 @@ import re
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +35,18 @@ from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 from playground.prometheus import PrometheusServer, Series, openmetrics
 
-__all__ = ["BIG", "CUSTOM", "EXTERNAL", "NAMESPACES", "PODS", "AdapterBed", "Server", "Totals", "adapter_bed"]
+__all__ = [
+    "BIG",
+    "CUSTOM",
+    "EXTERNAL",
+    "NAMESPACES",
+    "PODS",
+    "AdapterBed",
+    "Server",
+    "Totals",
+    "adapter_bed",
+    "wide_pod",
+]
 
 NAMESPACES: Final = 50
 """Namespaces ns-0, ns-1 and so on."""
@@ -61,11 +72,15 @@ rules:
   resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
   name: {matches: "^(.*)_total$", as: "${1}_per_second"}
   metricsQuery: 'sum(rate(<<.Series>>{<<.LabelMatchers>>}[5m])) by (<<.GroupBy>>)'
-- seriesQuery: 'wide{namespace!="",pod!=""}'
+- seriesQuery: '{__name__=~"wide_[0-9]+",namespace!="",pod!=""}'
   resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
   metricsQuery: 'max(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
   merge: always
 externalRules:
+- seriesQuery: '{__name__=~"wide_[0-9]+",namespace!="",pod!=""}'
+  resources: {overrides: {namespace: {resource: namespace}}}
+  metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'
+  merge: always
 - seriesQuery: 'queue_depth{namespace!=""}'
   resources: {overrides: {namespace: {resource: namespace}}}
   metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'
@@ -169,7 +184,7 @@ class AdapterBed:
 
 @asynccontextmanager
 async def adapter_bed(
-    folder: Path, *, peer: Path | None, freshness: str, wide_series: int = 0
+    folder: Path, *, peer: Path | None, freshness: str, wide: Sequence[int] = ()
 ) -> AsyncIterator[AdapterBed]:
     """Start everything in `folder`; it ends with the context.
 
@@ -177,13 +192,13 @@ async def adapter_bed(
         folder: for data, certificates and logs.
         peer: a prometheus-adapter, to be measured beside ours.
         freshness: our --metrics-freshness.
-        wide_series: how many series of another metric there are.
+        wide: numbers of series; of each number N there is a metric wide_N with so many.
 
     Raises:
         PlaygroundError, TimeoutError: something does not start.
     """
     async with AsyncExitStack() as stack:
-        text = await asyncio.to_thread(_openmetrics, time.time(), wide_series)
+        text = await asyncio.to_thread(_openmetrics, time.time(), wide)
         prometheus = await stack.enter_async_context(PrometheusServer(folder / "prometheus", samples=text))
         del text
         url, pki, is_real = await _start_api(stack, folder / "cluster")
@@ -264,7 +279,12 @@ def _pods() -> Iterator[tuple[str, str, dict[str, str]]]:
         yield "big", f"big-6c5d8f7b9c-{pod:05d}", {"app": "big", "share": str(share)}
 
 
-def _openmetrics(now: float, wide_series: int) -> str:
+def wide_pod(number: int) -> str:
+    """The name of a pod that has a series of each metric wide_N with N above `number`."""
+    return f"wide-7d9c5b8f6d-{number:06d}"
+
+
+def _openmetrics(now: float, wide: Sequence[int]) -> str:
     times = [now - _BEFORE + step * _STEP for step in range(int((_BEFORE + _AFTER) / _STEP))]
     series = [
         Series(
@@ -284,11 +304,12 @@ def _openmetrics(now: float, wide_series: int) -> str:
     ]
     series += [
         Series(
-            "wide",
-            {"namespace": f"ns-{n % NAMESPACES}", "pod": f"wide-7d9c5b8f6d-{n:06d}", "instance": "10.0.0.3:8080"},
+            f"wide_{number}",
+            {"namespace": f"ns-{n % NAMESPACES}", "pod": wide_pod(n), "instance": "10.0.0.3:8080"},
             [(round(at, 3), float(n)) for at in times],
         )
-        for n in range(wide_series)
+        for number in wide
+        for n in range(number)
     ]
     return openmetrics(series)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,24 +10,23 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Cost", "show", "write_lines"]
+from bench.figures import cpu_seconds, peak_mib, rss_mib
 
-_TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
+__all__ = ["Cost", "show", "write_lines"]
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A process's CPU seconds since its start, and its resident memory in MiB."""
+    """A process's CPU seconds since its start, its resident memory and the most that it ever was, in MiB."""
 
     cpu_seconds: float
     rss: float
+    peak: float
 
     @classmethod
     def of(cls, pid: int) -> Cost:
-        """Read it from /proc."""
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return cls((int(fields[11]) + int(fields[12])) / _TICKS, int(fields[21]) * _PAGE_MIB)
+        """Read it."""
+        return cls(cpu_seconds(pid), rss_mib(pid), peak_mib(pid))
 
 
 def show(title: str, rows: Sequence[msgspec.Struct]) -> None:
@@ -36,10 +34,10 @@ def show(title: str, rows: Sequence[msgspec.Struct]) -> None:
     table = Table(title=title, title_justify="left")
     names = list(rows[0].__struct_fields__)
     for name in names:
-        table.add_column(name.replace("_", " "), justify="right")
+        table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*(_text(getattr(row, name)) for name in names))
-    Console(width=200).print(table)
+    Console(width=220).print(table)
 
 
 def write_lines(path: Path, rows: Sequence[msgspec.Struct]) -> None:
