@@ -4,8 +4,10 @@ What is under way is shared by all who ask for the same (kube.shared_calls), and
 as it is fresh.
 
 An answer is fresh for a period after it came. If anybody took it from here meanwhile, it is asked for again one period
-after it was last asked for, which is a little before it ends: so who asks often never waits, and nothing is asked more
-than once a period, whatever the number of requests. What nobody took is forgotten.
+after it was last asked for, which is a little before it ends: so who asks often does not wait, as long as asking takes
+less than a period, and nothing is asked more than once a period, whatever the number of requests. What nobody took is
+forgotten a period after its end. Who asks within that period asks often, too: it may have an answer of its own, made of
+what it had from here, that ended at the same time. What it then gets counts as taken.
 """
 
 from __future__ import annotations
@@ -37,13 +39,24 @@ class Kept(Generic[T]):
 
 @dataclass(slots=True, eq=False)
 class _Entry(Generic[T]):
-    """What is kept: the value or a failure, how to ask again, and whether anybody took it."""
+    """What is kept: the value or a failure, or neither once the value has ended.
+
+    Attributes:
+        make: how to ask again.
+        weight: how much room it takes.
+        kept: the value.
+        failure: the failure.
+        taken: somebody took the value.
+        missed: somebody asked after the value's end.
+        timer: what will become of it.
+    """
 
     make: Callable[[], Awaitable[T]]
     weight: int
     kept: Kept[T] | None = None
     failure: Exception | None = None
     taken: bool = False
+    missed: bool = False
     timer: asyncio.TimerHandle | None = None
 
 
@@ -98,6 +111,7 @@ class Fresh(Generic[T]):
             if entry.kept is not None and entry.kept.until > asyncio.get_running_loop().time():
                 entry.taken = True
                 return entry.kept
+            entry.missed = True
         return await self._ask(key, make)
 
     def forget(self) -> None:
@@ -130,6 +144,8 @@ class Fresh(Generic[T]):
     def _put(self, key: Hashable, entry: _Entry[T], started: float) -> None:
         """Keep what came of asking, which began at `started`."""
         loop = asyncio.get_running_loop()
+        before = self._entries.get(key)
+        entry.taken = before is not None and before.missed
         self._drop(key)
         if entry.weight > self._max_weight:
             return
@@ -146,11 +162,18 @@ class Fresh(Generic[T]):
         """Ask ahead for what was taken; what was not will be forgotten."""
         entry = self._entries[key]
         assert entry.kept is not None
-        entry.timer = asyncio.get_running_loop().call_at(entry.kept.until, self._drop, key)
+        entry.timer = asyncio.get_running_loop().call_at(entry.kept.until, self._end, key)
         if entry.taken:
             task = self._tasks.create_task(self._ask_ahead(key, entry.make), name="ask ahead")
             self._ahead.add(task)
             task.add_done_callback(self._ahead.discard)
+
+    def _end(self, key: Hashable) -> None:
+        """Let go of a value that has ended, and wait for who asks for it again."""
+        entry = self._entries[key]
+        self._weight -= entry.weight - 1
+        entry.weight, entry.kept = 1, None
+        entry.timer = asyncio.get_running_loop().call_later(self._period, self._drop, key)
 
     def _drop(self, key: Hashable) -> None:
         entry = self._entries.pop(key, None)

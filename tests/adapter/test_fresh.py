@@ -1,7 +1,7 @@
 """What is asked for is asked once, and what came is kept for a period."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -106,6 +106,27 @@ async def test_what_was_taken_is_asked_for_ahead_and_what_was_not_is_forgotten()
         await asyncio.sleep(3 * PERIOD)  # nobody took the second one
         assert source.asked == 2
         assert (await kept.get("a", source.make)).value == 3
+        await asyncio.sleep(3 * PERIOD)  # who asks so rarely has nothing asked for ahead
+        assert source.asked == 3
+
+
+async def test_who_asks_as_soon_as_an_answer_ends_has_the_next_ones_asked_for_ahead() -> None:
+    asked_by: list[int] = []
+
+    def ask(number: int) -> Callable[[], Awaitable[int]]:
+        async def make() -> int:
+            asked_by.append(number)
+            return number
+
+        return make
+
+    loop = asyncio.get_running_loop()
+    async with fresh(period=4 * PERIOD) as kept:
+        for number in range(6):  # as one does who has a memory for answers while they are fresh
+            answer = await kept.get("a", ask(number))
+            await asyncio.sleep(answer.until - loop.time())
+    assert asked_by[0] == 0
+    assert set(asked_by[1:]) == {1}
 
 
 async def test_nothing_is_asked_more_than_once_a_period_whatever_the_number_of_requests() -> None:
