@@ -45,8 +45,8 @@ bench-autoscaler: setup ## how many HPAs the autoscaler keeps up with; BENCH_ARG
 
 bench: bench-adapter bench-autoscaler ## measure both processes
 
-bench-adapter: setup ## measure the adapter, some minutes; PEER=/path/to/prometheus-adapter compares
-	@$(PY) -m bench.adapter
+bench-adapter: setup ## measure the adapter, some minutes; PEER=/path/to/prometheus-adapter compares; BENCH_ARGS narrows it
+	@$(PY) -m bench.adapter $(BENCH_ARGS)
 
 lock: ## renew the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements.lock

@@ -2,20 +2,43 @@
 
 An answer is kept for the user who had it, no longer than the user's right to it is known, and no longer than the values
 in it are fresh. What is kept are bytes: the head up to its date, and the rest with the body.
+
+How much is kept is bounded in bytes, those of the questions included, since who asks decides how long they are. What
+came first goes first: when it has ended and the next answer comes, or when there is too much. As answers hold for much
+the same time, what came first is what ends first.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
+from typing import NamedTuple
 
-from cachetools import LRUCache
-
+from adapter.security.authentication import User
 from adapter.serving.telemetry import RequestLabels
 
-__all__ = ["AnswerMemory", "Remembered"]
+__all__ = ["AnswerMemory", "Asked", "Remembered"]
+
+# What the entry itself takes, beside the texts in it.
+_ENTRY_BYTES = 512
+
+
+class Asked(NamedTuple):
+    """What an answer is remembered for.
+
+    Attributes:
+        user: who asked.
+        target: the path and query.
+        wishes: the headers that change what is answered.
+    """
+
+    user: User
+    target: bytes
+    wishes: tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,36 +60,63 @@ class Remembered:
     sampled_at: tuple[tuple[float, int], ...]
 
 
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    answer: Remembered
+    size: int
+
+
 class AnswerMemory:
     """Answers by what was asked by whom."""
 
-    def __init__(self, *, max_bytes: int) -> None:
-        """Nothing is remembered where `max_bytes` is 0."""
-        self._answers: LRUCache[Hashable, Remembered] = LRUCache(max_bytes, getsizeof=_size)
+    def __init__(self, *, max_bytes: int, clock: Callable[[], float] = _loop_time) -> None:
+        """Nothing is remembered where `max_bytes` is 0; `clock` is the one that answers end on."""
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._entries: OrderedDict[Asked, _Entry] = OrderedDict()
+        self._size = 0
         self.generation = 0
         """How often everything was forgotten. Who begins to make an answer notes it, for `put`."""
         self._date = b""
         self._date_of = 0
 
-    def put(self, key: Hashable, answer: Remembered, *, generation: int) -> None:
-        """Remember an answer that was begun in this generation, unless it is too long, or to be forgotten already."""
-        if generation == self.generation and _size(answer) <= self._answers.maxsize // 4:
-            self._answers[key] = answer
+    def __len__(self) -> int:
+        return len(self._entries)
 
-    def get(self, key: Hashable) -> Remembered | None:
-        """The answer for a key, if it still holds."""
-        found = self._answers.get(key)
-        if found is None:
-            return None
-        if found.until > asyncio.get_running_loop().time():
-            return found
-        del self._answers[key]
-        return None
+    def put(self, asked: Asked, answer: Remembered, *, generation: int) -> None:
+        """Remember an answer that was begun in this generation, unless it is too long, or to be forgotten already."""
+        size = _size(asked, answer)
+        if generation != self.generation or size > self._max_bytes // 4:
+            return
+        self._drop(asked)
+        now = self._clock()
+        while self._entries:
+            first, entry = next(iter(self._entries.items()))
+            if entry.answer.until > now and self._size + size <= self._max_bytes:
+                break
+            self._drop(first)
+        self._entries[asked] = _Entry(answer, size)
+        self._size += size
+
+    def get(self, asked: Asked) -> Remembered | None:
+        """The answer to what is asked, if it still holds."""
+        found = self._entries.get(asked)
+        return found.answer if found is not None and found.answer.until > self._clock() else None
 
     def forget(self) -> None:
         """Keep nothing of what came before now, nor of what is under way."""
         self.generation += 1
-        self._answers.clear()
+        self._entries.clear()
+        self._size = 0
+
+    def _drop(self, asked: Asked) -> None:
+        entry = self._entries.pop(asked, None)
+        if entry is not None:
+            self._size -= entry.size
 
     def date(self, now: float) -> bytes:
         """The value of the Date header; `now` is in seconds since the epoch."""
@@ -76,5 +126,12 @@ class AnswerMemory:
         return self._date
 
 
-def _size(answer: Remembered) -> int:
-    return len(answer.after_date) + 1024
+def _size(asked: Asked, answer: Remembered) -> int:
+    user = asked.user
+    question = (user.name, user.groups, user.uid, user.extra, asked.target, asked.wishes)
+    return _ENTRY_BYTES + _bytes((question, answer.before_date, answer.after_date, answer.sampled_at))
+
+
+def _bytes(thing: object) -> int:
+    """What a text or number takes, or a tuple with all that is in it."""
+    return sys.getsizeof(thing) + (sum(map(_bytes, thing)) if isinstance(thing, tuple) else 0)

@@ -2,19 +2,19 @@
 
 Most requests of HPA controllers come from the API server's aggregation layer, over connections that stay open, and ask
 for what was asked a moment ago. Such a request is read from its bytes here, its user recognized, and the remembered
-answer (adapter.memory) written at once. Whatever is not known to be harmless is left to the long way, which fills the
-memory: other methods, bodies, anything unusual in the head, clients that are not the front proxy, answers that have
-ended.
+answer (adapter.serving.memory) written at once. Whatever is not known to be harmless is left to the long way, which
+fills the memory: other methods, bodies, anything unusual in the head, clients that are not the front proxy, answers
+that have ended.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from adapter.security.authentication import Authenticator, RawHeaders, User
-from adapter.serving.memory import AnswerMemory
+from adapter.serving.memory import AnswerMemory, Asked
 from adapter.serving.telemetry import Telemetry
 
 __all__ = ["PlainRequest", "ShortCut", "memory_key"]
@@ -66,9 +66,9 @@ class PlainRequest:
         return cls(target, tuple(headers))
 
 
-def memory_key(user: User, target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> Hashable:
+def memory_key(user: User, target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> Asked:
     """What an answer is remembered for; the names of the headers are in lower case."""
-    return (user, target, tuple(header for header in headers if header[0] in _WISHES))
+    return Asked(user, target, tuple(header for header in headers if header[0] in _WISHES))
 
 
 class ShortCut:
