@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -13,6 +15,7 @@ from adapter.rules.model import RulesError, shortened
 __all__ = ["Place"]
 
 _T = TypeVar("_T")
+_UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,16 @@ class Place:
             message, _, path = str(error).partition(" - at `$")
             path = path.removesuffix("`").removeprefix(".")
             place = self.at(path) if path else self
-            raise place.error(_reworded(message)) from error
+            meant = "" if path else _meant(message, kind)
+            raise place.error(_reworded(message) + meant) from error
+
+
+def _meant(message: str, kind: type) -> str:
+    """A key that may have been meant in place of one that is unknown."""
+    unknown = _UNKNOWN.fullmatch(message)
+    known = [one.encode_name for one in msgspec.structs.fields(kind)] if unknown else []
+    close = difflib.get_close_matches(unknown[1], known, n=1) if unknown else []
+    return f"; did you mean `{close[0]}`?" if close else ""
 
 
 def _reworded(message: str) -> str:

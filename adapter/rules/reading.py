@@ -46,6 +46,7 @@ from adapter.rules.written import (
     WrittenResources,
     WrittenRule,
     WrittenServer,
+    wrapping_of,
 )
 from adapter.upstream import header
 from kube.durations import parse_duration
@@ -90,6 +91,8 @@ def parse_rules(text: str, *, source: str) -> RulesFile:
         raise place.error(error) from error
     if tree is None:
         raise place.error("there is nothing in it; it needs rules, externalRules or resourceRules")
+    if wrapping := wrapping_of(tree):
+        raise place.error(wrapping)
     written = place.convert(tree, WrittenFile)
     servers = {
         name: _server(name, entry, place.at(f"prometheusServers.{name}"))

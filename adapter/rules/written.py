@@ -17,7 +17,11 @@ __all__ = [
     "WrittenResources",
     "WrittenRule",
     "WrittenServer",
+    "wrapping_of",
 ]
+
+_CHART_KEYS = frozenset({"default", "custom", "existing", "external", "resource"})
+"""Keys below `rules` in the values of prometheus-adapter's chart."""
 
 
 class _Strict(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
@@ -136,3 +140,15 @@ class WrittenFile(_Strict):
     resource_rules: WrittenResourceRules | None = None
     prometheus_servers: dict[str, dict[str, object]] = {}
     forward_external: WrittenForward | None = None
+
+
+def wrapping_of(tree: object) -> str:
+    """What a file is that people have at hand where prometheus-adapter runs, if it is not the rules file itself."""
+    if not isinstance(tree, dict):
+        return ""
+    if tree.get("kind") == "ConfigMap":
+        return "this is a ConfigMap, and the rules file is the text of one key in its data"
+    rules = tree.get("rules")
+    if isinstance(rules, dict) and _CHART_KEYS & rules.keys():
+        return "these are the values of a Helm chart; the rules file is the text in its ConfigMap"
+    return ""

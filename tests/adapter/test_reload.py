@@ -104,7 +104,7 @@ async def test_a_bad_file_keeps_the_last_good_one_and_says_so(
     remark = followed.reloader.remark()
     assert remark is not None
     assert remark.startswith("the last good rules stay in force: ")
-    assert remark.endswith("config.yaml: unknown key `rulez`")
+    assert remark.endswith("config.yaml: unknown key `rulez`; did you mean `rules`?")
     health = Health(alive={}, ready={}, told={"rules-file": followed.reloader.remark})
     verbose = health.answer(Target.parse("/readyz?verbose"))
     assert verbose is not None

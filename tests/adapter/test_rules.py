@@ -125,7 +125,20 @@ def test_anchors_and_merges_are_expanded() -> None:
     [
         ("", "rules.yaml: there is nothing in it; it needs rules, externalRules or resourceRules"),
         ("- a", "rules.yaml: expected a mapping, got a list"),
-        ("rulez: []", "rules.yaml: unknown key `rulez`"),
+        ("rulez: []", "rules.yaml: unknown key `rulez`; did you mean `rules`?"),
+        ("zzz: []", "rules.yaml: unknown key `zzz`"),
+        (
+            "rules: [{seriesQuery: up, metricQuery: up}]",
+            "rules.yaml: rules[0]: unknown key `metricQuery`; did you mean `metricsQuery`? (seriesQuery: up)",
+        ),
+        (
+            "{kind: ConfigMap, data: {config.yaml: 'rules: []'}}",
+            "rules.yaml: this is a ConfigMap, and the rules file is the text of one key in its data",
+        ),
+        (
+            "{prometheus: {url: 'http://x'}, rules: {default: false, custom: []}}",
+            "rules.yaml: these are the values of a Helm chart; the rules file is the text in its ConfigMap",
+        ),
         ("rules: {}", "rules.yaml: rules: expected a list, got a mapping"),
         ("rules: [5]", "rules.yaml: rules[0]: expected a mapping, got text"),
         (f"{RULE}  query: x", 'rules.yaml: rules[0]: unknown key `query` (seriesQuery: up{pod!=""})'),

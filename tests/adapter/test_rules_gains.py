@@ -115,7 +115,10 @@ def test_a_rules_digest_says_whether_it_changed_and_not_where_it_stands() -> Non
         ("rules: [{query: b}]", "rules[0].name: this key is required"),
         ("externalRules: [{name: a, query: ' '}]", "externalRules[0].query: this key is required (name: a)"),
         ("externalRules: [{name: a/b, query: b}]", "externalRules[0].name: 'a/b' cannot stand in the path"),
-        ("externalRules: [{name: a, query: b, quary: c}]", "externalRules[0]: unknown key `quary` (name: a)"),
+        (
+            "externalRules: [{name: a, query: b, quary: c}]",
+            "externalRules[0]: unknown key `quary`; did you mean `query`? (name: a)",
+        ),
         ("externalRules: [{name: a, query: b, maxAge: 1m}]", "externalRules[0]: unknown key `maxAge` (name: a)"),
         ("externalRules: [{name: a, query: '<<.Series>>'}]", "externalRules[0].query: the query of a short rule is no"),
         (
