@@ -1,14 +1,18 @@
-"""Findings for people: tables on a terminal, and plain lines of any width where the output goes elsewhere."""
+"""Findings for people: as wide as the terminal, and plain lines of any width where the output goes elsewhere."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from rich.console import Console
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from adapter.diagnosis.report import Example, Explanation, MetricReport, Report, RuleReport, Severity
+from adapter.diagnosis.report import Example, Explanation, Finding, MetricReport, Report, RuleReport, Severity
+from adapter.rules.model import shortened
 
 __all__ = ["print_explanation", "print_report"]
 
@@ -29,25 +33,70 @@ _COLUMNS = (
 
 
 def print_report(report: Report, *, plain: bool) -> None:
-    """Print a report: the table of what was found, and what is wrong."""
+    """Print a report: what was found, and what is wrong.
+
+    What was found is a table where that fits, as it always does where the output is no terminal, and else a list.
+    """
     console = _console(plain=plain)
     if report.asked_prometheus:
         table = _table(*_COLUMNS)
         for rule in report.rules:
             for row in _rows(rule):
                 table.add_row(*map(Text, row))
-        with console.capture() as capture:
-            console.print(table)
-        # Cells are padded, the last ones in vain.
-        for row_text in capture.get().splitlines():
-            console.out(row_text.rstrip(), highlight=False)
+        if Measurement.get(_console(plain=True), _console(plain=True).options, table).maximum <= console.width:
+            _print_table(console, table)
+        else:
+            for rule in report.rules:
+                _print_rule(console, rule)
         console.print()
-    for finding in report.findings:
-        style = "red" if finding.severity is Severity.ERROR else "yellow"
-        line = Text.assemble((finding.severity.value, style), f" {finding.where}: {finding.message} [{finding.code}]")
-        console.print(line, soft_wrap=True)
+    for rule_key, findings in itertools.groupby(report.findings, key=lambda finding: finding.rule):
+        _print_findings(console, rule_key, list(findings), plain=plain)
     errors = sum(finding.severity is Severity.ERROR for finding in report.findings)
     console.print(f"{_count(errors, 'error')}, {_count(len(report.findings) - errors, 'warning')}", highlight=False)
+
+
+def _print_table(console: Console, table: Table) -> None:
+    with console.capture() as capture:
+        console.print(table)
+    # Cells are padded, the last ones in vain.
+    for row_text in capture.get().splitlines():
+        console.out(row_text.rstrip(), highlight=False)
+
+
+def _print_rule(console: Console, rule: RuleReport) -> None:
+    """What a rule found, as a list: its series, their metrics, and examples of these."""
+    console.print(Text(f"{rule.rule}  {rule.about}", style="bold"), soft_wrap=True)
+    before = None
+    for row in _rows(rule):
+        _, found, left_out_by, labels, metric, hidden_by, merges, example, value, queries = row
+        if (found, left_out_by, labels) != before:
+            before = (found, left_out_by, labels)
+            why = f"left out by {left_out_by}" if left_out_by else labels
+            console.print(Text(f"  {found}" + (f": {why}" if why else "")), soft_wrap=True)
+        if metric:
+            notes = [f"overlapped by {hidden_by}"] * bool(hidden_by) + ["merges"] * (merges == "yes")
+            console.print(Text(f"    {metric}" + (f" ({', '.join(notes)})" if notes else "")), soft_wrap=True)
+        if example or value:
+            console.print(Text(f"      {' = '.join(filter(None, (example, value)))}"), soft_wrap=True)
+        if queries:
+            console.print(Text(f"      {queries}"), soft_wrap=True)
+
+
+def _print_findings(console: Console, rule: str, findings: list[Finding], *, plain: bool) -> None:
+    """The findings about one rule, under its name and what it is about."""
+    console.print(Text(f"{rule}  {shortened(findings[0].about)}".rstrip(), style="bold"), soft_wrap=True)
+    for finding in findings:
+        style = "red" if finding.severity is Severity.ERROR else "yellow"
+        place = finding.where.partition(".")[2]
+        said = Text.assemble(
+            (f"{finding.severity.value}: ", style),
+            f"{place}: " if place else "",
+            f"{finding.message} [{finding.code}]",
+        )
+        if plain:
+            console.print(Text("  ") + said, soft_wrap=True)
+        else:
+            console.print(Padding(said, (0, 0, 0, 2), expand=False))
 
 
 def print_explanation(explanation: Explanation, *, plain: bool) -> None:
@@ -90,7 +139,7 @@ def _rows(rule: RuleReport) -> Iterator[tuple[str, ...]]:
     if not rule.listed:
         yield _row(rule, found="not listed")
     elif not rule.series and not rule.metrics:
-        yield _row(rule, found="none")
+        yield _row(rule, found="no series")
     by_series = {series.name: series for series in rule.series}
     for metric in rule.metrics:
         series = by_series.get(metric.series)

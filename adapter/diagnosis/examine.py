@@ -17,6 +17,7 @@ from adapter.catalog.inventory import (
     external_sources,
     external_uses,
 )
+from adapter.diagnosis.lint import about
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport, Severity
 from adapter.planning.merged import can_merge
 from adapter.prometheus import Series
@@ -92,7 +93,7 @@ class _Rule:
         self._overlaps(metrics)
         report = RuleReport(
             rule=rule.key,
-            about=rule.series_query if isinstance(rule, Rule) else rule.metric,
+            about=about(rule),
             failure=listing.failure,
             listed=isinstance(rule, QueryRule) or listing.series is not None,
             series=tuple(_series_report(use) for use in uses),

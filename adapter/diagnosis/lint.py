@@ -6,6 +6,8 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+import msgspec
+
 from adapter.diagnosis.promql import selector_problem, unbalanced
 from adapter.diagnosis.report import Finding, Severity
 from adapter.diagnosis.selectors import SeriesNames
@@ -13,9 +15,9 @@ from adapter.gotemplate import Template
 from adapter.metrics.resource_metrics import missing_resource_labels
 from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule, RulesFile
 from adapter.rules.naming import ResourceNaming, SeriesFilter
-from kube.mapping import GroupResource, NoMatchError, ResourceLookup
+from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 
-__all__ = ["in_order", "lint"]
+__all__ = ["about", "in_order", "lint"]
 
 _ACTION = re.compile(r"<<.*?>>", re.DOTALL)
 _NAMESPACES = GroupResource("", "namespaces")
@@ -52,13 +54,14 @@ async def lint(rules: RulesFile, lookup: ResourceLookup, *, knows_cluster: bool)
         if rule.resource is not None:
             place = f"{rule.key}.resources.{rule.resource_label}"
             findings += await _resource(place, rule.resource, lookup, knows_cluster=knows_cluster)
-            if not rule.namespace_label and await _is_namespaced(rule.resource, lookup):
+            info = await _info(rule.resource, lookup)
+            if not rule.namespace_label and info is not None and info.namespaced:
                 findings.append(
                     _error(
                         "no-namespace-label",
                         f"{rule.key}.resources",
-                        f"no label means namespaces, so its metric of {rule.resource} can never be found; add one to"
-                        " resources",
+                        f"no label means namespaces, so its metric of {info.group_resource} can never be found;"
+                        " add one to resources",
                     )
                 )
     findings += _overlaps(rules.custom_rules)
@@ -69,9 +72,16 @@ async def lint(rules: RulesFile, lookup: ResourceLookup, *, knows_cluster: bool)
 
 
 def in_order(findings: Iterable[Finding], rules: RulesFile) -> tuple[Finding, ...]:
-    """Findings in the order of the rules that they are about, and those of resourceRules last."""
-    order = {rule.key: index for index, rule in enumerate(rules.all_rules)}
-    return tuple(sorted(findings, key=lambda finding: order.get(finding.where.partition(".")[0], len(order))))
+    """Findings in the order of the file, those of resourceRules last, each with what its rule is about."""
+    abouts = {rule.key: about(rule) for rule in rules.all_rules}
+    order = {key: index for index, key in enumerate(abouts)}
+    found = sorted(findings, key=lambda finding: order.get(finding.rule, len(order)))
+    return tuple(msgspec.structs.replace(finding, about=abouts.get(finding.rule, "")) for finding in found)
+
+
+def about(rule: AnyRule) -> str:
+    """What people know a rule by: its seriesQuery, or the metric of a short rule."""
+    return rule.series_query if isinstance(rule, Rule) else rule.metric
 
 
 def _error(code: str, where: str, message: str) -> Finding:
@@ -143,8 +153,8 @@ def _query(rule: Rule, *, external: bool) -> Iterable[Finding]:
         yield _warning(
             "no-group-by",
             place,
-            "without <<.GroupBy>> an aggregation loses the label with the object's name, and without an aggregation"
-            " there can be several values for an object",
+            "without <<.GroupBy>> the result may lack the label with the object's name, or have several values for an"
+            " object",
         )
 
 
@@ -174,19 +184,12 @@ async def _overrides(
 async def _resource(
     place: str, named: GroupResource, lookup: ResourceLookup, *, knows_cluster: bool
 ) -> Sequence[Finding]:
-    try:
-        await lookup.resource_for(named.resource, named.group)
-    except NoMatchError:
-        if knows_cluster:
-            return [_error("unknown-resource", place, f"the cluster has no resource {named}; the label means nothing")]
-        return [
-            _warning(
-                "unknown-resource",
-                place,
-                f"{named} is no resource of Kubernetes itself; give --lister-kubeconfig to ask the cluster",
-            )
-        ]
-    return []
+    if await _info(named, lookup) is not None:
+        return []
+    if knows_cluster:
+        return [_error("unknown-resource", place, f"the cluster has no resource {named}; the label means nothing")]
+    why = f"{named} is no resource of Kubernetes itself; give --lister-kubeconfig to ask the cluster"
+    return [_warning("unknown-resource", place, why)]
 
 
 async def _namespace_label(rule: Rule, lookup: ResourceLookup, *, external: bool) -> Sequence[Finding]:
@@ -196,14 +199,16 @@ async def _namespace_label(rule: Rule, lookup: ResourceLookup, *, external: bool
     """
     if rule.resources.template is not None:
         return []
-    named = [resource for _, resource in rule.resources.overrides]
-    if any([await _is_resource(one, _NAMESPACES, lookup) for one in named]):
+    infos = [await _info(named, lookup) for _, named in rule.resources.overrides]
+    if any(info is not None and info.group_resource == _NAMESPACES for info in infos):
         return []
     if external:
         lost = "every request for its metrics fails" if rule.resources.namespaced else ""
         instead = ", or set resources.namespaced to false"
     else:
-        in_namespaces = dict.fromkeys([str(one) for one in named if await _is_namespaced(one, lookup)])
+        in_namespaces = dict.fromkeys(
+            str(info.group_resource) for info in infos if info is not None and info.namespaced
+        )
         # Requests for these are in a namespace, and the query cannot be written without its label.
         lost = f"its metrics of {', '.join(in_namespaces)} can never be found" if in_namespaces else ""
         instead = ""
@@ -213,18 +218,11 @@ async def _namespace_label(rule: Rule, lookup: ResourceLookup, *, external: bool
     return [_error("no-namespace-label", rule.key, message)]
 
 
-async def _is_resource(named: GroupResource, wanted: GroupResource, lookup: ResourceLookup) -> bool:
+async def _info(named: GroupResource, lookup: ResourceLookup) -> ResourceInfo | None:
     try:
-        return (await lookup.resource_for(named.resource, named.group)).group_resource == wanted
+        return await lookup.resource_for(named.resource, named.group)
     except NoMatchError:
-        return False
-
-
-async def _is_namespaced(named: GroupResource, lookup: ResourceLookup) -> bool:
-    try:
-        return (await lookup.resource_for(named.resource, named.group)).namespaced
-    except NoMatchError:
-        return False
+        return None
 
 
 def _overlaps(rules: Sequence[AnyRule]) -> Iterable[Finding]:

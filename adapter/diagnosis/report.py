@@ -38,12 +38,19 @@ class Finding(_Json, frozen=True):
         code: what it is, for tools, such as "overlap".
         where: the place in the rules file, such as "rules[2].seriesFilters[0].is".
         message: what is wrong, and what to change.
+        about: the rule's seriesQuery, or the metric of a short rule; "" where it is about no single rule of those.
     """
 
     severity: Severity
     code: str
     where: str
     message: str
+    about: str = ""
+
+    @property
+    def rule(self) -> str:
+        """The rule that it is about: "rules[2]", or the section of the file."""
+        return self.where.partition(".")[0]
 
 
 class Value(_Json, frozen=True):

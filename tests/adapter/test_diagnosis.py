@@ -14,10 +14,21 @@ import pytest
 from click.testing import CliRunner
 
 from adapter.cli import main
+from adapter.commands.printing import print_report
 from adapter.diagnosis.checking import check
 from adapter.diagnosis.explaining import Target, TargetError, explain
 from adapter.diagnosis.probe import Probe, Wanted
-from adapter.diagnosis.report import Explanation, Report
+from adapter.diagnosis.report import (
+    Example,
+    Explanation,
+    Finding,
+    MetricReport,
+    Report,
+    RuleReport,
+    SeriesReport,
+    Severity,
+    Value,
+)
 from adapter.metrics.objects import ListedObjects
 from adapter.prometheus import PrometheusError, PrometheusQueryError, PrometheusUnavailable, Series, Vector
 from adapter.rules import parse_rules
@@ -385,6 +396,64 @@ async def test_both_commands_with_a_real_prometheus(tmp_path: Path) -> None:
         assert "did you mean pods/hits_per_second" in text
 
 
+NARROW = Report(
+    asked_prometheus=True,
+    findings=(
+        Finding(severity=Severity.ERROR, code="bad", where="rules[0]", message="it is wrong " * 8, about="up"),
+        Finding(severity=Severity.WARNING, code="odd", where="rules[0].name.as", message="why?", about="up"),
+    ),
+    rules=(
+        RuleReport(
+            rule="rules[0]",
+            about="up",
+            series=(
+                SeriesReport(name="up", metric="up", labels={"pod": "pods"}),
+                SeriesReport(name="down", left_out_by="name.matches"),
+            ),
+            metrics=(
+                MetricReport(
+                    metric="pods/up",
+                    series="up",
+                    merges=True,
+                    example=Example(of="shop/web-0", queries=("sum(up)",), values=(Value(of="shop/web-0", value="1"),)),
+                ),
+                MetricReport(metric="namespaces/up", series="up", hidden_by="rules[1]"),
+            ),
+        ),
+        RuleReport(rule="rules[1]", about="sideways"),
+    ),
+)
+
+
+def test_what_does_not_fit_a_terminal_is_a_list(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    print_report(NARROW, plain=False)
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "rules[0]  up",
+        "  up: pod=pods",
+        "    pods/up (merges)",
+        "      shop/web-0 = 1",
+        "      sum(up)",
+        "    namespaces/up (overlapped by rules[1])",
+        "  down: left out by name.matches",
+        "rules[1]  sideways",
+        "  no series",
+        "",
+        "rules[0]  up",
+        "  error: it is wrong it is wrong it is wrong it is wrong it",
+        "  is wrong it is wrong it is wrong it is wrong  [bad]",
+        "  warning: name.as: why? [odd]",
+        "1 error, 1 warning",
+    ]
+    monkeypatch.setenv("COLUMNS", "200")
+    print_report(NARROW, plain=False)
+    wide = capsys.readouterr().out.splitlines()
+    assert wide[0].startswith("RULE ")
+    assert wide[1].split() == ["rules[0]", "up", "pod=pods", "pods/up", "yes", "shop/web-0", "1", "sum(up)"]
+
+
 def invoke(folder: Path, rules: str, *arguments: str) -> tuple[int, str]:
     path = folder / "rules.yaml"
     path.write_text(rules)
@@ -401,11 +470,14 @@ def test_exit_status_of_check(tmp_path: Path) -> None:
     assert invoke(tmp_path, warned, "check", "--strict")[0] == 1
     status, text = invoke(tmp_path, broken, "check")
     assert status == 1
-    assert text.startswith("error rules[0].name.matches: '^(.*)_count$' matches no series")
+    assert text.startswith(
+        'rules[0]  hits_total{namespace!="",pod!=""}\n  error: name.matches: \'^(.*)_count$\' matches no series'
+    )
     status, text = invoke(tmp_path, "rules: [{seriesQuery: a}]", "check")
     assert (status, text.count("\n")) == (1, 1)
     status, text = invoke(tmp_path, broken, "check", "-o", "json")
-    assert json.loads(text)["findings"][0]["code"] == "dead-filter"
+    [finding] = json.loads(text)["findings"]
+    assert (finding["code"], finding["about"]) == ("dead-filter", 'hits_total{namespace!="",pod!=""}')
 
 
 def test_an_outage_is_a_finding(tmp_path: Path) -> None:
