@@ -274,7 +274,7 @@ def _is_text(value: str) -> bool:
 
 
 def _first(headers: CIMultiDictProxy[str], names: tuple[str, ...]) -> str:
-    return next((value for name in names if (value := headers.get(name, "").strip())), "")
+    return next((value for name in names if (value := headers.get(name, ""))), "")
 
 
 def _certificate_user(certificate: x509.Certificate) -> User | None:

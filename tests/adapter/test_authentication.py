@@ -10,6 +10,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from adapter.security.authentication import Authenticator, Credentials, TokenReviewer, User
@@ -19,7 +22,7 @@ from kube.certs import CertificateAuthority, KeyPair
 from kube.status import StatusError
 from tests.adapter.serving import FRONT_PROXY, POD_PATH, Authorities, ServedAdapter, served_adapter
 from tests.eventually import eventually
-from tests.kube.scripted import connected, scripted_server
+from tests.kube.scripted import answer, connected, scripted_server
 
 UNAUTHORIZED = {
     "kind": "Status",
@@ -158,6 +161,34 @@ async def test_bearer_token_of_nobody(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         reply = await adapter.ask(POD_PATH, headers={"Authorization": "Bearer nonsense"})
         assert (reply.status, reply.json) == (401, UNAUTHORIZED)
+
+
+async def test_all_that_the_review_says_of_a_user_decides_what_they_may(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.api.tokens["secret"] = {"username": "bob", "groups": ["ops"], "extra": {"b": ["2", "3"], "a": ["1"]}}
+        assert (await adapter.ask(POD_PATH, headers={"Authorization": "Bearer secret"})).status == 200
+        spec = spec_of(adapter)
+        assert spec["groups"] == ["ops", "system:authenticated"]
+        assert spec["extra"] == {"a": ["1"], "b": ["2", "3"]}
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        None,
+        {},
+        {"authenticated": "true", "user": {"username": "bob"}},
+        {"authenticated": False, "user": {"username": "bob"}},
+        {"user": {"username": "bob"}},
+        {"authenticated": True},
+        {"authenticated": True, "user": {"username": ""}},
+        {"authenticated": True, "user": {"username": 5}},
+    ],
+)
+async def test_an_unclear_review_makes_a_token_nobodys(tmp_path: Path, status: object) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers["/apis/authentication.k8s.io/v1/tokenreviews"] = answer({"status": status})
+        assert await TokenReviewer(client, ttl=10.0).review("secret") is None
 
 
 async def test_bearer_token_is_reviewed_once_while_it_is_remembered(tmp_path: Path) -> None:
@@ -331,6 +362,7 @@ async def test_the_same_question_at_the_same_time_is_asked_once(tmp_path: Path) 
 # --- what is remembered of a certificate ------------------------------------------------------------------------------
 
 SAYS_BOB = ((b"x-remote-user", b"bob"),)
+HOUR = datetime.timedelta(hours=1)
 NO_HEADERS = CIMultiDictProxy[str](CIMultiDict())
 BOB = User("bob", ("system:authenticated",))
 
@@ -417,6 +449,40 @@ async def test_whom_the_front_proxy_names_is_told_by_all_that_it_says(
         extra = (*SAYS_BOB, (b"x-remote-extra-scopes", b"read"))
         scoped = User("bob", ("system:authenticated",), extra=(("scopes", ("read",)),))
         assert authenticator.recognize(proxy, extra) == scoped
+
+
+async def test_a_name_is_taken_as_it_is_written(authenticator: Authenticator, authorities: Authorities) -> None:
+    """Characters that look like nothing make another name: nobody may become bob by them."""
+    proxy = der(authorities.front_proxy.issue(FRONT_PROXY, client=True))
+    for name in ("bob\u00a0", "\u2003bob", "bob\u200b", "Bob"):
+        said = ((b"x-remote-user", name.encode()),)
+        assert authenticator.recognize(proxy, said) == User(name, ("system:authenticated",))
+
+
+async def test_who_is_anonymous_at_the_front_proxy_does_not_become_authenticated(
+    authenticator: Authenticator, authorities: Authorities
+) -> None:
+    proxy = der(authorities.front_proxy.issue(FRONT_PROXY, client=True))
+    for name, group in (("system:anonymous", ""), ("system:anonymous", "others"), ("ann", "system:unauthenticated")):
+        said = ((b"x-remote-user", name.encode()), (b"x-remote-group", group.encode()))
+        assert authenticator.recognize(proxy, said) == User(name, (group,) if group else ())
+
+
+async def test_of_several_common_names_the_last_counts(authenticator: Authenticator, authorities: Authorities) -> None:
+    """As in Go. Whoever took another one could be told that the front proxy's is among them."""
+    now = datetime.datetime.now(datetime.UTC)
+
+    def named(authority: CertificateAuthority, *names: str) -> bytes:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names])
+        builder = x509.CertificateBuilder(authority.certificate.subject, subject, key.public_key(), 1)
+        builder = builder.not_valid_before(now - HOUR).not_valid_after(now + HOUR)
+        return builder.sign(authority.key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+
+    last = named(authorities.clients, "ann", "bob")
+    assert await authenticator.authenticate(Credentials(last, NO_HEADERS)) == BOB
+    assert authenticator.recognize(named(authorities.front_proxy, "stranger", FRONT_PROXY), SAYS_BOB) == BOB
+    assert authenticator.recognize(named(authorities.front_proxy, FRONT_PROXY, "stranger"), SAYS_BOB) is None
 
 
 async def test_the_front_proxys_memory_knows_no_other_certificate(

@@ -16,6 +16,12 @@ from tests.kube.scripted import answer, connected, scripted_server
 
 BOB = User("bob", ("system:authenticated",))
 ALICE = User("alice", ("system:authenticated",))
+QUEUE_DEPTH = {
+    "group": "external.metrics.k8s.io",
+    "version": "v1beta1",
+    "namespace": "ns-1",
+    "resource": "queue_depth",
+}
 
 
 def info(path: str, method: str = "GET") -> RequestInfo:
@@ -99,6 +105,16 @@ def info(path: str, method: str = "GET") -> RequestInfo:
                 "name": "pod-1-0",
             },
         ),
+        *(
+            (method, EXTERNAL_PATH + query, {"verb": verb, **QUEUE_DEPTH})
+            for method, query, verb in (
+                ("DELETE", "", "deletecollection"),
+                ("GET", "?watch=1", "watch"),
+                ("GET", "?watch=T", "watch"),
+                ("GET", "?watch=True", "watch"),
+                ("GET", "?watch=0", "list"),
+            )
+        ),
     ],
 )
 async def test_resource_request_is_asked_about(
@@ -127,6 +143,25 @@ async def test_other_request_is_asked_about_by_its_path(tmp_path: Path) -> None:
             "extra": {"scopes": ["x", "y"]},
             "nonResourceAttributes": {"path": "/apis/custom.metrics.k8s.io/v1beta1", "verb": "get"},
         }
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "DELETE"])
+async def test_the_verb_of_another_request_is_its_method(tmp_path: Path, method: str) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        api = AccessApi(Authorities())
+        api.script(server)
+        await Authorizer(client, AuthorizationOptions()).authorize(BOB, info("/metrics", method))
+        (review,) = api.reviews
+        assert review["spec"]["nonResourceAttributes"] == {"path": "/metrics", "verb": method.lower()}
+
+
+async def test_a_user_who_bears_the_name_of_the_privileged_group_is_asked_about(tmp_path: Path) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        api = AccessApi(Authorities())
+        api.script(server)
+        with pytest.raises(StatusError, match="forbidden"):
+            await Authorizer(client, AuthorizationOptions()).authorize(User("system:masters"), info("/metrics"))
+        assert len(api.reviews) == 1
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, NameOID
 
 from adapter.security.trust import CertificateBundle, ClientTrust, TrustError, TrustKeeper, TrustOptions
 from kube.certs import CertificateAuthority, KeyPair
@@ -37,6 +41,28 @@ def test_authority_vouches_for_its_own_valid_client_certificates_alone() -> None
     assert not vouches(authority, authority.issue("ann", server=True))
     assert vouches(authority, authority.issue("ann"))
     assert not vouches(authority, authority.issue("ann", client=True, days=5000), now=NOW + 4000 * DAY)
+
+
+def test_a_certificate_is_a_clients_where_its_usages_say_so() -> None:
+    """Without a list of usages it is one for anything; with one that cannot be read it is none."""
+    authority = CertificateAuthority.create("authority")
+    bundle = CertificateBundle.parse(authority.cert_pem.decode(), source="test")
+    usages = ExtensionOID.EXTENDED_KEY_USAGE
+
+    def trusted(extension: x509.ExtensionType | None) -> bool:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ann")])
+        builder = x509.CertificateBuilder(authority.certificate.subject, subject, key.public_key(), 1)
+        builder = builder.not_valid_before(NOW - DAY).not_valid_after(NOW + DAY)
+        if extension is not None:
+            builder = builder.add_extension(extension, critical=False)
+        return bundle.vouches_for(builder.sign(authority.key, hashes.SHA256()), now=NOW)
+
+    assert trusted(None)
+    assert trusted(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]))
+    assert trusted(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE]))
+    assert not trusted(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]))
+    assert not trusted(x509.UnrecognizedExtension(usages, b"no usages"))
 
 
 @dataclass
@@ -80,6 +106,7 @@ async def keeper(
     *,
     published: Mapping[str, str] | None = None,
     refused: int | None = None,
+    on_change: Callable[[ClientTrust], None] = lambda _: None,
 ) -> AsyncIterator[Kept]:
     """A keeper that runs; the ConfigMap has its usual data, and `published` beside."""
     seen: list[ClientTrust] = []
@@ -89,7 +116,12 @@ async def keeper(
         assert api.config_map is not None
         api.config_map |= published or {}
         api.script(server)
-        trust = TrustKeeper(options or TrustOptions(), client, on_change=seen.append)
+
+        def change(trust: ClientTrust) -> None:
+            on_change(trust)
+            seen.append(trust)
+
+        trust = TrustKeeper(options or TrustOptions(), client, on_change=change)
         assert trust.problem() is not None
         running = tasks.create_task(trust.run())
         try:
@@ -172,6 +204,24 @@ async def test_absent_config_map_means_no_certificates(tmp_path: Path) -> None:
     async with keeper(tmp_path) as kept:
         kept.api.config_map = None
         assert await kept.knows() == ClientTrust()
+
+
+async def test_what_tls_cannot_use_is_not_believed_either(tmp_path: Path) -> None:
+    """The handshake and what follows it must never go by different authorities."""
+    refused = asyncio.Event()
+
+    def refuse_new(trust: ClientTrust) -> None:
+        if trust.front_proxy is not None and trust.front_proxy.allowed_names == {"new"}:
+            refused.set()
+            raise ValueError("no context can be made of this")
+
+    async with keeper(tmp_path, on_change=refuse_new) as kept:
+        before = await kept.knows()
+        kept.api.publish({**Authorities().config_map(), "requestheader-allowed-names": '["new"]'})
+        async with asyncio.timeout(5.0):
+            await refused.wait()
+        assert kept.trust.current is before
+        assert kept.seen == [before]
 
 
 async def test_deleted_config_map_changes_nothing(tmp_path: Path) -> None:
