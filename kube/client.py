@@ -17,7 +17,6 @@ import asyncio
 import contextlib
 import urllib.request
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,7 +31,7 @@ from yarl import URL
 from kube import credentials
 from kube.status import StatusError
 
-__all__ = ["KubeClient", "KubeConfigError", "KubeError", "KubeUnreachable", "ObjectList", "Query"]
+__all__ = ["KubeClient", "KubeConfigError", "KubeError", "KubeUnreachable", "Query"]
 
 Query = Mapping[str, str | int | bool]
 
@@ -53,25 +52,6 @@ class KubeConfigError(KubeError):
 
 class KubeUnreachable(KubeError):
     """The API server did not answer, or what answered is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectList:
-    """The answer to a list request."""
-
-    version: str
-    """The resourceVersion to watch from."""
-    items: Iterator[Any]
-    """The objects; each is decoded when it is reached, so that thousands never are in memory together."""
-
-
-class _ListMetadata(msgspec.Struct, rename="camel"):
-    resource_version: str
-
-
-class _List(msgspec.Struct):
-    metadata: _ListMetadata
-    items: list[msgspec.Raw] | None = None
 
 
 class KubeClient:
@@ -138,16 +118,9 @@ class KubeClient:
         """GET an object or a list. `path` is percent-encoded; `timeout` is in seconds."""
         return await self._call("GET", path, query, accept=accept, timeout=timeout)
 
-    async def list_objects(
-        self, path: str, query: Query | None = None, *, accept: str = "application/json"
-    ) -> ObjectList:
-        """List a collection, of any size."""
-        content = await self._content("GET", path, query, accept=accept, timeout=None)
-        try:
-            decoded = msgspec.json.decode(content, type=_List)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise KubeUnreachable(f"the API server's answer to a list request is no list: {error}") from error
-        return ObjectList(decoded.metadata.resource_version, map(_decode_any, decoded.items or ()))
+    async def get_bytes(self, path: str, query: Query | None = None, *, accept: str = "application/json") -> bytes:
+        """GET something as it is sent; `kube.listing` reads lists that way."""
+        return await self._content("GET", path, query, accept=accept, timeout=None)
 
     async def post(
         self, path: str, body: Mapping[str, Any], query: Query | None = None, *, timeout: float | None = None
@@ -298,15 +271,11 @@ def _no_answer() -> Iterator[None]:
         raise KubeUnreachable(f"the API server's answer cannot be read: {error}") from error
 
 
-def _decode_any(content: bytes | msgspec.Raw) -> Any:
+def _decode(content: bytes) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(content)
+        decoded = msgspec.json.decode(content)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise KubeUnreachable(f"the API server's answer is not JSON: {error}") from error
-
-
-def _decode(content: bytes) -> dict[str, Any]:
-    decoded = _decode_any(content)
     if not isinstance(decoded, dict):
         raise KubeUnreachable("the API server's answer is not a JSON object")
     return decoded

@@ -3,7 +3,8 @@
 This is what client-go calls a reflector with its store. It lists once, then watches from the list's version; when a
 watch ends it goes on from the last version seen (bookmarks keep that version young), and when that has become too old
 (410) it lists again and works out what changed meanwhile. What it keeps of an object is what `select` returns: a small
-typed view, not the object's JSON, so that ten thousand pods cost little.
+typed view, not the object's JSON, so that ten thousand pods cost little. Nor is there ever more than a page of that
+JSON in memory (`kube.listing`); views are taken up when the list is complete, so one that breaks off changes nothing.
 
 While the API server is away the store keeps what it has and tries again, with jittered backoff, saying so once when the
 contact is lost and once when it is back.
@@ -21,7 +22,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from kube.backoff import Backoff
-from kube.client import KubeClient, KubeError, Query
+from kube.client import KubeClient, KubeError, KubeUnreachable
+from kube.listing import list_objects
 from kube.status import StatusError
 
 __all__ = ["Key", "Store"]
@@ -50,8 +52,8 @@ _METADATA = _MediaTypes(
 )
 # Watches end after five to ten minutes, at random, as client-go's do, so that they do not all end together.
 _WATCH_SECONDS = 300.0
-# Of a list, between two turns of the event loop: some ten milliseconds.
-_ENTRIES_AT_ONCE = 200
+# Changes or events between two turns of the event loop: some milliseconds.
+_AT_ONCE = 100
 
 
 class Store(Generic[T]):
@@ -158,44 +160,55 @@ class Store(Generic[T]):
                 await asyncio.sleep(self._backoff.next())
 
     async def _list(self) -> None:
-        # Version 0 lets the server answer from its cache; after a 410 that cache may itself be behind, so ask etcd.
-        query: Query = {**self._query, "resourceVersion": "0"} if not self.synced else self._query
-        answer = await self._client.list_objects(self._path, query, accept=self._accept.lists)
-        seen: set[Key] = set()
-        for number, entry in enumerate(answer.items, start=1):
-            if (key := _key(entry)) is not None:
-                seen.add(key)
-                self._set(key, self._select(entry))
-            if number % _ENTRIES_AT_ONCE == 0:
+        # Never version 0, which an API server answers from its cache: whole, whatever the limit of a page, and after a
+        # 410 perhaps with what is too old.
+        listed = await list_objects(self._client, self._path, self._view, self._query, accept=self._accept.lists)
+        if not listed.version:
+            raise KubeUnreachable("the API server's answer to a list request has no resourceVersion to watch from")
+        found = dict(listed.items)
+        known = [(namespace, name) for namespace, items in self._items.items() for name in items]
+        changes = [*found.items(), *((key, None) for key in known if key not in found)]
+        for number, (key, view) in enumerate(changes, start=1):
+            self._set(key, view)
+            if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
-        for key in [(space, name) for space, items in self._items.items() for name in items]:
-            if key not in seen:
-                self._set(key, None)
-        self._version = answer.version
+        self._version = listed.version
         self._heard_at = time.monotonic()
         self._must_list = False
         self._backoff.reset()
         self._back()
         self._synced.set()
 
+    def _view(self, entry: Any) -> tuple[Key, T] | None:
+        """What to keep of an object of a list: the view there is already, if nothing changed."""
+        key = _key(entry)
+        view = None if key is None else self._select(entry)
+        if key is None or view is None:
+            return None
+        old = self.get(*key)
+        return key, view if old is None or old != view else old
+
     async def _watch(self) -> bool:
         """One watch, to its end. Whether it brought anything."""
         query = {**self._query, "resourceVersion": self._version, "allowWatchBookmarks": True}
         seconds = _WATCH_SECONDS * (1 + self._random())
-        useful = False
+        count = 0
         events = self._client.watch(self._path, query, seconds=seconds, accept=self._accept.watches, on_open=self._back)
         try:
             async with contextlib.aclosing(events):
                 async for event in events:
                     self._apply(event)
-                    if not useful:
+                    count += 1
+                    if count == 1:
                         self._backoff.reset()
-                        useful = True
+                    # Those that have arrived are read without a pause.
+                    if count % _AT_ONCE == 0:
+                        await asyncio.sleep(0)
         except StatusError as error:
             if error.code != _GONE:
                 raise
             self._must_list = True
-        return useful
+        return count > 0
 
     def _apply(self, event: Mapping[str, Any]) -> None:
         self._heard_at = time.monotonic()

@@ -12,6 +12,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from kube.client import KubeClient, KubeError
+from kube.listing import list_objects
 from kube.mapping import ResourceInfo
 from kube.selectors import LabelSelector
 from kube.status import StatusError, internal_error, service_unavailable
@@ -83,17 +84,15 @@ class ListedObjects:
         if name:
             query["fieldSelector"] = f"metadata.name={name}"
         try:
-            answer = await self._client.get(
-                info.path(namespace=quote(namespace, safe="")), query, accept=_METADATA_ONLY
+            listed = await list_objects(
+                self._client, info.path(namespace=quote(namespace, safe="")), metadata_of, query, accept=_METADATA_ONLY
             )
         except KubeError as error:
             raise service_unavailable(f"{_FAILED}: the API server cannot be reached") from error
         except StatusError as error:
             _log.info("listing %s: %s", info.group_resource, error)
             raise _refused(info, error) from error
-        items = answer.get("items")
-        found = [metadata_of(item) for item in items or ()] if isinstance(items, list) else []
-        return sorted((one for one in found if one is not None), key=lambda one: (one.namespace, one.name))
+        return sorted(listed.items, key=lambda one: (one.namespace, one.name))
 
 
 def metadata_of(item: object) -> ObjectMetadata | None:

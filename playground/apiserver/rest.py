@@ -19,6 +19,7 @@ from playground.apiserver.encoding import Form, decode_body, encode
 from playground.apiserver.errors import no_such_resource, unsupported_method
 from playground.apiserver.identity import User
 from playground.apiserver.objects import Object, copy_of, name_of, uid_of
+from playground.apiserver.paging import page_of
 from playground.apiserver.patches import PATCH_TYPES, apply_patch
 from playground.apiserver.registry import ObjectRegistry
 from playground.apiserver.requests import RequestInfo
@@ -127,13 +128,10 @@ class ResourceHandler:
 
     def _list(self, kind: ResourceType, call: Call) -> web.Response:
         selection = Selection.parse(kind, call.query)
-        found = [
-            obj for obj in self._storage.objects(kind.group_resource, _scope(kind, call)) if selection.matches(obj)
-        ]
-        objects = [to_version(kind, obj) for obj in found]
-        metadata = {"resourceVersion": str(self._storage.revision)}
+        page = page_of(self._storage, kind.group_resource, _scope(kind, call), selection, call.query)
+        objects, metadata = [to_version(kind, obj) for obj in page.objects], page.metadata
         if call.form.kind == "Table":
-            return json_response(self._table(kind, objects, call, str(self._storage.revision)))
+            return json_response(self._table(kind, objects, call, metadata))
         if call.form.kind:
             items = [partial_metadata(obj, call.form) for obj in objects]
             return json_response(
@@ -248,15 +246,15 @@ class ResourceHandler:
     def _answer(self, kind: ResourceType, call: Call, obj: Object, status: int = 200) -> web.Response:
         obj = to_version(kind, obj)
         if call.form.kind == "Table":
-            return json_response(self._table(kind, [obj], call, _version_of(obj)), status)
+            return json_response(self._table(kind, [obj], call, _metadata_of(obj)), status)
         return json_response(partial_metadata(obj, call.form) if call.form.kind else obj, status)
 
-    def _table(self, kind: ResourceType, objects: list[Object], call: Call, revision: str) -> Object:
+    def _table(self, kind: ResourceType, objects: list[Object], call: Call, metadata: Object) -> Object:
         return table_of(
             kind,
             objects,
             call.form,
-            metadata={"resourceVersion": revision},
+            metadata=metadata,
             include=call.query.get("includeObject", ""),
             now=self._now(),
         )
@@ -269,7 +267,7 @@ class ResourceHandler:
 
         def as_table(obj: Object) -> Object:
             nonlocal first
-            table = self._table(kind, [obj], call, _version_of(obj))
+            table = self._table(kind, [obj], call, _metadata_of(obj))
             if not first:
                 table["columnDefinitions"] = None
             first = False
@@ -278,8 +276,9 @@ class ResourceHandler:
         return as_table
 
 
-def _version_of(obj: Object) -> str:
-    return str(obj["metadata"].get("resourceVersion", ""))
+def _metadata_of(obj: Object) -> Object:
+    """A table's metadata, where the table is of one object."""
+    return {"resourceVersion": str(obj["metadata"].get("resourceVersion", ""))}
 
 
 def _scope(kind: ResourceType, call: Call) -> str:

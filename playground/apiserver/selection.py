@@ -82,6 +82,11 @@ class Selection:
             terms.append(_FieldTerm(("metadata", "name"), name, equal=True))
         return cls(labels, tuple(terms))
 
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is demanded."""
+        return self.labels.empty and not self.fields
+
     def matches(self, obj: Object) -> bool:
         """Whether an object is selected."""
         return self.labels.matches(labels_of(obj)) and all(term.matches(obj) for term in self.fields)

@@ -101,10 +101,29 @@ class Storage:
         """One object, or None; `namespace` is "" for what is cluster-scoped."""
         return self._objects[resource].get((namespace, name))
 
-    def objects(self, resource: GroupResource, namespace: str = "") -> list[Object]:
-        """All objects, or those of one namespace, by namespace and name."""
-        found = self._objects[resource]
+    def objects(self, resource: GroupResource, namespace: str = "", *, at: int | None = None) -> list[Object]:
+        """All objects, or those of one namespace, by namespace and name; as they are, or as they were `at` a revision.
+
+        Raises:
+            StatusError: 410, what was then is no longer known.
+        """
+        found = self._objects[resource] if at is None or at >= self._revision else self._as_of(resource, at)
         return [found[key] for key in sorted(found) if not namespace or key[0] == namespace]
+
+    def _as_of(self, resource: GroupResource, revision: int) -> dict[tuple[str, str], Object]:
+        """The objects of an earlier revision: those of now, with every change since then undone."""
+        self._check_known(revision)
+        found = dict(self._objects[resource])
+        for change in reversed(self._history):
+            if change.revision <= revision:
+                break
+            if change.resource == resource:
+                key = (namespace_of(change.object), name_of(change.object))
+                if change.previous is None:
+                    del found[key]
+                else:
+                    found[key] = change.previous
+        return found
 
     def namespaced_in(self, namespace: str) -> list[tuple[GroupResource, Object]]:
         """Everything that lives in a namespace."""
@@ -141,8 +160,7 @@ class Storage:
         Raises:
             StatusError: 410, they are no longer known; 504, that revision is still to come.
         """
-        if since < self._compacted:
-            raise gone(f"too old resource version: {since} ({self._compacted})")
+        self._check_known(since)
         if since > self._revision:
             raise StatusError(504, "Timeout", f"Too large resource version: {since}, current: {self._revision}")
         backlog = [change for change in self._history if change.revision > since and change.resource == resource]
@@ -152,6 +170,10 @@ class Storage:
         """Forget the history: only watches that start from now on can be served."""
         self._history.clear()
         self._compacted = self._revision
+
+    def _check_known(self, revision: int) -> None:
+        if revision < self._compacted:
+            raise gone(f"too old resource version: {revision} ({self._compacted})")
 
     def _record(self, change: Change) -> None:
         if self._history.maxlen is not None and len(self._history) == self._history.maxlen:

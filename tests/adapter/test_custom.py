@@ -92,7 +92,7 @@ async def test_the_values_of_all_objects_that_a_selector_matches(bed: MetricsBed
     values = await selected(bed, "app in (web)")
     assert [(value.described_object.name, value.milli) for value in values] == [("a", 1000), ("b", 2000)]
     assert bed.prometheus.queries == ['sum(rate(http_packets_total{namespace="shop",pod=~"a|b|silent"}[1m])) by (pod)']
-    assert bed.api.asked[-1].endswith("/pods?resourceVersion=0&labelSelector=app+in+%28web%29")
+    assert bed.api.asked[-1].endswith("/pods?resourceVersion=0&labelSelector=app+in+%28web%29&limit=500")
 
 
 async def test_several_namespaces_at_the_root(bed: MetricsBed) -> None:

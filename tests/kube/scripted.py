@@ -16,6 +16,7 @@ from aiohttp import web
 from kube.client import KubeClient
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Event = dict[str, Any] | list[dict[str, Any]] | int | None
 
 
 @dataclass
@@ -76,6 +77,29 @@ async def connected(server: ScriptedServer, folder: Path, **options: Any) -> Asy
         yield client
 
 
+class Turns:
+    """Counts the turns of the event loop: what is seen at one count was done without a pause."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextlib.asynccontextmanager
+    async def counted(self) -> AsyncIterator[None]:
+        """Count until the end of the context."""
+
+        async def count() -> None:
+            while True:
+                self.count += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        try:
+            yield
+        finally:
+            counting.cancel()
+            await asyncio.wait([counting])
+
+
 def answer(body: object, *, status: int = 200) -> Handler:
     """Always this JSON."""
 
@@ -95,18 +119,20 @@ def raw(body: bytes, *, status: int = 200) -> Handler:
 
 
 class Collection:
-    """A collection that can be listed and watched, where the test says what each watch brings and when it ends."""
+    """A collection that can be listed, in pages, and watched; the test says what each watch brings and when it ends."""
 
     def __init__(self) -> None:
         self.items: list[dict[str, Any]] = []
         self.version = "1"
         self.lists = 0
+        """How many were begun."""
+        self.expires: dict[str, list[dict[str, Any]]] = {}
+        """Pages that are answered with 410, once, by the number of their first item, and the items from then on."""
         self.watches: asyncio.Queue[Watch] = asyncio.Queue()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         if request.query.get("watch") != "true":
-            self.lists += 1
-            return web.json_response({"metadata": {"resourceVersion": self.version}, "items": self.items})
+            return self._page(request.query.get("continue", ""), int(request.query.get("limit", "0")))
         watch = Watch(from_version=request.query["resourceVersion"])
         await self.watches.put(watch)
         first = await watch.events.get()
@@ -114,12 +140,26 @@ class Collection:
             return web.json_response({"kind": "Status", "code": first, "message": "no"}, status=first)
         response = web.StreamResponse()
         await response.prepare(request)
-        event: dict[str, Any] | int | None = first
-        while isinstance(event, dict):
-            if event:
-                await response.write(json.dumps(event).encode() + b"\n")
+        event: Event = first
+        while isinstance(event, (dict, list)):
+            lines = [
+                json.dumps(each).encode() + b"\n" for each in (event if isinstance(event, list) else [event]) if each
+            ]
+            if lines:
+                await response.write(b"".join(lines))
             event = await watch.events.get()
         return response
+
+    def _page(self, token: str, limit: int) -> web.Response:
+        if token in self.expires:
+            self.items = self.expires.pop(token)
+            body = {"kind": "Status", "code": 410, "reason": "Expired", "message": "the continue parameter is too old"}
+            return web.json_response(body, status=410)
+        self.lists += not token
+        start = int(token or 0)
+        end = start + (limit or len(self.items))
+        metadata = {"resourceVersion": self.version} | ({"continue": str(end)} if end < len(self.items) else {})
+        return web.json_response({"metadata": metadata, "items": self.items[start:end]})
 
 
 @dataclass
@@ -127,10 +167,14 @@ class Watch:
     """One watch: put events, {} to open it without one, None to end it, or at first a number to refuse it."""
 
     from_version: str
-    events: asyncio.Queue[dict[str, Any] | int | None] = field(default_factory=asyncio.Queue)
+    events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
 
     def send(self, kind: str, body: dict[str, Any]) -> None:
         self.events.put_nowait({"type": kind, "object": body})
+
+    def send_together(self, kind: str, bodies: list[dict[str, Any]]) -> None:
+        """Events that arrive in one piece."""
+        self.events.put_nowait([{"type": kind, "object": body} for body in bodies])
 
     def open(self) -> None:
         self.events.put_nowait({})

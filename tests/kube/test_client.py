@@ -97,26 +97,6 @@ async def test_an_answer_that_is_none(handler: object, message: str, tmp_path: P
             await client.get("/x")
 
 
-async def test_a_list_has_a_version_and_its_objects(tmp_path: Path) -> None:
-    async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers["/list"] = answer({"metadata": {"resourceVersion": "7"}, "items": [{"a": 1}, {"b": None}, 3]})
-        listed = await client.list_objects("/list", {"limit": 5})
-        assert (listed.version, [*listed.items]) == ("7", [{"a": 1}, {"b": None}, 3])
-        assert server.asked == ["GET /list?limit=5"]
-        server.answers["/list"] = answer({"metadata": {"resourceVersion": "8"}, "items": None})
-        assert [*(await client.list_objects("/list")).items] == []
-
-
-@pytest.mark.parametrize(
-    "body", [{}, {"metadata": {"resourceVersion": "7"}, "items": {}}, {"metadata": {}, "items": []}, [], "text"]
-)
-async def test_what_is_no_list_is_no_answer(body: object, tmp_path: Path) -> None:
-    async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers["/list"] = answer(body)
-        with pytest.raises(KubeUnreachable, match="the API server's answer to a list request is no list"):
-            await client.list_objects("/list")
-
-
 async def test_a_proxys_error_page_is_a_status_of_its_code(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         server.answers["/x"] = raw(b"<h1>Bad gateway</h1>", status=503)

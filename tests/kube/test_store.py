@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
+from kube import listing as listing_module
 from kube import store as store_module
 from kube.backoff import Backoff
 from kube.store import Key, Store
-from tests.kube.scripted import Collection, ScriptedServer, Watch, connected, scripted_server, thing
+from tests.kube.scripted import Collection, ScriptedServer, Turns, Watch, connected, scripted_server, thing
 
 PATH = "/api/v1/things"
 
@@ -75,33 +78,59 @@ async def test_lists_then_watches_from_the_lists_version(tmp_path: Path) -> None
         assert "allowWatchBookmarks=true" in f.server.asked[1]
 
 
-async def test_a_long_list_lets_others_work_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "_ENTRIES_AT_ONCE", 2)
-    turns, seen_at = 0, []
+async def test_changes_of_a_long_list_are_taken_up_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "_AT_ONCE", 2)
+    turns, told_at = Turns(), []
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        collection = Collection()
+        collection.items = [thing(f"thing-{number}", "1", colour="red") for number in range(5)]
+        server.answers[PATH] = collection.handle
+        store = Store(client, PATH, colour, on_change=lambda *_: told_at.append(turns.count))
+        async with turns.counted(), asyncio.TaskGroup() as group:
+            running = group.create_task(store.run())
+            await asyncio.wait_for(store.wait_synced(), 5)
+            running.cancel()
+    assert len(store) == 5
+    assert sorted(Counter(told_at).values()) == [1, 2, 2]
 
-    async def turn() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
 
-    def select(entry: Mapping[str, Any]) -> str:
-        seen_at.append(turns)
-        return str(entry["metadata"]["name"])
+async def test_many_events_at_once_are_taken_up_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "_AT_ONCE", 2)
+    turns, told_at, last = Turns(), [], asyncio.Event()
+
+    def on_change(key: Key, old: str | None, new: str | None) -> None:
+        told_at.append(turns.count)
+        if key[1] == "thing-5":
+            last.set()
 
     async with scripted_server() as server, connected(server, tmp_path) as client:
         collection = Collection()
-        collection.items = [thing(f"thing-{number}", "1") for number in range(5)]
         server.answers[PATH] = collection.handle
-        store: Store[str] = Store(client, PATH, select)
-        async with asyncio.TaskGroup() as group:
-            others = [group.create_task(turn()), group.create_task(store.run())]
-            await asyncio.wait_for(store.wait_synced(), 5)
-            for task in others:
-                task.cancel()
-    assert len(store) == 5
-    assert len(set(seen_at)) == 3
-    assert seen_at == sorted(seen_at)
+        store = Store(client, PATH, colour, on_change=on_change)
+        async with turns.counted(), asyncio.TaskGroup() as group:
+            running = group.create_task(store.run())
+            watch = await asyncio.wait_for(collection.watches.get(), 5)
+            watch.send_together("ADDED", [thing(f"thing-{number}", "1", colour="red") for number in range(6)])
+            await asyncio.wait_for(last.wait(), 5)
+            running.cancel()
+    assert [*Counter(told_at).values()] == [2, 2, 2]
+
+
+async def test_a_list_that_breaks_off_changes_nothing_and_is_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing_module, "_PAGE", 1)
+    async with follow(tmp_path, thing("a", "1", colour="red"), thing("b", "1", colour="blue")) as f:
+        assert [await f.change(), await f.change()] == [("a", None, "red"), ("b", None, "blue")]
+        watch = await f.watch()
+        f.collection.items = [thing("a", "5", colour="yellow"), thing("new", "5", colour="yellow")]
+        f.collection.expires = {"1": [thing("a", "7", colour="green"), thing("b", "1", colour="blue")]}
+        f.collection.version = "7"
+        watch.refuse(410)
+        assert await f.change() == ("a", "red", "green")
+        assert (await f.watch()).from_version == "7"
+        assert f.collection.lists == 3
+        assert f.changes.empty()
 
 
 async def test_events_add_change_and_delete(tmp_path: Path) -> None:
@@ -171,11 +200,28 @@ async def test_a_version_too_old_is_listed_again_and_the_difference_told(how: st
         ]
         assert (await f.watch()).from_version == "7"
         assert f.collection.lists == 2
-        # The second list must not come from a cache that may be as old as what just expired.
-        assert [asked for asked in f.server.asked if "watch" not in asked] == [
-            f"GET {PATH}?resourceVersion=0",
-            f"GET {PATH}",
-        ]
+        # Neither comes from the API server's cache, which would send all in one page.
+        assert [asked for asked in f.server.asked if "watch" not in asked] == [f"GET {PATH}?limit=500"] * 2
+
+
+async def test_a_list_that_cannot_be_watched_is_no_list(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        asked = asyncio.Event()
+
+        async def without_version(_: web.Request) -> web.StreamResponse:
+            if len(server.asked) == 2:
+                asked.set()
+            return web.json_response({"metadata": {}, "items": [thing("a", "1", colour="red")]})
+
+        server.answers[PATH] = without_version
+        store = Store(client, PATH, colour, backoff=Backoff(0.001, 0.01))
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(store.run())
+            await asyncio.wait_for(asked.wait(), 5)
+            running.cancel()
+    assert not store.synced
+    assert len(store) == 0
+    assert "no resourceVersion to watch from" in caplog.text
 
 
 async def test_an_outage_is_told_once_and_nothing_is_forgotten(

@@ -1,0 +1,101 @@
+"""Lists in pages, as `limit` and `continue` ask for them.
+
+A token names the revision of the first page and the last object that was sent, so all pages show the same moment; how
+it was is worked out from the history, as long as that is known.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from kube.mapping import GroupResource
+from kube.status import StatusError, bad_request, gone
+from playground.apiserver.objects import Object, name_of, namespace_of
+from playground.apiserver.selection import Selection
+from playground.apiserver.storage import Storage
+
+__all__ = ["Page", "page_of"]
+
+_FORMAT = "meta.k8s.io/v1"
+_EXPIRED = (
+    "The provided continue parameter is too old to display a consistent list result. You must start a new list without "
+    "the continue parameter."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some of a list's objects, in the storage's version, and the list's metadata."""
+
+    objects: list[Object]
+    metadata: Object
+
+
+class _Token(msgspec.Struct):
+    v: str
+    rv: int
+    start: tuple[str, str]
+    """Namespace and name of the last object before."""
+
+
+def page_of(
+    storage: Storage, resource: GroupResource, namespace: str, selection: Selection, query: Mapping[str, str]
+) -> Page:
+    """The page of a list that is asked for; all of it where there is no limit.
+
+    Raises:
+        StatusError: 400, a parameter makes no sense; 410, the list's moment is no longer known.
+    """
+    limit, token = _limit(query), _token(query)
+    revision = storage.revision if token is None else token.rv
+    try:
+        objects = storage.objects(resource, namespace, at=revision)
+    except StatusError as error:
+        raise gone(_EXPIRED) from error
+    found = [obj for obj in objects if selection.matches(obj) and (token is None or _key(obj) > token.start)]
+    metadata: Object = {"resourceVersion": str(revision)}
+    if limit and len(found) > limit:
+        metadata["continue"] = _text(_Token(_FORMAT, revision, _key(found[limit - 1])))
+        if selection.everything:
+            metadata["remainingItemCount"] = len(found) - limit
+        found = found[:limit]
+    return Page(found, metadata)
+
+
+def _limit(query: Mapping[str, str]) -> int:
+    """The most objects that are wanted; 0 for any number."""
+    text = query.get("limit") or "0"
+    try:
+        limit = int(text)
+    except ValueError:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+    # What is answered from the watch cache comes whole.
+    from_cache = query.get("resourceVersion") == "0" and not query.get("continue")
+    return 0 if from_cache else max(limit, 0)
+
+
+def _token(query: Mapping[str, str]) -> _Token | None:
+    text = query.get("continue", "")
+    if not text:
+        return None
+    if query.get("resourceVersion", "") not in ("", "0"):
+        raise bad_request("specifying resource version is not allowed when using continue")
+    try:
+        token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
+    except ValueError as error:
+        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+    if token.v != _FORMAT:
+        raise bad_request("invalid continue token: continue key is not valid: server does not recognize this version")
+    return token
+
+
+def _text(token: _Token) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(token)).rstrip(b"=").decode()
+
+
+def _key(obj: Object) -> tuple[str, str]:
+    return namespace_of(obj), name_of(obj)

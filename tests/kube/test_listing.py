@@ -1,0 +1,109 @@
+"""A collection is read in pages and an object at a time, whatever its size."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube import listing as listing_module
+from kube.client import KubeUnreachable
+from kube.listing import list_objects
+from kube.status import StatusError
+from tests.kube.scripted import Collection, Turns, answer, connected, raw, scripted_server, thing
+
+PATH = "/api/v1/things"
+
+
+def name_of(entry: Any) -> str | None:
+    """What these tests keep; what is called `plain` is left out."""
+    name = str(entry["metadata"]["name"])
+    return None if name == "plain" else name
+
+
+async def test_a_list_has_a_version_and_what_is_kept_of_its_objects(tmp_path: Path) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers[PATH] = answer(
+            {"metadata": {"resourceVersion": "7"}, "items": [thing("a", "1"), thing("plain", "2"), thing("b", "3")]}
+        )
+        listed = await list_objects(client, PATH, name_of, {"labelSelector": "x"}, accept="application/special")
+        assert (listed.version, listed.items) == ("7", ["a", "b"])
+        assert server.asked == [f"GET {PATH}?labelSelector=x&limit=500"]
+        assert server.headers[0]["Accept"] == "application/special"
+        server.answers[PATH] = answer({"metadata": {"resourceVersion": "8"}, "items": None})
+        assert (await list_objects(client, PATH, name_of)).items == []
+
+
+async def test_a_long_list_is_asked_for_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing_module, "_PAGE", 2)
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        collection = Collection()
+        collection.items = [thing(f"thing-{number}", "1") for number in range(5)]
+        server.answers[PATH] = collection.handle
+        listed = await list_objects(client, PATH, name_of, {"resourceVersion": "0", "labelSelector": "x"})
+        assert listed.items == [f"thing-{number}" for number in range(5)]
+        # A token says of which version it is, and does not go together with another.
+        assert server.asked == [
+            f"GET {PATH}?resourceVersion=0&labelSelector=x&limit=2",
+            f"GET {PATH}?labelSelector=x&limit=2&continue=2",
+            f"GET {PATH}?labelSelector=x&limit=2&continue=4",
+        ]
+
+
+async def test_a_list_whose_moment_is_forgotten_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing_module, "_PAGE", 1)
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        collection = Collection()
+        collection.items = [thing("a", "1"), thing("b", "1")]
+        collection.expires = {"1": []}
+        server.answers[PATH] = collection.handle
+        with pytest.raises(StatusError) as raised:
+            await list_objects(client, PATH, name_of)
+    assert raised.value.code == 410
+
+
+async def test_other_tasks_have_their_turn_while_a_page_is_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing_module, "_BYTES_AT_ONCE", 2000)
+    turns, seen_at = Turns(), []
+
+    def select(entry: Any) -> str:
+        seen_at.append(turns.count)
+        return str(entry["metadata"]["name"])
+
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        small = [thing(f"small-{number}", "1") for number in range(3)]
+        large = [thing(f"large-{number}", "1", text=number * "x" + 2000 * "x") for number in range(2)]
+        server.answers[PATH] = answer({"metadata": {"resourceVersion": "7"}, "items": [*small, *large]})
+        async with turns.counted():
+            listed = await asyncio.wait_for(list_objects(client, PATH, select), 5)
+    assert len(listed.items) == 5
+    assert [*Counter(seen_at).values()] == [4, 1]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"metadata": {"resourceVersion": "7"}, "items": {}}',
+        b'{"metadata": 5, "items": []}',
+        b"[]",
+        b'"text"',
+        b"<html>",
+    ],
+)
+async def test_what_is_no_list_is_no_answer(body: bytes, tmp_path: Path) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers[PATH] = raw(body)
+        with pytest.raises(KubeUnreachable, match="the API server's answer to a list request is no list"):
+            await list_objects(client, PATH, name_of)
+
+
+async def test_an_object_that_cannot_be_decoded_is_no_answer(tmp_path: Path) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers[PATH] = raw(b'{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": "\xff"}]}')
+        with pytest.raises(KubeUnreachable, match="not JSON"):
+            await list_objects(client, PATH, name_of)
