@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 _BACKLOG: Final = 512
 _ACCEPTED_AT_ONCE: Final = 16
+# Requests are short. The loop's buffer of a connection grows to what is read at once, a quarter of a MiB, and stays.
+_RECEIVE_BUFFER: Final = 16 * 1024
 _RETRY_SECONDS: Final = 1.0
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 # For connections to Prometheus and to API servers, and for files.
@@ -77,6 +79,8 @@ class LimitedSite(web.SockSite):
         """Begin to accept connections."""
         await web.BaseSite.start(self)
         self._sock.setblocking(False)
+        # Connections inherit it; what is sent to clients has another one.
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
         self._sock.listen(self._backlog)
         self._loop.add_reader(self._sock, self._accept)
 

@@ -128,7 +128,6 @@ class _Connection(RequestHandler):
         self._body: StreamReader | None = None
         self._body_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
-        self._head_bytes = 0
         # None also when there ever came anything but one whole head at a time: aiohttp's parser may have a part of it.
         self._short_cut = short_cut
         self._certificate: bytes | None = None
@@ -143,8 +142,8 @@ class _Connection(RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Expect nothing more."""
-        self._place.left()
         self._have_head()
+        self._place.left()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -158,8 +157,8 @@ class _Connection(RequestHandler):
         if self._is_answering or self._is_body(data):
             return
         self._expect_head()
-        self._head_bytes += len(data)
-        if self._head_bytes > _MAX_HEAD:
+        self._place.hold(len(data))
+        if self._place.held > _MAX_HEAD:
             _log.debug("closed a connection: the head of its request is too large")
             self.force_close()
 
@@ -178,7 +177,7 @@ class _Connection(RequestHandler):
 
     def _was_answered_at_once(self, data: bytes, short_cut: ShortCut) -> bool:
         request = PlainRequest.read(data)
-        is_idle = not self._is_answering and not self._messages and not self._head_bytes
+        is_idle = not self._is_answering and not self._messages and not self._place.held
         if request is None or not is_idle or self._certificate is None:
             self._short_cut = None
             return False
@@ -251,7 +250,6 @@ class _Connection(RequestHandler):
 
     def _have_head(self) -> None:
         self._place.active()
-        self._head_bytes = 0
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None

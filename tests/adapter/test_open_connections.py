@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
+from adapter.serving import open_connections
 from adapter.serving.accepting import within_open_files
 from adapter.serving.open_connections import OpenConnections, Place
 from adapter.serving.server import ServerLimits
@@ -106,6 +107,28 @@ def test_place_is_given_free_once() -> None:
     assert len(door.connections) == 0
 
 
+def test_heads_that_do_not_end_have_a_limit_together_and_the_longest_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(open_connections, "_MOST_HELD", 1000)
+    door = Door()
+    first, second, third = (door.opens(name) for name in ("a", "b", "c"))
+    first.hold(300)
+    second.hold(400)
+    third.hold(300)
+    assert door.ended == []
+    first.hold(1)
+    assert door.ended == ["b"]
+    assert door.counted("head") == 1
+    third.hold(399)
+    assert door.ended == ["b"]
+    first.active()
+    third.left()
+    assert (first.held, third.held) == (0, 0)
+    door.opens("d").hold(1000)
+    assert door.ended == ["b"]
+
+
 def test_one_warning_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     door = Door()
     for seconds, warnings in ((0.0, 1), (59.0, 1), (60.0, 2)):
@@ -167,6 +190,9 @@ class RawClient:
         length = next(line for line in head.split(b"\r\n") if line.startswith(b"Content-Length: "))
         await self._reader.readexactly(int(length.removeprefix(b"Content-Length: ")))
         return head.split(b"\r\n")[0]
+
+    def send(self, data: bytes) -> None:
+        self._writer.write(data)
 
     async def ended(self) -> bool:
         """Wait until the other side has ended it."""
@@ -235,6 +261,23 @@ async def test_connection_with_a_certificate_outlasts_strangers(tmp_path: Path) 
             assert (await adapter.ask("/livez")).status == 200
             assert await aggregator.ask(POD_PATH, "X-Remote-User: bob\r\n") == b"HTTP/1.1 200 OK"
         for client in (aggregator, *strangers):
+            client.close()
+
+
+async def test_long_heads_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_connections, "_MOST_HELD", 100_000)
+    async with crowded_adapter(tmp_path) as adapter:
+        clients = [await RawClient.connect(adapter) for _ in range(4)]
+        for client in clients:
+            client.send(b"GET / HTTP/1.1\r\nX-Long: " + b"a" * 30_000)
+        ended = [asyncio.create_task(client.ended()) for client in clients]
+        done, others = await asyncio.wait(ended, timeout=10.0, return_when=asyncio.FIRST_COMPLETED)
+        assert len(done) == 1
+        assert value(adapter, DROPPED, reason="head") == 1
+        assert (await adapter.ask("/livez")).status == 200
+        for task in others:
+            task.cancel()
+        for client in clients:
             client.close()
 
 
