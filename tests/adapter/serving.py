@@ -79,6 +79,7 @@ class AccessApi:
         self.config_map: dict[str, str] | None = authorities.config_map()
         self.reviews: list[dict[str, Any]] = []
         self.asked_for: list[str] = []
+        self.told: list[str] = []
         self._version = 1
         self._changed = asyncio.Event()
 
@@ -115,6 +116,7 @@ class AccessApi:
             seen = self._version
             kind = "DELETED" if self.config_map is None else "MODIFIED"
             await response.write(json.dumps({"type": kind, "object": self._published()}).encode() + b"\n")
+            self.told.append(kind)
 
     def _published(self) -> dict[str, Any]:
         name, version = "extension-apiserver-authentication", str(self._version)

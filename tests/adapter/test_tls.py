@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 
 from adapter.security.tls import (
     CIPHER_SUITES,
@@ -95,6 +96,48 @@ async def test_new_connections_follow_the_newest_authorities(
             assert (await handshakes.connect(host, None, version))[0] == "nobody"
 
 
+async def test_an_intermediate_that_is_trusted_needs_nobody_above_it(tmp_path: Path) -> None:
+    handshakes = Handshakes(tmp_path)
+    root, intermediate = CertificateAuthority.create("root"), CertificateAuthority.create("intermediate")
+    of_intermediate = intermediate.certificate
+    builder = x509.CertificateBuilder(
+        root.certificate.subject, of_intermediate.subject, of_intermediate.public_key(), of_intermediate.serial_number
+    )
+    builder = builder.not_valid_before(of_intermediate.not_valid_before_utc)
+    builder = builder.not_valid_after(of_intermediate.not_valid_after_utc)
+    for extension in of_intermediate.extensions:
+        builder = builder.add_extension(extension.value, extension.critical)
+    signed = CertificateAuthority(builder.sign(root.key, hashes.SHA256()), intermediate.key)
+    tls = ServingTLS(handshakes.files)
+    tls.trust(signed.cert_pem.decode())
+    async with listening(handshakes, tls):
+        assert (await handshakes.connect("localhost", signed.issue("ann", client=True)))[0] == "ann"
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await handshakes.connect("localhost", root.issue("ben", client=True))
+
+
+async def test_authorities_that_cannot_be_used_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither who may connect, nor that the serving certificate is renewed afterwards."""
+    monkeypatch.setattr("adapter.security.tls._POLL_SECONDS", 0.01)
+    handshakes = Handshakes(tmp_path)
+    authority = CertificateAuthority.create("clients")
+    ann = authority.issue("ann", client=True)
+    tls = ServingTLS(handshakes.files)
+    tls.trust(authority.cert_pem.decode())
+    with pytest.raises(TLSError, match="the authorities of client certificates"):
+        tls.trust("no certificate")
+
+    async def is_second() -> bool:
+        return await handshakes.connect("localhost", ann) == ("ann", "CN=second")
+
+    async with listening(handshakes, tls), asyncio.TaskGroup() as tasks:
+        keeping = tasks.create_task(tls.run())
+        assert await handshakes.connect("localhost", ann) == ("ann", "CN=first")
+        write_pair(tmp_path, handshakes.serving.issue("second", hosts=["localhost"], server=True))
+        await eventually(is_second, within=5.0, every=0.02)
+        keeping.cancel()
+
+
 async def test_renewed_serving_certificate_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapter.security.tls._POLL_SECONDS", 0.01)
     handshakes = Handshakes(tmp_path)
@@ -160,9 +203,9 @@ async def test_clients_get_the_certificate_for_the_name_that_they_ask_for(tmp_pa
     handshakes = Handshakes(tmp_path)
     named = []
     for label, hosts, names in (
-        ("extracted", ["one.example.com", "three.example.com"], ()),
+        ("extracted", ["one.example.com", "two.example.com", "three.example.com"], ()),
         ("wild", ["*.example.com"], ("*.example.com",)),
-        ("exact", ["two.example.com"], ("two.example.com",)),
+        ("exact", ["two.example.com"], ("two.example.com",)),  # a name that was given goes before one that was found
     ):
         files = write_pair(tmp_path, handshakes.serving.issue(label, hosts=hosts, server=True), label)
         named.append(NamedCertificate(files, names))

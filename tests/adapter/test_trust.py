@@ -228,6 +228,11 @@ async def test_deleted_config_map_changes_nothing(tmp_path: Path) -> None:
     async with keeper(tmp_path) as kept:
         good = await kept.knows()
         kept.api.publish(None)
+
+        async def deleted() -> bool:
+            return kept.api.told == ["DELETED"]
+
+        await eventually(deleted, within=5.0, every=0.005)
         later = Authorities().config_map()
         kept.api.publish(later)
         await kept.becomes(lambda trust: trust.clients is not None and trust.clients.pem == later["client-ca-file"])
