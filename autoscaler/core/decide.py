@@ -1,170 +1,38 @@
-"""What to do about one HPA: the order of a reconciliation in Kubernetes 1.36, as a pure function.
+"""What to do about one HPA: the order of a reconciliation in Kubernetes 1.36, as pure functions.
 
-    missing(observation)                  what to read next; None: everything that matters is known
     decide(observation, history, now_ms)  the decision, with all that explains it
     conclude(decision, scale_error)       the status, events and memory once the scale has been written, or not
     rehearse(decision)                    the same for a step that must write neither scale nor status
 
-No I/O, no clock, no globals: the live loop, shadow mode, replays and explanations call these same functions. The scale
-is written between `decide` and `conclude`, because a failed write leads to other conditions, events and memory.
+What to read before, `autoscaler.core.missing` tells. No I/O, no clock, no globals: the live loop, shadow mode, replays
+and explanations call these same functions. The scale is written between `decide` and `conclude`, because a failed write
+leads to other conditions, events and memory.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from autoscaler.core import preconditions
 from autoscaler.core.conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, SCALING_ACTIVE, SCALING_LIMITED, Conditions
-from autoscaler.core.evaluate import Circumstances, Evaluation, evaluate, unanswerable
+from autoscaler.core.decision import Decision, Event, Outcome
+from autoscaler.core.evaluate import Circumstances, Evaluation, evaluate
 from autoscaler.core.following import catch_up
 from autoscaler.core.history import History
 from autoscaler.core.model import Status
-from autoscaler.core.normalize import Normalized, normalize, remember_scale
+from autoscaler.core.normalize import normalize, remember_scale
 from autoscaler.core.observation import Scale, ScaleError, TargetError
-from autoscaler.core.overrides import PAUSED, Held, StandIn, held, stand_in
+from autoscaler.core.overrides import PAUSED, held, stand_in
 from autoscaler.core.pod_groups import PodTiming
 from autoscaler.core.preconditions import BELOW_MIN, SelectorProblem
-from autoscaler.core.replicas import Tolerance
+from autoscaler.core.proposal import Tolerance
 
 if TYPE_CHECKING:
-    from autoscaler.core.model import HPA
     from autoscaler.core.observation import Observation
     from autoscaler.core.preconditions import Bound
-    from kube.selectors import LabelSelector
 
-__all__ = [
-    "AnswersWanted",
-    "Decision",
-    "Event",
-    "Missing",
-    "Outcome",
-    "PodsWanted",
-    "ScaleWanted",
-    "conclude",
-    "decide",
-    "missing",
-    "rehearse",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class ScaleWanted:
-    """Read the target's scale."""
-
-
-@dataclass(frozen=True, slots=True)
-class PodsWanted:
-    """List the pods that `selector` selects in the HPA's namespace, and the other HPAs' selectors there.
-
-    This is also the moment at which Kubernetes takes note that this HPA controls the pods of `selector`.
-    """
-
-    selector: LabelSelector
-
-
-@dataclass(frozen=True, slots=True)
-class AnswersWanted:
-    """Ask the metrics APIs: one flag per entry of `spec.metrics`, in order; entries without it stay None."""
-
-    wanted: tuple[bool, ...]
-    selector: LabelSelector
-
-
-Missing: TypeAlias = ScaleWanted | PodsWanted | AnswersWanted
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """An event about the HPA: `type` is Normal or Warning."""
-
-    type: str
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What to do about one HPA and why; `conclude` completes it."""
-
-    observation: Observation
-    now_ms: int
-    current_replicas: int | None = None
-    """`spec.replicas` of the scale; None if that could not be read."""
-    tolerance: Tolerance | None = None
-    """What the metrics were judged by; None if they did not matter."""
-    evaluations: tuple[Evaluation, ...] = ()
-    """One per metric; empty if the metrics did not matter."""
-    winner: Evaluation | None = None
-    """The metric that asks for the most replicas; None if there is none, or something stands in for it."""
-    stand_in: StandIn | None = None
-    """What asked for replicas in place of metrics that keep failing; None: nothing had to."""
-    normalized: Normalized | None = None
-    """How the winner's or the stand-in's proposal was stabilised and limited; None if the metrics did not decide."""
-    scale_to: int | None = None
-    """The replica count to write to the scale; None: leave it alone."""
-    rescale_reason: str = ""
-    """Why, in the words of the event."""
-    held: Held | None = None
-    """The scale that a pause held back, if any; `scale_to` is None then."""
-    status: Status
-    """The HPA's status as far as it is known before the scale is written."""
-    events: tuple[Event, ...] = ()
-    """Events before the status is written."""
-    late_events: tuple[Event, ...] = ()
-    """Events after the status is written."""
-    error: str | None = None
-    """What the step returns as its error, even if it scales."""
-    failed: bool = False
-    """The step ends early with `error`: no replica count was found."""
-    history: History
-    """The memory with this step's recommendation; a scale that succeeds is added by `conclude`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """The end of one step."""
-
-    status: Status | None
-    """The status to store; None: nothing changed."""
-    events: tuple[Event, ...]
-    """To emit before the status is stored, in order."""
-    late_events: tuple[Event, ...]
-    """To emit after the status is stored, in order."""
-    error: str | None
-    """The error that the step returns; None: all went well."""
-    history: History
-    """The memory for the next step."""
-    failed: bool
-    """The step ended early with `error`; a status that cannot be stored is not worth an error of its own."""
-
-    def status_not_stored(self, hpa: HPA, message: str) -> Outcome:
-        """This outcome if the status could not be stored, for the reason `message`."""
-        event = Event("Warning", "FailedUpdateStatus", message)
-        error = self.error if self.failed else f"failed to update status for {hpa.name}: {message}"
-        return replace(self, status=None, late_events=(event, *self.late_events), error=error)
-
-
-def missing(observation: Observation) -> Missing | None:
-    """What must be read before `observation` can be decided on; None: nothing more.
-
-    Nothing is asked for that could not matter: no metrics of a target that is scaled to 0 by hand, or that is out of
-    bounds, or whose selector is unusable.
-    """
-    hpa, scale = observation.hpa, observation.scale
-    if scale is None:
-        return None if preconditions.api_version_error(hpa) else ScaleWanted()
-    if not isinstance(scale, Scale) or preconditions.bound(hpa, scale, observation.config) is not None:
-        return None
-    selector = preconditions.parse_selector(scale)
-    if isinstance(selector, SelectorProblem):
-        return None
-    if observation.pods is None:
-        return PodsWanted(selector)
-    if observation.answers is not None or _selector_problem(observation, scale) is not None:
-        return None
-    wanted = tuple(unanswerable(spec) is None for spec in hpa.spec.metrics)
-    return AnswersWanted(wanted, selector) if any(wanted) else None
+__all__ = ["conclude", "decide", "rehearse"]
 
 
 def decide(observation: Observation, history: History, now_ms: int) -> Decision:
@@ -202,7 +70,7 @@ def _decide(observation: Observation, history: History, now_ms: int) -> Decision
     bound = preconditions.bound(hpa, scale, config)
     if bound is not None:
         return _by_bound(start, scale, bound, conditions)
-    problem = _selector_problem(observation, scale)
+    problem = preconditions.selector_problem(observation, scale)
     if problem is not None:
         return _by_selector(start, scale, problem, conditions)
     return _by_metrics(start, scale, conditions)
@@ -466,10 +334,3 @@ def _set_scaled_to_zero(decision: Decision, conditions: Conditions) -> None:
     if decision.observation.config.scale_to_zero:
         zero = decision.scale_to == 0 and hpa.spec.min_replicas == 0 and preconditions.can_wake(hpa)
         conditions.set(SCALED_TO_ZERO, zero, "ScaledToZero" if zero else "NotScaledToZero")
-
-
-def _selector_problem(observation: Observation, scale: Scale) -> SelectorProblem | None:
-    selector = preconditions.parse_selector(scale)
-    if isinstance(selector, SelectorProblem):
-        return selector
-    return preconditions.rivals(observation.hpa, scale, observation.pods, observation.other_selectors)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from autoscaler.core import describe, readings, replicas
+from autoscaler.core import describe, readings, replicas, totals
 from autoscaler.core.model import CurrentMetric, ExternalMetric, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
 from autoscaler.core.observation import AnswerError, ExternalAnswer, ObjectAnswer, PodsAnswer, ResourceAnswer
-from autoscaler.core.replicas import ReplicaError
+from autoscaler.core.proposal import ReplicaError
 from kube.fields import quote
 from kube.selectors import LabelSelector, SelectorError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from autoscaler.core.model import MetricIdentifier, MetricSpec
     from autoscaler.core.observation import MetricAnswer, Scale
     from autoscaler.core.pod_groups import PodTiming
-    from autoscaler.core.replicas import Pods, Proposal, Tolerance
+    from autoscaler.core.proposal import Pods, Proposal, Tolerance
 
 __all__ = ["Circumstances", "Evaluation", "Failure", "evaluate", "unanswerable"]
 
@@ -176,14 +176,14 @@ def _propose_object(
     target = _object_target(spec)
     assert target is not None
     if spec.target.type == "AverageValue":
-        return replicas.object_average(
+        return totals.object_average(
             readings.object_value(answer),
             metric=name,
             target_usage=target,
             status_replicas=given.scale.status_replicas,
             tolerance=given.tolerance,
         )
-    return replicas.object_value(
+    return totals.object_value(
         readings.object_value(answer),
         given.pods,
         metric=name,
@@ -198,7 +198,7 @@ def _propose_external(
 ) -> Proposal:
     name = describe.external_metric(source.metric, given.namespace)
     if spec.target.average_value is not None:
-        return replicas.external_average(
+        return totals.external_average(
             readings.external_values(answer),
             metric=name,
             target_usage=spec.target.average_value,
@@ -206,7 +206,7 @@ def _propose_external(
             tolerance=given.tolerance,
         )
     assert spec.target.value is not None
-    return replicas.external_value(
+    return totals.external_value(
         readings.external_values(answer),
         given.pods,
         metric=name,

@@ -201,7 +201,7 @@ MetricAnswer: TypeAlias = ResourceAnswer | PodsAnswer | ObjectAnswer | ExternalA
 class Observation:
     """Everything that one decision is based on.
 
-    It is gathered in steps, since the later parts are often not needed: `autoscaler.core.decide.missing` says what to
+    It is gathered in steps, since the later parts are often not needed: `autoscaler.core.missing` says what to
     read next. None means "not read".
     """
 

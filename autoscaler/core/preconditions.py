@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from autoscaler.core.config import Config
     from autoscaler.core.model import HPA
-    from autoscaler.core.observation import Pod, Scale
+    from autoscaler.core.observation import Observation, Pod, Scale
 
 __all__ = [
     "BELOW_MIN",
@@ -31,6 +31,7 @@ __all__ = [
     "can_wake",
     "parse_selector",
     "rivals",
+    "selector_problem",
 ]
 
 _ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"
@@ -139,3 +140,11 @@ def rivals(
 
 def _problem(reason: str, text: str) -> SelectorProblem:
     return SelectorProblem(event_reason=reason, condition_reason=reason, condition_message=text, error=text)
+
+
+def selector_problem(observation: Observation, scale: Scale) -> SelectorProblem | None:
+    """Why it is not clear which pods the HPA controls; None: it is, as far as the pods are known."""
+    selector = parse_selector(scale)
+    if isinstance(selector, SelectorProblem):
+        return selector
+    return rivals(observation.hpa, scale, observation.pods, observation.other_selectors)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autoscaler.core.observation import AnswerError, PodSample
-from autoscaler.core.replicas import Unavailable
+from autoscaler.core.proposal import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,7 @@ from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
 from autoscaler.core.overrides import PAUSED
 
 if TYPE_CHECKING:
-    from autoscaler.core.decide import Decision
+    from autoscaler.core.decision import Decision
 
 __all__ = ["reason_of"]
 

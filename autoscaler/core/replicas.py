@@ -1,4 +1,4 @@
-"""How many replicas one metric asks for: the arithmetic of Kubernetes' replica calculator.
+"""How many replicas a metric of pods asks for: the arithmetic of Kubernetes' replica calculator.
 
 Values are integers in thousandths and wrap at 64 bits, quotients of them are truncated towards zero, and ratios are
 IEEE doubles built from those truncated integers: a proposal often hangs on exactly that, so exact arithmetic would
@@ -12,85 +12,28 @@ is the one that Kubernetes 1.36 shows.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from autoscaler.core.integers import MAX_INT32, MAX_INT64, clamp_int32, divide, int32, int64, mean, total
-from autoscaler.core.observation import Pod, PodListError
-from autoscaler.core.pod_groups import PodGroups, PodTiming, group_pods, is_ready
+from autoscaler.core.integers import MAX_INT32, divide, int32, int64, mean, total
+from autoscaler.core.pod_groups import PodGroups, PodTiming, group_pods
+from autoscaler.core.proposal import (
+    Pods,
+    Proposal,
+    ReplicaError,
+    Tolerance,
+    Unavailable,
+    ratio_of,
+    rounded_up,
+    some_pods,
+)
 from autoscaler.core.requests import RequestError, pod_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from autoscaler.core.observation import PodSample
 
-__all__ = [
-    "Pods",
-    "Proposal",
-    "ReplicaError",
-    "Tolerance",
-    "Unavailable",
-    "external_average",
-    "external_value",
-    "object_average",
-    "object_value",
-    "pods_average",
-    "resource_average",
-    "resource_utilization",
-]
-
-Pods: TypeAlias = "Sequence[Pod] | PodListError"
-
-
-class ReplicaError(ValueError):
-    """No replica count can be computed from this metric; the text says why, as Kubernetes does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unavailable:
-    """The metrics API gave no usable answer (`message`: the metrics client's text)."""
-
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tolerance:
-    """How far a ratio may be from 1 without effect."""
-
-    scale_down: float
-    scale_up: float
-
-    def covers(self, ratio: float) -> bool:
-        """Whether `ratio` is close enough to 1: bounds included, in doubles."""
-        return 1.0 - self.scale_down <= ratio <= 1.0 + self.scale_up
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
-    """The replica count that one metric asks for, and how it came about."""
-
-    replicas: int
-    usage: int | None
-    """Milli-value for the HPA's status: the average for per-pod targets, else the total. None: not a number."""
-    total: int | None = None
-    """Milli-value of the whole, where the metric is not one of pods."""
-    ratio: float
-    """Usage to target, of the pods with usable values."""
-    utilization: int | None = None
-    """Percent of the requests (utilization targets only)."""
-    rebalanced_ratio: float | None = None
-    """The ratio with missing and unready pods filled in, where that was necessary."""
-    within_tolerance: bool = False
-    counted: int | None = None
-    """How many pods the ratio was multiplied by; None if it was not."""
-    overruled: bool = False
-    """The product was not used: what was assumed for some pods turned the direction, or it is no number."""
-    pods: PodGroups | None = None
-    """None where the pods were not looked at."""
-
-
-# --- metrics of pods -----------------------------------------------------------------------------------------------
+__all__ = ["pods_average", "resource_average", "resource_utilization"]
 
 
 def resource_utilization(
@@ -110,7 +53,7 @@ def resource_utilization(
         ReplicaError: no usable values, no pods, or a pod without a request.
     """
     samples = _resource_samples(metrics, resource)
-    listed = _some_pods(pods)
+    listed = some_pods(pods)
     groups = group_pods(listed, samples, resource=resource, timing=timing)
     usable = _usable_values(samples, groups)
     try:
@@ -190,12 +133,12 @@ def _average(
     tolerance: Tolerance,
     timing: PodTiming,
 ) -> Proposal:
-    groups = group_pods(_some_pods(pods), samples, resource=resource, timing=timing)
+    groups = group_pods(some_pods(pods), samples, resource=resource, timing=timing)
     usable = _usable_values(samples, groups)
     usage = mean(usable.values())
-    ratio = _ratio(usage, target_usage)
+    ratio = ratio_of(usage, target_usage)
     filled = _fill_in(usable, groups, ratio, missing_on_scale_down=dict.fromkeys(groups.missing, target_usage))
-    rebalanced = None if filled is None else _ratio(mean(filled.values()), target_usage)
+    rebalanced = None if filled is None else ratio_of(mean(filled.values()), target_usage)
     return _propose(
         ratio=ratio,
         rebalanced_ratio=rebalanced,
@@ -255,10 +198,10 @@ def _propose(
     elif rebalanced_ratio is None:
         counted = len(groups.ready)
         overruled = math.isnan(ratio)
-        replicas = _ceil(ratio * counted, otherwise=current_replicas)
+        replicas = rounded_up(ratio * counted, otherwise=current_replicas)
     else:
         counted = metric_count
-        replicas = _ceil(rebalanced_ratio * counted, otherwise=current_replicas)
+        replicas = rounded_up(rebalanced_ratio * counted, otherwise=current_replicas)
         turned = (ratio < 1.0 < rebalanced_ratio) or (rebalanced_ratio < 1.0 < ratio)
         against = (rebalanced_ratio < 1.0 and replicas > current_replicas) or (
             rebalanced_ratio > 1.0 and replicas < current_replicas
@@ -290,167 +233,4 @@ def _utilization_ratio(
         raise ReplicaError("no metrics returned matched known pods")
     used = total(values[name] for name in known)
     utilization = int32(divide(int64(used * 100), requested))
-    return _ratio(utilization, target_utilization), utilization, divide(used, len(known))
-
-
-# --- metrics of the whole ------------------------------------------------------------------------------------------
-
-
-def object_value(
-    value: int | Unavailable,
-    pods: Pods,
-    *,
-    metric: str,
-    target_usage: int,
-    current_replicas: int,
-    tolerance: Tolerance,
-) -> Proposal:
-    """An object's metric against `target_usage`; `metric` names it in texts ("NAME: KIND on NAMESPACE OBJECT").
-
-    Raises:
-        ReplicaError: no value, or pods are to be counted and there are none.
-    """
-    usage = _object_usage(value, metric)
-    return _total(usage, pods, target_usage, current_replicas, tolerance)
-
-
-def object_average(
-    value: int | Unavailable, *, metric: str, target_usage: int, status_replicas: int, tolerance: Tolerance
-) -> Proposal:
-    """An object's metric, divided by the replicas that the scale's status counts, against `target_usage`.
-
-    Raises:
-        ReplicaError: no value.
-    """
-    usage = _object_usage(value, metric)
-    return _per_replica(usage, target_usage, status_replicas, tolerance)
-
-
-def external_value(
-    values: Sequence[int] | Unavailable,
-    pods: Pods,
-    *,
-    metric: str,
-    target_usage: int,
-    current_replicas: int,
-    tolerance: Tolerance,
-) -> Proposal:
-    """The sum of an external metric's series against `target_usage`.
-
-    `metric` names it in texts ("NAMESPACE/NAME/SELECTOR").
-
-    Raises:
-        ReplicaError: no values, or pods are to be counted and there are none.
-    """
-    usage = 0
-    for value in _external_values(values, metric):
-        usage += value
-        if usage > MAX_INT64:  # Kubernetes stops adding here
-            usage = MAX_INT64
-            break
-        usage = int64(usage)
-    return _total(usage, pods, target_usage, current_replicas, tolerance)
-
-
-def external_average(
-    values: Sequence[int] | Unavailable,
-    *,
-    metric: str,
-    target_usage: int,
-    status_replicas: int,
-    tolerance: Tolerance,
-) -> Proposal:
-    """The sum of an external metric's series, divided by the scale's status replicas, against `target_usage`.
-
-    Raises:
-        ReplicaError: no values.
-    """
-    usage = 0
-    for value in _external_values(values, metric):
-        usage = int64(usage + value)
-        if usage < 0:  # Kubernetes takes any negative sum for an overflow, in this form of the target only
-            usage = MAX_INT64
-            break
-    proposal = _per_replica(usage, target_usage, status_replicas, tolerance)
-    return replace(proposal, usage=usage) if float(usage) >= MAX_INT64 else proposal
-
-
-def _object_usage(value: int | Unavailable, metric: str) -> int:
-    if isinstance(value, Unavailable):
-        raise ReplicaError(f"unable to get metric {metric}/{value.message}")
-    return value
-
-
-def _external_values(values: Sequence[int] | Unavailable, metric: str) -> Sequence[int]:
-    if isinstance(values, Unavailable):
-        raise ReplicaError(f"unable to get external metric {metric}: {values.message}")
-    return values
-
-
-def _total(usage: int, pods: Pods, target_usage: int, current_replicas: int, tolerance: Tolerance) -> Proposal:
-    ratio = _ratio(usage, target_usage)
-    if current_replicas == 0:
-        return Proposal(replicas=_ceil(ratio, otherwise=0), usage=usage, total=usage, ratio=ratio)
-    if tolerance.covers(ratio):
-        return Proposal(replicas=current_replicas, usage=usage, total=usage, ratio=ratio, within_tolerance=True)
-    try:
-        ready = tuple(pod.name for pod in _some_pods(pods) if is_ready(pod))
-    except ReplicaError as error:
-        raise ReplicaError(f"unable to calculate ready pods: {error}") from None
-    return Proposal(
-        replicas=_ceil(ratio * len(ready), otherwise=current_replicas),
-        usage=usage,
-        total=usage,
-        ratio=ratio,
-        counted=len(ready),
-        overruled=math.isnan(ratio),
-        pods=PodGroups(ready=ready),
-    )
-
-
-def _per_replica(usage: int, target_usage: int, status_replicas: int, tolerance: Tolerance) -> Proposal:
-    ratio = _ratio(usage, float(target_usage) * float(status_replicas))
-    within = tolerance.covers(ratio)
-    replicas = status_replicas
-    if not within:
-        replicas = _ceil(_ratio(usage, target_usage), otherwise=status_replicas)
-    return Proposal(
-        replicas=replicas,
-        usage=_average_of_replicas(usage, status_replicas),
-        total=usage,
-        ratio=ratio,
-        within_tolerance=within,
-    )
-
-
-def _average_of_replicas(usage: int, status_replicas: int) -> int | None:
-    """`usage` per replica, rounded up; None without replicas."""
-    if status_replicas == 0:
-        return None
-    return min(math.ceil(float(usage) / float(status_replicas)), MAX_INT64)
-
-
-# --- shared --------------------------------------------------------------------------------------------------------
-
-
-def _some_pods(pods: Pods) -> Sequence[Pod]:
-    if isinstance(pods, PodListError):
-        raise ReplicaError(f"unable to get pods while calculating replica count: {pods.message}")
-    if not pods:
-        raise ReplicaError("no pods returned by selector while calculating replica count")
-    return pods
-
-
-def _ratio(dividend: float, divisor: float) -> float:
-    """The IEEE quotient: x/0 is infinite, 0/0 is not a number. Integers become doubles first."""
-    dividend, divisor = float(dividend), float(divisor)
-    if divisor != 0.0:
-        return dividend / divisor
-    return math.nan if dividend == 0.0 else math.copysign(math.inf, dividend)
-
-
-def _ceil(count: float, *, otherwise: int) -> int:
-    """`count` rounded up, held within 32 bits; `otherwise` if it is not a number."""
-    if math.isnan(count):
-        return otherwise
-    return clamp_int32(count if math.isinf(count) else math.ceil(count))
+    return ratio_of(utilization, target_utilization), utilization, divide(used, len(known))

@@ -1,6 +1,6 @@
 """Gathering what a decision is based on: all reading of one step, and nothing else.
 
-What to read is the decision's business (`autoscaler.core.decide.missing`), how to read it is this module's. What cannot
+What to read is the decision's business (`autoscaler.core.missing`), how to read it is this module's. What cannot
 be read becomes part of the observation, as an error with its text, because Kubernetes has a condition or a rule for
 each such case. So `observe` does not fail: it always gives something to decide on.
 """
@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from autoscaler.core.config import PodSelection
-from autoscaler.core.decide import AnswersWanted, PodsWanted, ScaleWanted, missing
 from autoscaler.core.describe import selector_object
+from autoscaler.core.missing import AnswersWanted, PodsWanted, ScaleWanted, missing
 from autoscaler.core.model import ExternalMetric, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
 from autoscaler.core.observation import AnswerError, Observation, PodListError, ResourceAnswer, Scale
 from autoscaler.loop.ownership import answer_about, sort_by_owner

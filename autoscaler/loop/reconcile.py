@@ -11,7 +11,8 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from autoscaler.core.decide import Event, conclude, decide, rehearse
+from autoscaler.core.decide import conclude, decide, rehearse
+from autoscaler.core.decision import Event
 from autoscaler.core.evaluate import unanswerable
 from autoscaler.core.following import follow, is_behind
 from autoscaler.core.model import ExternalMetric, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
@@ -26,7 +27,7 @@ from autoscaler.records.facts import Subject, facts_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from autoscaler.core.decide import Decision
+    from autoscaler.core.decision import Decision
     from autoscaler.core.evaluate import Evaluation
     from autoscaler.core.model import HPA, HPAKey, InvalidHPA, MetricSource
     from autoscaler.loop.events import EventRecorder
@@ -95,7 +96,7 @@ class Reconciler:
         Must not run twice at the same time for the same HPA.
         """
         hpa = tracked.hpa
-        mode = self._mode_of(hpa)
+        mode = self.mode_of(hpa)
         started = self._clock()
         self._tell_problems(hpa)
         observed, decision = await self._decide(hpa)
@@ -130,7 +131,7 @@ class Reconciler:
         self._tell_problems(hpa)
         refusal = refuse(hpa, self._now_ms())
         self._record(hpa, [Event("Warning", INVALID_SPEC, refusal.message)])
-        if refusal.status is not None and self._mode_of(hpa) is Mode.ACT:
+        if refusal.status is not None and self.mode_of(hpa) is Mode.ACT:
             try:
                 await self._statuses.write(tracked, refusal.status)
             except StatusWriteError as error:
@@ -144,8 +145,8 @@ class Reconciler:
             old: the HPA before; None if it is new.
             new: the HPA now.
         """
-        mode = self._mode_of(new)
-        if old is not None and mode is not Mode.SHADOW and self._mode_of(old) is Mode.SHADOW:
+        mode = self.mode_of(new)
+        if old is not None and mode is not Mode.SHADOW and self.mode_of(old) is Mode.SHADOW:
             self._shadow.forget(new.key)
             self._telemetry.no_longer_compared(new.key)
         if mode is Mode.ACT:
@@ -167,6 +168,10 @@ class Reconciler:
         self._told.pop(key, None)
         self._telemetry.forget(key)
         self._decisions.forget(key)
+
+    def mode_of(self, hpa: HPA | InvalidHPA) -> Mode:
+        """What becomes of the decisions on an HPA."""
+        return hpa.knobs.mode or self._mode
 
     async def _decide(self, hpa: HPA) -> tuple[Observed, Decision]:
         """A decision, and what it is based on; one to scale is always based on a scale that was read for it.
@@ -193,7 +198,7 @@ class Reconciler:
         return None
 
     def _record(self, hpa: HPA | InvalidHPA, events: Iterable[Event]) -> None:
-        if self._mode_of(hpa) is not Mode.SHADOW:
+        if self.mode_of(hpa) is not Mode.SHADOW:
             for event in events:
                 self._recorder.record(hpa, event.type, event.reason, event.message)
 
@@ -206,9 +211,6 @@ class Reconciler:
         for problem in problems:
             _log.warning("%s: %s", hpa.key, problem)
             self._record(hpa, [Event("Warning", "InvalidAnnotation", problem)])
-
-    def _mode_of(self, hpa: HPA | InvalidHPA) -> Mode:
-        return hpa.knobs.mode or self._mode
 
     def _now_ms(self) -> int:
         return round(self._wall_clock() * 1000)

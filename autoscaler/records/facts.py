@@ -21,13 +21,13 @@ import msgspec
 from autoscaler.core import describe, readings
 from autoscaler.core.model import ExternalMetric, HPAKey, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
 from autoscaler.core.observation import ExternalAnswer, ObjectAnswer, PodsAnswer, ResourceAnswer, Scale
-from autoscaler.core.replicas import Unavailable
+from autoscaler.core.proposal import Unavailable
 from autoscaler.records.record import DecidedBy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from autoscaler.core.decide import Decision, Outcome
+    from autoscaler.core.decision import Decision, Outcome
     from autoscaler.core.evaluate import Evaluation
     from autoscaler.core.model import HPA, CurrentMetric, MetricSource, MetricSpec
     from autoscaler.core.normalize import Normalized, RateLimit

@@ -36,7 +36,7 @@ from autoscaler.records.record import (
 from autoscaler.records.words import sentence
 
 if TYPE_CHECKING:
-    from autoscaler.core.decide import Decision, Outcome
+    from autoscaler.core.decision import Decision, Outcome
     from autoscaler.records.facts import (
         Facts,
         GroupFacts,

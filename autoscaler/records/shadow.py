@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from autoscaler.core.config import Config
-    from autoscaler.core.decide import Decision
+    from autoscaler.core.decision import Decision
     from autoscaler.core.model import HPA, HPAKey, Status
 
 __all__ = ["Comparison", "Shadow", "Standing", "Verdict", "Wish", "judge", "wish_of"]

@@ -11,7 +11,8 @@ import aiohttp
 import pytest
 
 from autoscaler.core.config import Config
-from autoscaler.core.decide import Decision, decide
+from autoscaler.core.decide import decide
+from autoscaler.core.decision import Decision
 from autoscaler.core.history import History
 from autoscaler.core.observation import Observation
 from autoscaler.loop.controller import Controller

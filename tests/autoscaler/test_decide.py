@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.core.config import Config
-from autoscaler.core.decide import Event, decide, rehearse
+from autoscaler.core.decide import decide, rehearse
+from autoscaler.core.decision import Event
 from autoscaler.core.history import History, Recommendation, ScaleEvent
 from autoscaler.core.model import (
     CurrentMetric,

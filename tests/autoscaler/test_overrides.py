@@ -3,7 +3,7 @@
 import pytest
 
 from autoscaler.core.config import Config, Fallback, Pause
-from autoscaler.core.decide import Event, Outcome
+from autoscaler.core.decision import Event, Outcome
 from autoscaler.core.model import Status
 from autoscaler.core.overrides import Held, StandIn
 from tests.autoscaler.worlds import World, behavior, external_metric, hpa, pods_metric, rules, some_pods

@@ -11,7 +11,7 @@ from autoscaler.core.observation import (
     PodUsage,
     ResourceAnswer,
 )
-from autoscaler.core.replicas import Unavailable
+from autoscaler.core.proposal import Unavailable
 from tests.autoscaler.worlds import NOW
 
 

@@ -8,19 +8,9 @@ from hypothesis import strategies as st
 
 from autoscaler.core.observation import Pod, PodListError, PodSample
 from autoscaler.core.pod_groups import PodGroups, PodTiming
-from autoscaler.core.replicas import (
-    Proposal,
-    ReplicaError,
-    Tolerance,
-    Unavailable,
-    external_average,
-    external_value,
-    object_average,
-    object_value,
-    pods_average,
-    resource_average,
-    resource_utilization,
-)
+from autoscaler.core.proposal import Proposal, ReplicaError, Tolerance, Unavailable
+from autoscaler.core.replicas import pods_average, resource_average, resource_utilization
+from autoscaler.core.totals import external_average, external_value, object_average, object_value
 from tests.autoscaler.worlds import NOW, pod, pods, sample, samples
 
 TEN_PERCENT = Tolerance(scale_down=0.1, scale_up=0.1)

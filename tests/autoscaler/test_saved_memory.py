@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.core.decide import Decision, decide
+from autoscaler.core.decide import decide
+from autoscaler.core.decision import Decision
 from autoscaler.core.history import History, Recommendation, ScaleEvent
 from autoscaler.core.model import Behavior, HPAKey
 from autoscaler.core.normalize import Normalized, normalize, remember_scale

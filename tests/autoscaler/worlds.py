@@ -4,8 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from autoscaler.core.config import Config
-from autoscaler.core.decide import AnswersWanted, Decision, Outcome, PodsWanted, ScaleWanted, conclude, decide, missing
+from autoscaler.core.decide import conclude, decide
+from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.history import History
+from autoscaler.core.missing import AnswersWanted, PodsWanted, ScaleWanted, missing
 from autoscaler.core.model import (
     HPA,
     Behavior,

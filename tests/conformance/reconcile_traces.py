@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from autoscaler.core.config import Config
-from autoscaler.core.decide import AnswersWanted, PodsWanted, ScaleWanted, conclude, decide, missing
+from autoscaler.core.decide import conclude, decide
 from autoscaler.core.history import History
+from autoscaler.core.missing import AnswersWanted, PodsWanted, ScaleWanted, missing
 from autoscaler.core.model import ExternalMetric, ObjectMetric, PodsMetric, ResourceMetric
 from autoscaler.core.observation import (
     AnswerError,
@@ -38,7 +39,7 @@ from tests.conformance.observed import milliseconds, parse_pod
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autoscaler.core.decide import Decision, Outcome
+    from autoscaler.core.decision import Decision, Outcome
     from autoscaler.core.model import MetricSource
     from autoscaler.core.observation import MetricAnswer
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autoscaler.core import describe, replicas
+from autoscaler.core import describe, replicas, totals
 from autoscaler.core.model import CrossVersionObjectReference, MetricIdentifier
 from autoscaler.core.observation import Pod, PodListError, PodSample
 from autoscaler.core.pod_groups import PodTiming
-from autoscaler.core.replicas import Pods, Proposal, ReplicaError, Tolerance, Unavailable
+from autoscaler.core.proposal import Pods, Proposal, ReplicaError, Tolerance, Unavailable
 from autoscaler.objects.parse import metric_selector
 from kube.selectors import LabelSelector, SelectorError
 from tests.conformance.comparison import difference
@@ -101,14 +101,14 @@ def _compute_object(case: dict[str, Any], pods: Pods, tolerance: Tolerance) -> P
     )
     value: int | Unavailable = _unavailable(case) or case["metrics"]["value"]
     if case["method"] == "object_average":
-        return replicas.object_average(
+        return totals.object_average(
             value,
             metric=name,
             target_usage=given["targetUsage"],
             status_replicas=given["statusReplicas"],
             tolerance=tolerance,
         )
-    return replicas.object_value(
+    return totals.object_value(
         value,
         pods,
         metric=name,
@@ -125,14 +125,14 @@ def _compute_external(case: dict[str, Any], pods: Pods, tolerance: Tolerance) ->
     name = describe.external_metric(metric, given["namespace"])
     values: Sequence[int] | Unavailable = _unavailable(case) or case["metrics"].get("values") or []
     if case["method"] == "external_average":
-        return replicas.external_average(
+        return totals.external_average(
             values,
             metric=name,
             target_usage=given["targetUsage"],
             status_replicas=given["statusReplicas"],
             tolerance=tolerance,
         )
-    return replicas.external_value(
+    return totals.external_value(
         values,
         pods,
         metric=name,
