@@ -9,6 +9,7 @@
     elector     says when this process may act
     decisions   the records of the last steps, for whoever asks why; and a file of all of them
     shadow      compares decisions with the built-in controller's, of HPAs in shadow mode
+    rivals      notices where the built-in controller acts on the same HPAs
     endpoint    health and metrics over HTTP
 
 One TaskGroup owns all tasks: should one of them end by a bug, the process ends and is started anew, rather than living
@@ -33,6 +34,8 @@ import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+from autoscaler.core.modes import Mode
+from autoscaler.loop.complaints import Complaints
 from autoscaler.loop.debug import decision_routes, shadow_routes
 from autoscaler.loop.events import EventRecorder
 from autoscaler.loop.health import application, serving
@@ -45,6 +48,7 @@ from autoscaler.loop.observe import Observer
 from autoscaler.loop.ownership import ReplicaSets
 from autoscaler.loop.queue import WorkQueue
 from autoscaler.loop.reconcile import Reconciler
+from autoscaler.loop.rivals import Rivals
 from autoscaler.loop.saved_memory import LONGEST_WINDOW_MS
 from autoscaler.loop.scales import ScaleClient
 from autoscaler.loop.status import StatusWriter
@@ -84,7 +88,6 @@ _TICK_SECONDS, _TICKS_PER_PERIOD = 0.1, 10
 _APART_SECONDS = 0.01
 _FEWEST_WORKERS, _HPAS_PER_WORKER = 5, 100
 _HIRE_SECONDS = 1.0
-_UNANSWERED_SECONDS = 1.0
 
 
 async def run(options: Options) -> None:
@@ -195,9 +198,9 @@ class Controller:
             shadow=self._shadow,
             mode=options.mode,
         )
-        self._said: dict[HPAKey, str] = {}
-        self._unanswered_at = float("-inf")
-        self._unanswered: set[HPAKey] = set()
+        self._rivals = Rivals(on_write=self._telemetry.rival_wrote)
+        self._acts = may_write
+        self._complaints = Complaints(away=lambda: self._hpas.away or self._pods.away)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop` is set.
@@ -210,6 +213,7 @@ class Controller:
             self._telemetry,
             live={"leaderElection": self._elector.problem} if self._elector else {},
             ready={"hpas": lambda: self._hpas.problem, "pods": lambda: _problem(self._pods)},
+            notes={"rival": lambda: self._rivals.problem},
             pages=[
                 *decision_routes(self._decisions, options.journal.access),
                 *shadow_routes(self._shadow, options.journal.access),
@@ -336,8 +340,7 @@ class Controller:
         if tracked is None:
             self._reconciler.forget(key)
             self._selectors.drop(key)
-            self._said.pop(key, None)
-            self._unanswered.discard(key)
+            self._complaints.forget(key)
             return
         try:
             if not self._shard.owns(key):
@@ -352,7 +355,7 @@ class Controller:
         except Exception:  # noqa: BLE001  # a bug, met by one HPA: the others must go on
             _log.exception("%s: internal error", key)
         else:
-            self._say(key, error or "")
+            self._complaints.ended(key, error or "")
         self._queue.add_after(key, self._period(tracked))
 
     def _period(self, tracked: TrackedHPA | RefusedHPA) -> float:
@@ -369,31 +372,7 @@ class Controller:
     def _request_failed(self, group: str, code: int | None) -> None:
         self._telemetry.request_failed(group, code)
         if code is None:
-            self._unanswered_at = time.monotonic()
-
-    def _without_contact(self, key: HPAKey) -> bool:
-        """Whether an HPA's step failed because the API server is away, which the stores say once for all."""
-        if self._hpas.away or self._pods.away:
-            return True
-        # A watch may notice a little later than a request; but a second step that fails is not passed over.
-        lately = time.monotonic() - self._unanswered_at < _UNANSWERED_SECONDS
-        if not lately or key in self._unanswered:
-            return False
-        self._unanswered.add(key)
-        return True
-
-    def _say(self, key: HPAKey, error: str) -> None:
-        """Log how a step ended, if that is news."""
-        if not error:
-            self._unanswered.discard(key)
-        if error and self._without_contact(key):
-            _log.debug("%s: %s", key, error)
-        elif error != self._said.get(key, ""):
-            self._said[key] = error
-            if error:
-                _log.warning("%s: %s", key, error)
-            else:
-                _log.info("%s: reconciles again", key)
+            self._complaints.unanswered()
 
     def _hpa_changed(
         self, key: HPAKey, old: TrackedHPA | RefusedHPA | None, new: TrackedHPA | RefusedHPA | None
@@ -404,7 +383,10 @@ class Controller:
             self._own_hpas += (new is not None) - (old is not None)
             self._telemetry.autoscalers(self._own_hpas)
             if isinstance(new, TrackedHPA):
-                self._reconciler.changed(old.hpa if isinstance(old, TrackedHPA) else None, new.hpa)
+                before = old if isinstance(old, TrackedHPA) else None
+                self._reconciler.changed(None if before is None else before.hpa, new.hpa)
+                if before is not None and self._acts() and self._reconciler.mode_of(new.hpa) is Mode.ACT:
+                    self._rivals.changed(key, before.rival_time, new.rival_time)
         if old is None or new is None or old.wish != new.wish:
             self._queue.add(key)
         elif not own:

@@ -1,7 +1,8 @@
 """The autoscaler's own HTTP endpoint: probes for the kubelet and metrics for Prometheus.
 
 Plain HTTP on a port of its own, as controllers have it: /healthz and /livez (the process answers, its loop turns),
-/readyz (it knows the cluster's HPAs and pods), each with `?verbose` to see the single checks, and /metrics.
+/readyz (it knows the cluster's HPAs and pods), each with `?verbose` to see the single checks and what else is to be
+said, and /metrics.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def application(
     *,
     live: Mapping[str, Check],
     ready: Mapping[str, Check],
+    notes: Mapping[str, Check] | None = None,
     pages: Iterable[web.RouteDef] = (),
 ) -> web.Application:
     """The endpoint's routes.
@@ -40,18 +42,20 @@ def application(
         metrics: what /metrics shows.
         live: checks for /livez and /healthz, by name.
         ready: further checks for /readyz, which includes the live ones.
+        notes: what `?verbose` shows beside the checks of /readyz, if there is something to say, and fails nothing.
         pages: further routes.
     """
 
     async def show_metrics(_: web.Request) -> web.Response:
         return web.Response(body=metrics.render(), headers={"Content-Type": telemetry.CONTENT_TYPE})
 
-    def probe(name: str, checks: Mapping[str, Check]) -> Handler:
+    def probe(name: str, checks: Mapping[str, Check], notes: Mapping[str, Check]) -> Handler:
         async def answer(request: web.Request) -> web.Response:
             problems = {check: problem() for check, problem in checks.items()}
             failed = any(problems.values())
             # The form of Kubernetes' own components, reasons included: this endpoint is for the cluster's operators.
             lines = [f"[-]{check} failed: {why}" if why else f"[+]{check} ok" for check, why in problems.items()]
+            lines += [f"[!]{note}: {what}" for note, look in notes.items() if (what := look())]
             lines.append(f"{name} check {'failed' if failed else 'passed'}")
             verbose = failed or "verbose" in request.query
             return web.Response(text="\n".join(lines) + "\n" if verbose else "ok", status=500 if failed else 200)
@@ -61,8 +65,8 @@ def application(
     app = web.Application()
     app.router.add_get("/metrics", show_metrics)
     app.router.add_routes(pages)
-    for name, checks in (("healthz", live), ("livez", live), ("readyz", {**live, **ready})):
-        app.router.add_get(f"/{name}", probe(name, {"ping": lambda: None, **checks}))
+    for name, checks, more in (("healthz", live, {}), ("livez", live, {}), ("readyz", {**live, **ready}, notes or {})):
+        app.router.add_get(f"/{name}", probe(name, {"ping": lambda: None, **checks}, more))
     return app
 
 

@@ -141,6 +141,11 @@ class Telemetry:
             ["group", "code"],
             registry=self._registry,
         )
+        self._rival_writes = Counter(
+            f"{_PREFIX}_rival_status_writes_total",
+            "Number of status writes of kube-controller-manager that were seen, on HPAs that this controller acts on.",
+            registry=self._registry,
+        )
         self._shadow_comparisons = Counter(
             f"{_PREFIX}_shadow_comparisons_total",
             "Number of decisions in shadow mode, by how they compare with the built-in controller's.",
@@ -187,6 +192,10 @@ class Telemetry:
     def request_failed(self, group: str, code: int | None) -> None:
         """One request to an API group failed, with an HTTP status code or without an answer."""
         self._api_errors.labels(group or "core", "<error>" if code is None else str(code)).inc()
+
+    def rival_wrote(self) -> None:
+        """Kubernetes' own controller has written the status of an HPA that this one acts on."""
+        self._rival_writes.inc()
 
     def compared(self, key: HPAKey, comparison: Comparison) -> None:
         """One decision in shadow mode was compared."""

@@ -51,6 +51,11 @@ class Running:
             lines = (await response.text()).splitlines()
         return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{PREFIX}_{name} ")), 0.0)
 
+    async def text(self, path: str) -> str:
+        """The page at a path."""
+        async with self._http.get(f"{self._url}{path}") as response:
+            return await response.text()
+
     async def shadow(self, name: str = "web") -> dict[str, Any]:
         """What the page about shadow mode has of an HPA; nothing if it has none."""
         async with self._http.get(f"{self._url}/debug/shadow") as response:
