@@ -198,7 +198,8 @@ def _by_metrics(start: Decision, scale: Scale, conditions: Conditions) -> Decisi
         count = f"{len(failures)} invalid out of {len(evaluations)}"
         start = replace(start, error=f"invalid metrics ({count}), first error is: {failures[0].error}")
     failed_steps = start.history.metric_failures + 1 if failures else 0
-    start = replace(start, history=replace(start.history, metric_failures=failed_steps))
+    if failed_steps != start.history.metric_failures:
+        start = replace(start, history=replace(start.history, metric_failures=failed_steps))
     substitute = stand_in(start.observation.config.fallback, failures=failed_steps, current_replicas=current)
     if substitute is not None and asked < substitute.replicas:
         start = replace(start, stand_in=substitute)

@@ -7,7 +7,8 @@ quantities are canonical. A memory value becomes binary where it is a whole numb
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 from autoscaler.core import describe
 from autoscaler.core.model import ExternalMetric, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from autoscaler.core.model import Condition, CrossVersionObjectReference, CurrentMetric, MetricIdentifier, Status
 
 __all__ = ["quantity_text", "rfc3339", "status_json"]
+
+_TEXTS_KEPT: Final = 4096
 
 
 def status_json(status: Status) -> dict[str, Any]:
@@ -81,6 +84,7 @@ def _current(metric: CurrentMetric) -> dict[str, Any]:
     return current
 
 
+@lru_cache(_TEXTS_KEPT)
 def quantity_text(milli: int, *, binary: bool) -> str:
     """A milli-value as a quantity, in the form that it has after one trip through the API server."""
     text = str(Quantity.from_milli(milli, Format.BINARY_SI if binary else Format.DECIMAL_SI))

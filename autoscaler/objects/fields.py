@@ -51,7 +51,10 @@ def milli_value(text: str, what: str) -> int:
     Raises:
         ParseError: it is not a quantity.
     """
-    return quantity(text, what).milli_value()
+    try:
+        return _milli(text)
+    except QuantityError as error:
+        raise ParseError(f"{what}: {text!r}: {error}") from None
 
 
 def time_ms(text: str, what: str) -> int:
@@ -103,9 +106,14 @@ def quantity(text: str | float, what: str) -> Quantity:
 
 def optional_milli(text: str | float | None, what: str) -> int | None:
     """As `milli_value`; None stays None."""
-    return None if text is None else quantity(text, what).milli_value()
+    return None if text is None else milli_value(str(text), what)
 
 
 def optional_time_ms(text: str | None, what: str) -> int | None:
     """As `time_ms`; None stays None."""
     return None if text is None else time_ms(text, what)
+
+
+@lru_cache(_KEPT)
+def _milli(text: str) -> int:
+    return Quantity.parse(text).milli_value()
