@@ -41,6 +41,8 @@ _PEOPLE = ("curl", "Wget", "Mozilla/5.0")
 # libyaml's, where PyYAML was built with it: an answer can be long.
 _YAML_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _NAMES = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+_STREAMS = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+_FORM = ("as", "g", "v")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,32 +81,47 @@ class Representation:
 
     @classmethod
     def negotiate(
-        cls, accept: str, *, pretty: str = "", user_agent: str = "", offered: Collection[Conversion] = ()
+        cls,
+        accept: str,
+        *,
+        pretty: str = "",
+        user_agent: str = "",
+        offered: Collection[Conversion] = (),
+        streamed: bool = True,
     ) -> Representation:
         """Choose by the Accept header, the `pretty` parameter and, where that is absent, the client's kind.
 
-        A conversion is chosen only where it is `offered`.
+        A conversion is chosen only where it is `offered`. `streamed` is whether an error names what watches have, too,
+        as it does for all resources.
 
         Raises:
-            StatusError: 406 if no media type in Accept is spoken here.
+            StatusError: 406 if no media type in Accept is spoken here. As in Kubernetes, one of them must be named in
+                so many letters, or else `*/*`.
         """
         indented = pretty.lower() in ("1", "t", "true") or (not pretty and user_agent.startswith(_PEOPLE))
-        clauses = _parse_accept(accept)
-        if not clauses:
+        if not accept:
             return cls(MediaType.JSON, indented)
-        spoken = [(clause, media_type) for clause in clauses if (media_type := clause.choice(_SPOKEN)) is not None]
-        for clause, media_type in spoken:
-            if clause.conversion is None or clause.conversion in offered:
+        if not _names_one(accept):
+            raise _not_acceptable(streamed=streamed)
+        return cls._chosen(accept, indented=indented, offered=offered)
+
+    @classmethod
+    def for_error(cls, accept: str) -> Representation:
+        """Choose for an error, which is for everybody; here `application/*` will do, too."""
+        return cls._chosen(accept) if accept else cls()
+
+    @classmethod
+    def _chosen(cls, accept: str, *, indented: bool = False, offered: Collection[Conversion] = ()) -> Representation:
+        for clause in _parse_accept(accept):
+            media_type = clause.choice(_SPOKEN)
+            if media_type is not None and (clause.conversion is None or clause.conversion in offered):
                 return cls(media_type, indented or clause.pretty, clause.conversion)
-        if spoken:
-            return cls(None, indented)
-        raise StatusError(
-            406,
-            "NotAcceptable",
-            f"406: Not Acceptable\n\nAvailable representations: {_NAMES}, application/json;stream=watch, "
-            "application/vnd.kubernetes.protobuf;stream=watch",
-            details={},
-        )
+        return cls(None, indented)
+
+    def require_form(self) -> None:
+        """Refuse what no document can become, as `encode` does once there is one. Raises StatusError 406."""
+        if self.media_type is None:
+            raise StatusError(406, "NotAcceptable", f"only the following media types are accepted: {_NAMES}")
 
     def encode(self, document: msgspec.Struct | dict[str, Any]) -> Encoded:
         """Write a document.
@@ -113,8 +130,7 @@ class Representation:
             StatusError: 406 if it was wanted as something that it cannot become, such as a Table. Kubernetes, too,
                 finds that out only once there is an answer.
         """
-        if self.media_type is None:
-            raise StatusError(406, "NotAcceptable", f"only the following media types are accepted: {_NAMES}")
+        self.require_form()
         if self.media_type is MediaType.YAML:
             text: str = yaml.dump(msgspec.to_builtins(document), Dumper=_YAML_DUMPER, allow_unicode=True)
             return Encoded(text.encode(), self._content_type(self.media_type))
@@ -163,12 +179,22 @@ def preferred(accept: str, offered: Mapping[str, T]) -> T | None:
     return next((one for clause in clauses if (one := clause.choice(offered)) is not None), None)
 
 
+def _names_one(accept: str) -> bool:
+    names = (clause.partition(";")[0].strip(" ") for clause in accept.split(","))
+    return any(name == "*/*" or name in _SPOKEN for name in names)
+
+
+def _not_acceptable(*, streamed: bool) -> StatusError:
+    names = f"{_NAMES}, {_STREAMS}" if streamed else _NAMES
+    return StatusError(406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {names}", details={})
+
+
 def _parse_accept(header: str) -> list[_Clause]:
     """The clauses of an Accept header, most wanted first, and wildcards after what they stand for."""
     clauses = []
     for text in header.split(","):
         name, *parameters = (part.strip() for part in text.split(";"))
-        kind, slash, subtype = name.lower().partition("/")
+        kind, slash, subtype = name.partition("/")
         if not slash:
             if kind != "*":
                 continue
@@ -178,7 +204,6 @@ def _parse_accept(header: str) -> list[_Clause]:
             quality = float(values.get("q", "1"))
         except ValueError:
             quality = 1.0
-        wanted = Conversion(values["as"], values.get("g", ""), values.get("v", "")) if "as" in values else None
-        if quality > 0:
-            clauses.append(_Clause(kind, subtype, quality, values.get("pretty") == "1", wanted))
+        wanted = Conversion(*(values.get(key, "") for key in _FORM)) if values.keys() & set(_FORM) else None
+        clauses.append(_Clause(kind, subtype, quality, values.get("pretty") == "1", wanted))
     return sorted(clauses, key=lambda clause: (-clause.quality, clause.kind == "*", clause.subtype == "*"))

@@ -92,9 +92,9 @@ class CustomMetrics:
             timeout: the seconds that the request may take, or None.
 
         Raises:
-            StatusError: 404 without such a metric or a value of it, 503 while nobody can tell because no list of them
-                has come yet, 400 for a selector that Prometheus cannot have, 503 and 504 when Prometheus or the API
-                server is away or slow, 500 when the rule's query is wrong.
+            StatusError: 404 without such a metric, a value of it or a query that its rule can make, 503 while nobody
+                can tell because no list of them has come yet, 400 for a selector that Prometheus cannot have, 503 and
+                504 when Prometheus or the API server is away or slow, 500 when the rule's query is wrong.
         """
         request = _Request(GroupResource(group, resource), namespace, metric, metric_selector)
         deadline = _deadline(timeout)
@@ -211,7 +211,7 @@ class CustomMetrics:
             raise bad_request(str(error)) from error
         except QueryError as error:
             self._queries.say_once(source.rule, str(error))
-            raise internal_error("unable to fetch metrics") from error
+            raise request.not_found() from error
         result = await self._queries.carry_out(source.rule, plan, timeout=_left(deadline))
         if not isinstance(result, Vector):
             self._queries.say_once(source.rule, "the query must make a vector, with a value for each object")

@@ -9,6 +9,7 @@ of a namespace itself (/namespaces/NAME/status).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
 
@@ -18,6 +19,7 @@ __all__ = ["Query", "RequestInfo", "Target"]
 
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _MAX_QUERY_FIELDS = 100
+_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,11 @@ class Target:
 
         Raises:
             StatusError: 400 where the path cannot name anything: bytes that are no UTF-8, control
-                characters, segments that are empty, `.` or `..`.
+                characters, segments that are empty, `.` or `..`, a `%` that begins no byte.
         """
         raw_path, _, raw_query = raw.partition("?")
+        if _NO_ESCAPE.search(raw_path):
+            raise bad_request("invalid request path")
         try:
             path = unquote(raw_path, errors="strict")
             pairs = tuple(
@@ -114,7 +118,7 @@ class RequestInfo:
         name = parts[1] if len(parts) > 1 else ""
         if not name:
             if verb == "get":
-                verb = "watch" if target.query.get("watch").lower() in ("1", "t", "true") else "list"
+                verb = "watch" if _is_true(target.query, "watch") else "list"
             elif verb == "delete":
                 verb = "deletecollection"
         return cls(
@@ -128,3 +132,8 @@ class RequestInfo:
             subresource=parts[2] if len(parts) > 2 else "",
             name=name,
         )
+
+
+def _is_true(query: Query, parameter: str) -> bool:
+    """As Kubernetes reads such a parameter: whatever does not say no says yes, also nothing."""
+    return parameter in query and query.get(parameter).lower() not in ("0", "false")

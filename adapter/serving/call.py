@@ -52,10 +52,17 @@ class Call:
     timeout: float
     known_tags: frozenset[str] = frozenset()
 
-    def representation(self, offered: Collection[Conversion] = ()) -> Representation:
-        """How the client wants its answer, which can also be converted to what is offered; raises 406."""
+    def representation(self, offered: Collection[Conversion] = (), *, streamed: bool = True) -> Representation:
+        """How the client wants its answer, which can also be converted to what is offered; raises 406.
+
+        `streamed` is false for what is no resource.
+        """
         return Representation.negotiate(
-            self.accept, pretty=self.target.query.get("pretty"), user_agent=self.user_agent, offered=offered
+            self.accept,
+            pretty=self.target.query.get("pretty"),
+            user_agent=self.user_agent,
+            offered=offered,
+            streamed=streamed,
         )
 
 
@@ -100,7 +107,7 @@ class Answer:
 def answer_with(call: Call, document: msgspec.Struct) -> Answer:
     """A document as the client wants it. Raises StatusError 405 for another method than GET, and 406."""
     require_get(call)
-    return Answer(200, call.representation().encode(document))
+    return Answer(200, call.representation(streamed=False).encode(document))
 
 
 def require_get(call: Call, *others: str) -> None:

@@ -6,18 +6,22 @@ Errors are those of metav1.ListOptions' conversion in k8s.io/apimachinery.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from adapter.content.tables import INCLUDED
 from adapter.security.request_info import Query
 from adapter.serving.field_selector import FieldSelector, FieldSelectorError
+from kube import status
 from kube.fields import invalid, quote
 from kube.status import bad_request
 
-__all__ = ["check_numbers", "check_requested_name", "field_selector", "included_object"]
+__all__ = ["check_list", "check_numbers", "check_requested_name", "field_selector", "included_object"]
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _MAX_DIGITS = 20
 _INT64 = range(-(2**63), 2**63)
+_MATCHES = ("Exact", "NotOlderThan", "")
+_MATCH = "resourceVersionMatch"
 
 
 def check_numbers(query: Query) -> None:
@@ -30,6 +34,26 @@ def check_numbers(query: Query) -> None:
             raise bad_request(f"strconv.ParseInt: parsing {quote(text)}: invalid syntax")
         if len(text.lstrip("+-0")) > _MAX_DIGITS or int(text) not in _INT64:
             raise bad_request(f"strconv.ParseInt: parsing {quote(text)}: value out of range")
+
+
+def check_list(query: Query) -> None:
+    """Refuse what contradicts itself, as the API server does for every list. Raises StatusError 422."""
+    forbidden = "FieldValueForbidden"
+    causes = []
+    match, version = query.get(_MATCH), query.get("resourceVersion")
+    if match and not version:
+        causes.append((_MATCH, forbidden, f"{_MATCH} is forbidden unless resourceVersion is provided"))
+    if match and query.get("continue"):
+        causes.append((_MATCH, forbidden, f"{_MATCH} is forbidden when continue is provided"))
+    if match not in _MATCHES:
+        supported = ", ".join(map(quote, _MATCHES))
+        causes.append((_MATCH, "FieldValueNotSupported", f"{quote(match)}: supported values: {supported}"))
+    if match == "Exact" and version == "0":
+        causes.append((_MATCH, forbidden, f'{_MATCH} "exact" is forbidden for resourceVersion "0"'))
+    if "sendInitialEvents" in query:
+        causes.append(("sendInitialEvents", forbidden, "sendInitialEvents is forbidden for list"))
+    if causes:
+        raise _invalid_options(causes)
 
 
 def field_selector(query: Query) -> FieldSelector:
@@ -54,3 +78,19 @@ def check_requested_name(query: Query, name: str) -> None:
     selector = field_selector(query)
     if selector.terms and selector.exact_name() != name:
         raise bad_request("fieldSelector metadata.name doesn't match requested name")
+
+
+def _invalid_options(causes: Sequence[tuple[str, str, str]]) -> status.StatusError:
+    """What is wrong, each as the parameter, the reason and what there is to say."""
+    words = {"FieldValueForbidden": "Forbidden", "FieldValueNotSupported": "Unsupported value"}
+    said = [(field, reason, f"{words[reason]}: {text}") for field, reason, text in causes]
+    each = [f"{field}: {text}" for field, _, text in said]
+    all_of_them = each[0] if len(each) == 1 else f"[{', '.join(each)}]"
+    return status.invalid(
+        f'ListOptions.meta.k8s.io "" is invalid: {all_of_them}',
+        details={
+            "group": "meta.k8s.io",
+            "kind": "ListOptions",
+            "causes": [{"reason": reason, "message": text, "field": field} for field, reason, text in said],
+        },
+    )

@@ -5,7 +5,7 @@ included:
 
     /apis/custom.metrics.k8s.io/V/namespaces/NS/RESOURCE[.GROUP]/NAME/METRIC    an object, or NAME `*`: all that match
     /apis/custom.metrics.k8s.io/V/RESOURCE[.GROUP]/NAME/METRIC                  the same at the root of the cluster
-    /apis/custom.metrics.k8s.io/V/namespaces/NS/metrics/METRIC                  the namespace itself, or `*`: several
+    /apis/custom.metrics.k8s.io/V/namespaces/NS/metrics/METRIC[/ANYTHING]       the namespace itself, or `*`: several
     /apis/external.metrics.k8s.io/v1beta1/namespaces/NS/METRIC                  an external metric
     /apis/metrics.k8s.io/v1beta1/...                                            see adapter.serving.resource_routes
 
@@ -21,7 +21,7 @@ from typing import Protocol
 
 import msgspec
 
-from adapter.catalog.groups import CUSTOM_GROUP, RESOURCE_GROUP
+from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP, RESOURCE_GROUP
 from adapter.catalog.values import ExternalMetricValue, MetricValue
 from adapter.content.documents import custom_list, external_list
 from adapter.content.encoding import Encoded, Representation
@@ -41,16 +41,17 @@ from adapter.serving.call import (
 )
 from adapter.serving.discovery import Discovery, software_version, version_document
 from adapter.serving.health import Health
-from adapter.serving.list_options import check_numbers, check_requested_name
+from adapter.serving.list_options import check_list, check_numbers, check_requested_name, field_selector
 from adapter.serving.resource_routes import ResourceRoutes, UsageProvider
 from adapter.serving.status_page import StatusPage
 from adapter.serving.telemetry import Telemetry
 from kube.selectors import LabelSelector
-from kube.status import bad_request
+from kube.status import StatusError, bad_request
 
 __all__ = ["CustomProvider", "DebugProvider", "ExternalProvider", "Router"]
 
 _TEXT = "text/plain; charset=utf-8"
+_NOT_GUESSED = {"X-Content-Type-Options": "nosniff"}
 # API servers write what is outside their APIs as indented JSON, whatever the client would rather have.
 _PLAIN = Representation(pretty=True)
 
@@ -158,7 +159,7 @@ class Router:
     def _groups(self, call: Call) -> Answer:
         """All groups, alone or with everything in them; clients keep the latter until its tag changes."""
         require_get(call)
-        representation = call.representation(DISCOVERY_FORMS)
+        representation = call.representation(DISCOVERY_FORMS, streamed=False)
         if representation.conversion is None:
             return Answer(200, representation.encode(self._discovery.group_list()))
         content = representation.encode(self._discovery.aggregated(representation.conversion))
@@ -166,7 +167,7 @@ class Router:
 
     async def _custom_metric(self, call: Call, parts: list[str]) -> Answer:
         match parts:
-            case ("namespaces", namespace, "metrics", metric):
+            case ("namespaces", namespace, "metrics", metric) | ("namespaces", namespace, "metrics", metric, _):
                 resource, namespace, name = "namespaces", "", namespace
             case ("namespaces", namespace, resource, name, metric):
                 pass
@@ -215,9 +216,15 @@ class Router:
                 raise no_such_resource()
         require_get(call)
         representation = call.representation()
+        representation.require_form()
         check_numbers(call.target.query)
+        selector = label_selector(call, "labelSelector")
+        field_selector(call.target.query)
+        if call.info.verb == "watch":
+            raise _not_watched()
+        check_list(call.target.query)
         values = await self._external.values(
-            namespace=namespace, metric=metric, selector=label_selector(call, "labelSelector"), timeout=call.timeout
+            namespace=namespace, metric=metric, selector=selector, timeout=call.timeout
         )
         return Answer(200, representation.encode(external_list(values)), values=FreshValues.of(values))
 
@@ -226,7 +233,7 @@ class Router:
         health = self._health.answer(call.target)
         if health is not None:
             require_get(call, "HEAD")
-            return Answer(health.status, Encoded(health.text.encode(), _TEXT))
+            return Answer(health.status, Encoded(health.text.encode(), _TEXT), headers=_NOT_GUESSED)
         match call.target.segments:
             case ():
                 require_get(call)
@@ -262,6 +269,16 @@ class Router:
     def _paths(self) -> msgspec.Struct:
         others = ("/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/statusz", "/version")
         return self._discovery.paths((*others, *self._health.paths))
+
+
+def _not_watched() -> StatusError:
+    """405, in the words that API servers use where a list is watched that cannot be."""
+    return StatusError(
+        405,
+        "MethodNotAllowed",
+        f'watch is not supported on resources of kind "*.{EXTERNAL_GROUP}"',
+        details={"group": EXTERNAL_GROUP, "kind": "*"},
+    )
 
 
 def _tagged(call: Call, content: Encoded, tag: str, headers: Mapping[str, str] | None = None) -> Answer:

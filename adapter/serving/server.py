@@ -12,7 +12,6 @@ HTTP/2 is not spoken; clients settle for HTTP/1.1 during the TLS handshake.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import logging
 import re
@@ -39,7 +38,7 @@ from adapter.serving.routes import Router
 from adapter.serving.short_cut import ShortCut, memory_key
 from adapter.serving.telemetry import RequestLabels, Telemetry
 from kube.durations import DurationError, parse_duration
-from kube.status import StatusError, bad_request, too_many_requests
+from kube.status import StatusError, bad_request, forbidden, too_many_requests
 
 __all__ = ["Listener", "RequestServer", "ServerLimits"]
 
@@ -52,6 +51,7 @@ _COMPRESSION_LEVEL = 1
 _LAST_WORD_SECONDS = 0.1
 # What a request is counted as whose client did not wait for the answer; web servers' common number for it.
 _CLIENT_GONE = 499
+_FORBIDDEN = 403
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +185,7 @@ class RequestServer:
             async with asyncio.timeout_at(deadline + _LAST_WORD_SECONDS) as timeout:
                 if not open_to_all:
                     user = await self._authenticator.authenticate(_credentials(request))
+                    _refuse_impersonation(request)
                     permit = _Permit(user, await self._authorizer.authorize(user, info))
                     _log.debug("%s asks %s %s", user.name, request.method, target.path)
                 remaining = max(deadline - loop.time(), 0.0)
@@ -270,6 +271,12 @@ def _credentials(request: web.BaseRequest) -> Credentials:
     return Credentials(certificate, request.headers)
 
 
+def _refuse_impersonation(request: web.BaseRequest) -> None:
+    """Whoever wants to be taken for somebody else must not be answered as who they are. Raises StatusError 403."""
+    if any(name.lower().startswith("impersonate-") for name in request.headers):
+        raise forbidden("impersonation is not possible here: ask the API server, which passes on who you are then")
+
+
 def _is_discovery(target: Target, info: RequestInfo) -> bool:
     return target.segments[:1] == ("apis",) and not info.is_resource
 
@@ -298,12 +305,10 @@ def _call(request: web.BaseRequest, target: Target, info: RequestInfo, seconds: 
 
 
 def _error_answer(error: StatusError, request: web.BaseRequest | None) -> Answer:
-    representation = Representation()
-    if request is not None:
-        representation = Representation(None)
-        with contextlib.suppress(StatusError):
-            representation = Representation.negotiate(",".join(request.headers.getall("Accept", ())))
-    return Answer(error.code, representation.encode_error(error), retry_after=error.retry_after)
+    accept = "" if request is None else ",".join(request.headers.getall("Accept", ()))
+    representation = Representation.for_error(accept)
+    headers = {"X-Content-Type-Options": "nosniff"} if error.code == _FORBIDDEN else {}
+    return Answer(error.code, representation.encode_error(error), retry_after=error.retry_after, headers=headers)
 
 
 def _unknown_clients_response(error: StatusError) -> web.Response:

@@ -156,6 +156,22 @@ async def test_all_of_nothing_is_not_found(bed: MetricsBed, change: dict[str, st
     assert bed.prometheus.queries == []
 
 
+async def test_a_metric_whose_rule_makes_no_query_is_not_found(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rules = parse_rules(
+        "rules: [{seriesQuery: a, resources: {template: <<.Resource>>}, metricsQuery: '<<index .GroupBySlice 1>>'}]",
+        source="rules.yaml",
+    )
+    prometheus = CannedPrometheus(found={"a": (series("a", "namespace", "pod"),)})
+    async with metrics_bed(tmp_path, rules, prometheus) as bed:
+        await bed.catalog.relist()
+        with pytest.raises(StatusError, match="the server could not find the metric a for pods") as refused:
+            await named(bed, metric="a")
+    assert refused.value.code == 404
+    assert "index 1 is out of range" in caplog.text
+
+
 async def test_objects_without_values_make_an_empty_list(bed: MetricsBed) -> None:
     bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("silent")
     assert await selected(bed) == []

@@ -233,16 +233,39 @@ def test_discovery_names_nodes_and_pods() -> None:
         ("metadata.name!=web", False),
         ("metadata.namespace=other", False),
         ("metadata.namespace!=other", True),
+        ("metadata.name= web", False),
+        (r"metadata.name!=a\,metadata.name\=b\\", True),
+        (",", True),
+        ("!=,=", True),
     ],
 )
 def test_field_selectors(text: str, selected: bool) -> None:
     assert FieldSelector.parse(text).matches(name="web", namespace="shop") is selected
 
 
-@pytest.mark.parametrize("text", ["status.phase=Running", "metadata.name", "=", "a=b=c"])
-def test_wrong_field_selectors(text: str) -> None:
-    with pytest.raises(FieldSelectorError):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("metadata.name", "invalid selector: 'metadata.name'; can't understand 'metadata.name'"),
+        ("x in (b,a)", "invalid selector: 'x in (b,a)'; can't understand 'a)'"),
+        ("a=b=c", "invalid field selector: unescaped character in value: 61"),
+        (r"metadata.name=a\-b", r"invalid field selector: invalid escape sequence: \-"),
+        ("metadata.name=a\\", "invalid field selector: invalid escape sequence: \\"),
+        (
+            "status.phase=Running",
+            '"status.phase" is not a known field selector: only "metadata.name", "metadata.namespace"',
+        ),
+        (
+            "metadata.name =a",
+            '"metadata.name " is not a known field selector: only "metadata.name", "metadata.namespace"',
+        ),
+        ("=a", '"" is not a known field selector: only "metadata.name", "metadata.namespace"'),
+    ],
+)
+def test_wrong_field_selectors(text: str, message: str) -> None:
+    with pytest.raises(FieldSelectorError) as raised:
         FieldSelector.parse(text)
+    assert str(raised.value) == message
 
 
 async def test_cpu_and_memory_can_come_from_different_servers() -> None:

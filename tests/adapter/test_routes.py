@@ -150,6 +150,8 @@ async def test_external_metric(tmp_path: Path) -> None:
         ("GET", f"{G2}/namespaces/ns-1/pods/%2e%2e/m", {}, 400, "invalid request path"),
         ("GET", f"{G2}/namespaces//pods/pod-1-0/m", {}, 400, "invalid request path"),
         ("GET", f"{G2}/namespaces/ns-1/pods/a%00b/m", {}, 400, "invalid request path"),
+        ("GET", f"{G2}/namespaces/ns-1/pods/a%zz/m", {}, 400, "invalid request path"),
+        ("GET", f"{G2}/namespaces/ns-1/pods/a%2/m", {}, 400, "invalid request path"),
         (
             "GET",
             f"{G2}/namespaces/ns-1/pods/%ff/m",
@@ -210,6 +212,60 @@ async def test_external_metric(tmp_path: Path) -> None:
             400,
             "fieldSelector metadata.name doesn't match requested name",
         ),
+        (
+            "GET",
+            f"{EXTERNAL_PATH}?fieldSelector=spec.nodeName%3Dx",
+            {},
+            400,
+            '"spec.nodeName" is not a known field selector: only "metadata.name", "metadata.namespace"',
+        ),
+        # Watching.
+        (
+            "GET",
+            f"{EXTERNAL_PATH}?watch=true",
+            {},
+            405,
+            'watch is not supported on resources of kind "*.external.metrics.k8s.io"',
+        ),
+        (
+            "GET",
+            f"{EXTERNAL_PATH}?watch",
+            {},
+            405,
+            'watch is not supported on resources of kind "*.external.metrics.k8s.io"',
+        ),
+        # Versions of lists.
+        (
+            "GET",
+            f"{EXTERNAL_PATH}?resourceVersionMatch=Exact",
+            {},
+            422,
+            (
+                'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is'
+                " forbidden unless resourceVersion is provided"
+            ),
+        ),
+        (
+            "GET",
+            f"{EXTERNAL_PATH}?resourceVersionMatch=x&sendInitialEvents=true&resourceVersion=0&continue=y",
+            {},
+            422,
+            (
+                'ListOptions.meta.k8s.io "" is invalid: [resourceVersionMatch: Forbidden: resourceVersionMatch is'
+                ' forbidden when continue is provided, resourceVersionMatch: Unsupported value: "x": supported values:'
+                ' "Exact", "NotOlderThan", "", sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list]'
+            ),
+        ),
+        (
+            "GET",
+            f"{EXTERNAL_PATH}?resourceVersionMatch=Exact&resourceVersion=0",
+            {},
+            422,
+            (
+                'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch "exact"'
+                ' is forbidden for resourceVersion "0"'
+            ),
+        ),
         # Numbers.
         ("GET", f"{POD_PATH}?limit=many", {}, 400, 'strconv.ParseInt: parsing "many": invalid syntax'),
         ("GET", f"{EXTERNAL_PATH}?timeoutSeconds=1.5", {}, 400, 'strconv.ParseInt: parsing "1.5": invalid syntax'),
@@ -223,6 +279,13 @@ async def test_external_metric(tmp_path: Path) -> None:
         # Media types.
         ("GET", POD_PATH, {"Accept": "text/html"}, 406, NO_TYPE),
         ("GET", POD_PATH, {"Accept": "application/cbor"}, 406, NO_TYPE),
+        ("GET", POD_PATH, {"Accept": "application/*"}, 406, NO_TYPE),
+        ("GET", POD_PATH, {"Accept": "Application/JSON"}, 406, NO_TYPE),
+        ("GET", POD_PATH, {"Accept": "json"}, 406, NO_TYPE),
+        ("GET", G2, {"Accept": "text/html"}, 406, NO_TYPE.partition(", application/json;stream")[0]),
+        ("GET", "/apis", {"Accept": "text/html"}, 406, NO_TYPE.partition(", application/json;stream")[0]),
+        ("GET", POD_PATH, {"Accept": "application/json;v=v1beta1"}, 406, NO_CONVERSION),
+        ("GET", "/apis", {"Accept": "application/json;g=x"}, 406, NO_CONVERSION),
         ("GET", POD_PATH, {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}, 406, NO_CONVERSION),
         # Time.
         (
@@ -254,9 +317,56 @@ async def test_details_are_there_where_kubernetes_has_them(tmp_path: Path) -> No
         assert "details" not in (await adapter.ask_as_master(f"{G2}/namespaces/ns-1/pods")).json
 
 
+async def test_nobody_is_asked_for_an_external_metric_in_a_form_that_it_cannot_have(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        adapter.metrics.error = service_unavailable("unable to fetch metrics")
+        headers = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
+        assert (await adapter.ask_as_master(EXTERNAL_PATH, headers=headers)).status == 406
+
+
+async def test_whoever_wants_to_be_somebody_else_is_not_answered_as_who_they_are(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        for header in ("Impersonate-User", "impersonate-group", "Impersonate-Extra-scopes"):
+            reply = await adapter.ask_as_master(POD_PATH, headers={header: "alice"})
+            assert (reply.status, reply.json["reason"]) == (403, "Forbidden")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz/ping", POD_PATH])
+async def test_browsers_must_not_guess_what_health_and_refusals_are(tmp_path: Path, path: str) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask_as_master(path, headers={"Impersonate-User": "alice"})
+        assert reply.headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_what_follows_a_metric_of_a_namespace_does_not_matter(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        path = f"{G2}/namespaces/ns-1/metrics/http_packets_per_second"
+        assert (await adapter.ask_as_master(f"{path}/x")).json == (await adapter.ask_as_master(path)).json
+
+
+async def test_details_name_what_is_wrong_with_a_list(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask_as_master(f"{EXTERNAL_PATH}?watch=1")
+        assert reply.json["details"] == {"group": "external.metrics.k8s.io", "kind": "*"}
+        reply = await adapter.ask_as_master(f"{EXTERNAL_PATH}?sendInitialEvents=true")
+        assert reply.json["details"] == {
+            "group": "meta.k8s.io",
+            "kind": "ListOptions",
+            "causes": [
+                {
+                    "reason": "FieldValueForbidden",
+                    "message": "Forbidden: sendInitialEvents is forbidden for list",
+                    "field": "sendInitialEvents",
+                }
+            ],
+        }
+
+
 async def test_matching_field_selector_is_accepted(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         assert (await adapter.ask_as_master(f"{POD_PATH}?fieldSelector=metadata.name%3Dpod-1-0")).status == 200
+        assert (await adapter.ask_as_master(f"{EXTERNAL_PATH}?fieldSelector=metadata.name%3Dx")).status == 200
+        assert (await adapter.ask_as_master(f"{EXTERNAL_PATH}?watch=0&resourceVersionMatch=")).status == 200
         assert (await adapter.ask_as_master(f"{POD_PATH}?limit=-1&timeoutSeconds=%2B5")).status == 200
 
 
@@ -324,7 +434,7 @@ async def test_metric_selector_is_shown_in_every_item(tmp_path: Path, selector: 
     [
         (None, "application/json"),
         ("*/*", "application/json"),
-        ("application/*", "application/json"),
+        ("application/*, application/yaml", "application/yaml"),
         ("application/json;charset=utf-8", "application/json"),
         ("application/json;as=Table;g=meta.k8s.io;v=v1,application/json", "application/json"),
         ("text/html, application/json;q=0.1", "application/json"),
