@@ -98,7 +98,11 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
                 PrometheusServers(prometheus_options, observe=rule_telemetry.asked)
             )
             forwarder = await stack.enter_async_context(
-                Forwarder(rules.forward, relist_interval=options.catalog.relist_interval)
+                Forwarder(
+                    rules.forward,
+                    relist_interval=options.catalog.relist_interval,
+                    freshness=options.catalog.freshness,
+                )
             )
             listening = stack.enter_context(closing(_bind(options.serving)))
             queries = await stack.enter_async_context(SharedQueries(prometheus, freshness=options.catalog.freshness))

@@ -4,6 +4,10 @@ A cluster has one APIService for external.metrics.k8s.io and so one server behin
 adapter stands there, answers what its rules make, and passes everything else on. Who may read a metric was decided
 before: the other adapter sees this one's identity, and must allow it to list external metrics.
 
+Requests for the same values share one request to the other adapter, and what it said is said again for as long as it
+is fresh. It is the same for all: the other adapter sees no user but this one, and values keep their timestamps; those
+without one have the time at which they came.
+
 Its list of metrics is kept in memory for discovery, which never waits. Metrics that are not in that list are asked for
 all the same, because some adapters list nothing.
 """
@@ -11,6 +15,7 @@ all the same, because some adapters list nothing.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import datetime
 import logging
 import time
@@ -26,6 +31,7 @@ from yarl import URL
 
 from adapter.catalog.catalog import Catalog, CustomMetricInfo
 from adapter.catalog.values import ExternalMetricValue
+from adapter.planning.fresh import Fresh
 from adapter.rules.forward_options import ForwardOptions
 from adapter.upstream import Credentials, CredentialsError, UpstreamConfigError
 from kube.backoff import Backoff
@@ -44,8 +50,11 @@ _CONNECT_SECONDS = 5.0
 _MAX_ANSWER = 16 * 1024 * 1024
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
+# Values that are kept of all answers together; each takes some 500 bytes.
+_MAX_VALUES = 50_000
 _UNREACHABLE = "the adapter that external metrics are forwarded to cannot be reached"
 _UNREADABLE = "the adapter that external metrics are forwarded to gave an unusable answer"
+_TOO_SLOW = "Timeout: the adapter that external metrics are forwarded to did not answer in time"
 _REFUSED = "the adapter that external metrics are forwarded to does not accept this adapter's credentials"
 
 
@@ -81,12 +90,21 @@ class Forwarder:
     Args:
         options: where it is; None for none.
         relist_interval: the seconds between two lists of its metrics.
+        freshness: for how many seconds values are given again; 0 for never.
         clock: the time, in seconds since the epoch.
     """
 
     def __init__(
-        self, options: ForwardOptions | None, *, relist_interval: float, clock: Callable[[], float] = time.time
+        self,
+        options: ForwardOptions | None,
+        *,
+        relist_interval: float,
+        freshness: float = 0.0,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        self._fresh: Fresh[list[ExternalMetricValue]] = Fresh(
+            period=freshness, weigh=lambda values: len(values) + 1, max_weight=_MAX_VALUES
+        )
         self._peer = _peer(options)
         self._relist_interval = relist_interval
         self._clock = clock
@@ -97,11 +115,13 @@ class Forwarder:
 
     async def __aenter__(self) -> Self:
         self._http = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+        await self._fresh.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._fresh.__aexit__(None, None, None)
         if self._http is not None:
             await self._http.close()
             self._http = None
@@ -122,6 +142,7 @@ class Forwarder:
             return
         self._peer = _peer(options)
         self._names = ()
+        self._fresh.forget()
         self._changed.set()
 
     async def run(self) -> None:
@@ -153,12 +174,24 @@ class Forwarder:
         """
         peer = self._peer
         assert peer is not None, "there is nobody to ask"
-        seconds = peer.options.timeout if timeout is None else min(timeout, peer.options.timeout)
-        query = {"timeout": f"{max(seconds, 0.001):.3f}s"}
-        if not selector.empty:
-            query["labelSelector"] = str(selector)
         path = f"/namespaces/{quote(namespace, safe='')}/{quote(metric, safe='')}"
-        found = await self._get(peer, path, query, _Values, seconds)
+
+        async def ask() -> list[ExternalMetricValue]:
+            return await self._ask(peer, path, str(selector))
+
+        try:
+            async with asyncio.timeout(None if timeout is None else max(timeout, 0.0)):
+                kept = await self._fresh.get((path, str(selector)), ask)
+        except TimeoutError as error:
+            raise timed_out(_TOO_SLOW) from error
+        return [dataclasses.replace(value, fresh_until=kept.until) for value in kept.value]
+
+    async def _ask(self, peer: _Peer, path: str, selector: str) -> list[ExternalMetricValue]:
+        """Ask the other adapter, for all who wait: it has the time that the options allow, whatever theirs is."""
+        query = {"timeout": f"{peer.options.timeout:.3f}s"}
+        if selector:
+            query["labelSelector"] = selector
+        found = await self._get(peer, path, query, _Values, peer.options.timeout)
         try:
             return [self._value(item) for item in found.items or ()]
         except (QuantityError, ValueError, OverflowError) as error:
@@ -196,9 +229,7 @@ class Forwarder:
         except aiohttp.ServerTimeoutError as error:
             raise self._unusable(_UNREACHABLE, error) from error
         except TimeoutError as error:
-            raise timed_out(
-                "Timeout: the adapter that external metrics are forwarded to did not answer in time"
-            ) from error
+            raise timed_out(_TOO_SLOW) from error
         except (aiohttp.ClientError, OSError, CredentialsError, UpstreamConfigError) as error:
             raise self._unusable(_UNREACHABLE, error) from error
         except ValueError as error:

@@ -91,13 +91,13 @@ async def other_adapter(folder: Path) -> AsyncIterator[tuple[ScriptedServer, For
 
 @contextlib.asynccontextmanager
 async def forwarding(
-    folder: Path, options: ForwardOptions | None, rules: RulesFile | None = None
+    folder: Path, options: ForwardOptions | None, rules: RulesFile | None = None, *, freshness: float = 0.0
 ) -> AsyncIterator[tuple[ExternalMetrics, MergedNames, Forwarder, CannedPrometheus]]:
     """External metrics of rules and of another adapter, both listed once."""
     known, prometheus = packets()
     async with (
         metrics_bed(folder, rules or known, prometheus) as bed,
-        Forwarder(options, relist_interval=60, clock=lambda: NOW) as forwarder,
+        Forwarder(options, relist_interval=60, freshness=freshness, clock=lambda: NOW) as forwarder,
     ):
         await bed.catalog.relist()
         queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
@@ -117,8 +117,28 @@ async def listed(forwarder: Forwarder) -> None:
     await eventually(has_names, within=10, every=0.01)
 
 
-async def ask(external: ExternalMetrics, metric: str, selector: str = "") -> list[ExternalMetricValue]:
-    return await external.values(namespace="shop", metric=metric, selector=LabelSelector.parse(selector), timeout=5)
+async def ask(
+    external: ExternalMetrics, metric: str, selector: str = "", *, timeout: float = 5
+) -> list[ExternalMetricValue]:
+    return await external.values(
+        namespace="shop", metric=metric, selector=LabelSelector.parse(selector), timeout=timeout
+    )
+
+
+class Held:
+    """An answer of the other adapter that the test lets go."""
+
+    def __init__(self, server: ScriptedServer, metric: str) -> None:
+        self._answer = server.answers[f"{API}/namespaces/shop/s0-queue"]
+        self.asked, self.open = asyncio.Event(), asyncio.Event()
+        self.times = 0
+        server.answers[f"{API}/namespaces/shop/{metric}"] = self._handle
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self.times += 1
+        self.asked.set()
+        await self.open.wait()
+        return await self._answer(request)
 
 
 async def test_what_no_rule_makes_is_asked_of_the_other_adapter(tmp_path: Path) -> None:
@@ -133,6 +153,69 @@ async def test_what_no_rule_makes_is_asked_of_the_other_adapter(tmp_path: Path) 
         [asked] = [line for line in server.asked if "s0-queue" in line]
         assert asked.startswith(f"GET {API}/namespaces/shop/s0-queue?timeout=5.000s&labelSelector=scaledobject.keda.sh")
         assert {headers["Authorization"] for headers in server.headers} == {"Bearer secret"}
+
+
+async def test_requests_for_the_same_at_the_same_moment_are_one(tmp_path: Path) -> None:
+    async with other_adapter(tmp_path) as (server, options), forwarding(tmp_path, options) as (external, _, _, _):
+        held = Held(server, "held")
+        waiting = [asyncio.create_task(ask(external, "held")) for _ in range(50)]
+        hurried = asyncio.create_task(ask(external, "held", timeout=0.01))
+        await asyncio.wait_for(held.asked.wait(), 5)
+        with pytest.raises(StatusError) as late:
+            await hurried
+        assert late.value.code == 504
+        held.open.set()
+        assert all(len(values) == 2 for values in await asyncio.gather(*waiting))
+        assert held.times == 1
+        await ask(external, "held")
+        assert held.times == 2, "nothing is kept without freshness"
+
+
+async def test_what_was_said_is_said_again_while_it_is_fresh_with_its_times(tmp_path: Path) -> None:
+    async with (
+        other_adapter(tmp_path) as (server, options),
+        forwarding(tmp_path, options, freshness=60.0) as (external, _, _, _),
+    ):
+        first = await ask(external, "s0-queue")
+        again = [await ask(external, "s0-queue") for _ in range(20)]
+        assert all(values == first for values in again)
+        assert [value.timestamp for value in first] == [NOW, NOW]
+        assert all(value.fresh_until > asyncio.get_running_loop().time() for value in again[-1])
+        asked = [line for line in server.asked if "s0-queue" in line]
+        assert len(asked) == 1
+
+
+async def test_each_namespace_metric_and_selector_has_values_of_its_own(tmp_path: Path) -> None:
+    async with (
+        other_adapter(tmp_path) as (server, options),
+        forwarding(tmp_path, options, freshness=60.0) as (external, _, _, _),
+    ):
+        wanted = [(space, metric, text) for space in "ab" for metric in ("x", "y") for text in ("", "q=1", "q=2")]
+
+        async def echo(request: web.Request) -> web.StreamResponse:
+            *_, space, metric = request.path.split("/")
+            said = {"metricName": f"{space} {metric} {request.query.get('labelSelector', '')}", "value": "1"}
+            return web.json_response({"items": [said]})
+
+        for space, metric, _ in wanted:
+            server.answers[f"{API}/namespaces/{space}/{metric}"] = echo
+        for _ in range(2):
+            for space, metric, text in wanted:
+                selector = LabelSelector.parse(text)
+                [value] = await external.values(namespace=space, metric=metric, selector=selector, timeout=5)
+                assert value.metric == f"{space} {metric} {text}"
+        assert len([line for line in server.asked if "/namespaces/" in line]) == len(wanted)
+
+
+async def test_what_another_one_said_is_not_said_again(tmp_path: Path) -> None:
+    async with (
+        other_adapter(tmp_path) as (server, options),
+        forwarding(tmp_path, options, freshness=60.0) as (external, _, forwarder, _),
+    ):
+        await ask(external, "s0-queue")
+        forwarder.take_up(dataclasses.replace(options, timeout=4.0))
+        server.answers[f"{API}/namespaces/shop/s0-queue"] = answer({"items": []})
+        assert await ask(external, "s0-queue") == []
 
 
 async def test_rules_come_first_and_discovery_has_both(tmp_path: Path) -> None:
