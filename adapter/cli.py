@@ -24,7 +24,7 @@ from adapter.security.authorization import AuthorizationOptions
 from adapter.security.tls import TLSError
 from adapter.security.trust import TrustError, TrustOptions
 from kube.client import KubeConfigError
-from kube.flags import CONTEXT_SETTINGS, ignored_options, verbosity_option
+from kube.flags import CONTEXT_SETTINGS, GoCommand, ignored_options, verbosity_option
 from kube.logs import setup_logging
 from kube.process import run
 from kube.version import installed_version
@@ -64,7 +64,7 @@ main.add_command(check)
 main.add_command(explain)
 
 
-@main.command()
+@main.command(cls=GoCommand)
 @click.option(
     "--config",
     type=click.Path(path_type=Path),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -19,6 +19,7 @@ __all__ = [
     "BOOL",
     "CONTEXT_SETTINGS",
     "FINITE",
+    "GoCommand",
     "bool_option",
     "ignored_options",
     "list_option",
@@ -109,8 +110,32 @@ def verbosity_option(function: F) -> F:
     return option(function)
 
 
+class _Ignored(click.Option):
+    """A flag that does nothing."""
+
+
+class GoCommand(click.Command):
+    """A command that takes the flags of `ignored_options` with any value.
+
+    click takes a value that begins with a dash, as in `--client-qps=-1`, for another option.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; see click."""
+        ignored = {name for parameter in self.params if isinstance(parameter, _Ignored) for name in parameter.opts}
+        return super().parse_args(ctx, [_without_value(argument, ignored) for argument in args])
+
+
+def _without_value(argument: str, ignored: Collection[str]) -> str:
+    name, equals, _ = argument.partition("=")
+    return f"{name}=..." if equals and name in ignored else argument
+
+
 def ignored_options(flags: Mapping[str, str]) -> Callable[[F], F]:
-    """Flags that are accepted and do nothing, with the reason for each; those given are passed on as `ignored`."""
+    """Flags that are accepted and do nothing, with the reason for each; those given are passed on as `ignored`.
+
+    They are for a GoCommand.
+    """
 
     def decorate(function: F) -> F:
         @functools.wraps(function)
@@ -120,7 +145,13 @@ def ignored_options(flags: Mapping[str, str]) -> Callable[[F], F]:
 
         for flag, reason in flags.items():
             option = click.option(
-                flag, _parameter(flag), is_flag=False, flag_value="", default=None, help=f"No effect: {reason}."
+                flag,
+                _parameter(flag),
+                cls=_Ignored,
+                is_flag=False,
+                flag_value="",
+                default=None,
+                help=f"No effect: {reason}.",
             )
             option(wrapper)
         return wrapper  # type: ignore[return-value]  # click looks at the parameters that the options declare, not here

@@ -255,6 +255,11 @@ def authorization_flags(command: Command) -> Command:
         authorization_webhook_cache_unauthorized_ttl: float,
         **others: Any,
     ) -> None:
+        for path in authorization_always_allow_paths:
+            if "*" in path[:-1]:
+                raise click.UsageError(
+                    f'--authorization-always-allow-paths: only a * at the end stands for anything: "{path}"'
+                )
         options = AuthorizationOptions(
             always_allow_paths=authorization_always_allow_paths,
             authorized_ttl=authorization_webhook_cache_authorized_ttl,

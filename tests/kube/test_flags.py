@@ -4,10 +4,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kube.flags import bool_option, ignored_options, list_option, verbosity_option
+from kube.flags import GoCommand, bool_option, ignored_options, list_option, verbosity_option
 
 
-@click.command()
+@click.command(cls=GoCommand)
 @bool_option("--on")
 @list_option("--names", default=("a", "b"))
 @verbosity_option
@@ -29,6 +29,7 @@ def command(*, on: bool, names: tuple[str, ...], verbosity: int, ignored: tuple[
         (["--names=x, y", "--names=z,"], "False x,y,z 0"),
         (["--logtostderr"], "False a,b 0 --logtostderr"),
         (["--logtostderr=true", "--log-dir=/tmp"], "False a,b 0 --logtostderr --log-dir"),
+        (["--log-dir=-1", "--on"], "True a,b 0 --log-dir"),
     ],
 )
 def test_accepted(arguments: list[str], read: str) -> None:
