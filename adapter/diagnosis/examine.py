@@ -19,7 +19,7 @@ from adapter.catalog.inventory import (
 )
 from adapter.diagnosis.lint import about
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport, Severity
-from adapter.planning.merged import can_merge
+from adapter.planning.mergeable import can_merge
 from adapter.prometheus import Series
 from adapter.rules import AnyRule, QueryRule, Rule
 from kube.durations import format_duration

@@ -9,7 +9,7 @@ and URLs are not.
 Go finds most mistakes when a template runs. Here a template is checked when it is loaded: a function, field, variable
 or construct that does not exist is a TemplateError that names it, before the first request. `lexer` cuts text into
 tokens, `literals` reads the constants among them, `parser` makes `nodes` of them, `render` fills them in, `functions`
-holds the built-in ones.
+holds the built-in ones, and `uses` tells what a template does with a field.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from adapter.gotemplate.nodes import Node, TemplateError, Value
 from adapter.gotemplate.parser import parse
 from adapter.gotemplate.render import render
+from adapter.gotemplate.uses import only_writes
 
 __all__ = ["Template", "TemplateError", "Value"]
 
@@ -51,3 +52,7 @@ class Template:
             TemplateError: what is only known with the data, such as an index out of range.
         """
         return render(self._nodes, data)
+
+    def only_writes(self, field: str) -> bool:
+        """Tell whether a field is only written as it is, so that nothing else of the text depends on it."""
+        return only_writes(self._nodes, field)

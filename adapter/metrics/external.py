@@ -5,6 +5,7 @@ As in adapter.metrics.custom, statuses and messages are prometheus-adapter's whe
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -16,7 +17,7 @@ from adapter.metrics.forward import Forwarder
 from adapter.planning.merged import MergedQueries
 from adapter.planning.planner import external_plan
 from adapter.planning.rule_queries import RuleQueries
-from adapter.prometheus import Sample, Scalar
+from adapter.prometheus import Sample, Scalar, Vector
 from adapter.rules import AnyRule, Policy, Rule
 from adapter.rules.query import QueryError, SelectorNotSupported
 from kube.selectors import LabelSelector
@@ -89,20 +90,7 @@ class ExternalMetrics:
                 rule, "no label means namespaces: add one to resources.overrides, or set resources.namespaced to false"
             )
             raise internal_error("unable to fetch metrics")
-        try:
-            plan = (
-                self._merged.external(source, namespace=namespace, metric_selector=selector) if self._merged else None
-            )
-            if plan is None:
-                plan = external_plan(source, namespace=namespace, metric_selector=selector)
-        except SelectorNotSupported as error:
-            raise bad_request(str(error)) from error
-        except QueryError as error:
-            self._queries.say_once(rule, str(error))
-            raise internal_error("unable to fetch metrics") from error
-        result = await self._queries.carry_out(rule, plan, timeout=timeout)
-        if result is None:
-            raise StatusError(500, "", "encountered an unexpected query result type")
+        result = await self._result(source, namespace=namespace, selector=selector, timeout=timeout)
         samples: tuple[Sample | Scalar, ...] = (result,) if isinstance(result, Scalar) else result.samples
         if not samples:
             samples = self._in_place_of_nothing(rule, source.metric)
@@ -120,6 +108,29 @@ class ExternalMetrics:
             for sample in samples
             if (milli := self._queries.milli(rule, sample)) is not None
         ]
+
+    async def _result(
+        self, source: ExternalSource, *, namespace: str, selector: LabelSelector, timeout: float | None
+    ) -> Vector | Scalar:
+        """The samples, of an answer for all namespaces where there is one, or else of a query for these alone."""
+        clock = asyncio.get_running_loop().time
+        deadline = None if timeout is None else clock() + timeout
+        if self._merged is not None:
+            merged = await self._merged.external(source, namespace=namespace, metric_selector=selector, timeout=timeout)
+            if merged is not None:
+                return merged
+        try:
+            plan = external_plan(source, namespace=namespace, metric_selector=selector)
+        except SelectorNotSupported as error:
+            raise bad_request(str(error)) from error
+        except QueryError as error:
+            self._queries.say_once(source.rule, str(error))
+            raise internal_error("unable to fetch metrics") from error
+        left = None if deadline is None else deadline - clock()
+        result = await self._queries.carry_out(source.rule, plan, timeout=left)
+        if result is None:
+            raise StatusError(500, "", "encountered an unexpected query result type")
+        return result
 
     def _in_place_of_nothing(self, rule: AnyRule, metric: str) -> tuple[Scalar, ...]:
         """What the rule says of a result without values."""

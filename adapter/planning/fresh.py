@@ -132,9 +132,12 @@ class Fresh(Generic[T]):
             if self._period and generation == self._generation and self._keeps(error):
                 self._put(key, _Entry(make, 1, failure=error), started)
             raise
-        kept = Kept(value, loop.time() + self._period if self._period else 0.0)
-        if self._period and generation == self._generation:
-            self._put(key, _Entry(make, self._weigh(value), kept), started)
+        weight = self._weigh(value)
+        if not self._period or weight > self._max_weight:
+            return Kept(value, 0.0)
+        kept = Kept(value, loop.time() + self._period)
+        if generation == self._generation:
+            self._put(key, _Entry(make, weight, kept), started)
         return kept
 
     async def _ask_ahead(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> None:
@@ -147,8 +150,6 @@ class Fresh(Generic[T]):
         before = self._entries.get(key)
         entry.taken = before is not None and before.missed
         self._drop(key)
-        if entry.weight > self._max_weight:
-            return
         while self._weight + entry.weight > self._max_weight:
             self._drop(next(iter(self._entries)))
         self._entries[key] = entry

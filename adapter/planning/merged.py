@@ -1,13 +1,15 @@
 """Requests for different objects, as one query for all objects of a rule.
 
 A rule is asked for one pod here and for another there; where that happens, one query without the objects' and
-namespaces' matchers, grouped by both, answers them all, and its answer is kept for as long as it is fresh. Nobody can
-tell the difference by the values:
+namespaces' matchers, grouped by both, answers them all, and its answer is kept for as long as it is fresh. Of an
+external metric one query has all namespaces, and all values of the labels that are selected by. Nobody can tell the
+difference by the values:
 
-- it is done only with queries whose value for an object depends on that object's series alone; `separable` says which
+- it is done only with queries whose value for an object depends on that object's series alone; `mergeable` says which
 - an object with several values in the merged answer is asked for alone
-- where the merged query fails, objects are asked for alone, and it is tried again after a while
-- where its answer has far more objects than are asked for, they are asked for alone until more of them are
+- where the merged query fails, everybody is asked for alone, and it is tried again after a while; so, too, where its
+  answer is too long to be kept, and would have to be asked for again by everybody
+- where its answer has far more values than are asked for, they are asked for alone until more of them are
 
 A rule's `merge` can demand it, also where its query is of a form that nobody can tell of, or forbid it; by default it
 begins with the second object that is asked for within a while.
@@ -15,43 +17,42 @@ begins with the second object that is asked for within a while.
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import logging
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from cachetools import LRUCache
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
-from adapter.planning.planner import Plan
-from adapter.planning.separable import groups_alike, is_separable
+from adapter.planning.mergeable import merged_custom_query, merged_external_query
+from adapter.planning.rule_queries import InstantQueries
+from adapter.planning.sample_index import matching
 from adapter.planning.shared_queries import Grouped
-from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample
+from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Vector
 from adapter.rules import Merge, Rule
-from adapter.rules.query import QueryError, SelectorNotSupported, custom_query, external_query
-from kube.selectors import LabelSelector, Operator, Requirement
+from kube.selectors import LabelSelector
 
-__all__ = ["GroupedQueries", "MergedQueries", "MergedSamples", "can_merge"]
+__all__ = ["AllSamples", "GroupedQueries", "MergedQueries", "MergedSamples"]
 
 _log = logging.getLogger(__name__)
 
-_NAME = "x"
-_ANY = ".+"
 # Within this time two requests belong together. HPAs ask every 15 seconds, unless told otherwise.
 _WINDOW_SECONDS = 60.0
 _AGAIN_SECONDS = 60.0
-# A merged answer may have this many values, or this many for each object that is asked for.
-_ALWAYS_FINE = 1_000
+# A merged answer may have this many values, or this many for each one that is asked for. It is asked for once a period,
+# and 10,000 values are some 0.1 s of Prometheus' and our time; a query for one object is about as much as 50 values.
+_ALWAYS_FINE = 10_000
 _VALUES_PER_OBJECT = 50
 _MAX_GROUPS = 1_000
-_NOT_LOCAL = (Operator.GREATER_THAN, Operator.LESS_THAN)
-_LISTS = (Operator.IN, Operator.NOT_IN)
+# How many askers are told apart; with more, no answer that can be kept is too wide.
+_MAX_ASKERS = 6_000
 
 
-class GroupedQueries(Protocol):
-    """Where merged queries are evaluated; see SharedQueries.grouped."""
+class GroupedQueries(InstantQueries, Protocol):
+    """Where merged queries are evaluated; see SharedQueries."""
 
     async def grouped(
         self,
@@ -73,56 +74,76 @@ class MergedSamples:
     fresh_until: float
 
 
+@dataclass(frozen=True, slots=True)
+class AllSamples:
+    """All samples of objects, by name, and until when they are the same, as a Vector's."""
+
+    by_name: Mapping[str, Sequence[Sample]]
+    fresh_until: float
+
+
 @dataclass(slots=True, eq=False)
 class _Group:
     """Requests that one query can answer.
 
     Attributes:
-        query: that query; "" where there is none.
-        asked: who was asked for in the window that began at `since`.
-        objects: how many objects that were.
-        before: how many requests and objects there were in the window before.
+        asked: who asked in the window that began at `since`, as hashes, with how many values each of them wants.
+        wanted: how many values that are.
+        before: how many askers and values there were in the window before.
         size: how many values the last merged answer had.
         not_before: when the merged query is tried again.
+        told: the log says already that the answer is too long.
     """
 
-    query: str
-    since: float = 0.0
-    asked: set[tuple[str, str, int]] = field(default_factory=set)
-    objects: int = 0
+    since: float = -math.inf
+    asked: dict[int, int] = field(default_factory=dict)
+    wanted: int = 0
     before: tuple[int, int] = (0, 0)
     size: int = 0
-    not_before: float = 0.0
+    not_before: float = -math.inf
+    told: bool = False
 
-    def note(self, who: tuple[str, str, int], now: float) -> None:
-        """Note that somebody is asked for."""
+    def note(self, who: Hashable, values: int, *, now: float) -> None:
+        """Note that somebody asks for so many values."""
         if now - self.since > _WINDOW_SECONDS:
-            self.before = (len(self.asked), self.objects) if now - self.since < 2 * _WINDOW_SECONDS else (0, 0)
-            self.asked, self.objects, self.since = set(), 0, now
-        if who not in self.asked:
-            self.asked.add(who)
-            self.objects += who[2]
+            self.before = (len(self.asked), self.wanted) if now - self.since < 2 * _WINDOW_SECONDS else (0, 0)
+            self.asked, self.wanted, self.since = {}, 0, now
+        key = hash(who)
+        known = self.asked.get(key, 0)
+        if values > known and (known or len(self.asked) < _MAX_ASKERS):
+            self.asked[key] = values
+            self.wanted += values - known
+
+    def merges(self, rule: Rule, *, now: float) -> bool:
+        """Whether the merged query is asked at this moment."""
+        if now < self.not_before:
+            return False
+        return rule.merge is Merge.ALWAYS or (self._several and not self._too_wide)
 
     @property
-    def several(self) -> bool:
+    def _several(self) -> bool:
         """Several different things were asked for."""
         return len(self.asked) > 1 or self.before[0] > 1
 
     @property
-    def too_wide(self) -> bool:
+    def _too_wide(self) -> bool:
         """The merged answer has far more than anybody asks for."""
-        return self.size > max(_ALWAYS_FINE, _VALUES_PER_OBJECT * max(self.objects, self.before[1]))
+        return self.size > max(_ALWAYS_FINE, _VALUES_PER_OBJECT * max(self.wanted, self.before[1]))
 
 
 class MergedQueries:
     """Decides which requests are answered together, and has the answers."""
 
-    def __init__(self, queries: GroupedQueries) -> None:
+    def __init__(self, queries: GroupedQueries, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` is a time in seconds that does not go back."""
         self._queries = queries
-        self._groups: LRUCache[object, _Group] = LRUCache(_MAX_GROUPS)
+        self._clock = clock
+        self._texts: LRUCache[Hashable, str] = LRUCache(_MAX_GROUPS)
+        self._groups: LRUCache[Hashable, _Group] = LRUCache(_MAX_GROUPS)
 
     def forget(self) -> None:
         """The rules have changed."""
+        self._texts.clear()
         self._groups.clear()
 
     async def samples(
@@ -143,129 +164,125 @@ class MergedQueries:
             metric_selector: what the client asks of the other labels.
             timeout: the seconds that are left, or None.
         """
+        grouped = await self._grouped(source, namespace, names, metric_selector, timeout)
+        if grouped is None:
+            return None
+        if grouped.ambiguous and any((namespace, name) in grouped.ambiguous for name in names):
+            return None
+        return MergedSamples(grouped.samples.get(namespace, {}), grouped.fresh_until)
+
+    async def all_samples(
+        self, source: CustomSource, *, namespace: str, names: Sequence[str], timeout: float | None
+    ) -> AllSamples | None:
+        """As `samples`, for queries that make several values of an object, as one for each of a pod's containers."""
+        grouped = await self._grouped(source, namespace, names, LabelSelector(), timeout)
+        if grouped is None:
+            return None
+        only = grouped.samples.get(namespace, {})
+        by_name = {name: grouped.ambiguous.get((namespace, name), (only[name],)) for name in names if name in only}
+        return AllSamples(by_name, grouped.fresh_until)
+
+    async def _grouped(
+        self,
+        source: CustomSource,
+        namespace: str,
+        names: Sequence[str],
+        metric_selector: LabelSelector,
+        timeout: float | None,
+    ) -> Grouped | None:
+        """The answer for all objects, or None where it is not to be asked for, or failed lately."""
         rule = source.rule
         if not isinstance(rule, Rule) or rule.merge is Merge.NEVER:
             return None
-        key = (rule.key, source.series, source.resource_label, bool(namespace), metric_selector)
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = _Group(_merged_query(source, bool(namespace), metric_selector))
-        if not group.query or not self._now(group, rule, (namespace, names[0], len(names))):
+        labels = (source.resource_label, source.namespace_label, *source.group_by)
+        key = (rule.key, source.series, labels, bool(namespace), metric_selector)
+        query = self._query(key, lambda: merged_custom_query(source, bool(namespace), metric_selector))
+        if not query:
             return None
-        namespace_label = source.namespace_label if namespace else ""
+        group = self._group(key)
+        now = self._clock()
+        group.note((namespace, names[0], names[-1], len(names)), len(names), now=now)
+        if not group.merges(rule, now=now):
+            return None
         try:
             grouped = await self._queries.grouped(
-                group.query,
-                namespace_label=namespace_label,
+                query,
+                namespace_label=source.namespace_label if namespace else "",
                 name_label=source.resource_label,
                 timeout=timeout,
                 destination=rule.destination,
             )
         except PrometheusError as error:
-            _log.debug("%s: asking for objects alone, because of the merged query: %s", rule, error)
-            group.not_before = asyncio.get_running_loop().time() + _AGAIN_SECONDS
+            self._failed(group, rule, error)
             return None
-        group.size = grouped.size
-        found = grouped.samples.get(namespace, {})
-        if grouped.ambiguous and any((namespace, name) in grouped.ambiguous for name in names):
-            return None
-        return MergedSamples(found, grouped.fresh_until)
+        self._answered(group, rule, grouped.size, grouped.fresh_until)
+        return grouped
 
-    def external(self, source: ExternalSource, *, namespace: str, metric_selector: LabelSelector) -> Plan | None:
-        """The plan that asks for an external metric in all namespaces, or None: then it is to be asked for alone."""
+    async def external(
+        self, source: ExternalSource, *, namespace: str, metric_selector: LabelSelector, timeout: float | None
+    ) -> Vector | None:
+        """What a request for an external metric gets of a merged answer, or None: then it is to be asked for alone.
+
+        Args:
+            source: where the metric comes from.
+            namespace: the namespace that it is asked in.
+            metric_selector: what the client asks of the labels.
+            timeout: the seconds that are left, or None.
+        """
         rule = source.rule
-        if not isinstance(rule, Rule) or rule.merge is Merge.NEVER or not rule.resources.namespaced:
+        if not isinstance(rule, Rule) or rule.merge is Merge.NEVER:
             return None
-        key = (rule.key, source.series, metric_selector)
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = _Group(_merged_external_query(source, metric_selector))
-        if not group.query:
+        metric = (rule.key, source.series, source.namespace_label)
+        query = self._query((*metric, metric_selector), lambda: merged_external_query(source, metric_selector))
+        if not query:
             return None
         # What differs by the selector alone is answered by the same query, so all selectors count together.
-        everybody = self._groups.setdefault((rule.key, source.series), _Group(group.query))
-        if not self._now(everybody, rule, (namespace, str(metric_selector), 1)):
+        group = self._group(metric)
+        labels = ((source.namespace_label, namespace),) if rule.resources.namespaced else ()
+        who = (namespace if labels else "", str(metric_selector))
+        now = self._clock()
+        group.note(who, 1, now=now)
+        if not group.merges(rule, now=now):
             return None
-        return Plan((group.query,), ((source.namespace_label, namespace),), metric_selector)
+        try:
+            result = await self._queries.instant(query, timeout=timeout, destination=rule.destination)
+        except PrometheusError as error:
+            self._failed(group, rule, error)
+            return None
+        if not isinstance(result, Vector):
+            self._rest(group)
+            return None
+        self._answered(group, rule, len(result.samples), result.fresh_until)
+        found = await matching(result, labels, metric_selector)
+        group.note(who, len(found.samples), now=now)
+        return found
 
-    def _now(self, group: _Group, rule: Rule, who: tuple[str, str, int]) -> bool:
-        """Whether a request is answered from a merged query at this moment."""
-        now = asyncio.get_running_loop().time()
-        group.note(who, now)
-        return now >= group.not_before and (rule.merge is Merge.ALWAYS or (group.several and not group.too_wide))
+    def _answered(self, group: _Group, rule: Rule, size: int, fresh_until: float) -> None:
+        """Note what came of a merged query; an answer that is not kept would be asked for by every request."""
+        group.size = size
+        if not fresh_until:
+            if not group.told:
+                group.told = True
+                _log.warning("%s: the answer for all objects has %d values, too many to be kept", rule, size)
+            self._rest(group)
 
+    def _failed(self, group: _Group, rule: Rule, error: PrometheusError) -> None:
+        _log.debug("%s: everybody is asked for alone, because of the merged query: %s", rule, error)
+        self._rest(group)
 
-def can_merge(source: CustomSource | ExternalSource) -> bool:
-    """Tell whether the requests for different objects of a metric can be answered by one query."""
-    if isinstance(source.rule, Rule) and source.rule.merge is Merge.NEVER:
-        return False
-    if isinstance(source, ExternalSource):
-        return bool(_merged_external_query(source, LabelSelector()))
-    return bool(_merged_query(source, source.info.namespaced, LabelSelector()))
+    def _rest(self, group: _Group) -> None:
+        """Ask for everybody alone, and try the merged query again after a while."""
+        group.not_before = self._clock() + _AGAIN_SECONDS
 
+    def _query(self, key: Hashable, make: Callable[[], str]) -> str:
+        """The merged query for a key; "" where there is none."""
+        query = self._texts.get(key)
+        if query is None:
+            query = self._texts[key] = make()
+        return query
 
-def _merged_query(source: CustomSource, namespaced: bool, metric_selector: LabelSelector) -> str:
-    """The query for all objects; "" where there is none."""
-    rule = source.rule
-    if not isinstance(rule, Rule) or "LabelValuesByName" in rule.query.source:
-        return ""
-    namespace_label = source.namespace_label if namespaced else ""
-    if namespaced and (not namespace_label or namespace_label == source.resource_label):
-        return ""
-    more = (namespace_label,) if namespaced else ()
-    query = functools.partial(
-        custom_query,
-        rule.query,
-        series=source.series,
-        resource_label=source.resource_label,
-        namespace_label=namespace_label,
-        metric_selector=metric_selector,
-    )
-    try:
-        sample = query(names=[_NAME], namespace=_NAME if namespaced else "", group_by=(*source.group_by, *more))
-        plain = query(names=[_NAME], namespace=_NAME if namespaced else "", group_by=source.group_by)
-        labels = [source.resource_label, namespace_label] if namespaced else [source.resource_label]
-        safe = all(is_separable(sample, label=label, name=_NAME) for label in labels)
-        if namespaced and "GroupBy" in rule.query.source:
-            safe = safe and groups_alike(plain, label=namespace_label)
-        if not safe and rule.merge is not Merge.ALWAYS:
-            return ""
-        return query(
-            names=[],
-            pattern=_ANY,
-            namespace=_ANY if namespaced else "",
-            namespace_pattern=namespaced,
-            group_by=(*source.group_by, *more),
-        )
-    except (QueryError, SelectorNotSupported):
-        return ""  # the request itself will say so
-
-
-def _merged_external_query(source: ExternalSource, metric_selector: LabelSelector) -> str:
-    """The query for all namespaces, and for all values of the labels that are selected by; "" where there is none."""
-    rule = source.rule
-    if not isinstance(rule, Rule) or "LabelValuesByName" in rule.query.source or not source.namespace_label:
-        return ""
-    query = functools.partial(external_query, rule.query, series=source.series, namespace_label=source.namespace_label)
-    try:
-        if not all(map(_is_local, metric_selector.requirements)):
-            return ""
-        for key in {requirement.key for requirement in metric_selector.requirements}:
-            only = LabelSelector((Requirement(key, Operator.EQUALS, (_NAME,)),))
-            if not is_separable(query(namespace=_NAME, metric_selector=only), label=key, name=_NAME):
-                return ""
-        sample = query(namespace=_NAME, metric_selector=LabelSelector())
-        safe = is_separable(sample, label=source.namespace_label, name=_NAME)
-        if not safe and rule.merge is not Merge.ALWAYS:
-            return ""
-        return query(namespace=_ANY, metric_selector=LabelSelector(), namespace_pattern=True)
-    except (QueryError, SelectorNotSupported):
-        return ""
-
-
-def _is_local(requirement: Requirement) -> bool:
-    """Whether a matcher of Prometheus and a requirement of Kubernetes say the same of every value."""
-    if requirement.operator in _NOT_LOCAL or "" in requirement.values:
-        return False
-    # A list becomes a regular expression, in which a dot is any character.
-    return requirement.operator not in _LISTS or not any("." in value for value in requirement.values)
+    def _group(self, key: Hashable) -> _Group:
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group()
+        return group

@@ -14,7 +14,7 @@ A short rule's query is always sent as it stands, and the answer filtered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
@@ -52,10 +52,6 @@ class Plan:
     def filters(self) -> bool:
         """Not every sample counts."""
         return bool(self.labels) or not self.selector.empty
-
-    def takes(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether a sample with these labels counts."""
-        return all(labels.get(label) == value for label, value in self.labels) and self.selector.matches(labels)
 
 
 def custom_plan(
@@ -141,8 +137,8 @@ class _LongLists:
         return len(query.encode()) <= self.rule.destination.max_query_bytes
 
     def _separable(self) -> bool:
-        # Where the list of names stands in the template by itself, nobody knows what for.
-        if "LabelValuesByName" in self.rule.query.source:
+        # Where the list of names stands in the template by itself, or decides something, nobody knows what for.
+        if "LabelValuesByName" in self.rule.query.source or not self.rule.query.only_writes("LabelMatchers"):
             return False
         return is_separable(self._query([_SAMPLE_NAME]), label=self.source.resource_label, name=_SAMPLE_NAME)
 

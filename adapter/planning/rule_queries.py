@@ -15,6 +15,7 @@ from typing import Protocol
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import to_milli
 from adapter.planning.planner import Plan
+from adapter.planning.sample_index import matching
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
@@ -85,11 +86,11 @@ class RuleQueries:
                 tuple(sample for result in results if isinstance(result, Vector) for sample in result.samples),
                 min((result.fresh_until for result in results if result is not None), default=0.0),
             )
-        if not isinstance(result, Vector):
-            return result if plan.takes({}) else Vector(())
         if not plan.filters:
             return result
-        return Vector(tuple(sample for sample in result.samples if plan.takes(sample.labels)), result.fresh_until)
+        if isinstance(result, Vector):
+            return await matching(result, plan.labels, plan.selector)
+        return Vector(()) if plan.labels or not plan.selector.matches({}) else result
 
     async def ask(self, rule: AnyRule, query: str, *, timeout: float | None) -> Vector | Scalar | None:
         """Evaluate a query of a rule; None when its result has no single values.

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 
 from adapter.planning.fresh import Fresh, Kept
 from adapter.planning.rule_queries import InstantQueries
+from adapter.planning.sample_index import indexed
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
@@ -52,14 +53,14 @@ class Grouped:
     """An answer by namespace and object.
 
     Attributes:
-        samples: each object's only sample, by namespace and name; the namespace is "" for objects at the root.
-        ambiguous: the objects that have several.
+        samples: each object's first sample, by namespace and name; the namespace is "" for objects at the root.
+        ambiguous: all samples of the objects that have several, by namespace and name together.
         size: how many samples there are.
         fresh_until: as a Vector's.
     """
 
     samples: Mapping[str, Mapping[str, Sample]]
-    ambiguous: frozenset[tuple[str, str]]
+    ambiguous: Mapping[tuple[str, str], Sequence[Sample]]
     size: int
     fresh_until: float = 0.0
 
@@ -105,7 +106,8 @@ class SharedQueries:
         key = (query, destination)
 
         async def ask() -> Vector | Scalar:
-            return await self._ask(key, query, destination)
+            result = await self._ask(key, query, destination)
+            return indexed(result) if isinstance(result, Vector) else result
 
         kept = await self._within(timeout, self._answers, key, ask)
         return dataclasses.replace(kept.value, fresh_until=kept.until) if kept.until else kept.value
@@ -193,11 +195,12 @@ def _weight(result: Vector | Scalar) -> int:
 
 def _by_object(vector: Vector, namespace_label: str, name_label: str) -> Grouped:
     samples: dict[str, dict[str, Sample]] = {}
-    ambiguous: set[tuple[str, str]] = set()
+    ambiguous: dict[tuple[str, str], list[Sample]] = {}
     for sample in vector.samples:
         labels = sample.labels
         namespace = labels.get(namespace_label, "") if namespace_label else ""
         name = labels.get(name_label, "")
-        if samples.setdefault(namespace, {}).setdefault(name, sample) is not sample:
-            ambiguous.add((namespace, name))
-    return Grouped(samples, frozenset(ambiguous), len(vector.samples))
+        first = samples.setdefault(namespace, {}).setdefault(name, sample)
+        if first is not sample:
+            ambiguous.setdefault((namespace, name), [first]).append(sample)
+    return Grouped(samples, ambiguous, len(vector.samples))

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from adapter.planning.fresh import Fresh
+from adapter.planning.fresh import Fresh, Kept
 
 PERIOD = 0.05
 LONG = 60.0
@@ -88,6 +88,20 @@ async def test_an_answer_is_given_again_while_it_is_fresh_and_to_others_not() ->
     async with fresh() as kept:
         assert [(await kept.get("a", source.make)).value for _ in range(3)] == [1, 1, 1]
         assert (await kept.get("b", source.make)).value == 2
+
+
+async def test_an_answer_is_fresh_for_a_period_from_when_it_came() -> None:
+    loop = asyncio.get_running_loop()
+    async with fresh(period=LONG) as kept:
+        before = loop.time()
+        until = (await kept.get("a", Source().make)).until
+        assert before + LONG <= until <= loop.time() + LONG
+
+
+async def test_an_answer_that_is_too_much_is_not_kept_and_says_so() -> None:
+    source = Source()
+    async with fresh(max_weight=9) as kept:
+        assert [await kept.get("a", source.make) for _ in range(2)] == [Kept(1, 0.0), Kept(2, 0.0)]
 
 
 async def test_without_a_period_nothing_is_kept() -> None:
@@ -176,6 +190,21 @@ async def test_what_is_forgotten_is_asked_for_anew_even_if_it_was_under_way() ->
         await after
         await kept.get("a", source.make)
         assert source.asked == 2
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_was_under_way_when_all_was_forgotten_is_for_those_who_waited_alone(fails: bool) -> None:
+    source = Source(held=True)
+    async with fresh() as kept:
+        waiting = asyncio.create_task(kept.get("a", source.make))
+        await source.until_asked(1)
+        kept.forget()
+        source.failure = RuntimeError("by rules that are gone") if fails else None
+        source.open.set()
+        [before] = await asyncio.gather(waiting, return_exceptions=True)
+        assert isinstance(before, RuntimeError) is fails
+        source.failure = None
+        assert (await kept.get("a", source.make)).value == 2
 
 
 async def test_what_is_asked_for_ahead_ends_with_the_owner() -> None:

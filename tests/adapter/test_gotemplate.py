@@ -211,3 +211,39 @@ PIECES = st.sampled_from(WORDS.split())
 def test_no_text_does_worse_than_being_refused(source: str) -> None:
     with contextlib.suppress(TemplateError):
         render(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "a",
+        "<<.LabelMatchers>>",
+        "<<$.LabelMatchers>> and <<- .LabelMatchers ->>",
+        "<<if eq .Series `a`>><<.LabelMatchers>><<else>><<$.LabelMatchers>><<end>>",
+        "<<range .GroupBySlice>><<.>><<$.LabelMatchers>><<else>><<.LabelMatchers>><<end>>",
+        "<<with .Series>><<.>><<end>>",
+        "<<if .LabelValuesByName.pod>>a<<end>>",
+    ],
+)
+def test_a_field_that_is_only_written(source: str) -> None:
+    assert Template.parse(source, fields=DATA).only_writes("LabelMatchers")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "<<if .LabelMatchers>>a<<end>>",
+        "<<if eq .Series `a`>>a<<else if eq $.LabelMatchers `b`>>b<<end>>",
+        "<<if .Series>>a<<else>><<len .LabelMatchers>><<end>>",
+        "<<with .LabelMatchers>>a<<end>>",
+        "<<$x := .LabelMatchers>>",
+        "<<with $x := .>>a<<end>>",
+        "<<with .Series>><<if $>>a<<end>><<end>>",
+        "<<range .GroupBySlice>><<slice $.LabelMatchers 1>><<end>>",
+        "<<printf `%v` .>>",
+        "<<.>>",
+        "<<.LabelMatchers | print>>",
+    ],
+)
+def test_a_field_that_decides_something(source: str) -> None:
+    assert not Template.parse(source, fields=DATA).only_writes("LabelMatchers")

@@ -1,93 +1,34 @@
-"""Requests for different objects as one query: they get what they would get alone, and Prometheus is asked less."""
+"""Requests for different objects as one query: Prometheus is asked less, and nobody gets another's values."""
 
 from __future__ import annotations
 
-import random
-import time
+import dataclasses
+import logging
 from collections.abc import AsyncIterator
-from pathlib import Path
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
-import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry
 
-from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource
-from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.planning.merged import MergedQueries, can_merge
-from adapter.planning.planner import custom_plan
-from adapter.planning.rule_queries import RuleQueries
+from adapter.catalog.inventory import CustomSource, ExternalSource
+from adapter.planning.merged import MergedQueries
 from adapter.planning.shared_queries import SharedQueries
-from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusQueryError, Sample, Scalar, Vector
-from adapter.prometheus.answers import decode
-from adapter.rules import Rule, RulesError, parse_rules
-from kube.mapping import GroupResource
+from adapter.prometheus import (
+    DEFAULT_DESTINATION,
+    Destination,
+    PrometheusError,
+    PrometheusQueryError,
+    Sample,
+    Scalar,
+    Vector,
+)
+from adapter.rules import RulesError
 from kube.selectors import LabelSelector
-from playground.prometheus import PrometheusServer, Series, openmetrics
+from tests.adapter.merging_bed import RAW, SUM, external, rule, source
 from tests.adapter.metrics_bed import CannedPrometheus, vector
 
-EVERYTHING = LabelSelector()
-SUM = "sum(rate(<<.Series>>{<<.LabelMatchers>>}[5m])) by (<<.GroupBy>>)"
-PODS = GroupResource("", "pods")
-
-
-def rule(query: str, merge: str = "auto") -> Rule:
-    text = f"""
-rules:
-- seriesQuery: 'packets_total'
-  resources: {{overrides: {{namespace: {{resource: namespace}}, pod: {{resource: pod}}}}}}
-  metricsQuery: '{query.replace("'", "''")}'
-  merge: {merge}
-"""
-    return parse_rules(text, source="rules.yaml").custom[0]
-
-
-def source(query: str, merge: str = "auto") -> CustomSource:
-    info = CustomMetricInfo(PODS, "packets_total", namespaced=True)
-    return CustomSource(info, rule(query, merge), "packets_total", "pod", "namespace")
-
-
-def external(query: str) -> ExternalSource:
-    return ExternalSource("packets_total", rule(query), "packets_total", "namespace")
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        SUM,
-        "<<.Series>>{<<.LabelMatchers>>}",
-        "max by (<<.GroupBy>>) (max_over_time(<<.Series>>{<<.LabelMatchers>>}[5m]))",
-        "sum(a{<<.LabelMatchers>>}) by (<<.GroupBy>>) / sum(b{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
-        "histogram_quantile(0.9, sum(rate(<<.Series>>{<<.LabelMatchers>>}[5m])) by (le, <<.GroupBy>>))",
-    ],
-)
-def test_templates_that_keep_objects_apart_can_be_merged(query: str) -> None:
-    assert can_merge(source(query))
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "sum(<<.Series>>{<<.LabelMatchers>>})",
-        "sum(<<.Series>>{<<.LabelMatchers>>}) by (pod)",  # pods of one name in two namespaces
-        "topk(1, <<.Series>>{<<.LabelMatchers>>})",
-        "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>) / scalar(sum(<<.Series>>))",
-        "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>) or vector(0)",
-        'sum(<<.Series>>{pod=~"<<index .LabelValuesByName "pod">>",<<.LabelMatchers>>}) by (<<.GroupBy>>)',
-        "sum(<<.Series>>) by (<<.GroupBy>>)",
-        "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<index .GroupBySlice 0>>)",
-        "sum(a{<<.LabelMatchers>>}) by (namespace, <<.GroupBy>>) and sum(b{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
-        "a{<<.LabelMatchers>>} and sum(b{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
-        "sum(a{<<.LabelMatchers>>} / sum(b{<<.LabelMatchers>>}) by (<<.GroupBy>>)) by (<<.GroupBy>>)",
-        'label_replace(<<.Series>>{<<.LabelMatchers>>}, "pod", "x", "", "")',
-    ],
-)
-def test_templates_of_which_nobody_can_tell_are_asked_alone(query: str) -> None:
-    assert not can_merge(source(query))
-
-
-def test_external_metrics_can_be_merged_where_the_namespace_stays_in_the_result() -> None:
-    assert can_merge(external("<<.Series>>{<<.LabelMatchers>>}"))
-    assert not can_merge(external("max(<<.Series>>{<<.LabelMatchers>>}) by (queue)"))
+TENANT = "  prometheus: tenant\n"
+HEADERS = "  headers: {X-Scope-OrgID: a}\n"
 
 
 def result(*pods: str) -> Vector:
@@ -95,33 +36,62 @@ def result(*pods: str) -> Vector:
 
 
 async def ask(
-    merged: MergedQueries, wanted: CustomSource, *names: str, namespace: str = "shop"
+    merged: MergedQueries, wanted: CustomSource, *names: str, namespace: str = "shop", selector: str = ""
 ) -> dict[str, Sample] | None:
-    found = await merged.samples(wanted, namespace=namespace, names=names, metric_selector=EVERYTHING, timeout=10.0)
+    metric_selector = LabelSelector.parse(selector)
+    found = await merged.samples(
+        wanted, namespace=namespace, names=names, metric_selector=metric_selector, timeout=10.0
+    )
     return None if found is None else dict(found.by_name)
 
 
-async def test_the_second_object_begins_it_and_then_one_query_answers_all() -> None:
-    prometheus = CannedPrometheus(result=result(*(f"web-{n}" for n in range(20))))
+@dataclass
+class Planner:
+    """Merged queries, with a clock that the test moves."""
+
+    prometheus: CannedPrometheus
+    shared: SharedQueries
+    now: float = 1000.0
+    merged: MergedQueries = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.merged = MergedQueries(self.shared, clock=lambda: self.now)
+
+    async def external(self, wanted: ExternalSource, namespace: str = "a", selector: str = "") -> list[float] | None:
+        """The values of a merged answer, or None."""
+        found = await self.merged.external(
+            wanted, namespace=namespace, metric_selector=LabelSelector.parse(selector), timeout=10.0
+        )
+        return None if found is None else [sample.value for sample in found.samples]
+
+
+@asynccontextmanager
+async def planner(answers: Vector | Scalar | PrometheusError | CannedPrometheus) -> AsyncIterator[Planner]:
+    prometheus = answers if isinstance(answers, CannedPrometheus) else CannedPrometheus(result=answers)
     async with SharedQueries(prometheus, freshness=60.0) as shared:
-        merged = MergedQueries(shared)
+        yield Planner(prometheus, shared)
+
+
+async def test_the_second_object_begins_it_and_then_one_query_answers_all() -> None:
+    async with planner(result(*(f"web-{n}" for n in range(20)))) as bed:
         wanted = source(SUM)
-        assert await ask(merged, wanted, "web-0") is None
-        assert await ask(merged, wanted, "web-0") is None
-        assert prometheus.queries == []
+        assert await ask(bed.merged, wanted, "web-0") is None
+        assert await ask(bed.merged, wanted, "web-0") is None
+        assert bed.prometheus.queries == []
         for n in range(1, 20):
-            assert await ask(merged, wanted, f"web-{n}")
-        assert await ask(merged, wanted, "web-1", "web-2")
-        assert await ask(merged, wanted, "web-1", namespace="other") == {}
-    assert prometheus.queries == ['sum(rate(packets_total{namespace=~".+",pod=~".+"}[5m])) by (pod,namespace)']
+            assert await ask(bed.merged, wanted, f"web-{n}")
+        assert await ask(bed.merged, wanted, "web-1", "web-2")
+        assert await ask(bed.merged, wanted, "web-1", namespace="other") == {}
+    assert bed.prometheus.queries == ['sum(rate(packets_total{namespace=~".+",pod=~".+"}[5m])) by (pod,namespace)']
 
 
 @pytest.mark.parametrize(("merge", "queries"), [("always", 1), ("never", 0), ("auto", 0)])
 async def test_a_rule_can_demand_and_forbid_it(merge: str, queries: int) -> None:
-    prometheus = CannedPrometheus(result=result("web-0"))
-    async with SharedQueries(prometheus, freshness=60.0) as shared:
-        await ask(MergedQueries(shared), source(SUM, merge), "web-0")
-    assert len(prometheus.queries) == queries
+    async with planner(result("web-0")) as bed:
+        await ask(bed.merged, source(SUM, merge), "web-0")
+        assert len(bed.prometheus.queries) == queries
+        await bed.external(external(RAW, merge))
+        assert len(bed.prometheus.queries) == 2 * queries
 
 
 def test_merge_has_three_words() -> None:
@@ -129,167 +99,246 @@ def test_merge_has_three_words() -> None:
         rule(SUM, "'yes'")
 
 
-def test_a_rule_can_demand_it_for_a_form_that_nobody_can_tell_of() -> None:
-    query = "label_join(<<.Series>>{<<.LabelMatchers>>}, 'x', 'y', 'z')"
-    assert [can_merge(source(query, merge)) for merge in ("auto", "always")] == [False, True]
-    assert not can_merge(source(SUM, "never"))
+class Numbered(CannedPrometheus):
+    """Gives each different question a value of its own, so that one sees whose answer it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, Destination]] = []
+
+    async def instant(
+        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+    ) -> Vector:
+        """One object in one namespace, whatever their labels are."""
+        self.asked.append((query, destination))
+        names = dict.fromkeys(("pod", "service"), "web-0")
+        spaces = dict.fromkeys(("namespace", "ns"), "shop")
+        return vector(({**names, **spaces, "queue": "q", "verb": "GET"}, float(len(self.asked))))
+
+
+async def test_what_belongs_to_different_metrics_is_never_merged() -> None:
+    base = source(SUM, "always")
+    other_query = dataclasses.replace(rule(SUM.replace("sum", "max"), "always"), key="rules[1]")
+    tenant, alike = (source(SUM, "always", more=more) for more in (TENANT, TENANT + HEADERS))
+    text = "sum(rate({}{{{}}}[5m])) by ({})"
+    different = [
+        (base, "shop", "", text.format("packets_total", 'namespace=~".+",pod=~".+"', "pod,namespace")),
+        (base, "", "", text.format("packets_total", 'pod=~".+"', "pod")),
+        (
+            base,
+            "shop",
+            "verb=GET",
+            text.format("packets_total", 'verb="GET",namespace=~".+",pod=~".+"', "pod,namespace"),
+        ),
+        (
+            dataclasses.replace(base, series="bytes_total"),
+            "shop",
+            "",
+            text.format("bytes_total", 'namespace=~".+",pod=~".+"', "pod,namespace"),
+        ),
+        (
+            dataclasses.replace(base, resource_label="service"),
+            "shop",
+            "",
+            text.format("packets_total", 'namespace=~".+",service=~".+"', "service,namespace"),
+        ),
+        (
+            dataclasses.replace(base, namespace_label="ns"),
+            "shop",
+            "",
+            text.format("packets_total", 'ns=~".+",pod=~".+"', "pod,ns"),
+        ),
+        (
+            dataclasses.replace(base, group_by=("verb",)),
+            "shop",
+            "",
+            text.format("packets_total", 'namespace=~".+",pod=~".+"', "pod,verb,namespace"),
+        ),
+        (
+            dataclasses.replace(base, rule=other_query),
+            "shop",
+            "",
+            text.format("packets_total", 'namespace=~".+",pod=~".+"', "pod,namespace").replace("sum", "max"),
+        ),
+        # The same text for other tenants.
+        *(
+            (
+                dataclasses.replace(one, rule=dataclasses.replace(one.rule, key=key)),
+                "shop",
+                "",
+                text.format("packets_total", 'namespace=~".+",pod=~".+"', "pod,namespace"),
+            )
+            for one, key in ((tenant, "rules[2]"), (alike, "rules[3]"))
+        ),
+    ]
+    prometheus = Numbered()
+    async with planner(prometheus) as bed:
+        for _ in range(2):
+            for number, (wanted, namespace, selector, _) in enumerate(different, start=1):
+                found = await ask(bed.merged, wanted, "web-0", namespace=namespace, selector=selector)
+                assert found is not None
+                assert found["web-0"].value == number
+    assert prometheus.asked == [(query, wanted.rule.destination) for wanted, _, _, query in different]
+    assert len({destination for _, destination in prometheus.asked}) == 3
+
+
+async def test_nor_is_what_belongs_to_different_external_metrics() -> None:
+    base = external(RAW, "always")
+    other_query = dataclasses.replace(rule(f"rate({RAW}[5m])", "always"), key="rules[1]")
+    tenant, alike = (external(RAW, "always", more=more) for more in (TENANT, TENANT + HEADERS))
+    different = [
+        (base, 'packets_total{namespace=~".+"}'),
+        (dataclasses.replace(base, series="bytes_total"), 'bytes_total{namespace=~".+"}'),
+        (dataclasses.replace(base, namespace_label="ns"), 'packets_total{ns=~".+"}'),
+        (dataclasses.replace(base, rule=other_query), 'rate(packets_total{namespace=~".+"}[5m])'),
+        *(
+            (
+                dataclasses.replace(one, rule=dataclasses.replace(one.rule, key=key)),
+                'packets_total{namespace=~".+"}',
+            )
+            for one, key in ((tenant, "rules[2]"), (alike, "rules[3]"))
+        ),
+    ]
+    prometheus = Numbered()
+    async with planner(prometheus) as bed:
+        for selector in ("", "queue=q", ""):
+            for number, (wanted, _) in enumerate(different, start=1):
+                assert await bed.external(wanted, "shop", selector) == [number]
+                assert await bed.external(wanted, "other", selector) == []
+        assert await bed.external(base, "shop", "queue!=q") == []
+    assert prometheus.asked == [(query, wanted.rule.destination) for wanted, query in different]
 
 
 async def test_an_object_with_several_values_is_asked_for_alone() -> None:
     several = vector(*(({"namespace": "shop", "pod": "web-0", "port": port}, 1.0) for port in ("80", "443")))
-    prometheus = CannedPrometheus(result=several)
-    async with SharedQueries(prometheus, freshness=60.0) as shared:
-        merged = MergedQueries(shared)
-        wanted = source("<<.Series>>{<<.LabelMatchers>>}", "always")
-        assert await ask(merged, wanted, "web-0") is None
-        assert await ask(merged, wanted, "web-1") is not None
+    async with planner(several) as bed:
+        wanted = source(RAW, "always")
+        assert await ask(bed.merged, wanted, "web-0") is None
+        assert await ask(bed.merged, wanted, "web-1") is not None
 
 
-async def test_after_a_failure_objects_are_asked_for_alone() -> None:
-    prometheus = CannedPrometheus(result=PrometheusQueryError("too many samples"))
-    async with SharedQueries(prometheus, freshness=60.0) as shared:
-        merged = MergedQueries(shared)
-        for n in range(5):
-            assert await ask(merged, source(SUM, "always"), f"web-{n}") is None
-    assert len(prometheus.queries) == 1
+async def test_after_a_failure_objects_are_asked_for_alone_for_a_minute() -> None:
+    async with planner(PrometheusQueryError("too many samples")) as bed:
+        wanted = source(SUM, "always")
+        assert await ask(bed.merged, wanted, "web-0") is None
+        bed.prometheus.result = result("web-0")
+        bed.shared.forget()
+        bed.now += 59.0
+        assert await ask(bed.merged, wanted, "web-0") is None
+        assert len(bed.prometheus.queries) == 1
+        bed.now += 1.0
+        assert await ask(bed.merged, wanted, "web-0")
+
+
+async def test_so_are_external_metrics_in_all_namespaces_and_by_all_selectors() -> None:
+    async with planner(PrometheusQueryError("many-to-many matching in namespace b")) as bed:
+        wanted = external(RAW)
+        assert await bed.external(wanted, "a") is None
+        assert await bed.external(wanted, "b") is None
+        bed.prometheus.result = vector(({"namespace": "a", "queue": "q"}, 7.0))
+        bed.shared.forget()
+        bed.now += 59.0
+        for selector in ("", "queue=q"):
+            assert await bed.external(wanted, "a", selector) is None
+        assert len(bed.prometheus.queries) == 1
+        bed.now += 1.0
+        assert await bed.external(wanted, "a", "queue=q") == [7.0]
+
+
+async def test_what_was_asked_for_more_than_a_minute_ago_does_not_count() -> None:
+    async with planner(result("web-0")) as bed:
+        wanted = source(SUM)
+        await ask(bed.merged, wanted, "web-0")
+        assert await ask(bed.merged, wanted, "web-1") is not None
+        bed.now += 61.0  # those two were in the minute before
+        assert await ask(bed.merged, wanted, "web-0") is not None
+        bed.now += 61.0
+        assert await ask(bed.merged, wanted, "web-0") is None
+        bed.now += 1000.0
+        assert await ask(bed.merged, wanted, "web-1") is None
 
 
 async def test_far_more_values_than_are_asked_for_are_not_merged_until_more_are() -> None:
-    prometheus = CannedPrometheus(result=result(*(f"web-{n}" for n in range(2000))))
-    async with SharedQueries(prometheus, freshness=60.0) as shared:
-        merged = MergedQueries(shared)
-        await ask(merged, source(SUM), "web-0")
-        await ask(merged, source(SUM), "web-1")  # now it is known how many there are
-        assert await ask(merged, source(SUM), "web-2") is None
-        assert await ask(merged, source(SUM), *(f"web-{n}" for n in range(50)))
+    async with planner(result(*(f"web-{n}" for n in range(20_000)))) as bed:
+        wanted = source(SUM)
+        await ask(bed.merged, wanted, "web-0")
+        assert await ask(bed.merged, wanted, "web-1")  # now it is known how many there are
+        assert await ask(bed.merged, wanted, "web-2") is None
+        assert await ask(bed.merged, wanted, *(f"web-{n}" for n in range(400)))
+        bed.now += 61.0  # those were in the minute before
+        assert await ask(bed.merged, wanted, "web-0")
+        bed.now += 61.0
+        assert await ask(bed.merged, wanted, "web-0") is None
+
+
+async def test_that_goes_for_external_metrics_by_the_values_that_are_selected() -> None:
+    labels = [{"namespace": f"ns-{n % 50}", "queue": f"q{n}"} for n in range(20_000)]
+    async with planner(vector(*((one, 1.0) for one in labels))) as bed:
+        wanted = external(RAW)
+        await bed.external(wanted, "ns-0", "queue=q0")
+        assert await bed.external(wanted, "ns-1", "queue=q1") == [1.0]
+        assert await bed.external(wanted, "ns-2", "queue=q2") is None
+        whole = dataclasses.replace(wanted, series="other_total")  # of which two namespaces want all that they have
+        await bed.external(whole, "ns-0")
+        for namespace in ("ns-1", "ns-2", "ns-3"):
+            found = await bed.external(whole, namespace)
+            assert found is not None
+            assert len(found) == 400
+
+
+async def test_an_answer_that_is_too_long_to_be_kept_is_not_asked_for_again_by_everybody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("adapter.planning.shared_queries._MAX_SAMPLES", 100)
+    labels = [{"namespace": "shop", "pod": f"web-{n}"} for n in range(200)]
+    async with planner(vector(*((one, 1.0) for one in labels))) as bed:
+        for _ in range(3):
+            for n in range(10):
+                await ask(bed.merged, source(SUM, "always"), f"web-{n}")
+                await bed.external(external(RAW, "always"), "shop", f"pod=web-{n}")
+            bed.now += 61.0
+    assert len(bed.prometheus.queries) == 3 * 2
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert said == ["rules[0] (packets_total): the answer for all objects has 200 values, too many to be kept"] * 2
 
 
 async def test_external_metrics_of_all_namespaces_and_selectors_are_one_query() -> None:
-    prometheus = CannedPrometheus(
-        result=vector(*(({"namespace": ns, "queue": queue}, 1.0) for ns in ("a", "b") for queue in ("q1", "q2")))
-    )
-    async with SharedQueries(prometheus, freshness=60.0) as shared:
-        queries = RuleQueries(shared, telemetry=RuleTelemetry(CollectorRegistry()))
-        merged = MergedQueries(shared)
-        wanted = external("<<.Series>>{<<.LabelMatchers>>}")
-        merged.external(wanted, namespace="a", metric_selector=LabelSelector.parse("queue=q1"))
+    answers = vector(*(({"namespace": ns, "queue": queue}, 1.0) for ns in ("a", "b") for queue in ("q1", "q2")))
+    async with planner(answers) as bed:
+        wanted = external(RAW)
+        assert await bed.external(wanted, "a", "queue=q1") is None
         for namespace in ("a", "b"):
             for text in ("queue=q1", "queue!=q1", "queue in (q1,q3)", "queue", ""):
-                selector = LabelSelector.parse(text)
-                plan = merged.external(wanted, namespace=namespace, metric_selector=selector)
-                if plan is not None:
-                    found = await queries.carry_out(wanted.rule, plan, timeout=None)
-                    assert isinstance(found, Vector)
-                    assert all(sample.labels["namespace"] == namespace for sample in found.samples)
-                    assert len(found.samples) == (2 if text in ("queue", "") else 1)
-    assert prometheus.queries == ['packets_total{namespace=~".+"}']
+                found = await bed.external(wanted, namespace, text)
+                if (namespace, text) != ("a", "queue=q1"):
+                    assert found == [1.0] * (2 if text in ("queue", "") else 1)
+    assert bed.prometheus.queries == ['packets_total{namespace=~".+"}']
 
 
-class AtOneMoment:
-    """A real Prometheus that evaluates everything at one moment, so that two ways of asking can be compared."""
-
-    def __init__(self, http: aiohttp.ClientSession, url: str, moment: float) -> None:
-        self._http, self._url, self._moment = http, url, moment
-        self.asked = 0
-
-    async def instant(
-        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
-        self.asked += 1
-        parameters = {"query": query, "time": f"{self._moment:.3f}"}
-        async with self._http.post(f"{self._url}/api/v1/query", data=parameters) as answer:
-            return decode(answer.status, await answer.read()).result
+async def test_an_external_metric_without_namespaces_is_one_query_for_all_selectors() -> None:
+    async with planner(vector(*(({"queue": f"q{n}"}, float(n)) for n in range(100)))) as bed:
+        wanted = external(RAW, namespaced=False)
+        for namespace in ("a", "b"):  # of which nobody can tell the difference
+            assert await bed.external(wanted, namespace, "queue=q0") is None
+        for n in range(1, 100):
+            assert await bed.external(wanted, "a", f"queue=q{n}") == [n]
+    assert bed.prometheus.queries == ["packets_total{}"]
 
 
-NAMESPACES = ("a", "b", "none")
-NAMES = ("web.0", "web-0", "web-1", "lonely", "absent")
+async def test_a_merged_answer_without_single_values_is_for_nobody() -> None:
+    async with planner(Scalar(0.0, 1.0)) as bed:
+        wanted = external(f"scalar({RAW})", "always")
+        for _ in range(3):
+            assert await bed.external(wanted) is None
+    assert len(bed.prometheus.queries) == 1
 
 
-@pytest.fixture
-async def real(tmp_path: Path) -> AsyncIterator[AtOneMoment]:
-    moment = time.time() - 60
-    times = [moment - 600 + 20 * step for step in range(31)]
-    labels = [
-        {"namespace": namespace, "pod": pod, "verb": verb, **({"code": "200"} if verb == "GET" else {})}
-        for namespace, pods in (("a", NAMES[:4]), ("b", NAMES[:3]))
-        for pod in pods
-        for verb in ("GET", "POST")
-    ]
-    samples = openmetrics(
-        Series(name, one, [(at, (index + more) * (at - times[0])) for at in times])
-        for name, more in (("more_total", 7), ("packets_total", 3))
-        for index, one in enumerate(labels)
-    )
-    async with PrometheusServer(tmp_path, samples=samples) as server, aiohttp.ClientSession() as http:
-        yield AtOneMoment(http, server.url, moment)
-
-
-def template(pick: random.Random) -> str:
-    """A metricsQuery, of those that can be merged and of those that cannot."""
-
-    def values(series: str) -> str:
-        more = pick.choice(["", "", ',verb="GET"', ',code!=""'])
-        selector = f"{series}{{<<.LabelMatchers>>{more}}}"
-        function = pick.choice(["{}", "rate({}[5m])", "max_over_time({}[3m])", "abs({})", "-{}", "{} offset 1m"])
-        return function.format(selector)
-
-    def aggregated(series: str) -> str:
-        operator = pick.choice(["sum", "sum", "max", "min", "avg", "count", "stddev"])
-        by = pick.choice(["<<.GroupBy>>"] * 4 + ["<<.GroupBy>>, verb", "pod", "namespace, <<.GroupBy>>"])
-        form = pick.choice(["{0}({1}) by ({2})", "{0} by ({2}) ({1})"])
-        return form.format(operator, values(series), by)
-
-    one, other = aggregated("<<.Series>>"), aggregated("more_total")
-    return pick.choice(
-        [
-            *(one, one, one, values("<<.Series>>"), f"{one} / {other}", f"{one} + 1", f"{one} > 10"),
-            *(f"({one}) and {other}", f"{values('<<.Series>>')} and {other}"),
-            *(f"sum({one} / {other}) by (<<.GroupBy>>)", f"sum({values('<<.Series>>')} / {other}) by (<<.GroupBy>>)"),
-            *(f"{values('<<.Series>>')} / {values('more_total')}", f"{one} or {other}"),
-            *(f"topk(1, {one})", f"quantile(0.5, {one}) by (<<.GroupBy>>)", f"round({one})"),
-            f"sum({values('<<.Series>>')})",
-        ]
-    )  # fmt: skip
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("seed", range(4))
-async def test_what_is_merged_equals_what_is_asked_for_alone(real: AtOneMoment, seed: int) -> None:
-    pick = random.Random(seed)
-    merged_at_all = 0
-    selectors = [LabelSelector.parse(text) for text in ("", "", "verb=GET", "verb in (GET,POST)", "verb!=GET", "!code")]
-    for _ in range(40):
-        query = template(pick)
-        wanted = source(query)
-        selector = pick.choice(selectors)
-        async with SharedQueries(real, freshness=60.0) as shared:
-            merged = MergedQueries(shared)
-            queries = RuleQueries(real, telemetry=RuleTelemetry(CollectorRegistry()))
-            for name in NAMES[:2]:  # the second object begins it
-                await merged.samples(wanted, namespace="a", names=[name], metric_selector=selector, timeout=None)
-            for _ in range(4):
-                namespace = pick.choice(NAMESPACES)
-                names = sorted(pick.sample(NAMES, pick.randint(1, len(NAMES))))
-                together = await merged.samples(
-                    wanted, namespace=namespace, names=names, metric_selector=selector, timeout=None
-                )
-                if together is None:
-                    continue
-                merged_at_all += 1
-                alone = await asked_alone(queries, wanted, namespace, names, selector)
-                found = {name: together.by_name[name].value for name in names if name in together.by_name}
-                assert found == pytest.approx(alone, rel=1e-12), (query, namespace, names, str(selector))
-    assert merged_at_all > 40
-
-
-async def asked_alone(
-    queries: RuleQueries, wanted: CustomSource, namespace: str, names: list[str], selector: LabelSelector
-) -> dict[str, float]:
-    """Each object's value, by a query for exactly these objects."""
-    plan = custom_plan(wanted, names=names, all_objects=False, namespace=namespace, metric_selector=selector)
-    found = await queries.carry_out(wanted.rule, plan, timeout=None)
-    assert isinstance(found, Vector)
-    values: dict[str, float] = {}
-    for sample in found.samples:
-        values.setdefault(sample.labels["pod"], sample.value)
-    return values
+async def test_rules_that_are_gone_are_forgotten() -> None:
+    async with planner(result("web-0")) as bed:
+        await ask(bed.merged, source(SUM), "web-0")
+        await ask(bed.merged, source(SUM), "web-1")
+        bed.merged.forget()
+        other = source(SUM.replace("sum", "max"))  # which has the same place in the file
+        assert await ask(bed.merged, other, "web-0") is None
+        assert await ask(bed.merged, other, "web-1")
+    assert [query[:4] for query in bed.prometheus.queries] == ["sum(", "max("]

@@ -1,7 +1,9 @@
 """How often Prometheus is asked, through the whole data path."""
 
 import asyncio
+import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -13,9 +15,20 @@ from adapter.metrics.objects import ListedObjects
 from adapter.planning.merged import MergedQueries
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.shared_queries import SharedQueries
-from adapter.prometheus import PrometheusTimeout
+from adapter.prometheus import (
+    DEFAULT_DESTINATION,
+    Destination,
+    PrometheusOptions,
+    PrometheusQueryError,
+    PrometheusTimeout,
+    Sample,
+    Scalar,
+    Vector,
+)
+from adapter.rules import parse_rules
 from kube.selectors import LabelSelector
-from tests.adapter.metrics_bed import NOW, MetricsBed, metrics_bed, packets, vector
+from kube.status import StatusError
+from tests.adapter.metrics_bed import NOW, CannedPrometheus, MetricsBed, metrics_bed, packets, series, vector
 
 ALL = LabelSelector()
 
@@ -129,6 +142,90 @@ async def test_who_joins_one_with_less_time_asks_again_when_that_is_up() -> None
         with pytest.raises(PrometheusTimeout):
             await hurried
     assert prometheus.queries == ["up"]
+
+
+async def test_the_same_query_of_two_tenants_is_two_queries() -> None:
+    _, prometheus = packets()
+    others = [Destination(headers=(("X-Scope-OrgID", tenant),)) for tenant in "ab"]
+    others.append(Destination(server=PrometheusOptions(url="http://other.example")))
+    async with SharedQueries(prometheus, freshness=60.0) as shared:
+        for number, destination in enumerate((DEFAULT_DESTINATION, *others) * 2):
+            prometheus.result = vector(({"pod": "web-0"}, float(number)))
+            alone = await shared.instant("up", destination=destination)
+            grouped = await shared.grouped("up", namespace_label="", name_label="pod", destination=destination)
+            assert isinstance(alone, Vector)
+            assert alone.samples == (grouped.samples[""]["web-0"],)
+            assert alone.samples[0].value == number % 4
+    assert prometheus.destinations == [one for one in (DEFAULT_DESTINATION, *others) for _ in range(2)]
+
+
+async def test_the_same_answer_is_grouped_by_the_labels_that_each_asks_for() -> None:
+    _, prometheus = packets()
+    prometheus.result = vector(({"a": "1", "b": "2"}, 1.0))
+    async with SharedQueries(prometheus, freshness=60.0) as shared:
+        by_both = await shared.grouped("up", namespace_label="a", name_label="b")
+        by_one = await shared.grouped("up", namespace_label="", name_label="b")
+        by_other = await shared.grouped("up", namespace_label="", name_label="a")
+    found = [{space: list(names) for space, names in by.samples.items()} for by in (by_both, by_one, by_other)]
+    assert found == [{"1": ["2"]}, {"": ["2"]}, {"": ["1"]}]
+
+
+async def test_values_from_memory_keep_the_time_at_which_they_were_sampled(tmp_path: Path) -> None:
+    rules, prometheus = packets()
+    sampled = NOW - 40.0
+    labels = {"namespace": "shop", "pod": "web-0"}
+    prometheus.result = Vector((Sample(labels, sampled, 1.0),))
+    async with metrics_bed(tmp_path, rules, prometheus) as bed, SharedQueries(prometheus, freshness=60.0) as shared:
+        await bed.catalog.relist()
+        custom, external = paths(bed, shared)
+        for name in ("web-0", "web-0", "web-1", "web-0"):  # alone, from memory, and then merged
+            with contextlib.suppress(StatusError):  # there is no web-1
+                values = await custom.named(
+                    resource="pods",
+                    group="",
+                    namespace="shop",
+                    name=name,
+                    metric="http_packets_per_second",
+                    metric_selector=ALL,
+                    timeout=10.0,
+                )
+                assert [(value.timestamp, value.milli) for value in values] == [(sampled, 1000)]
+        for namespace in ("shop", "shop", "other", "shop"):
+            items = await external.values(namespace=namespace, metric="queue_depth", selector=ALL, timeout=10.0)
+            assert {value.timestamp for value in items} == {sampled}
+
+
+QUEUES = """
+externalRules:
+- seriesQuery: queue_depth
+  resources: {overrides: {namespace: {resource: namespace}}}
+  metricsQuery: 'rate(<<.Series>>{<<.LabelMatchers>>}[5m])'
+"""
+
+
+class FailingForAll(CannedPrometheus):
+    """Cannot answer for all namespaces, because of what one of them has."""
+
+    async def instant(self, query: str, **arguments: Any) -> Vector | Scalar:
+        found = await super().instant(query, **arguments)
+        if '=~".+"' in query:
+            raise PrometheusQueryError("vector cannot contain metrics with the same labelset")
+        return found
+
+
+async def test_what_one_namespace_has_does_not_take_an_external_metric_away_from_the_others(tmp_path: Path) -> None:
+    prometheus = FailingForAll(found={"queue_depth": (series("queue_depth", "namespace", "queue"),)})
+    prometheus.result = vector(({"queue": "q"}, 1.0))
+    rules = parse_rules(QUEUES, source="rules.yaml")
+    async with metrics_bed(tmp_path, rules, prometheus) as bed, SharedQueries(prometheus, freshness=60.0) as shared:
+        await bed.catalog.relist()
+        _, external = paths(bed, shared)
+        for _ in range(3):
+            for namespace in "abc":
+                values = await external.values(namespace=namespace, metric="queue_depth", selector=ALL, timeout=10.0)
+                assert [value.milli for value in values] == [1000]
+    alone = [f'rate(queue_depth{{namespace="{namespace}"}}[5m])' for namespace in "abc"]
+    assert prometheus.queries == [alone[0], 'rate(queue_depth{namespace=~".+"}[5m])', *alone[1:]]
 
 
 async def test_what_is_forgotten_is_asked_for_anew_in_both_forms() -> None:

@@ -1,0 +1,125 @@
+"""Finding the samples that one request wants among very many that are in memory.
+
+A merged answer, or that of a short rule, can have a hundred thousand samples, of which each request wants a few. So a
+long answer that is kept is indexed by the labels that requests say the values of: the namespace's label, and those that
+selectors equal. Making an index, and looking at many samples one by one, is done in threads, so that the loop goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from adapter.prometheus import Sample, Vector
+from kube.selectors import LabelSelector, Operator
+
+__all__ = ["IndexedVector", "SampleIndex", "indexed", "matching"]
+
+# Up to so many samples are looked at one by one, on the loop: about a millisecond.
+_FEW = 2_000
+# An index takes up to 200 bytes for each sample, so there are no more than these of one answer.
+_MAX_LABELS = 4
+_ONE_OF = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
+
+_Labels = tuple[tuple[str, str], ...]
+_Positions = Mapping[str, Sequence[int]]
+
+
+class SampleIndex:
+    """Some samples, by the values of the labels that are asked for. The samples found keep their order."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self._samples = samples
+        self._by_label: dict[str, _Positions] = {}
+        self._making = asyncio.Lock()
+
+    async def matching(self, labels: _Labels, selector: LabelSelector) -> tuple[Sample, ...]:
+        """The samples that have these labels, and that a selector matches."""
+        found: Sequence[Sequence[int]] = (range(len(self._samples)),)
+        for label, values in _exact(labels, selector):
+            size = sum(map(len, found))
+            if size <= _FEW:
+                break
+            positions = await self._positions(label)
+            if positions is not None:
+                having = [positions[value] for value in values if value in positions]
+                found = having if sum(map(len, having)) < size else found
+        wanted = functools.partial(_pick, self._samples, found, labels, selector)
+        return await asyncio.to_thread(wanted) if sum(map(len, found)) > _FEW else wanted()
+
+    async def _positions(self, label: str) -> _Positions | None:
+        """Where in the samples each value of a label is; None where there are indexes enough."""
+        async with self._making:
+            if label not in self._by_label:
+                if len(self._by_label) >= _MAX_LABELS:
+                    return None
+                self._by_label[label] = await asyncio.to_thread(_by_value, self._samples, label)
+            return self._by_label[label]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedVector(Vector):
+    """A vector that many requests take their samples of."""
+
+    index: SampleIndex = field(kw_only=True, compare=False, repr=False)
+
+
+def indexed(vector: Vector) -> Vector:
+    """A vector as it is worth keeping: indexed where it is long."""
+    if len(vector.samples) <= _FEW:
+        return vector
+    return IndexedVector(vector.samples, vector.fresh_until, index=SampleIndex(vector.samples))
+
+
+async def matching(vector: Vector, labels: _Labels, selector: LabelSelector) -> Vector:
+    """What of a vector counts.
+
+    Args:
+        vector: the samples.
+        labels: what a sample's labels must be.
+        selector: what must match them beside.
+    """
+    if isinstance(vector, IndexedVector):
+        found = await vector.index.matching(labels, selector)
+    elif len(vector.samples) > _FEW:
+        found = await asyncio.to_thread(_filter, vector.samples, labels, selector)
+    else:
+        found = _filter(vector.samples, labels, selector)
+    return Vector(found, vector.fresh_until)
+
+
+def _pick(
+    samples: Sequence[Sample], found: Sequence[Sequence[int]], labels: _Labels, selector: LabelSelector
+) -> tuple[Sample, ...]:
+    """What counts of the samples at some positions, in their order."""
+    positions = found[0] if len(found) == 1 else sorted(itertools.chain.from_iterable(found))
+    return _filter((samples[position] for position in positions), labels, selector)
+
+
+def _filter(samples: Iterable[Sample], labels: _Labels, selector: LabelSelector) -> tuple[Sample, ...]:
+    return tuple(
+        sample
+        for sample in samples
+        if all(sample.labels.get(label) == value for label, value in labels) and selector.matches(sample.labels)
+    )
+
+
+def _exact(labels: _Labels, selector: LabelSelector) -> Iterator[tuple[str, Sequence[str]]]:
+    """The labels of which the values are said, with these."""
+    for label, value in labels:
+        yield label, (value,)
+    for requirement in selector.requirements:
+        if requirement.operator in _ONE_OF:
+            yield requirement.key, requirement.values
+
+
+def _by_value(samples: Sequence[Sample], label: str) -> _Positions:
+    found: dict[str, list[int]] = {}
+    for position, sample in enumerate(samples):
+        value = sample.labels.get(label)
+        if value is not None:
+            found.setdefault(value, []).append(position)
+    return {value: tuple(positions) for value, positions in found.items()}

@@ -1,0 +1,93 @@
+"""Whose samples are found in a long answer, and how often the whole of it is looked at for that."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from adapter.planning import sample_index
+from adapter.planning.sample_index import IndexedVector, indexed, matching
+from adapter.prometheus import Sample, Vector
+from kube.selectors import LabelSelector
+
+COUNT = 20_000
+LONG = Vector(
+    tuple(
+        Sample({"namespace": f"ns-{n % 5}", "queue": f"q{n}", **({"tier": "gold"} if n % 3 else {})}, 1.0, float(n))
+        for n in range(COUNT)
+    ),
+    99.0,
+)
+
+
+async def found(vector: Vector, namespace: str, selector: str) -> list[float]:
+    labels = (("namespace", namespace),) if namespace else ()
+    result = await matching(vector, labels, LabelSelector.parse(selector))
+    assert result.fresh_until == vector.fresh_until
+    return [sample.value for sample in result.samples]
+
+
+@pytest.mark.parametrize("namespace", ["", "ns-1", "none"])
+@pytest.mark.parametrize(
+    "selector",
+    [
+        *("", "queue=q1", "queue==q1", "queue!=q1", "queue in (q6,q11,q1,q1006)", "queue notin (q1,q6)"),
+        *(
+            "tier",
+            "!tier",
+            "tier=gold,queue=q1",
+            "tier=gold,queue!=q1",
+            "zone=a",
+            "zone!=a",
+            "queue in (none)",
+            "zone=",
+        ),
+    ],
+)
+async def test_an_index_finds_what_matches_in_the_same_order(namespace: str, selector: str) -> None:
+    wanted = LabelSelector.parse(selector)
+    expected = [
+        sample.value
+        for sample in LONG.samples
+        if (not namespace or sample.labels["namespace"] == namespace) and wanted.matches(sample.labels)
+    ]
+    assert await found(indexed(LONG), namespace, selector) == expected
+    assert await found(LONG, namespace, selector) == expected
+
+
+async def test_a_long_answer_is_gone_through_once_for_all_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+    by_value, pick = sample_index._by_value, sample_index._pick
+
+    def note_all(samples: Sequence[Sample], label: str) -> object:
+        looked_at.append(len(samples))
+        return by_value(samples, label)
+
+    def note_some(samples: Sequence[Sample], positions: Sequence[Sequence[int]], *rest: object) -> object:
+        looked_at.append(sum(map(len, positions)))
+        return pick(samples, positions, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sample_index, "_by_value", note_all)
+    monkeypatch.setattr(sample_index, "_pick", note_some)
+    vector = indexed(LONG)
+    asked = [random.Random(n).randrange(COUNT) for n in range(100)]
+    answers = await asyncio.gather(*(found(vector, f"ns-{n % 5}", f"queue=q{n}") for n in asked))
+    assert answers == [[float(n)] for n in asked]
+    assert sorted(looked_at, reverse=True) == [COUNT, COUNT, *[1] * 100]
+
+
+async def test_clients_cannot_have_an_index_made_for_every_label_that_they_think_of() -> None:
+    vector = indexed(LONG)
+    assert isinstance(vector, IndexedVector)
+    for n in range(20):
+        assert await found(vector, "ns-1", f"label{n}=a") == []
+    assert len(vector.index._by_label) == 4
+
+
+async def test_short_answers_need_none() -> None:
+    short = Vector(LONG.samples[:100], 7.0)
+    assert indexed(short) is short
+    assert await found(short, "ns-1", "queue=q6") == [6.0]
