@@ -9,14 +9,23 @@ Statuses and messages are metrics-server's.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from adapter.catalog.groups import RESOURCE_GROUP
 from adapter.content.resource_documents import ResourceDocument, node_document, node_list, pod_document, pod_list
 from adapter.content.tables import TABLE_FORMS, Table, node_table, pod_table
 from adapter.metrics.usage import NodeUsage, PodUsage
-from adapter.serving.call import Answer, Call, label_selector, method_not_allowed, no_such_resource, require_get
+from adapter.serving.call import (
+    Answer,
+    Call,
+    FreshValues,
+    label_selector,
+    method_not_allowed,
+    no_such_resource,
+    require_get,
+    written,
+)
 from adapter.serving.list_options import check_numbers, field_selector, included_object
 from kube import status
 from kube.selectors import LabelSelector
@@ -65,28 +74,28 @@ class ResourceRoutes:
         check_numbers(call.target.query)
         selector, fields = label_selector(call, "labelSelector"), field_selector(call.target.query)
         nodes = await self._usage.nodes(selector=selector, timeout=call.timeout)
-        return wanted.nodes([node for node in nodes if fields.matches(name=node.name, namespace="")])
+        return await wanted.nodes([node for node in nodes if fields.matches(name=node.name, namespace="")])
 
     async def _pods(self, call: Call) -> Answer:
         wanted = _Wanted(call)
         check_numbers(call.target.query)
         selector, fields = label_selector(call, "labelSelector"), field_selector(call.target.query)
         pods = await self._usage.pods(namespace=call.info.namespace, selector=selector, timeout=call.timeout)
-        return wanted.pods([pod for pod in pods if fields.matches(name=pod.name, namespace=pod.namespace)])
+        return await wanted.pods([pod for pod in pods if fields.matches(name=pod.name, namespace=pod.namespace)])
 
     async def _node(self, call: Call, name: str) -> Answer:
         wanted = _Wanted(call)
         nodes = await self._usage.nodes(selector=LabelSelector(), name=name, timeout=call.timeout)
         if not nodes:
             raise _no_usage("nodes", name)
-        return wanted.nodes(nodes[:1], alone=True)
+        return await wanted.nodes(nodes[:1], alone=True)
 
     async def _pod(self, call: Call, namespace: str, name: str) -> Answer:
         wanted = _Wanted(call)
         pods = await self._usage.pods(namespace=namespace, selector=LabelSelector(), name=name, timeout=call.timeout)
         if not pods:
             raise _no_usage("pods", f"{namespace}/{name}")
-        return wanted.pods(pods[:1], alone=True)
+        return await wanted.pods(pods[:1], alone=True)
 
 
 class _Wanted:
@@ -98,19 +107,25 @@ class _Wanted:
         self._form = self._representation.conversion
         self._include = included_object(call.target.query) if self._form else ""
 
-    def nodes(self, nodes: Sequence[NodeUsage], *, alone: bool = False) -> Answer:
-        if self._form is not None:
-            return self._answer(node_table(nodes, self._form, include=self._include))
-        return self._answer(node_document(nodes[0]) if alone else node_list(nodes))
+    async def nodes(self, nodes: Sequence[NodeUsage], *, alone: bool = False) -> Answer:
+        form = self._form
+        if form is not None:
+            return await self._answer(nodes, lambda: node_table(nodes, form, include=self._include))
+        return await self._answer(nodes, lambda: node_document(nodes[0]) if alone else node_list(nodes))
 
-    def pods(self, pods: Sequence[PodUsage], *, alone: bool = False) -> Answer:
-        if self._form is not None:
-            return self._answer(pod_table(pods, self._form, include=self._include))
-        return self._answer(pod_document(pods[0]) if alone else pod_list(pods))
+    async def pods(self, pods: Sequence[PodUsage], *, alone: bool = False) -> Answer:
+        form = self._form
+        if form is not None:
+            return await self._answer(pods, lambda: pod_table(pods, form, include=self._include))
+        return await self._answer(pods, lambda: pod_document(pods[0]) if alone else pod_list(pods))
 
-    def _answer(self, document: ResourceDocument | Table) -> Answer:
+    async def _answer(
+        self, usages: Sequence[NodeUsage] | Sequence[PodUsage], document: Callable[[], ResourceDocument | Table]
+    ) -> Answer:
         # The Content-Type of a table is that of its encoding alone; only documents of discovery name their form there.
-        return Answer(200, dataclasses.replace(self._representation, conversion=None).encode(document))
+        representation = dataclasses.replace(self._representation, conversion=None)
+        content = await written(representation, document, values=len(usages))
+        return Answer(200, content, values=FreshValues.of(usages))
 
 
 def _no_usage(resource: str, name: str) -> StatusError:

@@ -38,6 +38,7 @@ from adapter.serving.call import (
     method_not_allowed,
     no_such_resource,
     require_get,
+    written,
 )
 from adapter.serving.discovery import Discovery, software_version, version_document
 from adapter.serving.health import Health
@@ -205,7 +206,7 @@ class Router:
                 metric_selector=metric_selector,
                 timeout=call.timeout,
             )
-        content = representation.encode(custom_list(call.info.version, values))
+        content = await written(representation, lambda: custom_list(call.info.version, values), values=len(values))
         return Answer(200, content, values=FreshValues.of(values))
 
     async def _external_metric(self, call: Call, parts: list[str]) -> Answer:
@@ -226,7 +227,8 @@ class Router:
         values = await self._external.values(
             namespace=namespace, metric=metric, selector=selector, timeout=call.timeout
         )
-        return Answer(200, representation.encode(external_list(values)), values=FreshValues.of(values))
+        content = await written(representation, lambda: external_list(values), values=len(values))
+        return Answer(200, content, values=FreshValues.of(values))
 
     def _other(self, call: Call) -> Answer:
         """Everything that is no API."""

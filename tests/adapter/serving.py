@@ -19,6 +19,7 @@ from yarl import URL
 from adapter.catalog.catalog import CustomMetricInfo
 from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference
 from adapter.diagnosis import Explanation, Report
+from adapter.metrics.usage import NodeUsage, PodUsage, Usage
 from adapter.security.authentication import Authenticator, TokenReviewer
 from adapter.security.authorization import AuthorizationOptions, Authorizer
 from adapter.security.request_info import Query
@@ -28,6 +29,7 @@ from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
 from adapter.serving.health import Health
 from adapter.serving.memory import AnswerMemory
+from adapter.serving.resource_routes import UsageProvider
 from adapter.serving.routes import Router
 from adapter.serving.server import Listener, RequestServer, ServerLimits
 from adapter.serving.short_cut import ShortCut
@@ -173,17 +175,18 @@ class CannedMetrics:
         return [self._value(arguments, f"object-{number}") for number in range(self.count)]
 
     async def values(self, **arguments: Any) -> list[ExternalMetricValue]:
-        """One series."""
+        """So many series as `count` says."""
         await self._note(arguments)
         return [
             ExternalMetricValue(
                 metric=arguments["metric"],
-                labels={"queue": "q1", "tier": "silver"},
+                labels={"queue": f"q{number}", "tier": "silver"},
                 timestamp=SAMPLED_AT,
                 window_seconds=None,
                 milli=1_001_000,
                 fresh_until=self._fresh_until(),
             )
+            for number in range(1, self.count + 1)
         ]
 
     def _fresh_until(self) -> float:
@@ -217,6 +220,48 @@ class CannedMetrics:
             milli=self.milli,
             fresh_until=self._fresh_until(),
         )
+
+
+class CannedUsage:
+    """`count` pods and nodes, which use the same for a minute."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.count = 1
+
+    async def pods(self, *, namespace: str, selector: LabelSelector, name: str = "", timeout: float) -> list[PodUsage]:
+        """Pods without containers, in one namespace."""
+        self.asked += 1
+        until = asyncio.get_running_loop().time() + 60.0
+        return [
+            PodUsage(
+                namespace="shop",
+                name=f"web-{number}",
+                labels={},
+                timestamp=SAMPLED_AT,
+                window_seconds=300.0,
+                containers=(),
+                fresh_until=until,
+            )
+            for number in range(self.count)
+        ]
+
+    async def nodes(self, *, selector: LabelSelector, name: str = "", timeout: float) -> list[NodeUsage]:
+        """Nodes."""
+        self.asked += 1
+        until = asyncio.get_running_loop().time() + 60.0
+        usage = Usage(cpu_milli=1, memory_milli=1)
+        return [
+            NodeUsage(
+                name=f"node-{number}",
+                labels={},
+                timestamp=SAMPLED_AT,
+                window_seconds=300.0,
+                usage=usage,
+                fresh_until=until,
+            )
+            for number in range(self.count)
+        ]
 
 
 @dataclass
@@ -333,6 +378,7 @@ async def served_adapter(
     limits: ServerLimits | None = None,
     authorization: AuthorizationOptions | None = None,
     token_ttl: float = 10.0,
+    usage: UsageProvider | None = None,
 ) -> AsyncIterator[ServedAdapter]:
     """Serve canned metrics as `python -m adapter serve` would, with the authorities read from the ConfigMap."""
     authorities = authorities or Authorities()
@@ -352,7 +398,7 @@ async def served_adapter(
         )
         listening = bound_socket()
         adapter.port = listening.getsockname()[1]
-        discovery = Discovery(adapter.names, custom=True, external=True, port=adapter.port)
+        discovery = Discovery(adapter.names, custom=True, external=True, resource=usage is not None, port=adapter.port)
         authenticator = Authenticator(lambda: adapter.trust.current, TokenReviewer(client, ttl=token_ttl))
         memory = adapter.memory
         server = RequestServer(
@@ -364,6 +410,7 @@ async def served_adapter(
                 external=adapter.metrics,
                 health=health,
                 telemetry=adapter.telemetry,
+                usage=usage,
                 debug=adapter.debug,
             ),
             telemetry=adapter.telemetry,

@@ -14,7 +14,7 @@ import pytest
 
 from adapter.security.authorization import AuthorizationOptions
 from adapter.serving.short_cut import PlainRequest
-from tests.adapter.serving import EXTERNAL_PATH, FRONT_PROXY, POD_PATH, ServedAdapter, served_adapter
+from tests.adapter.serving import EXTERNAL_PATH, FRONT_PROXY, POD_PATH, CannedUsage, ServedAdapter, served_adapter
 from tests.eventually import eventually
 
 BIG_PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/big/pods/%2A/conn_open"
@@ -64,6 +64,21 @@ async def bed(folder: Path, *, fresh: float = 60.0, authorized: float = 60.0) ->
         yield adapter
 
 
+@pytest.mark.parametrize("accept", ["application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"])
+@pytest.mark.parametrize(
+    "path", ["pods", "namespaces/shop/pods", "namespaces/shop/pods/web-0", "nodes", "nodes/node-0"]
+)
+async def test_what_pods_and_nodes_use_is_remembered_too(tmp_path: Path, path: str, accept: str) -> None:
+    usage = CannedUsage()
+    async with served_adapter(tmp_path, usage=usage) as adapter, front_proxy(adapter) as connection:
+        answers = [await connection.ask(f"/apis/metrics.k8s.io/v1beta1/{path}", Accept=accept) for _ in range(5)]
+        assert answers[0][0] == 200
+        assert answers[1:] == answers[:-1]
+        assert usage.asked == 1
+        assert adapter.handed_out[0][0] == "metrics.k8s.io"
+        assert len(adapter.handed_out) == 4
+
+
 @pytest.mark.parametrize("path", [POD_PATH, EXTERNAL_PATH, BIG_PATH])
 async def test_what_was_answered_is_answered_again_with_the_same_bytes(tmp_path: Path, path: str) -> None:
     async with bed(tmp_path) as adapter, front_proxy(adapter) as connection:
@@ -74,7 +89,7 @@ async def test_what_was_answered_is_answered_again_with_the_same_bytes(tmp_path:
         assert all(answer == first for answer in again)
         assert len(adapter.metrics.asked) == 1
         assert 'code="200"' in adapter.telemetry.exposition().body.decode()
-        assert sum(count for _, _, count in adapter.handed_out) == 18 * (3 if path == BIG_PATH else 1)
+        assert sum(count for _, _, count in adapter.handed_out) == 18 * (1 if path == POD_PATH else 3)
 
 
 async def test_a_long_list_is_remembered_as_each_client_reads_it(tmp_path: Path) -> None:

@@ -1,0 +1,73 @@
+"""Answers with many values are made and written beside the event loop, the others on it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapter.content.encoding import Representation
+from adapter.serving import resource_routes, routes
+from tests.adapter.serving import EXTERNAL_PATH, CannedUsage, ServedAdapter, served_adapter
+
+CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/big/pods/%2A/conn_open"
+RESOURCE = "/apis/metrics.k8s.io/v1beta1"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The threads in which documents were made and written."""
+    found: set[int] = set()
+
+    def noted(work: Callable[..., Any]) -> Callable[..., Any]:
+        def note(*arguments: Any, **more: Any) -> Any:
+            found.add(threading.get_ident())
+            return work(*arguments, **more)
+
+        return note
+
+    for place, names in (
+        (routes, ("custom_list", "external_list")),
+        (resource_routes, ("pod_list", "node_list", "pod_table", "node_table")),
+        (Representation, ("encode",)),
+    ):
+        for name in names:
+            monkeypatch.setattr(place, name, noted(getattr(place, name)))
+    return found
+
+
+async def asked(adapter: ServedAdapter, path: str, accept: str) -> bytes:
+    reply = await adapter.ask_as_master(path, headers={"Accept": accept})
+    assert reply.status == 200, reply.body
+    return reply.body
+
+
+@pytest.mark.parametrize(
+    ("path", "accept"),
+    [
+        (CUSTOM, "application/json"),
+        (CUSTOM, "application/vnd.kubernetes.protobuf"),
+        (EXTERNAL_PATH, "application/json"),
+        (f"{RESOURCE}/pods", "application/json"),
+        (f"{RESOURCE}/nodes", "application/json"),
+        (f"{RESOURCE}/pods", TABLE),
+        (f"{RESOURCE}/nodes", TABLE),
+    ],
+)
+async def test_an_answer_with_many_values_is_written_in_a_thread(
+    tmp_path: Path, threads: set[int], path: str, accept: str
+) -> None:
+    usage = CannedUsage()
+    async with served_adapter(tmp_path, usage=usage) as adapter:
+        threads.clear()
+        for count, on_loop in ((499, True), (500, False)):
+            adapter.metrics.count = usage.count = count
+            body = await asked(adapter, path, accept)
+            assert len(body) > 20 * count
+            assert (threads == {threading.get_ident()}) is on_loop
+            assert (threading.get_ident() in threads) is on_loop
+            threads.clear()
