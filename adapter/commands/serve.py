@@ -154,7 +154,7 @@ class _Adapter:
         # Where nothing is kept, a query for all objects would be sent for each of them.
         self._merged = MergedQueries(upstream.queries) if options.catalog.freshness else None
         self._objects = WatchedObjects(clients.lister, pods=rules.serves_custom)
-        self._usage = ResourceMetrics(rules.resource, self._queries, self._objects)
+        self._usage = ResourceMetrics(rules.resource, self._queries, self._objects, merged=self._merged)
         self._rules_file = RulesReloader(options.config, rules, self._take_up, telemetry=upstream.telemetry)
         self._discovery = Discovery(
             MergedNames(self._catalog, upstream.forwarder),

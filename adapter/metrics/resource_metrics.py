@@ -1,6 +1,7 @@
 """metrics.k8s.io: the CPU and memory that pods and nodes use, from the queries of resourceRules.
 
-Each list of objects is a pair of queries in each namespace, one for CPU and one for memory. A pod or node for which
+Each list of objects is a pair of queries in each namespace, one for CPU and one for memory; where they can be merged,
+one pair for all namespaces and selectors. A pod or node for which
 one of the two has nothing is left out, as prometheus-adapter leaves it out: an HPA then knows that it is missing. A
 container that only one of them has uses 0 of the other. What is negative or not a number is 0.
 
@@ -12,13 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from adapter.catalog.groups import RESOURCE_GROUP
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource
 from adapter.gotemplate import Template
 from adapter.metrics.objects import ObjectMetadata, ObjectSource
 from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage, Usage
+from adapter.planning.merged import AllSamples, MergedQueries
 from adapter.planning.planner import custom_plan
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import Sample, Vector
@@ -44,8 +48,6 @@ _EVERYTHING = LabelSelector()
 _NO_NAMES = MetricNaming(GoRegex.compile(".*"), "${0}")
 _VALUES = ValuePolicy(nan=Policy.ZERO, inf=Policy.MISSING)
 
-_Samples = Mapping[str, Sequence[Sample]]
-
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
@@ -64,7 +66,18 @@ class _Measure:
 class ResourceMetrics:
     """Answers requests for what pods and nodes use."""
 
-    def __init__(self, rules: ResourceRules | None, queries: RuleQueries, objects: ObjectSource) -> None:
+    def __init__(
+        self,
+        rules: ResourceRules | None,
+        queries: RuleQueries,
+        objects: ObjectSource,
+        *,
+        merged: MergedQueries | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`merged` answers several requests at once; `clock` is the time in seconds since the epoch."""
+        self._merged = merged
+        self._clock = clock
         self._queries = queries
         self._objects = objects
         self.take_up(rules)
@@ -102,8 +115,9 @@ class ResourceMetrics:
                 for space, names in by_namespace.items()
             )
         measured = dict(zip(by_namespace, results, strict=True))
-        usages = (self._pod(pod, *measured[pod.namespace]) for pod in found)
-        return [usage for usage in usages if usage is not None]
+        usages = [usage for pod in found if (usage := self._pod(pod, *measured[pod.namespace])) is not None]
+        self._handed_out(usages)
+        return usages
 
     async def nodes(self, *, selector: LabelSelector, name: str = "", timeout: float) -> list[NodeUsage]:
         """What nodes use, in the order of their names; see `pods`."""
@@ -114,8 +128,9 @@ class ResourceMetrics:
             cpu, memory = await self._both(
                 self._nodes, "", [node.name for node in found], deadline, all_objects=selector.empty and not name
             )
-        usages = (self._node(node, cpu.get(node.name, ()), memory.get(node.name, ())) for node in found)
-        return [usage for usage in usages if usage is not None]
+        usages = [usage for node in found if (usage := self._node(node, cpu, memory)) is not None]
+        self._handed_out(usages)
+        return usages
 
     async def _listed(
         self, info: ResourceInfo, namespace: str, selector: LabelSelector, name: str
@@ -125,8 +140,12 @@ class ResourceMetrics:
             raise status.not_found(f'{info.plural} "{name}" not found', details={"name": name, "kind": info.plural})
         return found
 
-    def _pod(self, pod: ObjectMetadata, cpu: _Samples, memory: _Samples) -> PodUsage | None:
-        of_cpu, of_memory = cpu.get(pod.name, ()), memory.get(pod.name, ())
+    def _handed_out(self, usages: Sequence[PodUsage] | Sequence[NodeUsage]) -> None:
+        now = self._clock()
+        self._queries.handed_out(RESOURCE_GROUP, (now - usage.timestamp for usage in usages))
+
+    def _pod(self, pod: ObjectMetadata, cpu: AllSamples, memory: AllSamples) -> PodUsage | None:
+        of_cpu, of_memory = cpu.by_name.get(pod.name, ()), memory.by_name.get(pod.name, ())
         if not of_cpu or not of_memory:
             return None
         cores, bytes_ = (
@@ -143,22 +162,25 @@ class ResourceMetrics:
                 ContainerUsage(name, Usage(cpu_milli=cores.get(name, 0), memory_milli=bytes_.get(name, 0)))
                 for name in sorted(cores.keys() | bytes_.keys())
             ),
+            fresh_until=min(cpu.fresh_until, memory.fresh_until),
         )
 
-    def _node(self, node: ObjectMetadata, cpu: Sequence[Sample], memory: Sequence[Sample]) -> NodeUsage | None:
-        if not cpu or not memory:
+    def _node(self, node: ObjectMetadata, cpu: AllSamples, memory: AllSamples) -> NodeUsage | None:
+        of_cpu, of_memory = cpu.by_name.get(node.name, ()), memory.by_name.get(node.name, ())
+        if not of_cpu or not of_memory:
             return None
         cores, bytes_ = (
-            self._milli(measure, samples[0]) for measure, samples in zip(self._nodes, (cpu, memory), strict=True)
+            self._milli(measure, samples[0]) for measure, samples in zip(self._nodes, (of_cpu, of_memory), strict=True)
         )
         if cores is None or bytes_ is None:
             return None
         return NodeUsage(
             name=node.name,
             labels=node.labels,
-            timestamp=min(cpu[0].timestamp, memory[0].timestamp),
+            timestamp=min(of_cpu[0].timestamp, of_memory[0].timestamp),
             window_seconds=self._window,
             usage=Usage(cpu_milli=cores, memory_milli=bytes_),
+            fresh_until=min(cpu.fresh_until, memory.fresh_until),
         )
 
     def _by_container(self, measure: _Measure, samples: Iterable[Sample]) -> dict[str, int]:
@@ -182,8 +204,8 @@ class ResourceMetrics:
         deadline: float,
         *,
         all_objects: bool,
-    ) -> tuple[_Samples, _Samples]:
-        """The samples of CPU and those of memory, by the objects' names."""
+    ) -> tuple[AllSamples, AllSamples]:
+        """The samples of CPU and those of memory."""
         cpu, memory = await all_of(
             self._samples(measure, namespace, names, deadline, all_objects=all_objects) for measure in measures
         )
@@ -191,12 +213,16 @@ class ResourceMetrics:
 
     async def _samples(
         self, measure: _Measure, namespace: str, names: list[str], deadline: float, *, all_objects: bool
-    ) -> _Samples:
+    ) -> AllSamples:
         source, rule = measure.source, measure.rule
         if not source.resource_label or (namespace and not source.namespace_label):
             missing = "namespaces" if source.resource_label else str(source.info.resource)
             self._queries.say_once(rule, f"no label means {missing}; add one to resources.overrides")
             raise internal_error("unable to fetch metrics")
+        if self._merged is not None:
+            merged = await self._merged.all_samples(source, namespace=namespace, names=names, timeout=_left(deadline))
+            if merged is not None:
+                return merged
         try:
             plan = custom_plan(
                 source, names=names, all_objects=all_objects, namespace=namespace, metric_selector=_EVERYTHING
@@ -204,15 +230,14 @@ class ResourceMetrics:
         except QueryError as error:
             self._queries.say_once(rule, str(error))
             raise internal_error("unable to fetch metrics") from error
-        left = deadline - asyncio.get_running_loop().time()
-        result = await self._queries.carry_out(rule, plan, timeout=left)
+        result = await self._queries.carry_out(rule, plan, timeout=_left(deadline))
         if not isinstance(result, Vector):
             self._queries.say_once(rule, "the query must make a vector, with a value for each object")
             raise internal_error("unable to fetch metrics")
         samples: dict[str, list[Sample]] = {}
         for sample in result.samples:
             samples.setdefault(sample.labels.get(source.resource_label, ""), []).append(sample)
-        return samples
+        return AllSamples(samples, result.fresh_until)
 
 
 def resource_sources(rules: ResourceRules) -> list[CustomSource]:
@@ -284,3 +309,7 @@ async def _deadline(timeout: float) -> AsyncIterator[float]:
             yield deadline
     except TimeoutError as error:
         raise status.timeout("Timeout: request did not complete within the allotted timeout") from error
+
+
+def _left(deadline: float) -> float:
+    return deadline - asyncio.get_running_loop().time()
