@@ -32,12 +32,16 @@ def own_namespace(*, default: str, file: Path = _NAMESPACE_FILE) -> str:
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, on uvloop where it is installed and on asyncio's own loop elsewhere.
 
+    What has been imported by then is there to stay, and the garbage collector passes over it: a full pass would take a
+    tenth of a second of the event loop's time, and a first list of ten thousand pods brings some.
+
     The process may have as many open files and connections as the system lets it: the limit that containers begin with,
     often 1,024, is for programs that use `select`. Go programs raise theirs, too.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):  # macOS has a limit that it does not tell
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    gc.freeze()
     with asyncio.Runner(loop_factory=_event_loop) as runner:
         return runner.run(main)
 
