@@ -7,6 +7,7 @@ it was is worked out from the history, as long as that is known.
 from __future__ import annotations
 
 import base64
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -56,7 +57,9 @@ def page_of(
         objects = storage.objects(resource, namespace, at=revision)
     except StatusError as error:
         raise gone(_EXPIRED) from error
-    found = [obj for obj in objects if selection.matches(obj) and (token is None or _key(obj) > token.start)]
+    found = objects if selection.everything else [obj for obj in objects if selection.matches(obj)]
+    if token is not None:
+        found = found[bisect_right(found, token.start, key=_key) :]
     metadata: Object = {"resourceVersion": str(revision)}
     if limit and len(found) > limit:
         metadata["continue"] = _text(_Token(_FORMAT, revision, _key(found[limit - 1])))

@@ -87,6 +87,7 @@ class Storage:
     def __init__(self, *, history: int = _HISTORY) -> None:
         """Keep the last `history` changes for watches to resume from."""
         self._objects: defaultdict[GroupResource, dict[tuple[str, str], Object]] = defaultdict(dict)
+        self._keys: dict[GroupResource, list[tuple[str, str]]] = {}
         self._history: deque[Change] = deque(maxlen=history)
         self._subscribers: defaultdict[GroupResource, set[Subscription]] = defaultdict(set)
         self._revision = 0
@@ -107,8 +108,18 @@ class Storage:
         Raises:
             StatusError: 410, what was then is no longer known.
         """
-        found = self._objects[resource] if at is None or at >= self._revision else self._as_of(resource, at)
-        return [found[key] for key in sorted(found) if not namespace or key[0] == namespace]
+        if at is None or at >= self._revision:
+            found, keys = self._objects[resource], self._keys_of(resource)
+        else:
+            found = self._as_of(resource, at)
+            keys = sorted(found)
+        return [found[key] for key in keys if not namespace or key[0] == namespace]
+
+    def _keys_of(self, resource: GroupResource) -> list[tuple[str, str]]:
+        """In order; sorted anew only after one came or went, since a list of many pages asks for each page."""
+        if resource not in self._keys:
+            self._keys[resource] = sorted(self._objects[resource])
+        return self._keys[resource]
 
     def _as_of(self, resource: GroupResource, revision: int) -> dict[tuple[str, str], Object]:
         """The objects of an earlier revision: those of now, with every change since then undone."""
@@ -138,6 +149,8 @@ class Storage:
         """Create or replace an object; what is stored, and returned, has the new resourceVersion."""
         key = (namespace_of(obj), name_of(obj))
         previous = self._objects[resource].get(key)
+        if previous is None:
+            self._keys.pop(resource, None)
         self._revision += 1
         obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._revision)}}
         self._objects[resource][key] = obj
@@ -149,6 +162,7 @@ class Storage:
         previous = self._objects[resource].pop((namespace, name), None)
         if previous is None:
             return None
+        self._keys.pop(resource, None)
         self._revision += 1
         last = {**previous, "metadata": {**previous["metadata"], "resourceVersion": str(self._revision)}}
         self._record(Change("DELETED", resource, last, previous, self._revision))

@@ -17,6 +17,37 @@ def thing(name: str, namespace: str = "ns", **fields: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": namespace}, **fields}
 
 
+def test_what_was_at_an_earlier_revision_is_known_until_that_is_forgotten() -> None:
+    storage = Storage()
+
+    def colours(at: int | None) -> list[str]:
+        return [obj["colour"] for obj in storage.objects(THINGS, at=at)]
+
+    storage.put(THINGS, thing("b", colour="red"))
+    assert colours(None) == ["red"]
+    storage.put(THINGS, thing("a", colour="blue"))
+    assert colours(None) == ["blue", "red"]
+    storage.put(OTHERS, thing("a", colour="none of these"))
+    storage.put(THINGS, thing("b", colour="green"))
+    storage.remove(THINGS, "ns", "b")
+    assert colours(None) == ["blue"]
+    storage.put(THINGS, thing("b", colour="white"))
+    assert [colours(at) for at in range(1, 7)] == [
+        ["red"],
+        ["blue", "red"],
+        ["blue", "red"],
+        ["blue", "green"],
+        ["blue"],
+        ["blue", "white"],
+    ]
+    assert colours(None) == ["blue", "white"]
+    storage.compact()
+    assert colours(6) == ["blue", "white"]
+    with pytest.raises(StatusError) as refusal:
+        colours(5)
+    assert refusal.value.code == 410
+
+
 def test_every_write_takes_the_next_revision_whatever_it_is_about() -> None:
     storage = Storage()
     first = storage.put(THINGS, thing("a"))
