@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden bench bench-adapter bench-autoscaler lock clean
+.PHONY: help setup demo test lint format unit conformance golden bench bench-adapter bench-autoscaler bench-listing lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -42,6 +42,9 @@ golden: setup ## the recorded answers of prometheus-adapter; GOLDEN=FILE takes t
 
 bench-autoscaler: setup ## how many HPAs the autoscaler keeps up with; BENCH_ARGS="--hpas 1000" narrows it
 	@$(PY) -m bench.autoscaler $(BENCH_ARGS)
+
+bench-listing: setup ## time and memory for listing 20,000 pods; BENCH_ARGS="--pods 1000" narrows it
+	@$(PY) -m bench.hpa_listing $(BENCH_ARGS)
 
 bench: bench-adapter bench-autoscaler ## measure both processes
 

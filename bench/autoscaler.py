@@ -16,7 +16,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import aiohttp
 import click
@@ -25,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.figures import cpu_seconds, peak_mib, rss_mib
 from bench.hpa_cluster import Ended, Grown, Order
+from bench.hpa_process import ROOT, ClusterProcess, cluster_process
 from kube.process import run
 from playground.kube_apiserver import find_assets
 from playground.ports import LOOPBACK, free_port
@@ -33,7 +33,6 @@ from playground.tasks import background
 
 __all__ = ["Figures"]
 
-_ROOT = Path(__file__).parent.parent
 _POINTS = (1000, 1250, 2500, 5000, 10_000)
 _PROBE_SECONDS = 0.05
 _STALL_MS = 100.0
@@ -41,7 +40,6 @@ _KCM = "kube-controller-manager"
 _AUTOSCALER = "milliscale"
 _LIFTED = ("--kube-api-qps=100000", "--kube-api-burst=100000")
 _PREFIX = "horizontal_pod_autoscaler_controller"
-_T = TypeVar("_T")
 
 
 class Figures(msgspec.Struct, kw_only=True):
@@ -71,6 +69,7 @@ class Figures(msgspec.Struct, kw_only=True):
     cpu_ms_per_sync: float
     rss_mib: float
     peak_mib: float
+    """The most resident memory since the process started."""
     kib_per_hpa: float | None = None
     """Resident memory above that of the process without HPAs."""
     stalls: int | None = None
@@ -80,23 +79,6 @@ class Figures(msgspec.Struct, kw_only=True):
     metric_requests_per_second: float
     metric_values_per_second: float
     server_cpu_cores: float
-
-
-class _Load:
-    """The cluster's process."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    async def ask(self, order: Order, answer: type[_T]) -> _T:
-        """Have something done; what came of it."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(msgspec.json.encode(order) + b"\n")
-        line = await self._process.stdout.readline()
-        if not line:
-            raise click.ClickException("the cluster's process has ended")
-        return msgspec.json.decode(line, type=answer)
 
 
 class _Probe:
@@ -115,29 +97,6 @@ class _Probe:
                     await response.read()
                 self.milliseconds.append((time.monotonic() - started) * 1000)
                 await asyncio.sleep(_PROBE_SECONDS)
-
-
-@asynccontextmanager
-async def _cluster(folder: Path, namespaces: int) -> AsyncIterator[_Load]:
-    # What it says of clients that end in the middle of a watch is of no interest.
-    with folder.with_suffix(".log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bench.hpa_cluster", str(folder), f"--namespaces={namespaces}"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-            cwd=_ROOT,
-        )
-    try:
-        yield _Load(process)
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            await asyncio.wait_for(process.wait(), 20)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
 
 
 def _autoscaler(
@@ -184,7 +143,7 @@ class _Bench:
 
     def __init__(
         self,
-        load: _Load,
+        load: ClusterProcess,
         folder: Path,
         *,
         workers: int | None,
@@ -278,7 +237,7 @@ class _Bench:
     @asynccontextmanager
     async def _started(self, controller: str, command: list[str | Path]) -> AsyncIterator[ChildProcess]:
         log = self._folder / f"{controller}.log"
-        async with await ChildProcess.start(controller, command, log=log, directory=_ROOT) as child:
+        async with await ChildProcess.start(controller, command, log=log, directory=ROOT) as child:
             if controller == _AUTOSCALER:
                 os.sched_setaffinity(child.pid, {self._cpu})
             yield child
@@ -306,8 +265,8 @@ async def _late(port: int) -> tuple[float, float]:
 
 _HEAD = (
     f"{'controller':24} {'HPAs':>6} {'p50 s':>6} {'p99 s':>6} {'syncs/s':>7} {'cores':>6} {'ms/sync':>7} "
-    f"{'RSS MiB':>7} {'KiB/HPA':>7} {'stall ms':>8} {'scale GET/s':>11} {'status/s':>8} {'metric/s':>8} "
-    f"{'values/s':>8} {'server cores':>12}"
+    f"{'RSS MiB':>7} {'peak MiB':>8} {'KiB/HPA':>7} {'stall ms':>8} {'scale GET/s':>11} {'status/s':>8} "
+    f"{'metric/s':>8} {'values/s':>8} {'server cores':>12}"
 )
 
 
@@ -318,7 +277,8 @@ def _row(figures: Figures) -> str:
     return (
         f"{figures.controller:24} {figures.hpas:6} {figures.interval_p50:6.2f} {figures.interval_p99:6.2f} "
         f"{figures.syncs_per_second:7.1f} {figures.cpu_cores:6.3f} {figures.cpu_ms_per_sync:7.3f} "
-        f"{figures.rss_mib:7.1f} {kib:>7} {stall:>8} {requests.get('get deployments/scale', 0.0):11.1f} "
+        f"{figures.rss_mib:7.1f} {figures.peak_mib:8.1f} {kib:>7} {stall:>8} "
+        f"{requests.get('get deployments/scale', 0.0):11.1f} "
         f"{requests.get('update horizontalpodautoscalers/status', 0.0):8.1f} "
         f"{figures.metric_requests_per_second:8.1f} {figures.metric_values_per_second:8.1f} "
         f"{figures.server_cpu_cores:12.3f}"
@@ -347,7 +307,7 @@ async def _run(
 ) -> None:
     print(_HEAD, flush=True)
     encoder = msgspec.json.Encoder()
-    async with _cluster(folder / "cluster", namespaces) as load:
+    async with cluster_process(folder / "cluster", namespaces) as load:
         bench = _Bench(
             load,
             folder,

@@ -56,6 +56,7 @@ _ADMIN, _MEASURED = "admin", "measured"
 # Prime, so that the value at one step differs from that at the next, however many seconds lie between.
 _VALUES = 97
 _CREATORS = 16
+_PODS = GroupResource("", "pods")
 _HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 _WATCH_SECONDS = 3600.0
 _VERBS = {"PUT": "update", "POST": "create"}
@@ -184,7 +185,11 @@ class _Playground:
         self._server = server
 
     async def create(self, obj: dict[str, Any]) -> None:
-        self._server.create(obj)
+        created = self._server.create(obj)
+        if fields := obj["metadata"].get("managedFields"):
+            # This server writes none down, and a real one does.
+            whole = {**created, "metadata": {**created["metadata"], "managedFields": fields}}
+            self._server.storage.put(_PODS, whole)
         await asyncio.sleep(0)
 
     async def follow(self, syncs: _Syncs) -> None:
@@ -219,7 +224,9 @@ class _Kubernetes:
         if "namespace" in metadata:
             path += f"/namespaces/{metadata['namespace']}"
         path += f"/{obj['kind'].lower()}s"
-        await self._client.post(path, obj)
+        # This server writes its own.
+        metadata = {name: value for name, value in metadata.items() if name != "managedFields"}
+        await self._client.post(path, {**obj, "metadata": metadata})
         if "status" in obj:
             await self._client.patch(f"{path}/{metadata['name']}/status", {"status": obj["status"]})
 

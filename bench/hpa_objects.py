@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from bench.hpa_pods import running_pod
+
 __all__ = ["GROUP", "METRIC", "TARGET_MILLI", "app_objects", "metrics_api_objects", "namespace_objects", "namespace_of"]
 
 METRIC = "load"
 TARGET_MILLI = 1000
 GROUP = "custom.metrics.k8s.io"
-_STARTED = "2026-01-01T00:00:00Z"
 _SERVICE = {"name": "metrics", "namespace": "default"}
 
 
@@ -29,7 +30,11 @@ def namespace_of(number: int, count: int) -> str:
 
 def app_objects(namespace: str, app: str, pods: list[str]) -> list[dict[str, Any]]:
     """Pods that are Ready, their Deployment, and its HPA."""
-    return [*(_pod(namespace, app, pod) for pod in pods), _deployment(namespace, app, len(pods)), _hpa(namespace, app)]
+    return [
+        *(running_pod(namespace, app, pod) for pod in pods),
+        _deployment(namespace, app, len(pods)),
+        _hpa(namespace, app),
+    ]
 
 
 def metrics_api_objects(*, port: int, ca: bytes) -> list[dict[str, Any]]:
@@ -55,21 +60,6 @@ def metrics_api_objects(*, port: int, ca: bytes) -> list[dict[str, Any]]:
             },
         },
     ]
-
-
-def _pod(namespace: str, app: str, name: str) -> dict[str, Any]:
-    container = {"name": "app", "image": "registry.example/app:1", "resources": {"requests": {"cpu": "100m"}}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}},
-        "spec": {"containers": [container]},
-        "status": {
-            "phase": "Running",
-            "startTime": _STARTED,
-            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": _STARTED}],
-        },
-    }
 
 
 def _deployment(namespace: str, app: str, replicas: int) -> dict[str, Any]:

@@ -1,0 +1,131 @@
+"""What it costs to list a cluster's pods: `python -m bench.hpa_listing`.
+
+A cluster is filled with pods of realistic size (`bench.hpa_cluster`), and a new process reads them into a store as the
+autoscaler does, another one as the adapter does, which asks for their metadata alone. Each says how long that took, for
+how long its event loop stood still meanwhile at the worst, and how much memory it took at most and for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from adapter.metrics.objects import metadata_of
+from autoscaler.objects.watched import PODS, track_pod
+from bench.costs import show, write_lines
+from bench.figures import cpu_seconds, peak_mib, rss_mib
+from bench.hpa_cluster import PODS_EACH, Grown, Order
+from bench.hpa_process import ROOT, cluster_process
+from kube.client import KubeClient
+from kube.label_index import LabelIndex
+from kube.loop_lag import watch_loop
+from kube.process import run
+from kube.store import Store
+from playground.kube_apiserver import find_assets
+
+__all__ = ["Listing"]
+
+_LOOK_SECONDS = 0.005
+_VIEWS: dict[str, Callable[[Any], Any]] = {"autoscaler": track_pod, "adapter": metadata_of}
+
+
+class Listing(msgspec.Struct, kw_only=True):
+    """One process; a line of the file."""
+
+    process: str
+    api_server: str
+    pods: int
+    seconds: float
+    """Until all pods were in the store and its index."""
+    cpu_seconds: float
+    stall_ms: float
+    """The longest time for which the event loop was late."""
+    before_mib: float
+    """Resident memory before the list."""
+    peak_mib: float
+    """The most that it was while listing, above `before_mib`."""
+    kept_mib: float
+    """What remains above `before_mib`."""
+
+
+async def _list(process: str, kubeconfig: Path) -> Listing:
+    pid = os.getpid()
+    index: LabelIndex[Any] = LabelIndex()
+    stalls = [0.0]
+    async with await KubeClient.connect(kubeconfig) as client:
+        store: Store[Any] = Store(
+            client, PODS, _VIEWS[process], metadata_only=process == "adapter", on_change=index.apply
+        )
+        gc.collect()
+        before, cpu, started = rss_mib(pid), cpu_seconds(pid), time.monotonic()
+        async with asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(watch_loop(stalls.append, interval=_LOOK_SECONDS)),
+                tasks.create_task(store.run()),
+            ]
+            await store.wait_synced()
+            seconds, cpu = time.monotonic() - started, cpu_seconds(pid) - cpu
+            # A last stall is noticed by the look after it.
+            await asyncio.sleep(2 * _LOOK_SECONDS)
+            for task in running:
+                task.cancel()
+        gc.collect()
+        return Listing(
+            process=process,
+            api_server="playground" if find_assets(os.environ) is None else "kube-apiserver",
+            pods=len(store),
+            seconds=round(seconds, 2),
+            cpu_seconds=round(cpu, 2),
+            stall_ms=round(max(stalls) * 1000, 1),
+            before_mib=round(before, 1),
+            peak_mib=round(peak_mib(pid) - before, 1),
+            kept_mib=round(rss_mib(pid) - before, 1),
+        )
+
+
+async def _in_new_process(process: str, kubeconfig: str) -> Listing:
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bench.hpa_listing", f"--follow={process}", f"--kubeconfig={kubeconfig}"),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+    )
+    said, _ = await child.communicate()
+    if child.returncode:
+        raise click.ClickException(f"the process that lists as the {process} does has failed")
+    return msgspec.json.decode(said, type=Listing)
+
+
+async def _measure(folder: Path, pods: int) -> list[Listing]:
+    async with cluster_process(folder / "cluster", 50) as cluster:
+        grown = await cluster.ask(Order(grow=-(-pods // PODS_EACH)), Grown)
+        return [await _in_new_process(process, grown.kubeconfig) for process in _VIEWS]
+
+
+@click.command(help=__doc__)
+@click.option("--pods", type=click.IntRange(1), default=20_000, show_default=True)
+@click.option("--output", type=click.Path(path_type=Path), default=Path("bench-listing.jsonl"), show_default=True)
+@click.option("--follow", type=click.Choice(list(_VIEWS)), hidden=True)
+@click.option("--kubeconfig", type=click.Path(path_type=Path), hidden=True)
+def main(*, pods: int, output: Path, follow: str | None, kubeconfig: Path | None) -> None:
+    """Measure and print."""
+    if follow is not None and kubeconfig is not None:
+        print(msgspec.json.encode(run(_list(follow, kubeconfig))).decode())
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        rows = run(_measure(Path(folder), pods))
+    show(f"A list of {pods} pods", rows)
+    write_lines(output, rows)
+
+
+if __name__ == "__main__":
+    main()
