@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 # A failure is shared with who was waiting, and for this long with who comes after them.
 _FAILURE_SECONDS = 1.0
+# What of a question's texts counts as much as one of what is weighed: a sample takes some 500 bytes.
+_BYTES_OF_ONE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Fresh(Generic[T]):
 
         Args:
             period: the seconds for which an answer is fresh.
-            weigh: how much of `max_weight` an answer takes.
+            weigh: how much of `max_weight` an answer takes; what was asked takes one for each 500 bytes of its texts.
             max_weight: how much may be kept; beyond, what came first goes first.
             keeps: whether a failure concerns who comes after, too.
         """
@@ -130,9 +132,9 @@ class Fresh(Generic[T]):
             value = await make()
         except Exception as error:
             if self._period and generation == self._generation and self._keeps(error):
-                self._put(key, _Entry(make, 1, failure=error), started)
+                self._put(key, _Entry(make, 1 + _weight_of(key), failure=error), started)
             raise
-        weight = self._weigh(value)
+        weight = self._weigh(value) + _weight_of(key)
         if not self._period or weight > self._max_weight:
             return Kept(value, 0.0)
         kept = Kept(value, loop.time() + self._period)
@@ -150,7 +152,7 @@ class Fresh(Generic[T]):
         before = self._entries.get(key)
         entry.taken = before is not None and before.missed
         self._drop(key)
-        while self._weight + entry.weight > self._max_weight:
+        while self._entries and self._weight + entry.weight > self._max_weight:
             self._drop(next(iter(self._entries)))
         self._entries[key] = entry
         self._weight += entry.weight
@@ -172,8 +174,9 @@ class Fresh(Generic[T]):
     def _end(self, key: Hashable) -> None:
         """Let go of a value that has ended, and wait for who asks for it again."""
         entry = self._entries[key]
-        self._weight -= entry.weight - 1
-        entry.weight, entry.kept = 1, None
+        least = 1 + _weight_of(key)
+        self._weight -= entry.weight - least
+        entry.weight, entry.kept = least, None
         entry.timer = asyncio.get_running_loop().call_later(self._period, self._drop, key)
 
     def _drop(self, key: Hashable) -> None:
@@ -182,3 +185,9 @@ class Fresh(Generic[T]):
             self._weight -= entry.weight
             if entry.timer is not None:
                 entry.timer.cancel()
+
+
+def _weight_of(key: Hashable) -> int:
+    """How much what was asked takes; who asks decides how long that is."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return sum(len(part) for part in parts if isinstance(part, str)) // _BYTES_OF_ONE

@@ -177,6 +177,25 @@ async def test_what_came_first_goes_first_when_there_is_too_much() -> None:
         assert (await kept.get("a", source.make)).value == 4
 
 
+async def test_long_questions_take_room_as_their_answers_and_failures_do() -> None:
+    source = Source()
+    long = [(letter * 5_000, "server") for letter in "abc"]  # as much as ten of what is weighed
+    async with fresh(max_weight=45) as kept:
+        for key in long:
+            await kept.get(key, source.make)
+        assert [(await kept.get(key, source.make)).value for key in (long[2], long[1], long[0])] == [3, 2, 4]
+        source.failure = ValueError("no")
+        for letter in "xyz":
+            with pytest.raises(ValueError, match="no"):
+                await kept.get(letter * 10_000, source.make)
+        asked = source.asked
+        for letter, again in (("z", 0), ("y", 0), ("x", 1)):
+            with pytest.raises(ValueError, match="no"):
+                await kept.get(letter * 10_000, source.make)
+            asked += again
+            assert source.asked == asked
+
+
 async def test_what_is_forgotten_is_asked_for_anew_even_if_it_was_under_way() -> None:
     source = Source(held=True)
     async with fresh() as kept:
