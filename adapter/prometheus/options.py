@@ -23,8 +23,7 @@ class PrometheusOptions(ServerAccess):
 
     Attributes:
         name: what the server is called in metrics of our own.
-        verb: GET or POST, for queries; with POST the query is in the body, and long queries always are. Series are
-            asked for with GET.
+        verb: GET or POST; with POST what is asked is in the body, and long queries always are.
         query_timeout: the most seconds that an instant query may take; less than clients wait for us (30 s), so that
             they get to read what went wrong.
         series_timeout: the most seconds that a series request may take.

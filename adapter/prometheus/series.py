@@ -86,7 +86,9 @@ class SeriesFinder:
     ) -> tuple[Series, ...]:
         seconds = self._options.series_timeout
         loop = asyncio.get_running_loop()
-        adapter = _BoundedAdapter(context=self._credentials.context(), deadline=time.monotonic() + seconds)
+        adapter = _BoundedAdapter(
+            verb=self._options.verb, context=self._credentials.context(), deadline=time.monotonic() + seconds
+        )
         outcome: asyncio.Future[tuple[Series, ...]] = loop.create_future()
 
         def settle(result: tuple[Series, ...] | PrometheusError) -> None:
@@ -157,10 +159,12 @@ class SeriesFinder:
 class _BoundedAdapter(HTTPAdapter):
     """Reads the whole answer at once, up to a size and a time, and turns refusals into our errors.
 
-    A redirect is one of them, so nothing is ever asked of another server.
+    A redirect is one of them, so nothing is ever asked of another server. The library knows no verb but GET for series;
+    where it must be POST, that is made of its request here.
     """
 
-    def __init__(self, *, context: ssl.SSLContext | None, deadline: float) -> None:
+    def __init__(self, *, verb: str, context: ssl.SSLContext | None, deadline: float) -> None:
+        self._verb = verb
         self._context = context
         self._deadline = deadline
         self._connections: list[HTTPConnection] = []
@@ -198,6 +202,8 @@ class _BoundedAdapter(HTTPAdapter):
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         """Send, and read the answer to its end."""
+        if self._verb == "POST":
+            _post(request)
         response = super().send(request, *args, **kwargs)
         reducer = SeriesReducer() if response.status_code == 200 else None
         try:
@@ -225,6 +231,14 @@ class _BoundedAdapter(HTTPAdapter):
                 reducer.feed(chunk)
         response.raw.release_conn()
         return bytes(body) if reducer is None else reducer.result()
+
+
+def _post(request: requests.PreparedRequest) -> None:
+    """Make a request with a query one with a form."""
+    request.url, _, form = str(request.url).partition("?")
+    request.method = "POST"
+    request.headers["Content-Type"] = "application/x-www-form-urlencoded"
+    request.prepare_body(form, None)
 
 
 def _call_back(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:

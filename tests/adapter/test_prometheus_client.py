@@ -261,6 +261,15 @@ async def test_without_time_left_nothing_is_asked(server: ScriptedPrometheus) ->
     assert server.asked == []
 
 
+async def test_series_are_asked_for_with_the_verb_of_queries(server: ScriptedPrometheus) -> None:
+    server.reply = says({"status": "success", "data": [{"__name__": "a", "pod": "x"}]})
+    async with PrometheusClient(PrometheusOptions(url=f"{server.url}/prom", verb="POST")) as client:
+        series = await client.series('{pod!=""}', start=100.5, end=200)
+    assert series == (Series("a", frozenset({"pod"})),)
+    assert server.asked == [("POST", "/prom/api/v1/series", {"match[]": '{pod!=""}', "start": "100.5", "end": "200.0"})]
+    assert server.headers[0]["Content-Type"] == "application/x-www-form-urlencoded"
+
+
 async def test_a_broken_connection_is_tried_once_more(server: ScriptedPrometheus) -> None:
     async def broken(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
