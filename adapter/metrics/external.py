@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import EXTERNAL_GROUP
@@ -75,7 +75,9 @@ class ExternalMetrics:
             if forwarder is None or metric not in forwarder.names:
                 self._catalog.require_loaded()
             if forwarder is not None:
-                return await forwarder.values(namespace=namespace, metric=metric, selector=selector, timeout=timeout)
+                values = await forwarder.values(namespace=namespace, metric=metric, selector=selector, timeout=timeout)
+                self._handed_out(value.timestamp for value in values)
+                return values
             # prometheus-adapter names a resource in one namespace and none elsewhere.
             resource = "namespaces" if namespace == "default" else ""
             raise not_found(f"the server could not find the metric {metric} for {resource}")
@@ -94,8 +96,7 @@ class ExternalMetrics:
         samples: tuple[Sample | Scalar, ...] = (result,) if isinstance(result, Scalar) else result.samples
         if not samples:
             samples = self._in_place_of_nothing(rule, source.metric)
-        now = self._clock()
-        self._queries.handed_out(EXTERNAL_GROUP, (now - sample.timestamp for sample in samples))
+        self._handed_out(sample.timestamp for sample in samples)
         return [
             ExternalMetricValue(
                 metric=source.metric,
@@ -131,6 +132,10 @@ class ExternalMetrics:
         if result is None:
             raise StatusError(500, "", "encountered an unexpected query result type")
         return result
+
+    def _handed_out(self, times: Iterable[float]) -> None:
+        now = self._clock()
+        self._queries.handed_out(EXTERNAL_GROUP, (now - sampled_at for sampled_at in times))
 
     def _in_place_of_nothing(self, rule: AnyRule, metric: str) -> tuple[Scalar, ...]:
         """What the rule says of a result without values."""

@@ -185,6 +185,22 @@ async def test_what_was_said_is_said_again_while_it_is_fresh_with_its_times(tmp_
         assert len(asked) == 1
 
 
+async def test_the_ages_of_forwarded_values_are_counted(tmp_path: Path) -> None:
+    _, prometheus = packets()
+    rules = parse_rules("externalRules: []", source="x")
+    registry = CollectorRegistry()
+    async with (
+        other_adapter(tmp_path) as (_, options),
+        metrics_bed(tmp_path, rules, prometheus) as bed,
+        Forwarder(options, relist_interval=60, clock=lambda: NOW) as forwarder,
+    ):
+        queries = RuleQueries(prometheus, telemetry=RuleTelemetry(registry))
+        external = ExternalMetrics(bed.catalog, queries, forwarder=forwarder, clock=lambda: NOW + 3)
+        assert len(await ask(external, "s0-queue")) == 2
+    ages = "metrics_apiserver_metric_freshness_seconds_sum"
+    assert registry.get_sample_value(ages, {"group": "external.metrics.k8s.io"}) == pytest.approx(6.0)
+
+
 async def test_each_namespace_metric_and_selector_has_values_of_its_own(tmp_path: Path) -> None:
     async with (
         other_adapter(tmp_path) as (server, options),
