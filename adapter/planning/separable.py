@@ -23,6 +23,8 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _AGGREGATIONS = frozenset({"sum", "min", "max", "avg", "count", "stddev", "stdvar", "group", "quantile"})
+# What histogram_quantile makes one of, so that its result has no such label any more.
+_BUCKETS = "le"
 _WORDS = frozenset({"and", "or", "unless", "offset", "bool", "atan2", "inf", "nan"})
 _FUNCTIONS = frozenset(
     {
@@ -60,6 +62,8 @@ def is_separable(query: str, *, label: str, name: str) -> bool:
             position = _end(tokens, position, "[", "]")
         elif not _is_word(token):
             position += 1
+        elif word == "histogram_quantile" and label == _BUCKETS:
+            return False
         elif word in _AGGREGATIONS and following in (["("], ["by"]):
             grouping = _grouping(tokens, position + 1)
             if grouping is None or label not in grouping:

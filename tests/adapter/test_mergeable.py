@@ -126,6 +126,15 @@ def test_other_selectors_are_applied_to_the_answer_for_all(selector: str, namesp
 
 
 @pytest.mark.parametrize("namespaced", [True, False])
+def test_buckets_that_become_one_quantile_cannot_be_selected_by_in_its_answer(namespaced: bool) -> None:
+    wanted = external(
+        "histogram_quantile(0.9, sum(<<.Series>>{<<.LabelMatchers>>}) by (le, namespace))", namespaced=namespaced
+    )
+    assert merged_external_query(wanted, LabelSelector.parse("namespace=a"))
+    assert not merged_external_query(wanted, LabelSelector.parse("le=1"))
+
+
+@pytest.mark.parametrize("namespaced", [True, False])
 @pytest.mark.parametrize("by", ["namespace", "namespace, queue"])
 def test_labels_that_the_query_takes_away_cannot_be_selected_by_in_its_answer(by: str, namespaced: bool) -> None:
     wanted = external(f"sum(<<.Series>>{{<<.LabelMatchers>>}}) by ({by})", namespaced=namespaced)
