@@ -84,7 +84,7 @@ class Template:
         return self._pick.choice(
             [
                 *(one, one, one, own, own, f"{one} / {other}", f"{one} + 1", f"{one} > 10", f"{one} > bool 10"),
-                *(f"({one}) and {other}", f"{own} and {other}", f"{own} unless {others} > 3e3", f"{one} unless {other}"),
+                *(f"({one}) and {other}", f"{own} and {other}", f"{own} unless {others} > 9", f"{one} unless {other}"),
                 *(f"sum({one} / {other}) by ({by})", f"sum({own} / {other}) by ({by})", f"{own} / {others}"),
                 *(f"{one} or {other}", f"({own}) or ({others})", f"{own} ^ 2 / ({others} + {own})"),
                 *(f"topk(1, {one})", f"quantile(0.5, {one}) by ({by})", f"round({one})", f"clamp_max({one}, 50)"),

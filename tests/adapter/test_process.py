@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
@@ -18,7 +19,7 @@ from tests.adapter.metrics_bed import RESOURCES
 from tests.adapter.serving import AccessApi, Authorities, ServedAdapter, write_pair
 from tests.adapter.test_short_cut import front_proxy
 from tests.eventually import eventually
-from tests.kube.scripted import scripted_server
+from tests.kube.scripted import answer, scripted_server
 
 pytestmark = pytest.mark.e2e
 
@@ -145,6 +146,86 @@ async def test_no_answer_of_rules_that_are_gone_is_handed_out_from_memory(tmp_pa
             adapter.process.send_signal(signal.SIGHUP)
             assert await eventually(lambda: adapter.answers("first", "8"), within=30)
             assert b'"value":"8"' in (await connection.ask(path, X_Remote_Group="system:masters"))[2]
+
+
+PODS = """
+rules:
+- seriesQuery: packets_total
+  resources: {{overrides: {{namespace: {{resource: namespace}}, pod: {{resource: pod}}}}}}
+  metricsQuery: '{}(<<.Series>>{{<<.LabelMatchers>>}}) by (<<.GroupBy>>)'
+  merge: {}
+"""
+CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
+
+
+@contextlib.asynccontextmanager
+async def counting_prometheus() -> AsyncIterator[tuple[str, list[str]]]:
+    """A Prometheus with some pods of a namespace, and the queries that it was asked."""
+    pods = [{"namespace": "shop", "pod": f"web-{number}"} for number in range(4)]
+    queries: list[str] = []
+
+    async def query(request: web.Request) -> web.Response:
+        queries.append(request.query["query"])
+        result = [{"metric": pod, "value": [1.7e9, "1"]} for pod in pods]
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
+
+    async with scripted_server() as server:
+        found = [{"__name__": "packets_total", **pod} for pod in pods]
+        server.answers["/api/v1/series"] = answer({"status": "success", "data": found})
+        server.answers["/api/v1/query"] = query
+        yield server.url, queries
+
+
+def pod_has_a_value(adapter: RunningAdapter, pod: str) -> Callable[[], Awaitable[bool]]:
+    async def asked() -> bool:
+        try:
+            reply = await adapter.client.ask_as_master(f"{CUSTOM}/namespaces/shop/pods/{pod}/packets_total")
+        except OSError as error:
+            raise AssertionError("it does not listen yet") from error
+        assert reply.status == 200, reply.body
+        return True
+
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("fresh", "asked"),
+    [
+        ("1h", ['max(packets_total{namespace="shop",pod="web-0"}) by (pod)', "all"]),
+        ("0s", [f'max(packets_total{{namespace="shop",pod="web-{number}"}}) by (pod)' for number in range(4)]),
+    ],
+)
+async def test_requests_are_merged_unless_nothing_is_kept(tmp_path: Path, fresh: str, asked: list[str]) -> None:
+    async with counting_prometheus() as (url, queries):
+        rules = PODS.format("max", "auto")
+        async with running_adapter(
+            tmp_path / "a", rules, authorities=Authorities(), prometheus=url, fresh=fresh
+        ) as adapter:
+            for number in range(4):
+                assert await eventually(pod_has_a_value(adapter, f"web-{number}"), within=30)
+    every = 'max(packets_total{namespace=~".+",pod=~".+"}) by (pod,namespace)'
+    assert queries == [every if query == "all" else query for query in asked]
+
+
+async def test_merged_queries_are_those_of_the_rules_in_force(tmp_path: Path) -> None:
+    async with counting_prometheus() as (url, queries):
+        rules = PODS.format("max", "always")
+        async with running_adapter(
+            tmp_path / "a", rules, authorities=Authorities(), prometheus=url, fresh="1h"
+        ) as adapter:
+            assert await eventually(pod_has_a_value(adapter, "web-0"), within=30)
+            adapter.config.write_text(PODS.format("min", "always"))
+            adapter.process.send_signal(signal.SIGHUP)
+            assert await eventually(lambda: taken_up(adapter), within=30)
+            assert await eventually(pod_has_a_value(adapter, "web-0"), within=30)
+    assert queries == [
+        f'{one}(packets_total{{namespace=~".+",pod=~".+"}}) by (pod,namespace)' for one in ("max", "min")
+    ]
+
+
+async def taken_up(adapter: RunningAdapter) -> bool:
+    """Other rules are in force than at the start."""
+    return "took up the new rules" in (adapter.config.parent / "log").read_text()
 
 
 async def test_one_adapter_stands_behind_another(tmp_path: Path) -> None:
