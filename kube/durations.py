@@ -27,7 +27,15 @@ _PART = re.compile(r"([0-9]+)?(?:\.([0-9]*))?([^0-9.]*)")
 
 
 class DurationError(ValueError):
-    """A text is not a duration; the message says what one looks like."""
+    """A text is not a duration; the message says what one looks like.
+
+    Attributes:
+        what: what is wrong, in Go's own words, without that hint.
+    """
+
+    def __init__(self, what: str, *, hint: str = "") -> None:
+        super().__init__(f"{what}: {hint}" if hint else what)
+        self.what = what
 
 
 def parse_duration(text: str) -> float:
@@ -49,9 +57,9 @@ def parse_duration(text: str) -> float:
             raise _not_a_duration(text)
         whole, fraction, unit = part[1] or "", part[2] or "", part[3]
         if not unit:
-            raise DurationError(f'missing unit in duration "{text}": write for example {unsigned}s')
+            raise DurationError(f'missing unit in duration "{text}"', hint=f"write for example {unsigned}s")
         if unit not in _NANOSECONDS:
-            raise DurationError(f'unknown unit "{unit}" in duration "{text}": units are ns, us, ms, s, m and h')
+            raise DurationError(f'unknown unit "{unit}" in duration "{text}"', hint="units are ns, us, ms, s, m and h")
         nanoseconds += int(whole + fraction) * _NANOSECONDS[unit] // 10 ** len(fraction)
         position = part.end()
     if nanoseconds > _MAX_NANOSECONDS:
@@ -85,7 +93,7 @@ def _decimal(number: int, divisor: int) -> str:
 
 def _not_a_duration(text: str) -> DurationError:
     shown = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
-    return DurationError(f'invalid duration "{shown}": write a number and a unit, such as 30s, 1m30s or 500ms')
+    return DurationError(f'invalid duration "{shown}"', hint="write a number and a unit, such as 30s, 1m30s or 500ms")
 
 
 class _DurationType(click.ParamType[float]):

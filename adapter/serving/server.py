@@ -288,7 +288,7 @@ def _wanted_seconds(target: Target) -> float:
     try:
         seconds = parse_duration(text)
     except DurationError as error:
-        raise bad_request(f"invalid timeout specified in the request URL - time: {error}") from error
+        raise bad_request(f"invalid timeout specified in the request URL - time: {error.what}") from error
     return seconds if seconds > 0 else float("inf")
 
 

@@ -293,10 +293,14 @@ async def test_external_metric(tmp_path: Path) -> None:
             f"{POD_PATH}?timeout=soon",
             {},
             400,
-            (
-                'invalid timeout specified in the request URL - time: invalid duration "soon": write a number and a '
-                "unit, such as 30s, 1m30s or 500ms"
-            ),
+            'invalid timeout specified in the request URL - time: invalid duration "soon"',
+        ),
+        (
+            "GET",
+            f"{POD_PATH}?timeout=10",
+            {},
+            400,
+            'invalid timeout specified in the request URL - time: missing unit in duration "10"',
         ),
     ],
 )
