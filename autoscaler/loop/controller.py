@@ -23,7 +23,8 @@ Thousands of HPAs are not reconciled all at once and then not at all: when a pro
 first steps over a sync period, those of one namespace side by side, and there they stay.
 
 On SIGTERM or Ctrl-C workers take no further HPA, and those in flight get a few seconds to finish, so that a scale that
-was written gets its status and event. Then the memory is saved and the lease given back, in this order.
+was written gets its status and event; where they would have to wait for that, statuses that only have newer metric
+values are left out. Then the memory is saved and the lease given back, in this order.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import asyncio
 import logging
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from autoscaler.core.modes import Mode
@@ -54,6 +56,7 @@ from autoscaler.loop.scales import ScaleClient
 from autoscaler.loop.status import StatusWriter
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket, Urgency
+from autoscaler.loop.workers import Workers, workers_for
 from autoscaler.loop.workloads import Workloads
 from autoscaler.objects.watched import PODS, RefusedHPA, TrackedHPA, track_pod
 from autoscaler.records.audit import audit_log
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
     from autoscaler.core.observation import Pod
     from autoscaler.loop.memory import Remembered
     from autoscaler.loop.options import Options
+    from autoscaler.loop.reconcile import Ending
 
 __all__ = ["Controller", "run"]
 
@@ -86,8 +90,8 @@ _OTHERS_SYNC_PERIODS = 10
 _TICK_SECONDS, _TICKS_PER_PERIOD = 0.1, 10
 # The first steps begin this much apart, or less where there are so many HPAs that they would take a whole period.
 _APART_SECONDS = 0.01
-_FEWEST_WORKERS, _HPAS_PER_WORKER = 5, 100
-_HIRE_SECONDS = 1.0
+# Within this time the watch brings a status that we have written.
+_SETTLE_SECONDS = 1.0
 
 
 async def run(options: Options) -> None:
@@ -198,6 +202,7 @@ class Controller:
             shadow=self._shadow,
             mode=options.mode,
         )
+        self._workers = Workers(self._queue, step=self._step, wanted=lambda: self._workers_wanted)
         self._rivals = Rivals(on_write=self._telemetry.rival_wrote)
         self._acts = may_write
         self._complaints = Complaints(away=lambda: self._hpas.away or self._pods.away)
@@ -265,14 +270,11 @@ class Controller:
         _log.info("starting %d workers", self._workers_wanted)
         async with asyncio.TaskGroup() as tasks:
             saving = tasks.create_task(self._save_often())
-            workers: list[asyncio.Task[None]] = []
-            hiring = tasks.create_task(self._hire(tasks, workers))
+            working = tasks.create_task(self._workers.run(stop))
             await stop.wait()
             _log.info("stopping")
-            self._queue.close()
             saving.cancel()
-            hiring.cancel()
-            await self._finish(workers)
+            await self._finish(working)
 
     def _spread(self) -> None:
         """Schedule the first steps, evenly and by namespace."""
@@ -285,13 +287,7 @@ class Controller:
 
     @property
     def _workers_wanted(self) -> int:
-        return self._options.workers or _FEWEST_WORKERS + self._own_hpas // _HPAS_PER_WORKER
-
-    async def _hire(self, tasks: asyncio.TaskGroup, workers: list[asyncio.Task[None]]) -> None:
-        """Keep as many workers as there should be for so many HPAs."""
-        while True:
-            workers += [tasks.create_task(self._work()) for _ in range(self._workers_wanted - len(workers))]
-            await asyncio.sleep(_HIRE_SECONDS)
+        return self._options.workers or workers_for(self._own_hpas)
 
     async def _restore(self) -> None:
         """Remember what whoever led before remembered, so that nothing is scaled down early."""
@@ -316,11 +312,11 @@ class Controller:
         if self._memory_store is not None:
             await self._memory_store.run(self._memory)
 
-    async def _finish(self, workers: list[asyncio.Task[None]]) -> None:
+    async def _finish(self, working: asyncio.Task[None]) -> None:
         """Let the workers end what they are at, their events go out and the memory be saved, for a bounded time."""
-        _, unfinished = await asyncio.wait(workers, timeout=_FINISH_SECONDS)
-        for worker in unfinished:
-            worker.cancel()
+        await asyncio.wait([working], timeout=_FINISH_SECONDS)
+        unfinished = self._workers.busy
+        working.cancel()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_in_time(self._recorder.flush(), otherwise="not all events could be sent"))
             if self._memory_store is not None:
@@ -328,35 +324,51 @@ class Controller:
                 saving = self._memory_store.save(self._memory, final=not unfinished)
                 tasks.create_task(_in_time(saving, otherwise="what is remembered of the HPAs could not be saved"))
 
-    async def _work(self) -> None:
-        while (key := await self._queue.get()) is not None:
-            try:
-                await self._reconcile(key)
-            finally:
-                self._queue.done(key)
-
-    async def _reconcile(self, key: HPAKey) -> None:
+    async def _step(self, key: HPAKey) -> Callable[[], Coroutine[None, None, None]] | None:
+        """One step of an HPA; what is left of it, if its status has to wait for its turn."""
         tracked = self._hpas.get(key)
         if tracked is None:
             self._reconciler.forget(key)
             self._selectors.drop(key)
             self._complaints.forget(key)
-            return
+            return None
         try:
             if not self._shard.owns(key):
                 await self._note_others(tracked)
                 self._queue.add_after(key, _OTHERS_SYNC_PERIODS * self._options.sync_period)
-                return
+                return None
             if isinstance(tracked, RefusedHPA):
                 self._selectors.drop(key)
-                error: str | None = await self._reconciler.refuse(tracked)
+                ending = await self._reconciler.refuse(tracked)
             else:
-                error = await self._reconciler.reconcile(tracked)
+                ending = await self._reconciler.reconcile(tracked)
         except Exception:  # noqa: BLE001  # a bug, met by one HPA: the others must go on
             _log.exception("%s: internal error", key)
         else:
-            self._complaints.ended(key, error or "")
+            if ending.waits:
+                return partial(self._end_later, key, ending, self._period(tracked))
+            await self._end(key, ending)
         self._queue.add_after(key, self._period(tracked))
+        return None
+
+    async def _end(self, key: HPAKey, ending: Ending, superseded: asyncio.Future[None] | None = None) -> bool:
+        """End a step; False: its status was left to the next one."""
+        try:
+            ended = await ending.finish(superseded)
+        except Exception:  # noqa: BLE001  # as above
+            _log.exception("%s: internal error", key)
+            return True
+        self._complaints.ended(key, ended.error or "")
+        return not ended.superseded
+
+    async def _end_later(self, key: HPAKey, ending: Ending, period: float) -> None:
+        """End a step whose status waits for its turn, at the latest when the next is due if it can be left out.
+
+        The next is due as if it had not waited, but must not begin before the watch has brought what was written.
+        """
+        self._queue.add_after(key, period)
+        if await self._end(key, ending, self._queue.due(key)):
+            self._queue.postpone(key, min(period, _SETTLE_SECONDS))
 
     def _period(self, tracked: TrackedHPA | RefusedHPA) -> float:
         """Seconds from the end of an HPA's step to the start of its next."""

@@ -8,6 +8,9 @@ autoscaler's own status writes, which come back as changes, from starting anothe
 What is due later is due at the end of a tick, so that keys that come up at about the same time are handed out in the
 same moment: HPAs that ask for the same metric then can ask together (`autoscaler.loop.together`).
 
+Whoever still does something for a key that can be left out, such as to wait for its turn to write a status, can learn
+when the key's next turn has come (`due`).
+
 A key that is handed out late tells of too few workers, or of a slow API server; `on_take` is told how late each is.
 
 Times come from a clock that is passed in; `take` never waits, so schedules can be tested without sleeping.
@@ -53,6 +56,7 @@ class WorkQueue:
         self._heap: list[tuple[float, int, HPAKey]] = []
         self._sequence = 0
         self._in_work: set[HPAKey] = set()
+        self._awaited: dict[HPAKey, asyncio.Future[None]] = {}
         self._changed = asyncio.Event()
         self._closed = False
 
@@ -73,6 +77,12 @@ class WorkQueue:
     def move(self, key: HPAKey, delay: float) -> None:
         """Make a key due in `delay` seconds, whatever it was before."""
         self._schedule(key, self._in(delay))
+
+    def postpone(self, key: HPAKey, delay: float) -> None:
+        """Make a key due in `delay` seconds, if it is due before that."""
+        due = self._in(delay)
+        if self._due.get(key, due) < due:
+            self._schedule(key, due)
 
     def restart(self) -> None:
         """Make due now what became due while nobody was there to take it, so that it does not count as late."""
@@ -97,8 +107,15 @@ class WorkQueue:
     def done(self, key: HPAKey) -> None:
         """The work on a key has ended; it may be handed out again."""
         self._in_work.discard(key)
+        self._awaited.pop(key, None)
         if key in self._due:
             self._push(key, self._due[key])
+
+    def due(self, key: HPAKey) -> asyncio.Future[None]:
+        """Done once a key that is in work is due again, or the queue is closed."""
+        awaited = self._awaited[key] = asyncio.get_running_loop().create_future()
+        self._tell_if_due(key)
+        return awaited
 
     async def get(self) -> HPAKey | None:
         """Wait for a key to be due and take it; None once the queue is closed."""
@@ -119,6 +136,8 @@ class WorkQueue:
         """Hand out nothing more; every `get` ends."""
         self._closed = True
         self._changed.set()
+        for key in self._awaited:
+            self._tell_if_due(key)
 
     def _in(self, delay: float) -> float:
         due = self._clock() + delay
@@ -128,6 +147,19 @@ class WorkQueue:
         self._due[key] = due
         if key not in self._in_work:
             self._push(key, due)
+        elif key in self._awaited:
+            self._tell_if_due(key)
+
+    def _tell_if_due(self, key: HPAKey) -> None:
+        """Tell who waits for it that a key is due, or come back when it is."""
+        awaited = self._awaited.get(key)
+        if awaited is None or awaited.done():
+            return
+        left = self._due.get(key, math.inf) - self._clock()
+        if left <= 0 or self._closed:
+            awaited.set_result(None)
+        elif left < math.inf:
+            asyncio.get_running_loop().call_later(left, self._tell_if_due, key)
 
     def _push(self, key: HPAKey, due: float) -> None:
         self._sequence += 1

@@ -3,12 +3,17 @@
 The order of the acts is Kubernetes': write the scale, emit the events, store the status if it changed. Each may fail on
 its own; the decision's `conclude` knows what a failure means for the status and for what is remembered. In dry-run and
 in shadow mode neither scale nor status is written, and what is remembered follows the controller that does write them.
+
+To store the status is an act of its own (`Ending`), because it may have to wait for its turn for longer than all else,
+and who takes steps has better things to do meanwhile.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from autoscaler.core.decide import conclude, decide, rehearse
@@ -25,11 +30,12 @@ from autoscaler.objects.refusal import INVALID_SPEC, refuse
 from autoscaler.records.facts import Subject, facts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    import asyncio
+    from collections.abc import Awaitable, Callable, Iterable
 
-    from autoscaler.core.decision import Decision
+    from autoscaler.core.decision import Decision, Outcome
     from autoscaler.core.evaluate import Evaluation
-    from autoscaler.core.model import HPA, HPAKey, InvalidHPA, MetricSource
+    from autoscaler.core.model import HPA, HPAKey, InvalidHPA, MetricSource, Status
     from autoscaler.loop.events import EventRecorder
     from autoscaler.loop.memory import Memory
     from autoscaler.loop.observe import Observed, Observer
@@ -40,9 +46,42 @@ if TYPE_CHECKING:
     from autoscaler.records.decision_log import DecisionLog
     from autoscaler.records.shadow import Shadow
 
-__all__ = ["Reconciler"]
+__all__ = ["Ended", "Ending", "Reconciler"]
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a step ended."""
+
+    error: str | None
+    """None: well. With an error it may have scaled nevertheless."""
+    superseded: bool = False
+    """Whether its status was left to the next step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What is left of a step when the target has been scaled: to store the status, and to tell how it all went."""
+
+    waits: bool
+    """Whether it would have to wait for its turn now."""
+    finish: Callable[[asyncio.Future[None] | None], Awaitable[Ended]]
+    """Do it. As StatusWriter.write, it is told when a status that only has newer metric values need not be stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """A step that has come to its ending."""
+
+    tracked: TrackedHPA
+    mode: Mode
+    observed: Observed
+    decision: Decision
+    scale_error: str | None
+    outcome: Outcome
+    started: float
 
 
 class Reconciler:
@@ -90,10 +129,10 @@ class Reconciler:
         self._clock = clock
         self._told: dict[HPAKey, tuple[str, ...]] = {}
 
-    async def reconcile(self, tracked: TrackedHPA) -> str | None:
-        """Take one step; the error that it ended with, also where it did scale, or None.
+    async def reconcile(self, tracked: TrackedHPA) -> Ending:
+        """Take one step, all but its ending.
 
-        Must not run twice at the same time for the same HPA.
+        Must not run twice at the same time for the same HPA; a step has not ended before its ending has.
         """
         hpa = tracked.hpa
         mode = self.mode_of(hpa)
@@ -101,7 +140,6 @@ class Reconciler:
         self._tell_problems(hpa)
         observed, decision = await self._decide(hpa)
         scale_error: str | None = None
-        status_error: str | None = None
         if mode is Mode.ACT:
             scale_error = await self._write_scale(observed, decision)
             outcome = conclude(decision, scale_error=scale_error)
@@ -112,31 +150,57 @@ class Reconciler:
         if mode is Mode.SHADOW:
             self._shadow.decided(decision)
         self._record(hpa, outcome.events)
+        step = _Step(
+            tracked=tracked,
+            mode=mode,
+            observed=observed,
+            decision=decision,
+            scale_error=scale_error,
+            outcome=outcome,
+            started=started,
+        )
+        waits = outcome.status is not None and not self._statuses.free
+        return Ending(waits, partial(self._end, step))
+
+    async def _end(self, step: _Step, superseded: asyncio.Future[None] | None) -> Ended:
+        hpa, decision, outcome = step.tracked.hpa, step.decision, step.outcome
+        status_error: str | None = None
+        stored = True
         if outcome.status is not None:
             try:
-                await self._statuses.write(tracked, outcome.status)
+                stored = await self._statuses.write(step.tracked, outcome.status, superseded=superseded)
+                if not stored:
+                    self._telemetry.status_superseded()
+                    outcome = replace(outcome, status=None)
             except StatusWriteError as error:
                 status_error = str(error)
                 outcome = outcome.status_not_stored(hpa, status_error)
         self._record(hpa, outcome.late_events)
-        self._count(decision, observed, outcome.error, seconds=self._clock() - started)
+        self._count(decision, step.observed, outcome.error, seconds=self._clock() - step.started)
         if self._decisions.wanted:
-            facts = facts_of(decision, outcome, scale_error=scale_error, status_error=status_error, mode=mode)
+            facts = facts_of(decision, outcome, scale_error=step.scale_error, status_error=status_error, mode=step.mode)
             self._decisions.add(Subject.of(hpa), facts)
-        return outcome.error
+        return Ended(outcome.error, superseded=not stored)
 
-    async def refuse(self, tracked: RefusedHPA) -> str:
-        """Tell an HPA that it is not valid, and do nothing else; what is wrong with it."""
+    async def refuse(self, tracked: RefusedHPA) -> Ending:
+        """Tell an HPA that it is not valid, and do nothing else; the ending's error is what is wrong with it."""
         hpa = tracked.hpa
         self._tell_problems(hpa)
         refusal = refuse(hpa, self._now_ms())
         self._record(hpa, [Event("Warning", INVALID_SPEC, refusal.message)])
-        if refusal.status is not None and self.mode_of(hpa) is Mode.ACT:
+        status = refusal.status if self.mode_of(hpa) is Mode.ACT else None
+        waits = status is not None and not self._statuses.free
+        return Ending(waits, partial(self._end_refusal, tracked, status, refusal.message))
+
+    async def _end_refusal(
+        self, tracked: RefusedHPA, status: Status | None, problem: str, _: asyncio.Future[None] | None
+    ) -> Ended:
+        if status is not None:
             try:
-                await self._statuses.write(tracked, refusal.status)
+                await self._statuses.write(tracked, status)
             except StatusWriteError as error:
-                self._record(hpa, [Event("Warning", "FailedUpdateStatus", str(error))])
-        return refusal.message
+                self._record(tracked.hpa, [Event("Warning", "FailedUpdateStatus", str(error))])
+        return Ended(problem)
 
     def changed(self, old: HPA | None, new: HPA) -> None:
         """An HPA is new, or has changed: where this process only looks on, its status tells what the other one does.

@@ -3,27 +3,35 @@
 It is written as Kubernetes' own controller writes it, to the API that the HPA was read from: PUT of the whole object to
 its status subresource, on top of the version that the decision was made from. There the API server ignores the spec but
 takes the metadata, so labels and annotations have to go back as they came.
+
+Most statuses only have newer metric values than the stored one. No decision depends on these: what decisions read of a
+stored status is its last scale, with the counts of replicas, and its conditions. So where the budget for requests is
+short such a status waits longest, and is given up when the HPA's next step is due, which has newer values.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from autoscaler.core.apis import KIND
 from autoscaler.core.present import status_json
+from autoscaler.loop.throttle import Superseded, Urgency
 from autoscaler.objects.targets import targets_line
 from autoscaler.objects.watched import TrackedHPA
 from kube.client import KubeError
 from kube.status import StatusError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from autoscaler.core.model import Status
     from autoscaler.loop.throttle import ThrottledClient
     from autoscaler.objects.watched import RefusedHPA
 
-__all__ = ["StatusWriteError", "StatusWriter"]
+__all__ = ["StatusWriteError", "StatusWriter", "is_news"]
 
 
 class StatusWriteError(Exception):
@@ -36,8 +44,20 @@ class StatusWriter:
     def __init__(self, client: ThrottledClient) -> None:
         self._client = client
 
-    async def write(self, tracked: TrackedHPA | RefusedHPA, status: Status) -> None:
-        """Replace an HPA's status.
+    @property
+    def free(self) -> bool:
+        """Whether a status that is written now need not wait for its turn."""
+        return self._client.free
+
+    async def write(
+        self, tracked: TrackedHPA | RefusedHPA, status: Status, *, superseded: asyncio.Future[None] | None = None
+    ) -> bool:
+        """Replace an HPA's status; False: that was given up.
+
+        Args:
+            tracked: the HPA.
+            status: its new status.
+            superseded: done when a status that only has newer metric values need not be written any more.
 
         Raises:
             StatusWriteError: it could not be written, also because the HPA has changed since it was read.
@@ -50,6 +70,22 @@ class StatusWriter:
         metadata = msgspec.Raw(tracked.metadata)
         body = {"apiVersion": api.api_version, "kind": KIND, "metadata": metadata, "status": stored}
         try:
-            await self._client.put(path, body)
+            if is_news(tracked.hpa.status, status):
+                await self._client.put(path, body)
+            else:
+                await self._client.put(path, body, urgency=Urgency.ROUTINE, unless=superseded)
+        except Superseded:
+            return False
         except (StatusError, KubeError) as error:
             raise StatusWriteError(str(error)) from error
+        return True
+
+
+def is_news(old: Status, new: Status) -> bool:
+    """Whether a status says something that no later one would say again: more than metric values, or other words."""
+    return _essence(old) != _essence(new)
+
+
+def _essence(status: Status) -> Status:
+    conditions = tuple(replace(each, message="") for each in status.conditions)
+    return replace(status, current_metrics=(), conditions=conditions)

@@ -141,6 +141,12 @@ class Telemetry:
             ["group", "code"],
             registry=self._registry,
         )
+        self._superseded_statuses = Counter(
+            f"{_PREFIX}_status_writes_superseded_total",
+            "Number of statuses with nothing new but metric values that were not written, as --kube-api-qps left no "
+            "room for them until the HPA's next reconciliation.",
+            registry=self._registry,
+        )
         self._rival_writes = Counter(
             f"{_PREFIX}_rival_status_writes_total",
             "Number of status writes of kube-controller-manager that were seen, on HPAs that this controller acts on.",
@@ -192,6 +198,10 @@ class Telemetry:
     def request_failed(self, group: str, code: int | None) -> None:
         """One request to an API group failed, with an HTTP status code or without an answer."""
         self._api_errors.labels(group or "core", "<error>" if code is None else str(code)).inc()
+
+    def status_superseded(self) -> None:
+        """One status was given up for the next one."""
+        self._superseded_statuses.inc()
 
     def rival_wrote(self) -> None:
         """Kubernetes' own controller has written the status of an HPA that this one acts on."""

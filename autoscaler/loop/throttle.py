@@ -2,8 +2,10 @@
 
 `--kube-api-qps` and `--kube-api-burst` are a budget: one for what goes to scales, statuses and events, and one for each
 metrics API, whose requests so never use up those that scaling needs. Where a budget is short, requests wait in the
-order of their urgency: to write a scale, then to read one, then the rest. A thousand statuses that wait to be written
-do not hold up the one scale that matters.
+order of their urgency: to write a scale, then to read one, then what says something new, then what only has newer
+values. So a thousand statuses that wait to be written do not hold up the one scale that matters, neither here nor among
+the workers, which do not wait with them (`autoscaler.loop.workers`). The last kind may be given up while it waits, as a
+newer one is to follow.
 
 As everything that the autoscaler does to a cluster goes through here, this is also where a process that has lost its
 lease is kept from writing, however long before it decided to: the last thing before a request is sent. And it is where
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from kube.client import KubeClient, Query
 
-__all__ = ["NotLeading", "ThrottledClient", "TokenBucket", "Urgency"]
+__all__ = ["NotLeading", "Superseded", "ThrottledClient", "TokenBucket", "Urgency"]
 
 
 class Urgency(IntEnum):
@@ -36,10 +38,16 @@ class Urgency(IntEnum):
     SCALE_WRITE = 0
     SCALE_READ = 1
     OTHER = 2
+    ROUTINE = 3
+    """What something newer will replace before long."""
 
 
 class NotLeading(KubeError):
     """This process may not write any more: another one may have the lease."""
+
+
+class Superseded(KubeError):
+    """The request was given up while it waited for its turn; nothing was sent."""
 
 
 class TokenBucket:
@@ -59,23 +67,54 @@ class TokenBucket:
         self._filled_at = clock()
         self._waiting: list[tuple[Urgency, int, asyncio.Future[None]]] = []
         self._number = 0
+        # How many of those who wait have given up since.
+        self._given_up = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    async def take(self, urgency: Urgency = Urgency.OTHER) -> None:
-        """Take one token, once there is one and nobody more urgent, or as urgent and earlier, wants it."""
+    def __len__(self) -> int:
+        """How many wait for a token."""
+        return len(self._waiting) - self._given_up
+
+    @property
+    def free(self) -> bool:
+        """Whether who takes a token now need not wait."""
+        if self._qps <= 0:
+            return True
+        self._refill()
+        return not self._waiting and self._tokens >= 1
+
+    async def take(self, urgency: Urgency = Urgency.OTHER, *, unless: asyncio.Future[None] | None = None) -> None:
+        """Take one token, once there is one and nobody more urgent, or as urgent and earlier, wants it.
+
+        Raises:
+            Superseded: `unless` was done before that.
+        """
         if not self._waiting and self.try_take():
             return
         token: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._number += 1
         heapq.heappush(self._waiting, (urgency, self._number, token))
         self._hand_out()
+
+        def give_up(_: asyncio.Future[None]) -> None:
+            if not token.done():
+                token.set_exception(Superseded("something newer is to follow"))
+                self._forget_one()
+
+        if unless is not None:
+            unless.add_done_callback(give_up)
         try:
             await token
         except asyncio.CancelledError:
-            if not token.cancelled():  # it was handed out, and is for the next one now
+            if token.cancelled():
+                self._forget_one()
+            elif token.exception() is None:  # it was handed out, and is for the next one now
                 self._tokens += 1
                 self._hand_out()
             raise
+        finally:
+            if unless is not None:
+                unless.remove_done_callback(give_up)
 
     def try_take(self) -> bool:
         """Take one token if there is one."""
@@ -95,12 +134,22 @@ class TokenBucket:
         self._refill()
         while self._waiting and self._tokens >= 1:
             token = heapq.heappop(self._waiting)[2]
-            if not token.done():
+            if token.done():
+                self._given_up -= 1
+            else:
                 token.set_result(None)
                 self._tokens -= 1
         if self._waiting:
             seconds = (1 - self._tokens) / self._qps
             self._timer = asyncio.get_running_loop().call_later(seconds, self._hand_out)
+
+    def _forget_one(self) -> None:
+        """One of those who wait has given up. They are not kept until their turn, which may never come."""
+        self._given_up += 1
+        if 2 * self._given_up > len(self._waiting):
+            self._waiting = [each for each in self._waiting if not each[2].done()]
+            heapq.heapify(self._waiting)
+            self._given_up = 0
 
     def _refill(self) -> None:
         now = self._clock()
@@ -138,6 +187,11 @@ class ThrottledClient:
         self._may_write = may_write
         self._on_error = on_error
 
+    @property
+    def free(self) -> bool:
+        """Whether a request that is made now need not wait."""
+        return self._bucket.free
+
     async def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
         """As KubeClient.get."""
         await self._bucket.take(self._reads)
@@ -150,9 +204,26 @@ class ThrottledClient:
         with self._told_of_errors(path):
             return await self._client.post(path, body)
 
-    async def put(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """As KubeClient.put."""
-        await self._wait_to_write()
+    async def put(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        urgency: Urgency | None = None,
+        unless: asyncio.Future[None] | None = None,
+    ) -> dict[str, Any]:
+        """As KubeClient.put.
+
+        Args:
+            path: the object's.
+            body: the object.
+            urgency: of this request; None: that of any write.
+            unless: when this is done, the request is given up, if it still waits for its token.
+
+        Raises:
+            Superseded: it was given up.
+        """
+        await self._wait_to_write(urgency, unless)
         with self._told_of_errors(path):
             return await self._client.put(path, body)
 
@@ -162,8 +233,8 @@ class ThrottledClient:
         with self._told_of_errors(path):
             return await self._client.patch(path, body)
 
-    async def _wait_to_write(self) -> None:
-        await self._bucket.take(self._writes)
+    async def _wait_to_write(self, urgency: Urgency | None = None, unless: asyncio.Future[None] | None = None) -> None:
+        await self._bucket.take(self._writes if urgency is None else urgency, unless=unless)
         if not self._may_write():
             raise NotLeading("this process does not hold the lease any more")
 

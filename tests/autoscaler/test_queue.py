@@ -122,6 +122,63 @@ def test_the_length_is_the_number_of_scheduled_keys(queue: WorkQueue) -> None:
     assert len(queue) == 1
 
 
+def test_a_key_can_be_postponed(queue: WorkQueue, clock: Clock) -> None:
+    queue.add(A)
+    queue.postpone(A, 1)
+    assert queue.take() is None
+    clock.now += 1
+    assert queue.take() == A
+    queue.add_after(A, 15)
+    queue.postpone(A, 1)
+    queue.done(A)
+    clock.now += 1
+    assert queue.take() is None
+    clock.now += 14
+    assert queue.take() == A
+    queue.postpone(A, 1)
+    assert len(queue) == 0
+
+
+async def test_who_works_on_a_key_is_told_when_it_is_due_again(queue: WorkQueue, clock: Clock) -> None:
+    queue.add(A)
+    queue.take()
+    queue.add_after(A, 15)
+    assert not queue.due(A).done()
+    clock.now += 15
+    assert queue.due(A).done()
+
+
+async def test_who_works_on_a_key_is_told_when_its_time_has_passed() -> None:
+    queue = WorkQueue()
+    queue.add(A)
+    queue.take()
+    queue.add_after(A, 0.01)
+    async with asyncio.timeout(5):
+        await queue.due(A)
+    assert queue.take() is None
+    queue.done(A)
+    assert queue.take() == A
+
+
+async def test_who_works_on_a_key_is_told_when_it_becomes_due_earlier(queue: WorkQueue) -> None:
+    queue.add(A)
+    queue.take()
+    queue.add_after(A, 15)
+    due = queue.due(A)
+    queue.add(A)
+    assert due.done()
+
+
+async def test_who_works_on_a_key_is_told_when_nothing_more_is_handed_out(queue: WorkQueue) -> None:
+    for key in (A, B):
+        queue.add(key)
+        queue.take()
+    before = queue.due(A)
+    queue.close()
+    assert before.done()
+    assert queue.due(B).done()
+
+
 async def test_get_waits_for_a_key(queue: WorkQueue) -> None:
     waiting = asyncio.create_task(queue.get())
     await asyncio.sleep(0)

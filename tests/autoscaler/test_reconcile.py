@@ -144,6 +144,12 @@ def reconciler(
     )
 
 
+async def step(reconciler: Reconciler, tracked: TrackedHPA) -> str | None:
+    """A whole step; the error that it ended with."""
+    ending = await reconciler.reconcile(tracked)
+    return (await ending.finish(None)).error
+
+
 def condition(status: dict[str, Any], type_: str) -> tuple[str, str]:
     return next((each["status"], each["reason"]) for each in status["conditions"] if each["type"] == type_)
 
@@ -162,7 +168,7 @@ async def test_a_step_scales_and_then_stores_the_status(
     api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
 ) -> None:
     depth(api, 35)
-    assert await reconciler.reconcile(hpa()) is None
+    assert await step(reconciler, hpa()) is None
     assert [asked.path for asked in api.named("PUT")] == [SCALE, STATUS]
     assert api.named("PUT", SCALE)[0].body["spec"]["replicas"] == 4
     assert written_status(api)["desiredReplicas"] == 4
@@ -175,7 +181,7 @@ async def test_a_scale_that_cannot_be_written_is_said_and_the_status_stored(
 ) -> None:
     depth(api, 35)
     api.fail("PUT", SCALE, 403, "admission webhook denied the request")
-    error = await reconciler.reconcile(hpa())
+    error = await step(reconciler, hpa())
     assert error == "failed to rescale Deployment/default/web: admission webhook denied the request"
     assert condition(written_status(api), "AbleToScale") == ("False", "FailedUpdateScale")
     assert await reasons(api, recorder) == ["FailedRescale"]
@@ -186,7 +192,7 @@ async def test_a_status_that_cannot_be_stored_is_said(
 ) -> None:
     depth(api, 35)
     api.fail("PUT", STATUS, 409, "the object has been modified")
-    error = await reconciler.reconcile(hpa())
+    error = await step(reconciler, hpa())
     assert error == "failed to update status for web: the object has been modified"
     assert await reasons(api, recorder) == ["SuccessfulRescale", "FailedUpdateStatus"]
 
@@ -195,7 +201,7 @@ async def test_a_metric_that_fails_leaves_the_scale_alone(
     api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
 ) -> None:
     api.fail("GET", DEPTH, 503, "prometheus is away")
-    error = await reconciler.reconcile(hpa())
+    error = await step(reconciler, hpa())
     assert error is not None
     assert error.endswith("unable to fetch metrics from external metrics API: prometheus is away")
     assert not api.named("PUT", SCALE)
@@ -208,14 +214,14 @@ async def test_recommendations_are_remembered_from_step_to_step(
 ) -> None:
     scaled_to(api, 4)
     depth(api, 40)
-    await reconciler.reconcile(hpa())
+    await step(reconciler, hpa())
     depth(api, 10)
     clock.now += 59
-    await reconciler.reconcile(hpa())
+    await step(reconciler, hpa())
     assert condition(written_status(api), "AbleToScale") == ("True", "ScaleDownStabilized")
     assert not api.named("PUT", SCALE)
     clock.now += 2
-    await reconciler.reconcile(hpa())
+    await step(reconciler, hpa())
     assert api.named("PUT", SCALE)[0].body["spec"]["replicas"] == 1
 
 
@@ -229,22 +235,22 @@ async def test_a_new_hpa_begins_without_memory(
 ) -> None:
     scaled_to(api, 4)
     depth(api, 40)
-    await reconciler.reconcile(hpa())
+    await step(reconciler, hpa())
     if forgotten:
         reconciler.forget(hpa().hpa.key)
     # Somebody scales down by hand: who remembers that 4 were needed a moment ago goes back to that.
     scaled_to(api, 2)
     depth(api, 10)
-    await reconciler.reconcile(next_hpa)
+    await step(reconciler, next_hpa)
     assert [asked.body["spec"]["replicas"] for asked in api.named("PUT", SCALE)] == scaled
 
 
 async def test_steps_and_metrics_are_counted(api: ScriptedApi, reconciler: Reconciler, telemetry: Telemetry) -> None:
     depth(api, 35)
-    await reconciler.reconcile(hpa())
+    await step(reconciler, hpa())
     api.fail("GET", DEPTH, 503, "prometheus is away")
-    await reconciler.reconcile(hpa())
-    await reconciler.reconcile(hpa(metric_type="Mystery"))
+    await step(reconciler, hpa())
+    await step(reconciler, hpa(metric_type="Mystery"))
     shown = telemetry.render().decode().splitlines()
     for line in [
         f'{PREFIX}_reconciliations_total{{action="scale_up",error="none"}} 1.0',
@@ -263,9 +269,9 @@ async def test_each_step_leaves_a_record_until_the_hpa_is_gone(
 ) -> None:
     depth(api, 35)
     tracked = hpa()
-    await reconciler.reconcile(tracked)
+    await step(reconciler, tracked)
     api.fail("PUT", SCALE, 403, "quota exceeded")
-    await reconciler.reconcile(tracked)
+    await step(reconciler, tracked)
     page = decisions.page("default", "web")
     assert page is not None
     scaled, refused = (msgspec.json.decode(each, type=DecisionRecord) for each in page.decisions)
@@ -281,7 +287,7 @@ async def test_a_status_that_cannot_be_stored_is_in_the_record(
 ) -> None:
     depth(api, 20)
     api.fail("PUT", STATUS, 403, "no")
-    await reconciler.reconcile(hpa())
+    await step(reconciler, hpa())
     page = decisions.page("default", "web")
     assert page is not None
     written = msgspec.json.decode(page.decisions[0], type=DecisionRecord).written
@@ -298,7 +304,7 @@ def writes(api: ScriptedApi) -> list[str]:
 
 async def test_a_dry_run_only_tells(api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder) -> None:
     depth(api, 35)
-    assert await reconciler.reconcile(hpa(mode="dry-run")) is None
+    assert await step(reconciler, hpa(mode="dry-run")) is None
     assert writes(api) == []
     assert await reasons(api, recorder) == ["WouldRescale"]
     message = api.named("POST", EVENTS)[0].body["message"]
@@ -309,7 +315,7 @@ async def test_a_dry_run_has_the_warnings_of_a_step_that_fails(
     api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
 ) -> None:
     api.fail("GET", DEPTH, 503, "prometheus is away")
-    assert await reconciler.reconcile(hpa(mode="dry-run")) is not None
+    assert await step(reconciler, hpa(mode="dry-run")) is not None
     assert writes(api) == []
     assert await reasons(api, recorder) == ["FailedGetExternalMetric", "FailedComputeMetricsReplicas"]
 
@@ -320,7 +326,7 @@ async def test_a_shadow_writes_nothing_at_all(
 ) -> None:
     if answer == "ok":
         depth(api, 35)
-    await reconciler.reconcile(hpa(mode="shadow", tolerance="much"))
+    await step(reconciler, hpa(mode="shadow", tolerance="much"))
     await recorder.flush()
     assert {asked.method for asked in api.asked} == {"GET"}
 
@@ -333,7 +339,7 @@ async def test_an_hpa_that_is_not_valid_is_told_so_as_the_mode_allows(
     metadata = {"name": "web", "namespace": "default", "annotations": {"milliscale.io/mode": mode}}
     refused = track_hpa({"apiVersion": "milliscale.io/v1", "metadata": metadata, "spec": {}}, api=MILLISCALE)
     assert isinstance(refused, RefusedHPA)
-    await reconciler.refuse(refused)
+    await (await reconciler.refuse(refused)).finish(None)
     assert writes(api) == written
     assert await reasons(api, recorder) == ([] if mode == "shadow" else ["InvalidSpec"])
 
@@ -349,13 +355,13 @@ async def test_a_shadow_compares_and_follows(
     old = hpa(mode="shadow", status=before, behavior=slow)
     reconciler.changed(None, old.hpa)
     depth(api, 90)
-    await reconciler.reconcile(old)
+    await step(reconciler, old)
     clock.now += 5
     new = hpa(mode="shadow", status=after, behavior=slow)
     reconciler.changed(old.hpa, new.hpa)
     scaled_to(api, 4)
     clock.now += 10
-    await reconciler.reconcile(new)
+    await step(reconciler, new)
     (standing,) = shadow.standings(round(clock.now * 1000)).values()
     assert standing.counts == {Verdict.AGREED: 2}
     assert standing.last is not None
@@ -379,12 +385,12 @@ async def test_who_acts_does_not_follow_itself(api: ScriptedApi, reconciler: Rec
     fast = {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}, "scaleDown": {}}
     old = hpa(behavior=fast)
     depth(api, 90)
-    await reconciler.reconcile(old)
+    await step(reconciler, old)
     new = hpa(behavior=fast, status=written_status(api))
     reconciler.changed(old.hpa, new.hpa)
     scaled_to(api, 4)
     clock.now += 61
-    await reconciler.reconcile(new)
+    await step(reconciler, new)
     assert [asked.body["spec"]["replicas"] for asked in api.named("PUT", SCALE)] == [4, 6]
 
 
@@ -393,7 +399,7 @@ async def test_a_wrong_annotation_is_told_once_and_again_when_it_changes(
 ) -> None:
     depth(api, 20)
     for annotation in ("much", "much", "more", "0.1", "much"):
-        await reconciler.reconcile(hpa(tolerance=annotation))
+        await step(reconciler, hpa(tolerance=annotation))
     assert await reasons(api, recorder) == ["InvalidAnnotation"] * 3
     hint = "is ignored: write a number from 0 to 1, such as 0.05"
     told = [(asked.body["type"], asked.body["message"]) for asked in api.named("POST", EVENTS)]
@@ -404,16 +410,16 @@ async def test_a_wrong_annotation_is_told_once_and_again_when_it_changes(
 
 async def test_an_annotation_changes_the_decision(api: ScriptedApi, reconciler: Reconciler) -> None:
     depth(api, 25)
-    await reconciler.reconcile(hpa(tolerance="0.5"))
+    await step(reconciler, hpa(tolerance="0.5"))
     assert not api.named("PUT", SCALE)
-    await reconciler.reconcile(hpa())
+    await step(reconciler, hpa())
     assert api.named("PUT", SCALE)[0].body["spec"]["replicas"] == 3
 
 
 async def test_decisions_are_counted_by_reason(api: ScriptedApi, reconciler: Reconciler, telemetry: Telemetry) -> None:
     depth(api, 35)
-    await reconciler.reconcile(hpa())
-    await reconciler.reconcile(hpa(paused="all"))
+    await step(reconciler, hpa())
+    await step(reconciler, hpa(paused="all"))
     shown = telemetry.render().decode().splitlines()
     assert f'{PREFIX}_decisions_total{{action="scale_up",reason="ValidMetricFound"}} 1.0' in shown
     assert f'{PREFIX}_decisions_total{{action="none",reason="Paused"}} 1.0' in shown

@@ -1,11 +1,15 @@
 """Writing statuses: what goes to the API server, and what its refusals become."""
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
-from autoscaler.core.model import Status
+from autoscaler.core.model import Condition, CurrentMetric, Status
 from autoscaler.loop.status import StatusWriteError, StatusWriter
-from autoscaler.loop.throttle import ThrottledClient
+from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa, track_pod
+from kube.client import KubeClient
 from tests.autoscaler.scripted_api import ScriptedApi
 
 PATH = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web/status"
@@ -53,6 +57,64 @@ async def test_a_conflict_is_an_error_for_this_step(
     with pytest.raises(StatusWriteError, match="the object has been modified"):
         await StatusWriter(client).write(tracked, Status())
     assert len(api.named("PUT")) == 1
+
+
+VALID = Condition(
+    type="ScalingActive", status="True", reason="ValidMetricFound", message="from a", last_transition_ms=0
+)
+STORED = Status(current_replicas=2, desired_replicas=2, last_scale_ms=1000, conditions=(VALID,))
+NEWS = [
+    replace(STORED, last_scale_ms=2000),
+    replace(STORED, current_replicas=3),
+    replace(STORED, desired_replicas=3),
+    replace(STORED, observed_generation=2),
+    replace(STORED, conditions=(replace(VALID, reason="FailedGetPodsMetric"),)),
+    replace(STORED, conditions=(replace(VALID, status="False"),)),
+    replace(STORED, conditions=()),
+]
+NO_NEWS = [
+    replace(STORED, current_metrics=(CurrentMetric(average_value=1),)),
+    replace(STORED, conditions=(replace(VALID, message="from b"),)),
+]
+
+
+@pytest.mark.parametrize(
+    ("status", "written"), [*((status, True) for status in NEWS), *((status, False) for status in NO_NEWS)]
+)
+async def test_a_status_that_waits_is_given_up_for_a_newer_one_if_it_only_has_newer_values(
+    status: Status, written: bool, api: ScriptedApi, kube: KubeClient, tracked: TrackedHPA
+) -> None:
+    now = [0.0]
+    bucket = TokenBucket(qps=100, burst=1, clock=lambda: now[0])
+    await bucket.take()
+    api.on("PUT", PATH, {})
+    tracked = replace(tracked, hpa=replace(tracked.hpa, status=STORED))
+    superseded = asyncio.get_running_loop().create_future()
+    writer = StatusWriter(ThrottledClient(kube, bucket))
+    assert not writer.free
+    writing = asyncio.create_task(writer.write(tracked, status, superseded=superseded))
+    await asyncio.sleep(0)
+    superseded.set_result(None)
+    await asyncio.sleep(0)
+    now[0] = 1.0
+    assert await writing is written
+    assert len(api.named("PUT", PATH)) == written
+
+
+async def test_news_is_written_before_newer_values(api: ScriptedApi, kube: KubeClient, tracked: TrackedHPA) -> None:
+    now = [0.0]
+    bucket = TokenBucket(qps=100, burst=1, clock=lambda: now[0])
+    await bucket.take()
+    api.on("PUT", PATH, {})
+    tracked = replace(tracked, hpa=replace(tracked.hpa, status=STORED))
+    writer = StatusWriter(ThrottledClient(kube, bucket))
+    values, news = (asyncio.create_task(writer.write(tracked, status)) for status in (NO_NEWS[0], NEWS[0]))
+    await asyncio.sleep(0)
+    now[0] += 0.01
+    await news
+    assert not values.done()
+    now[0] += 0.01
+    await values
 
 
 def test_what_cannot_be_understood_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:

@@ -63,12 +63,14 @@ def test_what_kube_controller_manager_does_not_count_has_names_of_the_same_kind(
     telemetry.started(0.003)
     telemetry.request_failed("", None)
     telemetry.request_failed("custom.metrics.k8s.io", 503)
+    telemetry.status_superseded()
     shown = lines(telemetry)
     assert f'{PREFIX}_decisions_total{{action="scale_up",reason="ScaleUpLimit"}} 1.0' in shown
     assert f'{PREFIX}_schedule_lag_seconds_bucket{{le="0.002"}} 0.0' in shown
     assert f'{PREFIX}_schedule_lag_seconds_bucket{{le="0.004"}} 1.0' in shown
     assert f'{PREFIX}_api_errors_total{{code="<error>",group="core"}} 1.0' in shown
     assert f'{PREFIX}_api_errors_total{{code="503",group="custom.metrics.k8s.io"}} 1.0' in shown
+    assert f"{PREFIX}_status_writes_superseded_total 1.0" in shown
 
 
 def test_comparisons_are_counted_by_verdict_until_the_autoscaler_is_forgotten() -> None:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from autoscaler.loop.throttle import NotLeading, ThrottledClient, TokenBucket, Urgency
+from autoscaler.loop.throttle import NotLeading, Superseded, ThrottledClient, TokenBucket, Urgency
 from kube.client import KubeClient, KubeError
 from kube.status import StatusError
 from tests.autoscaler.scripted_api import ScriptedApi
@@ -43,11 +43,12 @@ async def test_who_is_more_urgent_goes_first_and_then_who_came_first() -> None:
         order.append(name)
 
     async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(want("values", Urgency.ROUTINE))
         for number in range(3):
             tasks.create_task(want(f"status {number}", Urgency.OTHER))
         tasks.create_task(want("read", Urgency.SCALE_READ))
         tasks.create_task(want("write", Urgency.SCALE_WRITE))
-    assert order == ["write", "read", "status 0", "status 1", "status 2"]
+    assert order == ["write", "read", "status 0", "status 1", "status 2", "values"]
 
 
 async def test_the_token_of_one_who_gives_up_is_for_the_next() -> None:
@@ -59,6 +60,59 @@ async def test_the_token_of_one_who_gives_up_is_for_the_next() -> None:
     async with asyncio.timeout(5):
         await second
     assert first.cancelled()
+
+
+async def test_one_who_is_superseded_gives_up_and_no_token_is_lost() -> None:
+    bucket = TokenBucket(qps=20, burst=1)
+    await bucket.take()
+    superseded = asyncio.get_running_loop().create_future()
+    first, second = asyncio.create_task(bucket.take(unless=superseded)), asyncio.create_task(bucket.take())
+    await asyncio.sleep(0)
+    assert len(bucket) == 2
+    superseded.set_result(None)
+    with pytest.raises(Superseded):
+        await first
+    assert len(bucket) == 1
+    async with asyncio.timeout(5):
+        await second
+
+
+async def test_who_gets_a_token_at_once_is_not_superseded() -> None:
+    bucket = TokenBucket(qps=20, burst=1)
+    superseded = asyncio.get_running_loop().create_future()
+    superseded.set_result(None)
+    await bucket.take(unless=superseded)
+
+
+async def test_those_who_gave_up_are_not_kept_while_others_are_more_urgent(clock: Clock) -> None:
+    """Their turn may never come."""
+    bucket = TokenBucket(qps=1, burst=0, clock=clock)
+    urgent = asyncio.create_task(bucket.take(Urgency.SCALE_WRITE))
+    for give_up in ("superseded", "cancelled") * 50:
+        superseded = asyncio.get_running_loop().create_future()
+        waiting = asyncio.create_task(bucket.take(Urgency.ROUTINE, unless=superseded))
+        await asyncio.sleep(0)
+        if give_up == "superseded":
+            superseded.set_result(None)
+        else:
+            waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    assert len(bucket) == 1
+    assert len(bucket._waiting) <= 2
+    urgent.cancel()
+    await asyncio.gather(urgent, return_exceptions=True)
+    assert len(bucket) == 0
+
+
+async def test_a_bucket_tells_whether_one_would_wait(clock: Clock) -> None:
+    bucket = TokenBucket(qps=4, burst=1, clock=clock)
+    seen = [bucket.free]
+    bucket.try_take()
+    seen.append(bucket.free)
+    clock.now += 0.25
+    seen.append(bucket.free)
+    assert seen == [True, False, True]
+    assert TokenBucket(qps=0, burst=0).free
 
 
 def test_the_bucket_fills_up_to_its_burst_and_no_further(clock: Clock) -> None:
@@ -108,6 +162,20 @@ async def test_each_request_that_fails_is_told_with_its_group_and_code(api: Scri
     with pytest.raises(KubeError):
         await client.get("/apis/external.metrics.k8s.io/v1beta1")
     assert told == [("apps", 409), ("", 404), ("external.metrics.k8s.io", None)]
+
+
+async def test_a_write_that_is_superseded_while_it_waits_is_not_sent_and_is_no_failure(
+    api: ScriptedApi, kube: KubeClient, clock: Clock
+) -> None:
+    told: list[object] = []
+    client = ThrottledClient(kube, TokenBucket(qps=1, burst=0, clock=clock), on_error=lambda *what: told.append(what))
+    superseded = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(client.put("/thing", {}, urgency=Urgency.ROUTINE, unless=superseded))
+    await asyncio.sleep(0)
+    superseded.set_result(None)
+    with pytest.raises(Superseded):
+        await waiting
+    assert (api.asked, told) == ([], [])
 
 
 async def test_who_may_not_write_still_reads(api: ScriptedApi, kube: KubeClient) -> None:
