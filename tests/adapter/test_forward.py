@@ -10,6 +10,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import parse_qs, quote
 
 import pytest
 from aiohttp import web
@@ -297,6 +298,23 @@ async def test_a_slow_one_is_a_timeout_and_a_missing_one_unavailable_with_its_ad
         with pytest.raises(StatusError) as refused:
             await ask(external, "x")
         assert (refused.value.code, "127.0.0.1" in refused.value.message) == (503, False)
+
+
+async def test_no_name_leads_the_question_elsewhere(tmp_path: Path) -> None:
+    """This adapter's rights at the other one are not for whoever writes a path or a query into a name."""
+    async with (
+        other_adapter(tmp_path) as (server, options),
+        forwarding(tmp_path, options) as (external, _, forwarder, _),
+    ):
+        await listed(forwarder)
+        for namespace, metric in (("shop", "a?labelSelector=b"), ("shop?x=", "a"), ("../..", "a"), ("shop", "a#b/c")):
+            server.asked.clear()
+            with pytest.raises(StatusError):
+                await external.values(namespace=namespace, metric=metric, selector=LabelSelector(), timeout=5)
+            [asked] = [one for one in server.asked if one != f"GET {API}"]
+            path, _, query = asked.removeprefix("GET ").partition("?")
+            assert path == f"{API}/namespaces/{quote(namespace, safe='')}/{quote(metric, safe='')}"
+            assert set(parse_qs(query)) == {"timeout"}
 
 
 async def test_another_can_be_taken_up_and_none(tmp_path: Path) -> None:

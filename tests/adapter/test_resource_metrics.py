@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -151,6 +152,31 @@ async def test_without_cpu_or_memory_an_object_is_left_out(cpu: bool, memory: bo
     served = metrics(prometheus, pod("x"))
     assert await served.pods(namespace="shop", selector=EVERYTHING, timeout=5) == []
     assert await served.nodes(selector=EVERYTHING, timeout=5) == []
+
+
+async def test_pods_of_one_name_in_two_namespaces_have_their_own_values() -> None:
+    class OfNamespaces(Prometheus):
+        """Each namespace's pod uses as much as its name says."""
+
+        async def instant(
+            self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+        ) -> Vector | Scalar:
+            found = re.search(r'namespace="ns-(\d)"', query)
+            assert found is not None
+            return Vector((sample(float(found[1]), pod="web", container="app"),))
+
+    bed = metrics(OfNamespaces([], []), *(pod("web", f"ns-{number}") for number in (2, 1, 3)))
+    found = await bed.pods(namespace="", selector=EVERYTHING, timeout=5)
+    assert [(one.namespace, one.containers[0].usage) for one in found] == [
+        (f"ns-{number}", usage(number * 1000, number * 1000)) for number in (2, 1, 3)
+    ]
+
+
+async def test_a_nodes_time_is_that_of_its_older_value() -> None:
+    for cpu, memory in ((NOW - 30, NOW), (NOW, NOW - 30)):
+        prometheus = Prometheus([sample(1.0, instance="a", at=cpu)], [sample(1.0, instance="a", at=memory)])
+        [found] = await metrics(prometheus, ObjectMetadata("", "a", {})).nodes(selector=EVERYTHING, timeout=5)
+        assert found.timestamp == NOW - 30
 
 
 async def test_an_object_that_does_not_exist() -> None:

@@ -134,3 +134,36 @@ async def test_one_object_and_all_namespaces(tmp_path: Path) -> None:
             ("shop", "web-0"),
             ("shop", "web-1"),
         ]
+
+
+async def test_while_the_first_list_is_under_way_each_request_lists(tmp_path: Path) -> None:
+    """Half a list would look as if the other objects were gone."""
+    async with bed(tmp_path) as cluster:
+        assert await cluster.names() == ["listed"]
+        await cluster.follows(cluster.pods)
+        assert await cluster.names(WEB) == ["web-0", "web-1"]
+        assert cluster.direct.lists == 1
+
+
+async def test_pods_are_followed_also_when_nobody_asks_for_them(tmp_path: Path) -> None:
+    async with bed(tmp_path, idle_seconds=0.0, check_seconds=0.01) as cluster:
+        await cluster.follows(cluster.pods)
+        await cluster.objects.names(NODES, "", ALL)
+        await cluster.follows(cluster.nodes)
+
+        async def nodes_are_given_up() -> bool:
+            lists = cluster.nodes.lists
+            await cluster.objects.names(NODES, "", ALL)
+            return cluster.nodes.lists > lists
+
+        await eventually(nodes_are_given_up, within=5.0, every=0.05)
+        assert await cluster.names(WEB) == ["web-0", "web-1"]
+        assert (cluster.pods.lists, cluster.direct.lists) == (1, 0)
+
+
+async def test_objects_of_one_name_in_all_namespaces(tmp_path: Path) -> None:
+    async with bed(tmp_path) as cluster:
+        cluster.pods.items.append(pod("web-0", "1", namespace="other", app="web"))
+        await cluster.follows(cluster.pods)
+        found = await cluster.objects.objects(PODS, namespace="", selector=ALL, name="web-0")
+        assert [(one.namespace, one.name) for one in found] == [("other", "web-0"), ("shop", "web-0")]
