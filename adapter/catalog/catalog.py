@@ -121,9 +121,11 @@ class Catalog:
         self._found: dict[str, tuple[Series, ...]] = {}
         self._remarked: set[str] = set()
         self._snapshot = _Snapshot({}, {}, (), ())
-        self._was_loaded = False
+        self._loaded = asyncio.Event()
         self._rules = rules
         self._listings = self._grouped(rules)
+        if not self._listings:
+            self._loaded.set()
 
     def take_up(self, rules: RulesFile) -> None:
         """Go on with other rules. Those that are as before keep their lists; `run` lists everything anew."""
@@ -175,7 +177,11 @@ class Catalog:
         Ready means that every rule has been listed once, and one of them with success. A rule that goes on failing
         alone does not hold back the others: it is in the log. Once ready is ready for good, whatever the rules become.
         """
-        return None if self._was_loaded else self._problem()
+        return None if self._loaded.is_set() else self._problem()
+
+    async def wait_loaded(self) -> None:
+        """Return when it is, or has been, ready."""
+        await self._loaded.wait()
 
     def require_loaded(self) -> None:
         """Refuse to say that a metric is not there while no list has come yet.
@@ -304,7 +310,8 @@ class Catalog:
             external[found.metric] = found
         infos = sorted((source.info for source in custom.values()), key=lambda info: (info.metric, info.resource))
         self._snapshot = _Snapshot(custom, external, tuple(infos), tuple(sorted(external)))
-        self._was_loaded = self._was_loaded or self._problem() is None
+        if self._problem() is None:
+            self._loaded.set()
 
     def _all_tried(self) -> bool:
         return all(

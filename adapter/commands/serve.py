@@ -54,7 +54,7 @@ from adapter.serving.telemetry import Telemetry
 from kube.client import KubeClient
 from kube.loop_lag import watch_loop
 from kube.mapping import RestMapper
-from kube.process import stopped_by_signals
+from kube.process import settle_memory, stopped_by_signals
 
 __all__ = ["ListenError", "serve"]
 
@@ -153,7 +153,7 @@ class _Adapter:
         self._queries = RuleQueries(upstream.queries, telemetry=upstream.telemetry)
         # Where nothing is kept, a query for all objects would be sent for each of them.
         self._merged = MergedQueries(upstream.queries) if options.catalog.freshness else None
-        self._objects = WatchedObjects(clients.lister, pods=rules.serves_custom)
+        self._objects = WatchedObjects(clients.lister, pods=rules.serves_custom or rules.resource is not None)
         self._usage = ResourceMetrics(rules.resource, self._queries, self._objects, merged=self._merged)
         self._rules_file = RulesReloader(options.config, rules, self._take_up, telemetry=upstream.telemetry)
         self._discovery = Discovery(
@@ -190,6 +190,7 @@ class _Adapter:
                 tasks.create_task(self._objects.run(), name="objects"),
                 tasks.create_task(watch_loop(self._telemetry.loop_lag.observe), name="loop lag"),
                 tasks.create_task(self._upstream.forwarder.run(), name="forwarder"),
+                tasks.create_task(self._settle_memory(), name="settle memory"),
             ]
             await self._listener.start(self._socket)
             _log.info("serving on https://%s", _shown_address(self._socket))
@@ -202,6 +203,12 @@ class _Adapter:
                 for task in background:
                     task.cancel()
         _log.info("stopped")
+
+    async def _settle_memory(self) -> None:
+        """Once the first lists have come: they stay, and full passes of the garbage collector need not look at them."""
+        await self._catalog.wait_loaded()
+        await self._objects.wait_listed()
+        settle_memory()
 
     async def _take_up(self, rules: RulesFile) -> None:
         """Put other rules in force. Requests in flight end with the rules, and the servers, that they began with."""

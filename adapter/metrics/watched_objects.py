@@ -68,6 +68,7 @@ class WatchedObjects:
         self._check_seconds = check_seconds
         self._followed: dict[GroupResource, _Followed] = {}
         self._tasks: asyncio.TaskGroup | None = None
+        self._begun = asyncio.Event()
 
     async def run(self) -> None:
         """Follow what is asked for, until cancelled."""
@@ -76,12 +77,19 @@ class WatchedObjects:
                 self._tasks = tasks
                 if self._pods:
                     self._follow(tasks, _PODS)
+                self._begun.set()
                 while True:
                     await asyncio.sleep(self._check_seconds)
                     self._give_up_idle()
         finally:
             self._tasks = None
             self._followed.clear()
+
+    async def wait_listed(self) -> None:
+        """Return when pods have been listed, if they are followed from the start."""
+        await self._begun.wait()
+        if self._pods:
+            await self._followed[_PODS.group_resource].store.wait_synced()
 
     async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
         """See ListedObjects.names."""

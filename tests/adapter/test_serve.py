@@ -1,0 +1,229 @@
+"""What `serve` puts together: how often Prometheus is asked, what is remembered, and when memory settles."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from adapter.commands import serve as serve_module
+from adapter.commands.options import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions, ServingOptions
+from adapter.commands.serve import serve
+from adapter.prometheus import PrometheusOptions
+from adapter.rules import load_rules
+from adapter.security.authorization import AuthorizationOptions
+from adapter.security.trust import TrustOptions
+from playground.ports import LOOPBACK, free_port
+from tests.adapter.metrics_bed import RESOURCES, RULES
+from tests.adapter.serving import AccessApi, Authorities, ServedAdapter, write_pair
+from tests.adapter.test_forward import API, other_adapter
+from tests.adapter.test_short_cut import Connection, front_proxy
+from tests.eventually import eventually
+from tests.kube.scripted import Collection, ScriptedServer, scripted_server, thing
+
+PACKETS = """
+rules:
+- seriesQuery: packets_total
+  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+"""
+POD = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods"
+USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces"
+EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop"
+
+
+class Prometheus:
+    """Has one series, and gives every object a value of 1. `listed` lets the series be listed."""
+
+    def __init__(self, server: ScriptedServer) -> None:
+        self.queries: list[str] = []
+        self.asked: asyncio.Queue[str] = asyncio.Queue()
+        self.listed = asyncio.Event()
+        self.listed.set()
+        server.answers |= {"/api/v1/series": self._series, "/api/v1/query": self._query}
+
+    async def _series(self, _: web.Request) -> web.StreamResponse:
+        self.asked.put_nowait("series")
+        await self.listed.wait()
+        found = {"__name__": "packets_total", "namespace": "shop", "pod": "web-0"}
+        return web.json_response({"status": "success", "data": [found]})
+
+    async def _query(self, request: web.Request) -> web.StreamResponse:
+        self.queries.append(request.query["query"])
+        samples = [
+            {"metric": {"namespace": space, "pod": f"web-{pod}", "container": "app"}, "value": [1e9, "1"]}
+            for space in ("shop", "bank", "club")
+            for pod in range(3)
+            if ".+" in self.queries[-1] or f'namespace="{space}"' in self.queries[-1]
+        ]
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": samples}})
+
+
+class Pods(Collection):
+    """Nine pods. `listed` lets them be listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items = [thing(f"web-{n}", "1", namespace=space) for space in ("shop", "bank", "club") for n in range(3)]
+        self.listed = asyncio.Event()
+        self.listed.set()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        await self.listed.wait()
+        return await super().handle(request)
+
+
+class Running:
+    """A running adapter, and what is around it."""
+
+    def __init__(self, client: ServedAdapter, prometheus: Prometheus, pods: Pods) -> None:
+        self.client, self.prometheus, self.pods = client, prometheus, pods
+
+    async def ready(self) -> bool:
+        try:
+            return (await self.client.ask("/readyz")).status == 200
+        except OSError:
+            return False
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """One of the front proxy's, once the adapter is ready and has the pods."""
+        assert await eventually(self.ready, within=20.0)
+        (await asyncio.wait_for(self.pods.watches.get(), 20)).open()
+        async with front_proxy(self.client) as connection:
+            yield connection
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, rules: str, *, freshness: float = 60.0, hold: str = "") -> AsyncIterator[Running]:
+    """`serve` with these rules; the list that `hold` names does not come by itself: "pods" or "series"."""
+    authorities = Authorities()
+    access = AccessApi(authorities)
+    pods = Pods()
+    (folder / "config.yaml").write_text(rules)
+    client = ServedAdapter(folder, authorities, access)
+    client.port = free_port()
+    async with scripted_server() as api, scripted_server() as prometheus_server:
+        access.script(api)
+        api.answers |= RESOURCES | {"/api/v1/pods": pods.handle}
+        prometheus = Prometheus(prometheus_server)
+        if hold == "series":
+            prometheus.listed.clear()
+        if hold == "pods":
+            pods.listed.clear()
+        pair = write_pair(folder, authorities.serving.issue("adapter", hosts=[LOOPBACK], server=True))
+        kubeconfig = api.kubeconfig(folder)
+        options = ServeOptions(
+            config=folder / "config.yaml",
+            prometheus=PrometheusAccess(options=PrometheusOptions(url=prometheus_server.url)),
+            catalog=CatalogOptions(relist_interval=60.0, max_age=120.0, freshness=freshness),
+            kubernetes=KubernetesOptions(lister=kubeconfig, authentication=kubeconfig, authorization=kubeconfig),
+            serving=ServingOptions(bind_address=LOOPBACK, port=client.port, certificate=pair),
+            trust=TrustOptions(),
+            token_ttl=10.0,
+            authorization=AuthorizationOptions(),
+        )
+        async with asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(serve(options, load_rules(options.config)))
+            try:
+                yield Running(client, prometheus, pods)
+            finally:
+                if not serving.done():
+                    signal.raise_signal(signal.SIGTERM)
+
+
+def handled(caplog: pytest.LogCaptureFixture) -> int:
+    """How many requests went the long way."""
+    return sum(record.name == "adapter.serving.server" and " asks GET " in record.message for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("freshness", "asked"),
+    [
+        (
+            60.0,
+            [
+                'sum(packets_total{namespace="shop",pod="web-0"}) by (pod)',
+                'sum(packets_total{namespace=~".+",pod=~".+"}) by (pod,namespace)',
+            ],
+        ),
+        (0.0, [f'sum(packets_total{{namespace="shop",pod="web-{pod}"}}) by (pod)' for pod in (0, 1, 2, 0, 1, 2)]),
+    ],
+    ids=["fresh", "never fresh"],
+)
+async def test_queries_are_merged_unless_nothing_is_kept(tmp_path: Path, freshness: float, asked: list[str]) -> None:
+    async with running(tmp_path, PACKETS, freshness=freshness) as adapter, adapter.connection() as connection:
+        for more in ("", "?again=1"):
+            for pod in range(3):
+                code, _, body = await connection.ask(f"{POD}/web-{pod}/packets_total{more}")
+                assert (code, b'"value":"1"' in body) == (200, True)
+    assert adapter.prometheus.queries == asked
+
+
+@pytest.mark.parametrize(("freshness", "queries"), [(60.0, 4), (0.0, 12)])
+async def test_queries_of_resource_rules_are_merged_unless_nothing_is_kept(
+    tmp_path: Path, freshness: float, queries: int
+) -> None:
+    rules = (RULES / "resource.yaml").read_text()
+    async with running(tmp_path, rules, freshness=freshness) as adapter, adapter.connection() as connection:
+        for more in ("", "?again=1"):
+            for space in ("shop", "bank", "club"):
+                code, _, body = await connection.ask(f"{USAGE}/{space}/pods/web-1{more}")
+                assert (code, b'"cpu":"1"' in body) == (200, True)
+    assert len(adapter.prometheus.queries) == queries
+    assert sum(".+" in query for query in adapter.prometheus.queries) == (2 if freshness else 0)
+
+
+@pytest.mark.parametrize(("freshness", "long_way"), [(60.0, 1), (0.0, 5)])
+async def test_answers_are_remembered_unless_nothing_is_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, freshness: float, long_way: int
+) -> None:
+    async with running(tmp_path, PACKETS, freshness=freshness) as adapter, adapter.connection() as connection:
+        with caplog.at_level(logging.DEBUG, "adapter.serving.server"):
+            answers = [await connection.ask(f"{POD}/web-0/packets_total") for _ in range(5)]
+    assert answers == [answers[0]] * 5
+    assert answers[0][0] == 200
+    assert handled(caplog) == long_way
+
+
+@pytest.mark.parametrize(("freshness", "asked"), [(60.0, 1), (0.0, 3)])
+async def test_forwarded_values_are_kept_unless_nothing_is(tmp_path: Path, freshness: float, asked: int) -> None:
+    (tmp_path / "other").mkdir()
+    async with other_adapter(tmp_path / "other") as (server, options):
+        files = f"caFile: {options.ca_file}, certFile: {options.cert_file}, keyFile: {options.key_file}"
+        rules = f"{PACKETS}forwardExternal: {{url: {options.url}, {files}}}"
+        async with running(tmp_path, rules, freshness=freshness) as adapter, adapter.connection() as connection:
+            for number in range(3):
+                assert (await connection.ask(f"{EXTERNAL}/s0-queue?request={number}"))[0] == 200
+        assert len([line for line in server.asked if line.startswith(f"GET {API}/namespaces/")]) == asked
+
+
+@pytest.mark.parametrize("held", ["pods", "series"])
+async def test_memory_settles_once_what_is_there_to_stay_has_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: str
+) -> None:
+    settled: list[str] = []
+    done = asyncio.Event()
+
+    def settle() -> None:
+        settled.append("now")
+        done.set()
+
+    monkeypatch.setattr(serve_module, "settle_memory", settle)
+    async with running(tmp_path, PACKETS, hold=held) as adapter:
+        if held == "pods":
+            assert await eventually(adapter.ready, within=20.0)  # the series have come
+        else:
+            await asyncio.wait_for(adapter.pods.watches.get(), 20)  # the pods have come
+            await asyncio.wait_for(adapter.prometheus.asked.get(), 20)
+        assert settled == []
+        adapter.pods.listed.set()
+        adapter.prometheus.listed.set()
+        await asyncio.wait_for(done.wait(), 20)
+    assert settled == ["now"]
