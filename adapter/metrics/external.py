@@ -25,6 +25,9 @@ from kube.status import StatusError, bad_request, internal_error, not_found, ser
 
 __all__ = ["ExternalMetrics"]
 
+# After so many values of a long list others may go on.
+_PART = 500
+
 
 class ExternalMetrics:
     """Answers requests for external metrics."""
@@ -96,19 +99,25 @@ class ExternalMetrics:
         samples: tuple[Sample | Scalar, ...] = (result,) if isinstance(result, Scalar) else result.samples
         if not samples:
             samples = self._in_place_of_nothing(rule, source.metric)
-        self._handed_out(sample.timestamp for sample in samples)
-        return [
-            ExternalMetricValue(
-                metric=source.metric,
-                labels=_labels(sample),
-                timestamp=sample.timestamp,
-                window_seconds=None,
-                milli=milli,
-                fresh_until=result.fresh_until,
-            )
-            for sample in samples
-            if (milli := self._queries.milli(rule, sample)) is not None
-        ]
+        values: list[ExternalMetricValue] = []
+        for start in range(0, len(samples), _PART):
+            if start:
+                await asyncio.sleep(0)
+            part = samples[start : start + _PART]
+            self._handed_out(sample.timestamp for sample in part)
+            values += [
+                ExternalMetricValue(
+                    metric=source.metric,
+                    labels=_labels(sample),
+                    timestamp=sample.timestamp,
+                    window_seconds=None,
+                    milli=milli,
+                    fresh_until=result.fresh_until,
+                )
+                for sample in part
+                if (milli := self._queries.milli(rule, sample)) is not None
+            ]
+        return values
 
     async def _result(
         self, source: ExternalSource, *, namespace: str, selector: LabelSelector, timeout: float | None

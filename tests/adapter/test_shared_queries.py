@@ -29,6 +29,7 @@ from adapter.rules import parse_rules
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 from tests.adapter.metrics_bed import NOW, CannedPrometheus, MetricsBed, metrics_bed, packets, series, vector
+from tests.kube.scripted import Turns
 
 ALL = LabelSelector()
 
@@ -226,6 +227,18 @@ async def test_what_one_namespace_has_does_not_take_an_external_metric_away_from
                 assert [value.milli for value in values] == [1000]
     alone = [f'rate(queue_depth{{namespace="{namespace}"}}[5m])' for namespace in "abc"]
     assert prometheus.queries == [alone[0], 'rate(queue_depth{namespace=~".+"}[5m])', *alone[1:]]
+
+
+async def test_a_long_list_of_an_external_metric_lets_others_go_on(tmp_path: Path) -> None:
+    rules, prometheus = packets()
+    prometheus.result = vector(*(({"region": f"r{number:05d}"}, number) for number in range(5_000)))
+    turns = Turns()
+    async with metrics_bed(tmp_path, rules, prometheus) as bed:
+        await bed.catalog.relist()
+        async with turns.counted():
+            found = await bed.external.values(namespace="shop", metric="backlog", selector=ALL, timeout=10.0)
+    assert [value.milli for value in found] == [number * 1000 for number in range(5_000)]
+    assert turns.count >= 5
 
 
 async def test_what_is_forgotten_is_asked_for_anew_in_both_forms() -> None:
