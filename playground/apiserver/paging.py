@@ -1,7 +1,7 @@
 """Lists in pages, as `limit` and `continue` ask for them.
 
-A token names the revision of the first page and the last object that was sent, so all pages show the same moment; how
-it was is worked out from the history, as long as that is known.
+A token names the revision of the first page and the last object that was sent, so all pages show the same moment; the
+storage remembers a few such moments.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ def page_of(
         found = found[bisect_right(found, token.start, key=_key) :]
     metadata: Object = {"resourceVersion": str(revision)}
     if limit and len(found) > limit:
+        storage.remember(resource, revision)
         metadata["continue"] = _text(_Token(_FORMAT, revision, _key(found[limit - 1])))
         if selection.everything:
             metadata["remainingItemCount"] = len(found) - limit

@@ -18,8 +18,10 @@ from playground.apiserver.objects import Object, name_of, namespace_of
 
 __all__ = ["Change", "Storage", "Subscription"]
 
-_HISTORY = 4096
+# With ten thousand HPAs that is half a minute, in which a list of many pages must be read.
+_HISTORY = 16384
 _MAX_BACKLOG = 4096
+_REMEMBERED = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class Storage:
         """Keep the last `history` changes for watches to resume from."""
         self._objects: defaultdict[GroupResource, dict[tuple[str, str], Object]] = defaultdict(dict)
         self._keys: dict[GroupResource, list[tuple[str, str]]] = {}
+        self._remembered: dict[tuple[GroupResource, int], list[Object]] = {}
         self._history: deque[Change] = deque(maxlen=history)
         self._subscribers: defaultdict[GroupResource, set[Subscription]] = defaultdict(set)
         self._revision = 0
@@ -106,35 +109,30 @@ class Storage:
         """All objects, or those of one namespace, by namespace and name; as they are, or as they were `at` a revision.
 
         Raises:
-            StatusError: 410, what was then is no longer known.
+            StatusError: 410, what was then was not remembered, or is no longer.
         """
         if at is None or at >= self._revision:
-            found, keys = self._objects[resource], self._keys_of(resource)
-        else:
-            found = self._as_of(resource, at)
-            keys = sorted(found)
-        return [found[key] for key in keys if not namespace or key[0] == namespace]
+            found = self._objects[resource]
+            return [found[key] for key in self._keys_of(resource) if not namespace or key[0] == namespace]
+        remembered = self._remembered.get((resource, at))
+        if remembered is None:
+            raise gone(f"too old resource version: {at} ({self._compacted})")
+        return [obj for obj in remembered if not namespace or namespace_of(obj) == namespace]
+
+    def remember(self, resource: GroupResource, revision: int) -> None:
+        """Keep the objects of this revision for later; of the last so many that were of use, and until a compaction."""
+        key = (resource, revision)
+        objects = self.objects(resource, at=revision)
+        self._remembered.pop(key, None)
+        self._remembered[key] = objects
+        if len(self._remembered) > _REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
 
     def _keys_of(self, resource: GroupResource) -> list[tuple[str, str]]:
         """In order; sorted anew only after one came or went, since a list of many pages asks for each page."""
         if resource not in self._keys:
             self._keys[resource] = sorted(self._objects[resource])
         return self._keys[resource]
-
-    def _as_of(self, resource: GroupResource, revision: int) -> dict[tuple[str, str], Object]:
-        """The objects of an earlier revision: those of now, with every change since then undone."""
-        self._check_known(revision)
-        found = dict(self._objects[resource])
-        for change in reversed(self._history):
-            if change.revision <= revision:
-                break
-            if change.resource == resource:
-                key = (namespace_of(change.object), name_of(change.object))
-                if change.previous is None:
-                    del found[key]
-                else:
-                    found[key] = change.previous
-        return found
 
     def namespaced_in(self, namespace: str) -> list[tuple[GroupResource, Object]]:
         """Everything that lives in a namespace."""
@@ -174,20 +172,18 @@ class Storage:
         Raises:
             StatusError: 410, they are no longer known; 504, that revision is still to come.
         """
-        self._check_known(since)
+        if since < self._compacted:
+            raise gone(f"too old resource version: {since} ({self._compacted})")
         if since > self._revision:
             raise StatusError(504, "Timeout", f"Too large resource version: {since}, current: {self._revision}")
         backlog = [change for change in self._history if change.revision > since and change.resource == resource]
         return Subscription(backlog, self._subscribers[resource])
 
     def compact(self) -> None:
-        """Forget the history: only watches that start from now on can be served."""
+        """Forget the history: only watches that start from now on can be served, and no list goes on."""
         self._history.clear()
+        self._remembered.clear()
         self._compacted = self._revision
-
-    def _check_known(self, revision: int) -> None:
-        if revision < self._compacted:
-            raise gone(f"too old resource version: {revision} ({self._compacted})")
 
     def _record(self, change: Change) -> None:
         if self._history.maxlen is not None and len(self._history) == self._history.maxlen:

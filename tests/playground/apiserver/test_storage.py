@@ -17,35 +17,34 @@ def thing(name: str, namespace: str = "ns", **fields: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": namespace}, **fields}
 
 
-def test_what_was_at_an_earlier_revision_is_known_until_that_is_forgotten() -> None:
+def test_a_moment_is_remembered_until_a_compaction_or_until_there_are_too_many() -> None:
     storage = Storage()
 
-    def colours(at: int | None) -> list[str]:
-        return [obj["colour"] for obj in storage.objects(THINGS, at=at)]
+    def colours(at: int | None = None) -> list[str]:
+        return [obj["colour"] for obj in storage.objects(THINGS, "ns", at=at)]
 
     storage.put(THINGS, thing("b", colour="red"))
-    assert colours(None) == ["red"]
+    storage.put(THINGS, thing("c", "elsewhere", colour="none of these"))
+    assert colours() == ["red"]
+    storage.remember(THINGS, 2)
     storage.put(THINGS, thing("a", colour="blue"))
-    assert colours(None) == ["blue", "red"]
-    storage.put(OTHERS, thing("a", colour="none of these"))
+    storage.remember(THINGS, 3)
     storage.put(THINGS, thing("b", colour="green"))
-    storage.remove(THINGS, "ns", "b")
-    assert colours(None) == ["blue"]
-    storage.put(THINGS, thing("b", colour="white"))
-    assert [colours(at) for at in range(1, 7)] == [
-        ["red"],
-        ["blue", "red"],
-        ["blue", "red"],
-        ["blue", "green"],
-        ["blue"],
-        ["blue", "white"],
-    ]
-    assert colours(None) == ["blue", "white"]
-    storage.compact()
-    assert colours(6) == ["blue", "white"]
+    assert colours() == ["blue", "green"]
+    storage.remove(THINGS, "ns", "a")
+    assert (colours(2), colours(3), colours(5), colours()) == (["red"], ["blue", "red"], ["green"], ["green"])
+    for revision in range(5, 36):
+        storage.remember(THINGS, 2)  # it is of use still
+        storage.remember(THINGS, revision)
+        storage.put(THINGS, thing("b", colour=f"shade {revision}"))
+    assert colours(2) == ["red"]
     with pytest.raises(StatusError) as refusal:
-        colours(5)
+        colours(3)
     assert refusal.value.code == 410
+    storage.compact()
+    assert colours(36) == ["shade 35"]
+    with pytest.raises(StatusError):
+        colours(2)
 
 
 def test_every_write_takes_the_next_revision_whatever_it_is_about() -> None:
