@@ -329,6 +329,29 @@ async def test_another_can_be_taken_up_and_none(tmp_path: Path) -> None:
         assert "s0-queue" not in names.external
 
 
+async def test_a_list_that_comes_when_another_adapter_was_taken_up_does_not_count(tmp_path: Path) -> None:
+    async with other_adapter(tmp_path) as (server, options):
+        asked, go = asyncio.Event(), asyncio.Event()
+        list_names = server.answers[API]
+
+        async def held(request: web.Request) -> web.StreamResponse:
+            asked.set()
+            await go.wait()
+            return await list_names(request)
+
+        server.answers[API] = held
+        async with forwarding(tmp_path, options) as (_, names, forwarder, _), asyncio.timeout(10):
+            await asked.wait()
+            forwarder.take_up(dataclasses.replace(options, url=f"{options.url}/another"))
+            go.set()
+            await eventually(functools.partial(_asked, server, "/another"), within=5, every=0.01)
+            assert "s0-queue" not in names.external
+
+
+async def _asked(server: ScriptedServer, path: str) -> bool:
+    return any(path in one for one in server.asked)
+
+
 async def test_before_the_first_list_only_what_the_other_adapter_listed_is_asked_of_it(tmp_path: Path) -> None:
     rules = parse_rules("externalRules: [{seriesQuery: gone, metricsQuery: x}]", source="x")
     async with (
