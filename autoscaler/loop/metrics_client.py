@@ -169,7 +169,7 @@ class MetricsClient:
         async def fetch(selector: LabelSelector) -> PodsAnswer | AnswerError:
             return await self._pods_metric(namespace, metric, pods=selector, metric_selector=metric_selector)
 
-        topic = Topic(namespace, f"{_CUSTOM}/{metric}", str(metric_selector))
+        topic = Topic(namespace, f"{_CUSTOM}/pods/{metric}", str(metric_selector))
         answer = await self._together.ask(topic, pods, fetch)
         assert isinstance(answer, PodsAnswer | AnswerError)
         return answer
@@ -196,6 +196,25 @@ class MetricsClient:
 
         A described Namespace is always the HPA's own, whatever its name: an HPA must not reach into another.
         """
+
+        async def fetch(_: LabelSelector) -> ObjectAnswer | AnswerError:
+            return await self._object_metric(namespace, metric, described=described, metric_selector=metric_selector)
+
+        parts = (_group(described.api_version), described.kind, described.name, metric)
+        path = "/".join(quote(part, safe="") for part in parts)
+        topic = Topic(namespace, f"{_CUSTOM}/objects/{path}", str(metric_selector))
+        answer = await self._together.ask(topic, _NO_PODS, fetch)
+        assert isinstance(answer, ObjectAnswer | AnswerError)
+        return answer
+
+    async def _object_metric(
+        self,
+        namespace: str,
+        metric: str,
+        *,
+        described: CrossVersionObjectReference,
+        metric_selector: LabelSelector,
+    ) -> ObjectAnswer | AnswerError:
         try:
             path = f"{await self._custom_api()}/namespaces/{_segment(namespace)}"
             group = _group(described.api_version)

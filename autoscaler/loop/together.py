@@ -1,9 +1,9 @@
 """Questions to the metrics APIs that several HPAs ask in the same moment, asked once.
 
-HPAs with the same question (an External metric, say) get the same answer. HPAs that want the same metric of different
-pods differ in their selectors, mostly in one value: `app=a` and `app=b` are asked as `app in (a,b)`, and of the answer
-each HPA is given its own pods. What each gets is what its own question would have brought, and where that is not
-certain its own question is asked after all:
+HPAs with the same question (an External or Object metric, say) get the same answer. HPAs that want the same metric of
+different pods differ in their selectors, mostly in one value: `app=a` and `app=b` are asked as `app in (a,b)`, and of
+the answer each HPA is given its own pods. What each gets is what its own question would have brought, and where that is
+not certain its own question is asked after all:
 
     the common question fails           the words of the failure are about the wrong pods
     none of an HPA's pods is answered   "no value" may be an answer or an error, as the server likes
@@ -19,6 +19,8 @@ import asyncio
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from cachetools import TTLCache
 
 from autoscaler.core.observation import AnswerError, ExternalAnswer, ObjectAnswer, PodsAnswer, ResourceAnswer
 from autoscaler.loop.ownership import answer_about
@@ -42,6 +44,8 @@ _MOST_PODS: Final = 500
 """Servers put the pods' names into a query, of which many a proxy takes 8 KiB only."""
 _REST_SECONDS: Final = 60.0
 """How long a server is not asked common questions after one that it could not answer."""
+_MOST_RESTING: Final = 10_000
+"""Namespaces come and go, and metrics; of more than so many the first are asked again early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Topic:
 
     namespace: str
     path: str
-    """Of the request."""
+    """Of the request, or as good as that: which API, which kind of metric, its name and what else it is about."""
     metric_selector: str = ""
 
 
@@ -64,9 +68,8 @@ class Together:
 
     def __init__(self, pods: PodIndex | None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._pods = pods
-        self._clock = clock
         self._waiting: dict[Topic, _Waiting] = {}
-        self._resting: dict[tuple[str, str], float] = {}
+        self._resting: TTLCache[tuple[str, str], bool] = TTLCache(_MOST_RESTING, _REST_SECONDS, timer=clock)
 
     async def ask(self, topic: Topic, selector: LabelSelector, fetch: _Fetch) -> MetricAnswer:
         """The answer to a question.
@@ -104,7 +107,7 @@ class Together:
         distinct = tuple(selectors)
         if len(distinct) == 1:
             return {distinct[0]: await fetch(distinct[0])}
-        if self._pods is None or self._resting.get((topic.namespace, topic.path), 0.0) > self._clock():
+        if self._pods is None or (topic.namespace, topic.path) in self._resting:
             return {}
         groups = [group for group in self._groups(topic.namespace, distinct) if len(group) >= _WORTH]
         parts = await asyncio.gather(*(self._common(topic, group, fetch, self._pods) for group in groups))
@@ -148,7 +151,7 @@ class Together:
         return parts
 
     def _rest(self, topic: Topic) -> None:
-        self._resting[topic.namespace, topic.path] = self._clock() + _REST_SECONDS
+        self._resting[topic.namespace, topic.path] = True
 
 
 def union(selectors: Iterable[LabelSelector]) -> LabelSelector:

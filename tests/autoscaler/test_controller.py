@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -15,8 +17,10 @@ from autoscaler.core.decide import decide
 from autoscaler.core.decision import Decision
 from autoscaler.core.history import History
 from autoscaler.core.observation import Observation
+from autoscaler.loop import controller
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Availability, Options
+from autoscaler.loop.queue import WorkQueue
 from kube.client import KubeClient
 from kube.election import ElectionSettings
 from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster
@@ -55,6 +59,10 @@ async def until(condition: Callable[[], bool]) -> None:
         return condition()
 
     await eventually(holds, within=SOON, every=0.01)
+
+
+def at_least(counter: Counter[float], number: int) -> bool:
+    return counter.total() >= number
 
 
 async def some_syncs(cluster: Cluster, number: int = 5) -> None:
@@ -217,6 +225,39 @@ async def test_the_next_step_comes_a_sync_period_later(cluster: Cluster) -> None
         since = asyncio.get_running_loop().time()
         await some_syncs(cluster, 5)
         assert asyncio.get_running_loop().time() - since >= 0.8
+
+
+async def test_the_first_steps_are_spread(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundredth of a second apart, and handed out at the end of each tenth."""
+    now, taken = [1000.0], Counter[float]()
+    queue = partial(WorkQueue, clock=lambda: now[0])
+
+    def new_queue(*, tick: float, on_take: Callable[[float], None]) -> WorkQueue:
+        def note(late: float) -> None:
+            on_take(late)
+            taken[now[0]] += 1
+
+        return queue(tick=tick, on_take=note)
+
+    monkeypatch.setattr(controller, "WorkQueue", new_queue)
+    for number in range(24):
+        cluster.add_hpa(f"app-{number}")
+    async with autoscaler(cluster, Options(qps=0, bind_address="127.0.0.1", metrics_port=0)):
+        for steps in (1, 11, 21, 24):
+            await until(partial(at_least, taken, steps))
+            now[0] += 0.125
+    assert [*taken.values()] == [1, 10, 10, 3]
+
+
+async def test_with_more_hpas_there_are_more_workers(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autoscaler.loop.workers._HPAS_PER_WORKER", 2)
+    cluster.metrics.held = asyncio.Event()
+    async with autoscaler(cluster, Options(qps=0, bind_address="127.0.0.1", metrics_port=0)):
+        for number in range(8):
+            cluster.add_deployment(f"app-{number}", replicas=1)
+            cluster.add_hpa(f"app-{number}")
+        await until(lambda: cluster.syncs() == 8)  # none of which ends
+        cluster.metrics.held.set()
 
 
 async def test_only_the_rights_of_kubernetes_own_controller_are_used(cluster: Cluster) -> None:

@@ -1,5 +1,7 @@
 """Metric values: which requests are sent, what becomes of the answers, good and bad."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -10,11 +12,13 @@ from autoscaler.core.observation import (
     ContainerUsage,
     ExternalAnswer,
     ObjectAnswer,
+    Pod,
     PodSample,
     PodsAnswer,
     PodUsage,
     ResourceAnswer,
 )
+from autoscaler.loop.label_index import PodIndex
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.throttle import ThrottledClient
 from kube.client import KubeClient
@@ -219,6 +223,101 @@ async def test_resource_usage_comes_by_container(api: ScriptedApi, metrics: Metr
         )
     )
     assert api.asked[-1] == Asked("GET", RESOURCE, {"labelSelector": "app=web"})
+
+
+# --- several HPAs in one moment ------------------------------------------------------------------------------------
+
+
+def object_metric(
+    metrics: MetricsClient, described: CrossVersionObjectReference = INGRESS, *, name: str = "hits", selector: str = ""
+) -> Awaitable[ObjectAnswer | AnswerError]:
+    return metrics.object_metric("default", name, described=described, metric_selector=LabelSelector.parse(selector))
+
+
+@pytest.mark.usefixtures("discovery")
+async def test_what_several_ask_in_one_moment_is_asked_once(api: ScriptedApi, metrics: MetricsClient) -> None:
+    hits = f"{GROUP}/v1beta2/namespaces/default/ingresses.networking.k8s.io/front/hits"
+    api.on("GET", EXTERNAL, listed({"value": "20"}))
+    api.on("GET", RESOURCE, listed({"metadata": {"name": "web-0"}}))
+    api.on("GET", PODS, listed(value_of("web-0", "1")))
+    api.on("GET", hits, listed(value_of("front", "2")))
+    queue = LabelSelector.parse("q=a")
+    answers = await asyncio.gather(
+        *(metrics.external_metric("default", "queue_depth", metric_selector=queue) for _ in range(3)),
+        *(metrics.resource_usage("default", WEB) for _ in range(3)),
+        *(metrics.pods_metric("default", "packets", pods=WEB, metric_selector=queue) for _ in range(3)),
+        *(object_metric(metrics, selector="q=a") for _ in range(3)),
+    )
+    assert [len(api.named("GET", path)) for path in (EXTERNAL, RESOURCE, PODS, hits)] == [1, 1, 1, 1]
+    assert {type(answer) for answer in answers[:3]} == {ExternalAnswer}
+    assert {type(answer) for answer in answers[3:6]} == {ResourceAnswer}
+    assert {type(answer) for answer in answers[6:9]} == {PodsAnswer}
+    assert {type(answer) for answer in answers[9:]} == {ObjectAnswer}
+
+
+async def test_the_usage_of_several_selectors_pods_is_asked_for_once(
+    api: ScriptedApi, client: ThrottledClient, kube: KubeClient
+) -> None:
+    apps = ["a", "b", "c", "d"]
+    pods = PodIndex()
+    for app in apps:
+        pods.apply(("default", app), None, Pod(name=app, namespace="default", labels={"app": app}, phase="Running"))
+    metrics = MetricsClient(
+        resource=client, custom=client, external=client, mapper=RestMapper(kube), pods=pods, version_seconds=15
+    )
+    api.on("GET", RESOURCE, listed(*({"metadata": {"name": app}} for app in apps)))
+    usages = await asyncio.gather(
+        *(metrics.resource_usage("default", LabelSelector.parse(f"app={app}")) for app in apps)
+    )
+    assert [asked.query for asked in api.asked] == [{"labelSelector": "app in (a,b,c,d)"}]
+    assert [usage.pods[0].name for usage in usages if isinstance(usage, ResourceAnswer)] == apps
+
+
+def by_selector(name: str, parameter: str) -> Callable[[Asked], dict[str, Any]]:
+    """Answers `q=7` with the value 7."""
+    return lambda asked: listed(value_of(name, asked.query[parameter].removeprefix("q=")))
+
+
+@pytest.mark.usefixtures("discovery")
+async def test_who_selects_other_series_of_a_metric_gets_their_values(api: ScriptedApi, metrics: MetricsClient) -> None:
+    hits = f"{GROUP}/v1beta2/namespaces/default/ingresses.networking.k8s.io/front/hits"
+    api.on("GET", EXTERNAL, by_selector("", "labelSelector"))
+    api.on("GET", PODS, by_selector("web-0", "metricLabelSelector"))
+    api.on("GET", hits, by_selector("front", "metricLabelSelector"))
+    selectors = [LabelSelector.parse(text) for text in ("q=1", "q=2")]
+    external, pods, objects = await asyncio.gather(
+        asyncio.gather(
+            *(metrics.external_metric("default", "queue_depth", metric_selector=each) for each in selectors)
+        ),
+        asyncio.gather(
+            *(metrics.pods_metric("default", "packets", pods=WEB, metric_selector=each) for each in selectors)
+        ),
+        asyncio.gather(*(object_metric(metrics, selector=str(each)) for each in selectors)),
+    )
+    assert [each.values for each in external if isinstance(each, ExternalAnswer)] == [(1000,), (2000,)]
+    assert [each.pods["web-0"].value for each in pods if isinstance(each, PodsAnswer)] == [1000, 2000]
+    assert [each.value for each in objects if isinstance(each, ObjectAnswer)] == [1000, 2000]
+
+
+@pytest.mark.usefixtures("discovery")
+async def test_who_asks_about_another_object_or_metric_gets_its_value(api: ScriptedApi, metrics: MetricsClient) -> None:
+    base = f"{GROUP}/v1beta2/namespaces/default"
+    paths = [
+        "ingresses.networking.k8s.io/front/hits",
+        "services/front/hits",
+        "services/back/hits",
+        "services/back/size",
+    ]
+    for number, path in enumerate(paths, start=1):
+        api.on("GET", f"{base}/{path}", listed(value_of("", number)))
+    back = CrossVersionObjectReference("Service", "back", "v1")
+    answers = await asyncio.gather(
+        object_metric(metrics, INGRESS),
+        object_metric(metrics, SERVICE),
+        object_metric(metrics, back),
+        object_metric(metrics, back, name="size"),
+    )
+    assert [each.value for each in answers if isinstance(each, ObjectAnswer)] == [1000, 2000, 3000, 4000]
 
 
 # --- hostile answers -----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.core.observation import AnswerError, MetricAnswer, Pod, PodSample, PodsAnswer
+from autoscaler.loop import together as together_module
 from autoscaler.loop.label_index import PodIndex
 from autoscaler.loop.together import Together, Topic, union
 from kube.selectors import LabelSelector
@@ -152,6 +153,23 @@ async def test_a_server_that_cannot_do_it_is_left_alone_for_a_while(
     server.asked.clear()
     await ask_all(together, selectors, server.fetch)
     assert len(server.asked) == 7
+
+
+async def test_of_many_that_rest_the_first_are_asked_again_early(
+    server: Server, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Namespaces and metrics come and go over the years."""
+    monkeypatch.setattr(together_module, "_MOST_RESTING", 2)
+    together = Together(index_of(server.pods), clock=clock)
+    server.fails_for = lambda selector: " in " in str(selector)
+    selectors = of(*(f"app={app}" for app in APPS))
+    requests: list[int] = []
+    for metric in ("a", "b", "c", "c", "b", "a"):
+        server.asked.clear()
+        topic = Topic("default", metric)
+        await asyncio.gather(*(together.ask(topic, selector, server.fetch) for selector in selectors))
+        requests.append(len(server.asked))
+    assert requests == [7, 7, 7, 6, 6, 7]
 
 
 async def test_one_question_is_not_about_too_many_pods_or_selectors() -> None:

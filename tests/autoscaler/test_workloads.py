@@ -16,6 +16,7 @@ from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from autoscaler.loop.workloads import Workloads
 from kube.client import KubeClient
 from kube.mapping import RestMapper
+from kube.store import Store
 from tests.autoscaler.cluster import Cluster, running_cluster
 from tests.eventually import eventually
 
@@ -111,6 +112,18 @@ async def test_without_contact_scales_are_not_taken_from_the_watch(cluster: Clus
             return not isinstance(await scales.read("default", reference, to_write=False), TargetScale)
 
         await eventually(fails, within=5, every=0.01)
+
+
+@pytest.mark.parametrize(("silent_seconds", "read"), [(89.0, False), (90.0, True)])
+async def test_scales_are_not_taken_from_a_watch_that_has_been_silent_for_long(
+    silent_seconds: float, read: bool, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection may be dead, and nobody has noticed yet."""
+    cluster.add_deployment("web", replicas=2)
+    async with scale_client(cluster, enough=1) as scales:
+        await watched(scales, "web")
+        monkeypatch.setattr(Store, "silent_seconds", silent_seconds)
+        assert ((await look(scales, "web")).body is not None) is read
 
 
 async def test_many_hpas_that_need_nothing_cost_no_scale_requests_and_one_that_scales_costs_one(
