@@ -1,4 +1,7 @@
-"""What `serve` puts together: how often Prometheus is asked, what is remembered, and when memory settles."""
+"""What `serve` puts together: what is merged and remembered beside custom metrics, and when memory settles.
+
+How it merges custom metrics, and forgets with other rules, is in test_process.
+"""
 
 from __future__ import annotations
 
@@ -141,29 +144,6 @@ async def running(folder: Path, rules: str, *, freshness: float = 60.0, hold: st
 def handled(caplog: pytest.LogCaptureFixture) -> int:
     """How many requests went the long way."""
     return sum(record.name == "adapter.serving.server" and " asks GET " in record.message for record in caplog.records)
-
-
-@pytest.mark.parametrize(
-    ("freshness", "asked"),
-    [
-        (
-            60.0,
-            [
-                'sum(packets_total{namespace="shop",pod="web-0"}) by (pod)',
-                'sum(packets_total{namespace=~".+",pod=~".+"}) by (pod,namespace)',
-            ],
-        ),
-        (0.0, [f'sum(packets_total{{namespace="shop",pod="web-{pod}"}}) by (pod)' for pod in (0, 1, 2, 0, 1, 2)]),
-    ],
-    ids=["fresh", "never fresh"],
-)
-async def test_queries_are_merged_unless_nothing_is_kept(tmp_path: Path, freshness: float, asked: list[str]) -> None:
-    async with running(tmp_path, PACKETS, freshness=freshness) as adapter, adapter.connection() as connection:
-        for more in ("", "?again=1"):
-            for pod in range(3):
-                code, _, body = await connection.ask(f"{POD}/web-{pod}/packets_total{more}")
-                assert (code, b'"value":"1"' in body) == (200, True)
-    assert adapter.prometheus.queries == asked
 
 
 @pytest.mark.parametrize(("freshness", "queries"), [(60.0, 4), (0.0, 12)])

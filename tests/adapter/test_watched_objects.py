@@ -12,7 +12,7 @@ from adapter.metrics.watched_objects import WatchedObjects
 from kube.mapping import ResourceInfo
 from kube.selectors import LabelSelector
 from tests.eventually import eventually
-from tests.kube.scripted import Collection, connected, scripted_server, thing
+from tests.kube.scripted import Collection, ScriptedServer, answer, connected, scripted_server, thing
 
 PODS = ResourceInfo("", "v1", "Pod", "pods", "pod", namespaced=True)
 NODES = ResourceInfo("", "v1", "Node", "nodes", "node", namespaced=False)
@@ -27,8 +27,15 @@ def pod(name: str, version: str, *, namespace: str = "shop", **labels: str) -> d
 
 
 class Bed:
-    def __init__(self, objects: WatchedObjects, pods: Collection, nodes: Collection, direct: Collection) -> None:
-        self.objects, self.pods, self.nodes, self.direct = objects, pods, nodes, direct
+    def __init__(
+        self,
+        server: ScriptedServer,
+        objects: WatchedObjects,
+        pods: Collection,
+        nodes: Collection,
+        direct: Collection,
+    ) -> None:
+        self.server, self.objects, self.pods, self.nodes, self.direct = server, objects, pods, nodes, direct
 
     async def names(self, selector: LabelSelector = ALL, namespace: str = "shop") -> list[str]:
         return await self.objects.names(PODS, namespace, selector)
@@ -57,7 +64,7 @@ async def bed(folder: Path, **options: Any) -> AsyncIterator[Bed]:
             running = tasks.create_task(objects.run())
             await asyncio.sleep(0)  # it begins
             try:
-                yield Bed(objects, pods, nodes, direct)
+                yield Bed(server, objects, pods, nodes, direct)
             finally:
                 running.cancel()
 
@@ -83,6 +90,40 @@ async def test_what_changes_is_followed(tmp_path: Path) -> None:
             return await cluster.names(WEB) == ["web-2"]
 
         await eventually(followed, within=5.0, every=0.01)
+
+
+async def test_only_metadata_is_transferred(tmp_path: Path) -> None:
+    """A pod as a whole takes fifty times as much."""
+    async with bed(tmp_path) as cluster:
+        await cluster.follows(cluster.pods)
+        asked = zip(cluster.server.asked, cluster.server.headers, strict=True)
+        forms = {
+            "watch=true" in line: headers["Accept"] for line, headers in asked if line.startswith("GET /api/v1/pods")
+        }
+    of_metadata = "application/json;as={};g=meta.k8s.io;v=v1"
+    assert forms == {
+        False: of_metadata.format("PartialObjectMetadataList"),
+        True: of_metadata.format("PartialObjectMetadata"),
+    }
+
+
+async def test_no_more_kinds_are_followed_than_anybody_has(tmp_path: Path) -> None:
+    """Who may read metrics can name any kind, and each one that is followed costs a connection and memory."""
+    kinds = [
+        ResourceInfo("many.example", "v1", f"Kind{n}", f"kinds{n}", f"kind{n}", namespaced=True) for n in range(60)
+    ]
+    paths = [f"/apis/many.example/v1/kinds{n}" for n in range(60)]
+    async with bed(tmp_path) as cluster:
+        direct = answer({"items": [thing("listed", "1")]})
+        cluster.server.answers |= {kind.path(namespace="shop"): direct for kind in kinds}
+        followed = [Collection() for _ in kinds]
+        cluster.server.answers |= {path: one.handle for path, one in zip(paths, followed, strict=True)}
+        for kind in kinds:
+            assert await cluster.objects.names(kind, "shop", ALL) == ["listed"]
+        for one in followed[:49]:  # and pods
+            await cluster.follows(one)
+        assert [one.lists for one in followed] == [1] * 49 + [0] * 11
+        assert await cluster.objects.names(kinds[59], "shop", ALL) == ["listed"]
 
 
 async def test_until_there_is_a_whole_list_each_request_lists(tmp_path: Path) -> None:
