@@ -254,7 +254,8 @@ async def test_what_was_asked_for_more_than_a_minute_ago_does_not_count() -> Non
         assert await ask(bed.merged, wanted, "web-0") is not None
         bed.now += 61.0
         assert await ask(bed.merged, wanted, "web-0") is None
-        bed.now += 1000.0
+        assert await ask(bed.merged, wanted, "web-1") is not None
+        bed.now += 121.0
         assert await ask(bed.merged, wanted, "web-1") is None
 
 
@@ -313,6 +314,14 @@ async def test_external_metrics_of_all_namespaces_and_selectors_are_one_query() 
                 if (namespace, text) != ("a", "queue=q1"):
                     assert found == [1.0] * (2 if text in ("queue", "") else 1)
     assert bed.prometheus.queries == ['packets_total{namespace=~".+"}']
+
+
+async def test_a_selector_that_the_answer_for_all_cannot_serve_is_asked_for_alone_whatever_was_asked_before() -> None:
+    async with planner(vector(({"namespace": "a", "queue": "axb"}, 1.0))) as bed:
+        wanted = external(RAW, "always")
+        assert await bed.external(wanted, "a", "queue=axb") == [1.0]
+        assert await bed.external(wanted, "a", "queue in (a.b)") is None
+        assert await bed.external(wanted, "a", "queue=axb") == [1.0]
 
 
 async def test_an_external_metric_without_namespaces_is_one_query_for_all_selectors() -> None:
