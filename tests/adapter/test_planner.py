@@ -91,6 +91,11 @@ def test_nor_is_one_that_has_the_names_in_a_place_of_its_own() -> None:
     assert plan(rule(source), RANDOM).too_long
 
 
+def test_nor_one_that_does_more_with_the_matchers_than_write_them() -> None:
+    source = GROUPED + " * <<if eq .LabelMatchers `a`>>1<<else>>2<<end>>"
+    assert plan(rule(source), RANDOM).too_long
+
+
 @pytest.mark.parametrize(
     "query",
     [
