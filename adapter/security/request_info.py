@@ -13,11 +13,13 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
 
+from kube.field_selectors import FieldSelector, FieldSelectorError
 from kube.status import bad_request
 
 __all__ = ["Query", "RequestInfo", "Target"]
 
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_COLLECTION_VERBS = ("list", "watch", "deletecollection")
 _MAX_QUERY_FIELDS = 100
 _NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
@@ -90,7 +92,7 @@ class RequestInfo:
         namespace: the namespace, or "" where the path has none.
         resource: the resource; `*` is nothing special here.
         subresource: what follows the name.
-        name: the object's name.
+        name: the object's name, which for a list may stand in its field selector.
     """
 
     verb: str
@@ -121,6 +123,8 @@ class RequestInfo:
                 verb = "watch" if _is_true(target.query, "watch") else "list"
             elif verb == "delete":
                 verb = "deletecollection"
+            if verb in _COLLECTION_VERBS:
+                name = _selected_name(target.query)
         return cls(
             verb=verb,
             path=target.path,
@@ -132,6 +136,15 @@ class RequestInfo:
             subresource=parts[2] if len(parts) > 2 else "",
             name=name,
         )
+
+
+def _selected_name(query: Query) -> str:
+    """The only name that a list may have, so that a right to that one is enough; "" where it may have others."""
+    try:
+        name = FieldSelector.parse(query.get("fieldSelector")).exact_name()
+    except FieldSelectorError:
+        return ""
+    return name if name and name not in (".", "..") and not {"/", "%"} & set(name) else ""
 
 
 def _is_true(query: Query, parameter: str) -> bool:

@@ -4,7 +4,7 @@ connection            one connection, its limits, and its mistakes
 server                a request's way from headers to an answer
 short_cut, memory     answers that are known already, without that way
 routes                which path is answered by what
-list_options          query parameters, with `field_selector`
+list_options          query parameters
 discovery             which groups, versions and metrics there are; `aggregated_discovery` in one document
 health, status_page   /healthz, /livez, /readyz, and the page for people
 telemetry             /metrics; `check_metrics` those of the health checks

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from adapter.content.tables import INCLUDED
 from adapter.security.request_info import Query
-from adapter.serving.field_selector import FieldSelector, FieldSelectorError
 from kube import status
+from kube.field_selectors import FieldSelector, FieldSelectorError
 from kube.fields import invalid, quote
 from kube.status import bad_request
 

@@ -35,6 +35,10 @@ _SPECIAL = frozenset(
 )
 
 
+# So are those that want to be somebody else, who are refused there.
+_IMPERSONATION = b"impersonate-"
+
+
 @dataclass(frozen=True, slots=True)
 class PlainRequest:
     """A GET without a body. The names of its headers are in lower case."""
@@ -60,7 +64,7 @@ class PlainRequest:
             if not colon or not name.replace(b"-", b"").isalnum() or b"\n" in value or b"\r" in value or b"\0" in value:
                 return None
             name = name.lower()
-            if name in _SPECIAL:
+            if name in _SPECIAL or name.startswith(_IMPERSONATION):
                 return None
             headers.append((name, value.strip(b" \t")))
         return cls(target, tuple(headers))

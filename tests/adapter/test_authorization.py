@@ -115,6 +115,18 @@ def info(path: str, method: str = "GET") -> RequestInfo:
                 ("GET", "?watch=0", "list"),
             )
         ),
+        *(
+            ("GET", f"{EXTERNAL_PATH}?fieldSelector={selector}", {"verb": "list", **QUEUE_DEPTH, **name})
+            for selector, name in (
+                ("metadata.name%3Dmain", {"name": "main"}),
+                ("metadata.namespace%3Dns-1%2Cmetadata.name%3D%3Dmain", {"name": "main"}),
+                ("metadata.name%21%3Dmain", {}),
+                ("metadata.name%3D", {}),
+                ("metadata.name%3D..", {}),
+                ("metadata.name%3Da%2Fb", {}),
+                ("metadata.name", {}),
+            )
+        ),
     ],
 )
 async def test_resource_request_is_asked_about(

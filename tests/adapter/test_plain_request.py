@@ -19,7 +19,7 @@ def test_these_can_be_read() -> None:
     "name",
     [
         *("Connection", "Content-Length", "Expect", "HTTP2-Settings", "If-None-Match", "Keep-Alive"),
-        *("TE", "Trailer", "Transfer-Encoding", "Upgrade"),
+        *("TE", "Trailer", "Transfer-Encoding", "Upgrade", "Impersonate-User", "Impersonate-Extra-Scopes"),
     ],
 )
 def test_what_changes_the_connection_the_body_or_the_answer_is_for_the_long_way(name: str) -> None:

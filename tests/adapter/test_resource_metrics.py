@@ -29,7 +29,7 @@ from adapter.prometheus import (
 )
 from adapter.rules import ResourceRules, load_rules, parse_rules
 from adapter.serving.discovery import Discovery
-from adapter.serving.field_selector import FieldSelector, FieldSelectorError
+from kube.field_selectors import FieldSelector, FieldSelectorError
 from kube.mapping import ResourceInfo
 from kube.selectors import LabelSelector
 from kube.status import StatusError
