@@ -137,8 +137,16 @@ def test_the_service_leads_to_the_adapters_secure_port() -> None:
         if obj["metadata"]["name"] == "milliscale-adapter"
     )
     assert service["spec"]["selector"].items() <= labels.items()
-    (budget,) = of_kind("PodDisruptionBudget")
-    assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_draining_nodes_leaves_one_pod_of_each_process(deployment: str) -> None:
+    (workload,) = (obj for obj in of_kind("Deployment") if obj["metadata"]["name"] == deployment)
+    (budget,) = (obj["spec"] for obj in of_kind("PodDisruptionBudget") if obj["metadata"]["name"] == deployment)
+    assert budget["selector"]["matchLabels"] == workload["spec"]["selector"]["matchLabels"]
+    assert workload["spec"]["replicas"] == 2
+    assert (budget.get("minAvailable"), budget.get("maxUnavailable")) in {(1, None), (None, 1)}
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
 def test_the_api_groups_are_registered_at_the_service_with_v1beta2_preferred() -> None:
