@@ -5,6 +5,7 @@ Who answers may be anything, so the time and the size of an answer are bounded, 
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -19,6 +20,10 @@ __all__ = ["SERVER", "DebugClientError", "fetch_page"]
 _SECONDS: Final = 15.0
 _MOST_BYTES: Final = 64 * 2**20
 _MOST_SAID: Final = 500
+_ADVICE: Final = (
+    "is its port forwarded? kubectl -n milliscale port-forward deployment/milliscale-autoscaler 8080, "
+    "with a --server that says the same port"
+)
 
 
 class DebugClientError(Exception):
@@ -69,5 +74,11 @@ async def fetch_page(url: str, query: Mapping[str, str] | None = None) -> bytes:
             return bytes(content)
     except TimeoutError as error:
         raise DebugClientError(f"{url} does not answer within {_SECONDS:g}s") from error
+    except aiohttp.ClientSSLError as error:
+        raise DebugClientError(f"{url} cannot be read: {error}") from error
+    except aiohttp.ClientConnectorError as error:
+        # The library's text has the address and asyncio's words for it; what went wrong is in the error's number.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        raise DebugClientError(f"{url} cannot be read: {reason}; {_ADVICE}") from error
     except (aiohttp.ClientError, ValueError, OSError) as error:
         raise DebugClientError(f"{url} cannot be read: {error}") from error

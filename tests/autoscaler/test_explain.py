@@ -347,4 +347,7 @@ async def test_a_server_that_is_no_autoscaler(answer: web.Response, complaint: s
 async def test_a_server_that_is_not_there() -> None:
     ended = await explain_here("default/web", "--server=http://127.0.0.1:1")
     assert ended.status == 1
-    assert ended.complained.startswith("Error: http://127.0.0.1:1/debug/decisions/default/web cannot be read: ")
+    assert ended.complained.startswith(
+        "Error: http://127.0.0.1:1/debug/decisions/default/web cannot be read: Connection refused; "
+        "is its port forwarded? kubectl -n milliscale port-forward deployment/milliscale-autoscaler 8080"
+    )
