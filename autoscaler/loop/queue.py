@@ -57,6 +57,8 @@ class WorkQueue:
         self._sequence = 0
         self._in_work: set[HPAKey] = set()
         self._awaited: dict[HPAKey, asyncio.Future[None]] = {}
+        # When those were due that have been postponed.
+        self._postponed: dict[HPAKey, float] = {}
         self._changed = asyncio.Event()
         self._closed = False
 
@@ -79,10 +81,11 @@ class WorkQueue:
         self._schedule(key, self._in(delay))
 
     def postpone(self, key: HPAKey, delay: float) -> None:
-        """Make a key due in `delay` seconds, if it is due before that."""
-        due = self._in(delay)
-        if self._due.get(key, due) < due:
+        """Hand a key out in `delay` seconds, if it is due before that; it then counts as late."""
+        due, before = self._in(delay), self._due.get(key, math.inf)
+        if before < due:
             self._schedule(key, due)
+            self._postponed[key] = before
 
     def restart(self) -> None:
         """Make due now what became due while nobody was there to take it, so that it does not count as late."""
@@ -99,9 +102,10 @@ class WorkQueue:
             return None
         due, _, key = heapq.heappop(self._heap)
         del self._due[key]
+        was_due = self._postponed.pop(key, due)
         self._in_work.add(key)
         if self._on_take is not None:
-            self._on_take(now - due)
+            self._on_take(now - was_due)
         return key
 
     def done(self, key: HPAKey) -> None:
@@ -145,6 +149,7 @@ class WorkQueue:
 
     def _schedule(self, key: HPAKey, due: float) -> None:
         self._due[key] = due
+        self._postponed.pop(key, None)
         if key not in self._in_work:
             self._push(key, due)
         elif key in self._awaited:

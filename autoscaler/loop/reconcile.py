@@ -230,6 +230,7 @@ class Reconciler:
         self._memory.forget(key)
         self._shadow.forget(key)
         self._told.pop(key, None)
+        self._statuses.forget(key)
         self._telemetry.forget(key)
         self._decisions.forget(key)
 

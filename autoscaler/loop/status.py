@@ -6,7 +6,8 @@ takes the metadata, so labels and annotations have to go back as they came.
 
 Most statuses only have newer metric values than the stored one. No decision depends on these: what decisions read of a
 stored status is its last scale, with the counts of replicas, and its conditions. So where the budget for requests is
-short such a status waits longest, and is given up when the HPA's next step is due, which has newer values.
+short such a status waits longest, and is given up when the HPA's next step is due, which has newer values. These then
+wait at the place where the old ones stood, so that every HPA's turn comes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from kube.status import StatusError
 if TYPE_CHECKING:
     import asyncio
 
-    from autoscaler.core.model import Status
+    from autoscaler.core.model import HPAKey, Status
     from autoscaler.loop.throttle import ThrottledClient
     from autoscaler.objects.watched import RefusedHPA
 
@@ -43,6 +44,8 @@ class StatusWriter:
 
     def __init__(self, client: ThrottledClient) -> None:
         self._client = client
+        # Where those stood that were given up.
+        self._places: dict[HPAKey, int] = {}
 
     @property
     def free(self) -> bool:
@@ -73,12 +76,19 @@ class StatusWriter:
             if is_news(tracked.hpa.status, status):
                 await self._client.put(path, body)
             else:
-                await self._client.put(path, body, urgency=Urgency.ROUTINE, unless=superseded)
-        except Superseded:
+                place = self._places.get(tracked.hpa.key)
+                await self._client.put(path, body, urgency=Urgency.ROUTINE, unless=superseded, place=place)
+        except Superseded as error:
+            self._places[tracked.hpa.key] = error.place
             return False
         except (StatusError, KubeError) as error:
             raise StatusWriteError(str(error)) from error
+        self.forget(tracked.hpa.key)
         return True
+
+    def forget(self, key: HPAKey) -> None:
+        """An HPA is gone, or has no status that was given up."""
+        self._places.pop(key, None)
 
 
 def is_news(old: Status, new: Status) -> bool:

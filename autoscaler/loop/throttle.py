@@ -49,6 +49,11 @@ class NotLeading(KubeError):
 class Superseded(KubeError):
     """The request was given up while it waited for its turn; nothing was sent."""
 
+    def __init__(self, place: int) -> None:
+        """`place` is where it stood in the order of those that are equally urgent."""
+        super().__init__("something newer is to follow")
+        self.place = place
+
 
 class TokenBucket:
     """Up to `burst` tokens at once, refilled at `qps` a second.
@@ -65,7 +70,7 @@ class TokenBucket:
         self._clock = clock
         self._tokens = float(burst)
         self._filled_at = clock()
-        self._waiting: list[tuple[Urgency, int, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[Urgency, int, int, asyncio.Future[None]]] = []
         self._number = 0
         # How many of those who wait have given up since.
         self._given_up = 0
@@ -83,8 +88,19 @@ class TokenBucket:
         self._refill()
         return not self._waiting and self._tokens >= 1
 
-    async def take(self, urgency: Urgency = Urgency.OTHER, *, unless: asyncio.Future[None] | None = None) -> None:
+    async def take(
+        self,
+        urgency: Urgency = Urgency.OTHER,
+        *,
+        unless: asyncio.Future[None] | None = None,
+        place: int | None = None,
+    ) -> None:
         """Take one token, once there is one and nobody more urgent, or as urgent and earlier, wants it.
+
+        Args:
+            urgency: of what the token is for.
+            unless: when this is done, give up.
+            place: the place of one who gave up, to go on from there; None: behind all others.
 
         Raises:
             Superseded: `unless` was done before that.
@@ -93,12 +109,13 @@ class TokenBucket:
             return
         token: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._number += 1
-        heapq.heappush(self._waiting, (urgency, self._number, token))
+        place = self._number if place is None else place
+        heapq.heappush(self._waiting, (urgency, place, self._number, token))
         self._hand_out()
 
         def give_up(_: asyncio.Future[None]) -> None:
             if not token.done():
-                token.set_exception(Superseded("something newer is to follow"))
+                token.set_exception(Superseded(place))
                 self._forget_one()
 
         if unless is not None:
@@ -133,7 +150,7 @@ class TokenBucket:
             self._timer = None
         self._refill()
         while self._waiting and self._tokens >= 1:
-            token = heapq.heappop(self._waiting)[2]
+            token = heapq.heappop(self._waiting)[-1]
             if token.done():
                 self._given_up -= 1
             else:
@@ -147,7 +164,7 @@ class TokenBucket:
         """One of those who wait has given up. They are not kept until their turn, which may never come."""
         self._given_up += 1
         if 2 * self._given_up > len(self._waiting):
-            self._waiting = [each for each in self._waiting if not each[2].done()]
+            self._waiting = [each for each in self._waiting if not each[-1].done()]
             heapq.heapify(self._waiting)
             self._given_up = 0
 
@@ -211,6 +228,7 @@ class ThrottledClient:
         *,
         urgency: Urgency | None = None,
         unless: asyncio.Future[None] | None = None,
+        place: int | None = None,
     ) -> dict[str, Any]:
         """As KubeClient.put.
 
@@ -219,11 +237,12 @@ class ThrottledClient:
             body: the object.
             urgency: of this request; None: that of any write.
             unless: when this is done, the request is given up, if it still waits for its token.
+            place: as of TokenBucket.take.
 
         Raises:
             Superseded: it was given up.
         """
-        await self._wait_to_write(urgency, unless)
+        await self._wait_to_write(urgency, unless, place)
         with self._told_of_errors(path):
             return await self._client.put(path, body)
 
@@ -233,8 +252,10 @@ class ThrottledClient:
         with self._told_of_errors(path):
             return await self._client.patch(path, body)
 
-    async def _wait_to_write(self, urgency: Urgency | None = None, unless: asyncio.Future[None] | None = None) -> None:
-        await self._bucket.take(self._writes if urgency is None else urgency, unless=unless)
+    async def _wait_to_write(
+        self, urgency: Urgency | None = None, unless: asyncio.Future[None] | None = None, place: int | None = None
+    ) -> None:
+        await self._bucket.take(self._writes if urgency is None else urgency, unless=unless, place=place)
         if not self._may_write():
             raise NotLeading("this process does not hold the lease any more")
 

@@ -58,9 +58,9 @@ class Budgets:
 class ScalesAreFree(TokenBucket):
     """Leaves scales out of the budget."""
 
-    async def take(self, urgency: Urgency = Urgency.OTHER, *, unless: asyncio.Future[None] | None = None) -> None:
+    async def take(self, urgency: Urgency = Urgency.OTHER, **more: Any) -> None:
         if urgency is Urgency.OTHER:
-            await super().take(urgency, unless=unless)
+            await super().take(urgency, **more)
 
 
 class NoRoomForRoutine(TokenBucket):
@@ -70,9 +70,9 @@ class NoRoomForRoutine(TokenBucket):
     def free(self) -> bool:
         return False
 
-    async def take(self, urgency: Urgency = Urgency.OTHER, *, unless: asyncio.Future[None] | None = None) -> None:
+    async def take(self, urgency: Urgency = Urgency.OTHER, **more: Any) -> None:
         if urgency is Urgency.ROUTINE:
-            await TokenBucket(qps=1 / NEVER, burst=0).take(unless=unless)
+            await TokenBucket(qps=1 / NEVER, burst=0).take(**more)
 
 
 @pytest.fixture
@@ -192,6 +192,7 @@ async def test_each_metrics_api_has_a_budget_of_its_own(
         # The custom metrics API was asked for its version, so neither has values of it.
         await until(lambda: sum(map(len, buckets)) == 1 + 1 + 2)
         asked = sorted(requests)
+        assert [bucket.free for bucket in buckets].count(True) == 1, "that of statuses has not been touched"
     assert asked[0] == "get /apis/custom.metrics.k8s.io"
     assert asked[1:4] == ["get deployments/scale a", "get deployments/scale b", "list pods"]
     assert asked[4:] in (["list queue-a"], ["list queue-b"])

@@ -302,7 +302,11 @@ async def test_who_selects_other_series_of_a_metric_gets_their_values(api: Scrip
 @pytest.mark.usefixtures("discovery")
 async def test_who_asks_about_another_object_or_metric_gets_its_value(api: ScriptedApi, metrics: MetricsClient) -> None:
     base = f"{GROUP}/v1beta2/namespaces/default"
+    endpoints = {"name": "endpoints", "kind": "Endpoints", "namespaced": True}
+    services = {"name": "services", "kind": "Service", "namespaced": True}
+    api.on("GET", "/api/v1", {"resources": [services, endpoints]})
     paths = [
+        "endpoints/front/hits",
         "ingresses.networking.k8s.io/front/hits",
         "services/front/hits",
         "services/back/hits",
@@ -312,12 +316,13 @@ async def test_who_asks_about_another_object_or_metric_gets_its_value(api: Scrip
         api.on("GET", f"{base}/{path}", listed(value_of("", number)))
     back = CrossVersionObjectReference("Service", "back", "v1")
     answers = await asyncio.gather(
+        object_metric(metrics, CrossVersionObjectReference("Endpoints", "front", "v1")),
         object_metric(metrics, INGRESS),
         object_metric(metrics, SERVICE),
         object_metric(metrics, back),
         object_metric(metrics, back, name="size"),
     )
-    assert [each.value for each in answers if isinstance(each, ObjectAnswer)] == [1000, 2000, 3000, 4000]
+    assert [each.value for each in answers if isinstance(each, ObjectAnswer)] == [1000, 2000, 3000, 4000, 5000]
 
 
 # --- hostile answers -----------------------------------------------------------------------------------------------

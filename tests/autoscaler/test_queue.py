@@ -139,6 +139,20 @@ def test_a_key_can_be_postponed(queue: WorkQueue, clock: Clock) -> None:
     assert len(queue) == 0
 
 
+def test_a_key_that_was_postponed_is_late(clock: Clock) -> None:
+    told: list[float] = []
+    queue = WorkQueue(clock=clock, on_take=told.append)
+    queue.add(A)
+    clock.now += 5
+    queue.postpone(A, 1)
+    clock.now += 1
+    queue.take()
+    queue.done(A)
+    queue.add(A)
+    queue.take()
+    assert told == [6, 0]
+
+
 async def test_who_works_on_a_key_is_told_when_it_is_due_again(queue: WorkQueue, clock: Clock) -> None:
     queue.add(A)
     queue.take()

@@ -15,7 +15,7 @@ from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.memory import Memory
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
-from autoscaler.loop.reconcile import Reconciler
+from autoscaler.loop.reconcile import Ended, Reconciler
 from autoscaler.loop.scales import ScaleClient
 from autoscaler.loop.status import StatusWriter
 from autoscaler.loop.telemetry import Telemetry
@@ -292,6 +292,28 @@ async def test_a_status_that_cannot_be_stored_is_in_the_record(
     assert page is not None
     written = msgspec.json.decode(page.decisions[0], type=DecisionRecord).written
     assert written == Written(status_error="no")
+
+
+async def test_a_status_that_is_left_to_the_next_step_is_no_error_and_not_in_the_record(
+    api: ScriptedApi,
+    reconciler: Reconciler,
+    recorder: EventRecorder,
+    decisions: DecisionLog,
+    telemetry: Telemetry,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def give_up(*_: object, **__: object) -> bool:
+        return False
+
+    monkeypatch.setattr(StatusWriter, "write", give_up)
+    depth(api, 20)
+    ended = await (await reconciler.reconcile(hpa())).finish(None)
+    assert ended == Ended(None, superseded=True)
+    page = decisions.page("default", "web")
+    assert page is not None
+    assert msgspec.json.decode(page.decisions[0], type=DecisionRecord).written == Written()
+    assert await reasons(api, recorder) == []
+    assert f"{PREFIX}_status_writes_superseded_total 1.0" in telemetry.render().decode().splitlines()
 
 
 # --- modes and settings of a single HPA ----------------------------------------------------------------------------

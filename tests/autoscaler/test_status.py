@@ -85,7 +85,7 @@ async def test_a_status_that_waits_is_given_up_for_a_newer_one_if_it_only_has_ne
     status: Status, written: bool, api: ScriptedApi, kube: KubeClient, tracked: TrackedHPA
 ) -> None:
     now = [0.0]
-    bucket = TokenBucket(qps=100, burst=1, clock=lambda: now[0])
+    bucket = TokenBucket(qps=64, burst=1, clock=lambda: now[0])
     await bucket.take()
     api.on("PUT", PATH, {})
     tracked = replace(tracked, hpa=replace(tracked.hpa, status=STORED))
@@ -103,18 +103,50 @@ async def test_a_status_that_waits_is_given_up_for_a_newer_one_if_it_only_has_ne
 
 async def test_news_is_written_before_newer_values(api: ScriptedApi, kube: KubeClient, tracked: TrackedHPA) -> None:
     now = [0.0]
-    bucket = TokenBucket(qps=100, burst=1, clock=lambda: now[0])
+    bucket = TokenBucket(qps=64, burst=1, clock=lambda: now[0])
     await bucket.take()
     api.on("PUT", PATH, {})
     tracked = replace(tracked, hpa=replace(tracked.hpa, status=STORED))
     writer = StatusWriter(ThrottledClient(kube, bucket))
     values, news = (asyncio.create_task(writer.write(tracked, status)) for status in (NO_NEWS[0], NEWS[0]))
     await asyncio.sleep(0)
-    now[0] += 0.01
+    now[0] += 1 / 64
     await news
     assert not values.done()
-    now[0] += 0.01
+    now[0] += 1 / 64
     await values
+
+
+async def test_newer_values_wait_where_the_old_ones_stood(
+    api: ScriptedApi, kube: KubeClient, tracked: TrackedHPA
+) -> None:
+    now = [0.0]
+    bucket = TokenBucket(qps=64, burst=1, clock=lambda: now[0])
+    await bucket.take()
+    api.on("PUT", PATH, {})
+    api.on("PUT", PATH.replace("web", "api"), {})
+    web = replace(tracked, hpa=replace(tracked.hpa, status=STORED))
+    other = replace(web, hpa=replace(web.hpa, name="api"))
+    writer = StatusWriter(ThrottledClient(kube, bucket))
+    superseded = asyncio.get_running_loop().create_future()
+    old = asyncio.create_task(writer.write(web, NO_NEWS[0], superseded=superseded))
+    await asyncio.sleep(0)
+    others = asyncio.create_task(writer.write(other, NO_NEWS[0]))
+    await asyncio.sleep(0)
+    superseded.set_result(None)
+    assert not await old
+    newer = asyncio.create_task(writer.write(web, NO_NEWS[1]))
+    await asyncio.sleep(0)
+    now[0] += 1 / 64
+    await newer
+    # Having been written, it is behind all others again.
+    last = asyncio.create_task(writer.write(web, NO_NEWS[0]))
+    await asyncio.sleep(0)
+    now[0] += 1 / 64
+    await others
+    assert not last.done()
+    now[0] += 1 / 64
+    await last
 
 
 def test_what_cannot_be_understood_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
