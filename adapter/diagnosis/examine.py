@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -51,9 +50,9 @@ async def examine(catalog: Catalog, lookup: ResourceLookup) -> tuple[Examined, .
     Raises:
         KubeUnreachable, StatusError: the API server did not say what its resources are.
     """
-    rules = catalog.rules
+    external = {rule.key for rule in catalog.rules.external_rules}
     return tuple(
-        [await _Rule(catalog, rule, external=rule in rules.external_rules).examine(lookup) for rule in rules.all_rules]
+        [await _Rule(catalog, rule, external=rule.key in external).examine(lookup) for rule in catalog.rules.all_rules]
     )
 
 
@@ -159,10 +158,12 @@ class _Rule:
         return winner.rule.key if winner.rule.key != source.rule.key else f"{winner.rule.key} of {winner.series}"
 
     def _overlaps(self, metrics: Iterable[MetricReport]) -> None:
-        hidden = [metric for metric in metrics if metric.hidden_by]
-        for winner, count in Counter(metric.hidden_by for metric in hidden).items():
-            example = next(metric for metric in hidden if metric.hidden_by == winner)
-            more = f" and {count - 1} more" if count > 1 else ""
+        hidden: dict[str, list[MetricReport]] = {}
+        for metric in metrics:
+            if metric.hidden_by:
+                hidden.setdefault(metric.hidden_by, []).append(metric)
+        for winner, (example, *others) in hidden.items():
+            more = f" and {len(others)} more" if others else ""
             self._say(
                 Severity.ERROR,
                 "overlap",

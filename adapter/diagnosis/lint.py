@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
+import asyncio
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -35,40 +35,12 @@ async def lint(rules: RulesFile, lookup: ResourceLookup, *, knows_cluster: bool)
     Raises:
         KubeUnreachable, StatusError: the API server did not say what its resources are.
     """
-    findings: list[Finding] = []
+    # In a thread, since hundreds of rules take a while, and the process that asks may be answering requests.
+    findings, overlaps = await asyncio.to_thread(_without_cluster, rules)
+    external = {rule.key for rule in rules.external_rules}
     for rule in rules.all_rules:
-        if isinstance(rule, Rule):
-            findings += _filters(rule)
-            findings += _query(rule, external=rule in rules.external_rules)
-            findings += _name(rule)
-            if rule in rules.custom_rules and rule.resources.template is None and not rule.resources.overrides:
-                findings.append(
-                    _error("no-resource", rule.key, "no label means a resource, so it makes nothing; add resources")
-                )
-            findings += await _overrides(rule.key, rule.resources, lookup, knows_cluster=knows_cluster)
-            findings += await _namespace_label(rule, lookup, external=rule in rules.external_rules)
-            continue
-        problem = unbalanced(rule.query)
-        if problem is not None:
-            findings.append(_error("bad-query", f"{rule.key}.query", problem))
-        if rule.resource is not None:
-            place = f"{rule.key}.resources.{rule.resource_label}"
-            findings += await _resource(place, rule.resource, lookup, knows_cluster=knows_cluster)
-            info = await _info(rule.resource, lookup)
-            if not rule.namespace_label and info is not None and info.namespaced:
-                findings.append(
-                    _error(
-                        "no-namespace-label",
-                        f"{rule.key}.resources",
-                        f"no label means namespaces, so its metric of {info.group_resource} can never be found;"
-                        " add one to resources",
-                    )
-                )
-    findings += _overlaps(rules.custom_rules)
-    findings += _overlaps(rules.external_rules)
-    if rules.resource is not None:
-        findings += _resource_rules(rules.resource)
-    return in_order(findings, rules)
+        findings += await _resources(rule, lookup, external=rule.key in external, knows_cluster=knows_cluster)
+    return in_order([*findings, *overlaps], rules)
 
 
 def in_order(findings: Iterable[Finding], rules: RulesFile) -> tuple[Finding, ...]:
@@ -82,6 +54,53 @@ def in_order(findings: Iterable[Finding], rules: RulesFile) -> tuple[Finding, ..
 def about(rule: AnyRule) -> str:
     """What people know a rule by: its seriesQuery, or the metric of a short rule."""
     return rule.series_query if isinstance(rule, Rule) else rule.metric
+
+
+def _without_cluster(rules: RulesFile) -> tuple[list[Finding], list[Finding]]:
+    """What needs no knowledge of the resources: of rules by themselves, and of several together."""
+    findings: list[Finding] = []
+    for external, some in ((False, rules.custom_rules), (True, rules.external_rules)):
+        for rule in some:
+            if isinstance(rule, Rule):
+                findings += _filters(rule)
+                findings += _query(rule, external=external)
+                findings += _name(rule)
+                if not external and rule.resources.template is None and not rule.resources.overrides:
+                    findings.append(
+                        _error("no-resource", rule.key, "no label means a resource, so it makes nothing; add resources")
+                    )
+            elif (problem := unbalanced(rule.query)) is not None:
+                findings.append(_error("bad-query", f"{rule.key}.query", problem))
+    overlaps = [*_overlaps(rules.custom_rules), *_overlaps(rules.external_rules)]
+    if rules.resource is not None:
+        overlaps += _resource_rules(rules.resource)
+    return findings, overlaps
+
+
+async def _resources(
+    rule: AnyRule, lookup: ResourceLookup, *, external: bool, knows_cluster: bool
+) -> Sequence[Finding]:
+    """What the cluster's resources, or Kubernetes' own, say of a rule."""
+    if isinstance(rule, Rule):
+        return [
+            *await _overrides(rule.key, rule.resources, lookup, knows_cluster=knows_cluster),
+            *await _namespace_label(rule, lookup, external=external),
+        ]
+    if rule.resource is None:
+        return []
+    place = f"{rule.key}.resources.{rule.resource_label}"
+    findings = [*await _resource(place, rule.resource, lookup, knows_cluster=knows_cluster)]
+    info = await _info(rule.resource, lookup)
+    if not rule.namespace_label and info is not None and info.namespaced:
+        findings.append(
+            _error(
+                "no-namespace-label",
+                f"{rule.key}.resources",
+                f"no label means namespaces, so its metric of {info.group_resource} can never be found;"
+                " add one to resources",
+            )
+        )
+    return findings
 
 
 def _error(code: str, where: str, message: str) -> Finding:
@@ -227,44 +246,54 @@ async def _info(named: GroupResource, lookup: ResourceLookup) -> ResourceInfo | 
 
 def _overlaps(rules: Sequence[AnyRule]) -> Iterable[Finding]:
     """Pairs of rules that make the same metric of a name that one of them names."""
+    words = [_words(rule) for rule in rules]
+    makers: dict[Hashable, list[int]] = {}
+    for number, (second, made) in enumerate(zip(rules, _made(rules), strict=True)):
+        shared: dict[int, str] = {}
+        for metric, shown in made.items():
+            for earlier in makers.setdefault(metric, []):
+                shared.setdefault(earlier, shown)
+            makers[metric].append(number)
+        for earlier in sorted(shared):
+            first = rules[earlier]
+            if not _meet(words[earlier], words[number]):
+                continue
+            alike = isinstance(first, Rule) and first.series_query == getattr(second, "series_query", None)
+            certain = alike or isinstance(first, QueryRule) or isinstance(second, QueryRule)
+            yield (_error if certain else _warning)(
+                "overlap",
+                second.key,
+                f"{first.key} also makes {shared[earlier]}; the later one wins"
+                + ("" if certain else " where both find series"),
+            )
+
+
+def _made(rules: Sequence[AnyRule]) -> Iterator[Mapping[Hashable, str]]:
+    """What each rule makes, as far as names are known, with how it is called.
+
+    Of a rule of which none is known, all of it is one thing: what a rule with the same words makes, too.
+    """
     known = {rule.key: SeriesNames.of(rule.series_query) for rule in rules if isinstance(rule, Rule)}
     candidates = sorted({name for names in known.values() for name in names.names or ()})
-    for first, second in itertools.combinations(rules, 2):
-        if not _resources_meet(first, second):
+    for rule in rules:
+        if isinstance(rule, QueryRule):
+            yield {rule.metric: rule.metric}
             continue
-        shared = next(_shared(first, second, known, candidates), None)
-        if shared is None:
-            continue
-        certain = isinstance(first, QueryRule) or isinstance(second, QueryRule)
-        certain = certain or (isinstance(first, Rule) and first.series_query == getattr(second, "series_query", None))
-        yield (_error if certain else _warning)(
-            "overlap",
-            second.key,
-            f"{first.key} also makes {shared}; the later one wins" + ("" if certain else " where both find series"),
-        )
+        names = known[rule.key]
+        found = sorted(names.names) if names.names is not None else filter(names.can_be, candidates)
+        made = (rule.metric_for(name) for name in found)
+        yield {metric: metric for metric in made if metric is not None} or {_spelt(rule): "the same metrics"}
 
 
-def _shared(first: AnyRule, second: AnyRule, known: dict[str, SeriesNames], candidates: Sequence[str]) -> Iterator[str]:
-    """The metrics that both make, as far as names are known."""
-    of_first, of_second = (_metrics(rule, known, candidates) for rule in (first, second))
-    yield from (metric for metric in of_first if metric in of_second)
-    if isinstance(first, Rule) and isinstance(second, Rule) and first.series_query == second.series_query:
-        same = (first.filters, first.naming) == (second.filters, second.naming)
-        if same and not of_first:
-            yield "the same metrics"
+def _spelt(rule: Rule) -> Hashable:
+    """What decides which metrics a rule makes."""
+    filters = tuple((one.regex.pattern, one.keeps) for one in rule.filters)
+    return (rule.series_query, filters, rule.naming.matches.pattern, rule.naming.as_)
 
 
-def _metrics(rule: AnyRule, known: dict[str, SeriesNames], candidates: Sequence[str]) -> list[str]:
-    if isinstance(rule, QueryRule):
-        return [rule.metric]
-    made = (rule.metric_for(name) for name in candidates if known[rule.key].can_be(name))
-    return [metric for metric in made if metric is not None]
-
-
-def _resources_meet(first: AnyRule, second: AnyRule) -> bool:
-    """Tell whether two rules can be about the same resource. A template can be about any."""
-    words = [_words(rule) for rule in (first, second)]
-    return words[0] is None or words[1] is None or bool(words[0] & words[1])
+def _meet(first: frozenset[str] | None, second: frozenset[str] | None) -> bool:
+    """Tell whether two rules can be about the same resource, by their words. A template can be about any."""
+    return first is None or second is None or bool(first & second)
 
 
 def _words(rule: AnyRule) -> frozenset[str] | None:

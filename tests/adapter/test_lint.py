@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from adapter.diagnosis.lint import lint
 from adapter.diagnosis.promql import selector_problem, unbalanced
 from adapter.diagnosis.report import Severity
 from adapter.diagnosis.selectors import SeriesNames
-from adapter.rules import parse_rules
+from adapter.rules import Rule, parse_rules
 from adapter.rules.goregex import GoRegex
 from kube.mapping import FixedResources
 from tests.adapter.metrics_bed import RULES
@@ -237,6 +239,52 @@ async def test_overlaps(second: str, severity: str | None) -> None:
 async def test_rules_of_different_resources_do_not_overlap() -> None:
     spaces, nodes = (rule(resources=f"{{overrides: {{{one}: {{resource: {one}}}}}}}") for one in ("namespace", "node"))
     assert await found(f"rules:\n{spaces}{nodes}") == []
+
+
+async def test_the_same_words_make_the_same_metrics_whatever_their_names_are() -> None:
+    unknown, others = rule(seriesQuery="'{job=\"web\"}'"), rule(seriesQuery="'{job=\"db\"}'")
+    findings = await lint(
+        parse_rules(f"rules:\n{unknown}{others}{unknown}", source="rules.yaml"),
+        kubernetes_resources(),
+        knows_cluster=False,
+    )
+    assert [(one.code, one.where, one.message) for one in findings] == [
+        ("overlap", "rules[2]", "rules[0] also makes the same metrics; the later one wins")
+    ]
+
+
+async def test_every_pair_that_overlaps_is_named() -> None:
+    text = f"rules:\n{rule()}{rule(seriesQuery='bytes_total')}{rule()}{rule()}"
+    findings = await lint(parse_rules(text, source="rules.yaml"), kubernetes_resources(), knows_cluster=False)
+    assert [(one.where, one.message) for one in findings] == [
+        (second, f"{first} also makes packets_total; the later one wins")
+        for first, second in (("rules[0]", "rules[2]"), ("rules[0]", "rules[3]"), ("rules[2]", "rules[3]"))
+    ]
+
+
+async def test_twice_as_many_rules_are_twice_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    threads: set[int] = set()
+    metric_for, can_be = Rule.metric_for, SeriesNames.can_be
+
+    def note_name(self: Rule, series: str) -> str | None:
+        threads.add(threading.get_ident())
+        asked.append(series)
+        return metric_for(self, series)
+
+    def note_match(self: SeriesNames, name: str) -> bool:
+        asked.append(name)
+        return can_be(self, name)
+
+    monkeypatch.setattr(Rule, "metric_for", note_name)
+    monkeypatch.setattr(SeriesNames, "can_be", note_match)
+    steps = []
+    for count in (50, 100):
+        asked.clear()
+        assert await found("rules:\n" + "".join(rule(seriesQuery=f"packets_{n}_total") for n in range(count))) == []
+        steps.append(len(asked))
+    assert steps[1] == 2 * steps[0]
+    assert threading.get_ident() not in threads, "requests are answered meanwhile"
 
 
 async def test_resource_rules_need_labels_for_all_three() -> None:
