@@ -49,6 +49,8 @@ _VALUES_PER_OBJECT = 50
 _MAX_GROUPS = 1_000
 # How many askers are told apart; with more, no answer that can be kept is too wide.
 _MAX_ASKERS = 6_000
+# Clients write selectors, up to the length of a URL, and what they write is kept with each group.
+_MAX_SELECTOR = 1_000
 
 
 class GroupedQueries(InstantQueries, Protocol):
@@ -194,8 +196,11 @@ class MergedQueries:
         rule = source.rule
         if not isinstance(rule, Rule) or rule.merge is Merge.NEVER:
             return None
+        selector = str(metric_selector)
+        if len(selector) > _MAX_SELECTOR:
+            return None
         labels = (source.resource_label, source.namespace_label, *source.group_by)
-        key = (rule.key, source.series, labels, bool(namespace), metric_selector)
+        key = (rule.key, source.series, labels, bool(namespace), selector)
         query = self._query(key, lambda: merged_custom_query(source, bool(namespace), metric_selector))
         if not query:
             return None
@@ -232,14 +237,17 @@ class MergedQueries:
         rule = source.rule
         if not isinstance(rule, Rule) or rule.merge is Merge.NEVER:
             return None
+        selector = str(metric_selector)
+        if len(selector) > _MAX_SELECTOR:
+            return None
         metric = (rule.key, source.series, source.namespace_label)
-        query = self._query((*metric, metric_selector), lambda: merged_external_query(source, metric_selector))
+        query = self._query((*metric, selector), lambda: merged_external_query(source, metric_selector))
         if not query:
             return None
         # What differs by the selector alone is answered by the same query, so all selectors count together.
         group = self._group(metric)
         labels = ((source.namespace_label, namespace),) if rule.resources.namespaced else ()
-        who = (namespace if labels else "", str(metric_selector))
+        who = (namespace if labels else "", selector)
         now = self._clock()
         group.note(who, 1, now=now)
         if not group.merges(rule, now=now):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -92,6 +93,38 @@ async def test_a_rule_can_demand_and_forbid_it(merge: str, queries: int) -> None
         assert len(bed.prometheus.queries) == queries
         await bed.external(external(RAW, merge))
         assert len(bed.prometheus.queries) == 2 * queries
+
+
+async def test_very_long_selectors_are_asked_for_alone_and_nothing_of_them_is_kept() -> None:
+    values = ",".join(f"v{n}" for n in range(6_000))
+    async with planner(result("web-0")) as bed:
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            for n in range(20):
+                selector = f"verb in (x{n},{values})"
+                assert await ask(bed.merged, source(SUM, "always"), "web-0", selector=selector) is None
+                assert await bed.external(external(RAW, "always"), selector=selector) is None
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert bed.prometheus.queries == []
+        assert after - before < 1_000_000
+
+
+async def test_of_a_selector_its_text_is_kept() -> None:
+    """Its values by themselves would be 60 bytes each."""
+    values = ",".join(f"{n:03}" for n in range(240))
+    async with planner(result("web-0")) as bed:
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            for n in range(100):
+                assert await bed.external(external(RAW, "always"), selector=f"verb in (x{n},{values})") is not None
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert after - before < 100 * 6_000
 
 
 def test_merge_has_three_words() -> None:
