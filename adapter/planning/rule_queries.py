@@ -38,6 +38,9 @@ __all__ = ["InstantQueries", "RuleQueries"]
 _log = logging.getLogger(__name__)
 
 _SHOWN_QUERY = 500
+# What is said of a rule can have the request's words in it, so this many remarks of this length are said and kept.
+_MAX_REMARKS = 8
+_SHOWN_REMARK = 500
 # How many parts of one divided query are asked at a time.
 _AT_ONCE = 4
 
@@ -59,7 +62,7 @@ class RuleQueries:
         self._prometheus = prometheus
         self._telemetry = telemetry
         self._failing: set[str] = set()
-        self._said: set[tuple[str, str]] = set()
+        self._said: dict[str, set[str]] = {}
 
     def forget(self) -> None:
         """Say everything anew: the rules have changed, and their keys mean others."""
@@ -156,10 +159,12 @@ class RuleQueries:
         self._telemetry.handed_out(group, ages)
 
     def say_once(self, rule: AnyRule, remark: str) -> None:
-        """Warn of something that a rule's answers have, once for this rule."""
-        if (rule.key, remark) not in self._said:
-            self._said.add((rule.key, remark))
-            _log.warning("%s: %s", rule, remark)
+        """Warn of something that a rule's answers have, once for this rule, and of a few things for each."""
+        said = self._said.setdefault(rule.key, set())
+        shown = remark[:_SHOWN_REMARK]
+        if shown not in said and len(said) < _MAX_REMARKS:
+            said.add(shown)
+            _log.warning("%s: %s", rule, shown)
 
     def _failed(self, rule: AnyRule, query: str, error: PrometheusError) -> None:
         level = logging.DEBUG if rule.key in self._failing else logging.WARNING
