@@ -36,6 +36,8 @@ class SampleIndex:
     def __init__(self, samples: Sequence[Sample]) -> None:
         self._samples = samples
         self._by_label: dict[str, _Positions] = {}
+        # The labels that there are, once a client has thought of another.
+        self._labels: frozenset[str] | None = None
         self._making = asyncio.Lock()
 
     async def matching(self, labels: _Labels, selector: LabelSelector) -> tuple[Sample, ...]:
@@ -54,12 +56,27 @@ class SampleIndex:
 
     async def _positions(self, label: str) -> _Positions | None:
         """Where in the samples each value of a label is; None where there are indexes enough."""
+        known = self._known(label)
+        if known is not None:
+            return known
         async with self._making:
-            if label not in self._by_label:
-                if len(self._by_label) >= _MAX_LABELS:
-                    return None
-                self._by_label[label] = await asyncio.to_thread(_by_value, self._samples, label)
-            return self._by_label[label]
+            known = self._known(label)
+            if known is not None:
+                return known
+            if len(self._by_label) >= _MAX_LABELS:
+                return None
+            made = await asyncio.to_thread(_by_value, self._samples, label)
+            if made:
+                self._by_label[label] = made
+            else:
+                self._labels = await asyncio.to_thread(_labels, self._samples)
+            return made
+
+    def _known(self, label: str) -> _Positions | None:
+        """What is known of a label already; one that no sample has takes no place of an index."""
+        if self._labels is not None and label not in self._labels:
+            return {}
+        return self._by_label.get(label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +137,13 @@ def _exact(labels: _Labels, selector: LabelSelector) -> Iterator[tuple[str, Sequ
     for requirement in selector.requirements:
         if requirement.operator in _ONE_OF:
             yield requirement.key, requirement.values
+
+
+def _labels(samples: Sequence[Sample]) -> frozenset[str]:
+    found: set[str] = set()
+    for sample in samples:
+        found.update(sample.labels)
+    return frozenset(found)
 
 
 def _by_value(samples: Sequence[Sample], label: str) -> _Positions:

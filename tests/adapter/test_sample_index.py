@@ -79,11 +79,30 @@ async def test_a_long_answer_is_gone_through_once_for_all_who_ask(monkeypatch: p
     assert sorted(looked_at, reverse=True) == [COUNT, COUNT, *[1] * 100]
 
 
-async def test_clients_cannot_have_an_index_made_for_every_label_that_they_think_of() -> None:
+async def test_clients_cannot_have_an_index_made_for_every_label_that_they_think_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+    by_value = sample_index._by_value
+
+    def note(samples: Sequence[Sample], label: str) -> object:
+        made.append(label)
+        return by_value(samples, label)
+
+    monkeypatch.setattr(sample_index, "_by_value", note)
     vector = indexed(LONG)
+    for n in range(20):
+        assert await found(vector, "", f"label{n}=a") == []
+        assert await found(vector, "", f"label{n}!=a,queue=q{n}") == [n]
+    assert made == ["label0", "queue"], "the labels that there are are known then, and the others take no place"
+
+
+async def test_of_one_answer_there_are_four_indexes() -> None:
+    labels = {f"label{n}": "a" for n in range(20)}
+    vector = indexed(Vector(tuple(Sample({**labels, "queue": f"q{n}"}, 1.0, float(n)) for n in range(1_000))))
     assert isinstance(vector, IndexedVector)
     for n in range(20):
-        assert await found(vector, "ns-1", f"label{n}=a") == []
+        assert await found(vector, "", f"label{n}=a,queue=q7") == [7.0]
     assert len(vector.index._by_label) == 4
 
 
