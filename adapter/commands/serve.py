@@ -254,7 +254,8 @@ class _Adapter:
         )
         return RequestServer(
             authenticator=authenticator,
-            authorizer=Authorizer(clients.authorization, options.authorization),
+            # What it knows and what values are fresh for are compared: on one clock.
+            authorizer=Authorizer(clients.authorization, options.authorization, clock=asyncio.get_running_loop().time),
             router=router,
             telemetry=telemetry,
             discovery=self._discovery,
