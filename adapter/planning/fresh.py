@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -29,6 +29,11 @@ T = TypeVar("T")
 _FAILURE_SECONDS = 1.0
 # What of a question's texts counts as much as one of what is weighed: a sample takes some 500 bytes.
 _BYTES_OF_ONE = 500
+# Freeing a hundred thousand samples at once would hold up the loop for a tenth of a second. So of what weighs more than
+# the first, so many are freed at a time, once requests that were at it have had the time to end.
+_HEAVY = 5_000
+_FREED_AT_ONCE = 500
+_FREED_AFTER_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,7 @@ class Fresh(Generic[T]):
         weigh: Callable[[T], int],
         max_weight: int,
         keeps: Callable[[Exception], bool] = lambda _: True,
+        parts: Callable[[T], Sequence[object]] = lambda _: (),
     ) -> None:
         """Nothing is kept where `period` is 0; what is under way is shared all the same.
 
@@ -80,17 +86,19 @@ class Fresh(Generic[T]):
             weigh: how much of `max_weight` an answer takes; what was asked takes one for each 500 bytes of its texts.
             max_weight: how much may be kept; beyond, what came first goes first.
             keeps: whether a failure concerns who comes after, too.
+            parts: what a heavy value is made of, so that it can be freed bit by bit.
         """
         self._period = period
         self._weigh = weigh
         self._max_weight = max_weight
         self._keeps = keeps
+        self._parts = parts
         self._weight = 0
         self._entries: dict[Hashable, _Entry[T]] = {}
         self._calls: SharedCalls[Hashable, Kept[T]] = SharedCalls()
         self._generation = 0
         self._tasks = asyncio.TaskGroup()
-        self._ahead: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -100,7 +108,7 @@ class Fresh(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.forget()
-        for task in self._ahead:
+        for task in self._background:
             task.cancel()
         await self._tasks.__aexit__(None, None, None)
 
@@ -167,16 +175,15 @@ class Fresh(Generic[T]):
         assert entry.kept is not None
         entry.timer = asyncio.get_running_loop().call_at(entry.kept.until, self._end, key)
         if entry.taken:
-            task = self._tasks.create_task(self._ask_ahead(key, entry.make), name="ask ahead")
-            self._ahead.add(task)
-            task.add_done_callback(self._ahead.discard)
+            self._begin(self._ask_ahead(key, entry.make), "ask ahead")
 
     def _end(self, key: Hashable) -> None:
         """Let go of a value that has ended, and wait for who asks for it again."""
         entry = self._entries[key]
         least = 1 + _weight_of(key)
+        self._free(entry)
         self._weight -= entry.weight - least
-        entry.weight, entry.kept = least, None
+        entry.weight = least
         entry.timer = asyncio.get_running_loop().call_later(self._period, self._drop, key)
 
     def _drop(self, key: Hashable) -> None:
@@ -185,6 +192,25 @@ class Fresh(Generic[T]):
             self._weight -= entry.weight
             if entry.timer is not None:
                 entry.timer.cancel()
+            self._free(entry)
+
+    def _free(self, entry: _Entry[T]) -> None:
+        """Let go of an entry's value, if it is heavy a little at a time."""
+        if entry.kept is not None and entry.weight > _HEAVY:
+            self._begin(_free(list(self._parts(entry.kept.value))), "free")
+        entry.kept = None
+
+    def _begin(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = self._tasks.create_task(work, name=name)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+async def _free(parts: list[object]) -> None:
+    await asyncio.sleep(_FREED_AFTER_SECONDS)
+    while parts:
+        del parts[-_FREED_AT_ONCE:]
+        await asyncio.sleep(0)
 
 
 def _weight_of(key: Hashable) -> int:

@@ -12,6 +12,7 @@ import dataclasses
 import math
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -74,13 +75,18 @@ class SharedQueries:
         # The deadlines of those who wait, on the loop's clock, by what they wait for.
         self._waiting: dict[Hashable, list[float]] = {}
         self._answers: Fresh[Vector | Scalar] = Fresh(
-            period=freshness, weigh=_weight, max_weight=_MAX_SAMPLES, keeps=_concerns_all
+            period=freshness,
+            weigh=_weight,
+            max_weight=_MAX_SAMPLES,
+            keeps=_concerns_all,
+            parts=lambda result: result.samples if isinstance(result, Vector) else (),
         )
         self._grouped: Fresh[Grouped] = Fresh(
             period=freshness,
             weigh=lambda grouped: grouped.size + 1,
             max_weight=_MAX_SAMPLES,
             keeps=_concerns_all,
+            parts=_samples_of,
         )
 
     async def __aenter__(self) -> Self:
@@ -191,6 +197,11 @@ def _concerns_all(failure: Exception) -> bool:
 
 def _weight(result: Vector | Scalar) -> int:
     return len(result.samples) + 1 if isinstance(result, Vector) else 1
+
+
+def _samples_of(grouped: Grouped) -> Sequence[Sample]:
+    first = chain.from_iterable(by_name.values() for by_name in grouped.samples.values())
+    return [*first, *chain.from_iterable(grouped.ambiguous.values())]
 
 
 def _by_object(vector: Vector, namespace_label: str, name_label: str) -> Grouped:

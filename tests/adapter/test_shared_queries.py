@@ -255,3 +255,36 @@ async def test_what_is_forgotten_is_asked_for_anew_in_both_forms() -> None:
         shared.forget()
         await ask(shared)
     assert prometheus.queries == ["a", "b"] * 2
+
+
+class CountedLabels(dict[str, str]):
+    """Labels of which one sees when they go."""
+
+    gone = 0
+
+    def __del__(self) -> None:
+        CountedLabels.gone += 1
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("several", [False, True])
+async def test_very_many_samples_are_freed_a_few_at_a_time(grouped: bool, several: bool) -> None:
+    """All at once they would hold up the loop."""
+    count, prometheus = 20_000, CannedPrometheus()
+    CountedLabels.gone = 0
+    prometheus.result = Vector(
+        tuple(Sample(CountedLabels(namespace="a", pod=f"web-{n // (1 + several)}"), 1.0, 1.0) for n in range(count))
+    )
+    async with SharedQueries(prometheus, freshness=60.0) as shared:
+        if grouped:
+            assert (await shared.grouped("up", namespace_label="namespace", name_label="pod")).size == count
+        else:
+            assert isinstance(await shared.instant("up"), Vector)
+        prometheus.result = Vector(())
+        shared.forget()
+        at_once = []
+        async with asyncio.timeout(10):
+            while (before := CountedLabels.gone) < count:
+                await asyncio.sleep(0)
+                at_once.append(CountedLabels.gone - before)
+    assert max(at_once) <= 1_000
