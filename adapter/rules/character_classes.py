@@ -1,14 +1,18 @@
 r"""The characters that a class of RE2 takes, as ranges of code points.
 
 `\d`, `\s` and `\w` are Perl's, `[:alpha:]` and its like are POSIX'; in Go both take ASCII characters alone, and
-`\s` has no vertical tab. Classes of Unicode (`\p{Greek}`) are not offered.
+`\s` has no vertical tab. Unicode's are its general categories (`\pL`, `\p{Lu}`); its scripts (`\p{Greek}`), which Go
+has, too, are unknown to Python and not offered.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
+import unicodedata
 from collections.abc import Iterable, Mapping
 
-__all__ = ["LAST", "PERL_CLASSES", "POSIX_CLASSES", "Range", "complement", "spelt_class"]
+__all__ = ["LAST", "PERL_CLASSES", "POSIX_CLASSES", "Range", "complement", "spelt_class", "unicode_class"]
 
 LAST = 0x10FFFF
 """The last code point."""
@@ -37,6 +41,35 @@ POSIX_CLASSES: Mapping[str, tuple[Range, ...]] = {
     "word": _WORD,
     "xdigit": ((0x30, 0x39), (0x41, 0x46), (0x61, 0x66)),
 }
+
+
+def unicode_class(name: str) -> tuple[Range, ...] | None:
+    """The characters of a general category, such as `Lu`, or of a group of them, such as `L`; None for other names."""
+    categories = _categories()
+    match name:
+        case "Any":
+            return ((0, LAST),)
+        case "ASCII":
+            return POSIX_CLASSES["ascii"]
+        case "Assigned":
+            return complement(categories["Cn"])
+        case "LC":
+            members: tuple[str, ...] = ("Lu", "Ll", "Lt")
+        case _:
+            members = tuple(one for one in categories if name in (one, one[0]))
+    ranges = [one for member in members for one in categories[member]]
+    # Twice turned round, they are in order, and those that touch are one.
+    return complement(complement(ranges)) if ranges else None
+
+
+@functools.cache
+def _categories() -> Mapping[str, tuple[Range, ...]]:
+    """Every code point by its category; it takes some tenths of a second to look at them all."""
+    ranges: dict[str, list[Range]] = {}
+    for category, some in itertools.groupby(range(LAST + 1), lambda code: unicodedata.category(chr(code))):
+        codes = list(some)
+        ranges.setdefault(category, []).append((codes[0], codes[-1]))
+    return {category: tuple(found) for category, found in ranges.items()}
 
 
 def complement(ranges: Iterable[Range]) -> tuple[Range, ...]:

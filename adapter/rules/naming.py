@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from adapter.gotemplate import Template, TemplateError
-from adapter.rules.goregex import GoRegex
+from adapter.rules.goregex import GoRegex, GoRegexError
 from kube.mapping import GroupResource
 
 __all__ = ["LabelTemplate", "MetricNaming", "ResourceNaming", "SeriesFilter", "is_metric_name"]
@@ -70,9 +70,14 @@ class LabelTemplate:
         """Read a template.
 
         Raises:
-            TemplateError: it is no template, or says nothing of the resource.
+            TemplateError: it is no template, or says nothing of the resource, or is no regular expression, which
+                prometheus-adapter takes it for.
         """
         template = Template.parse(source, fields=("Group", "Resource"))
+        try:
+            GoRegex.compile(template.render({"Group": "group", "Resource": "resource"}))
+        except GoRegexError as error:
+            raise TemplateError(f"no label has such a name: {error}") from error
         patterns = []
         for group in ("", _GROUP):
             text = template.render({"Group": group, "Resource": _RESOURCE})

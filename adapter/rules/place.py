@@ -91,6 +91,6 @@ def _reworded(message: str) -> str:
     message = message.replace("Object contains unknown field", "unknown key").replace(
         "Object missing required field", "missing key"
     )
-    for internal, word in (("`array`", "a list"), ("`object`", "a mapping"), ("`str`", "text")):
+    for internal, word in (("`array`", "a list"), ("`object`", "a mapping"), ("`str`", "text"), ("`null`", "null")):
         message = message.replace(internal, word)
     return message[:1].lower() + message[1:]

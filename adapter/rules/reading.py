@@ -59,6 +59,7 @@ _log = logging.getLogger(__name__)
 _WINDOW = re.compile(r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
 _WINDOW_MILLIS = (365 * 86_400_000, 7 * 86_400_000, 86_400_000, 3_600_000, 60_000, 1000, 1)
 _NAMESPACE_WORDS = frozenset({"namespace", "namespaces"})
+_BOOLEANS = frozenset({("resources", "namespaced")})
 # Below this a query cannot even name a metric and an object.
 _SMALLEST_QUERY_LIMIT = 1024
 
@@ -86,7 +87,7 @@ def parse_rules(text: str, *, source: str) -> RulesFile:
     """
     place = Place(source)
     try:
-        tree = strictyaml.parse(text)
+        tree = strictyaml.parse(text, booleans=_BOOLEANS)
     except strictyaml.StrictYamlError as error:
         raise place.error(error) from error
     if tree is None:

@@ -3,11 +3,13 @@
 A duplicate key, a second document, an unknown tag, an anchor that grows beyond all bounds when it is expanded, or one
 that contains itself: each is one clear error with its line. Scalars stay the text that was written, so that
 `as: yes` or `matches: 404` mean what they say, whatever YAML would make of them; whoever knows the wanted type
-converts. A key whose value is null is as good as absent, as it is for Go's decoders.
+converts. A key whose value is null is as good as absent, as it is for Go's decoders; an entry of a list that is null
+stays one, since it has its place there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import yaml
@@ -15,7 +17,7 @@ from yaml.composer import ComposerError
 
 __all__ = ["StrictYamlError", "Tree", "boolean", "parse"]
 
-Tree = str | list["Tree"] | dict[str, "Tree"]
+Tree = str | list["Tree | None"] | dict[str, "Tree"]
 
 _MAX_BYTES = 1024 * 1024  # the most that fits into a ConfigMap
 _MAX_NODES = 50_000
@@ -23,15 +25,24 @@ _MAX_DEPTH = 30
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_TAGS = frozenset({"str", "int", "float", "bool", "timestamp", "value"})
-_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_BOOLEANS = {
+    spelt: value
+    for value, words in ((True, ("true", "yes", "on", "y")), (False, ("false", "no", "off", "n")))
+    for word in words
+    for spelt in (word, word.capitalize(), word.upper())
+}
 
 
 class StrictYamlError(ValueError):
     """The text cannot be used; the message says where and why."""
 
 
-def parse(text: str) -> Tree | None:
+def parse(text: str, *, booleans: Collection[tuple[str, str]] = ()) -> Tree | None:
     """The one document in a text, as dicts, lists and strings; None when there is nothing in it.
+
+    Args:
+        text: the YAML.
+        booleans: the keys of booleans, each after the key that it is under; between quotes there is none.
 
     Raises:
         StrictYamlError: it is no YAML, or not of the strict kind.
@@ -48,7 +59,7 @@ def parse(text: str) -> Tree | None:
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # PyYAML itself trips over what is beyond all numbers: "\U7fffffff", or a %YAML version of 5000 digits.
         raise StrictYamlError(f"this is not YAML: {' '.join(str(error).split())}") from error
-    return None if root is None or _is_null(root) else _Reader().read(root, depth=0)
+    return None if root is None or _is_null(root) else _Reader(booleans).read(root, depth=0)
 
 
 def boolean(text: str) -> bool:
@@ -57,7 +68,7 @@ def boolean(text: str) -> bool:
     Raises:
         ValueError: it is not a boolean.
     """
-    value = _BOOLEANS.get(text.lower())
+    value = _BOOLEANS.get(text)
     if value is None:
         raise ValueError(f"expected true or false, got {text!r}")
     return value
@@ -85,30 +96,32 @@ class _Loader(yaml.SafeLoader):
 class _Reader:
     """Turns nodes into plain values, counting what aliases expand to."""
 
-    def __init__(self) -> None:
+    def __init__(self, booleans: Collection[tuple[str, str]]) -> None:
+        self._booleans = booleans
         self._nodes = 0
 
-    def read(self, node: yaml.Node, *, depth: int) -> Tree:
+    def read(self, node: yaml.Node, *, depth: int, under: str = "") -> Tree:
+        """What a node says; `under` is the key whose value it is."""
         self._nodes += 1
         if self._nodes > _MAX_NODES:
             raise _error(node, f"more than {_MAX_NODES} values, aliases expanded")
         if depth > _MAX_DEPTH:
             raise _error(node, f"nested more than {_MAX_DEPTH} deep, or an alias that contains itself")
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
-            return self._mapping(node, depth=depth)
+            return self._mapping(node, depth=depth, under=under)
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
-            return ["" if _is_null(entry) else self.read(entry, depth=depth + 1) for entry in node.value]
+            return [None if _is_null(entry) else self.read(entry, depth=depth + 1) for entry in node.value]
         if isinstance(node, yaml.ScalarNode) and node.tag.removeprefix(_TAG) in _PLAIN_TAGS:
             return _text(node)
         raise _error(node, f"the tag {node.tag} has no place here")
 
-    def _mapping(self, node: yaml.MappingNode, *, depth: int) -> dict[str, Tree]:
+    def _mapping(self, node: yaml.MappingNode, *, depth: int, under: str) -> dict[str, Tree]:
         merged: dict[str, Tree] = {}
         own: dict[str, Tree] = {}
         seen: set[str] = set()
         for key, value in node.value:
             if key.tag == f"{_TAG}merge":
-                merged = {**self._merge(value, depth=depth), **merged}
+                merged = {**self._merge(value, depth=depth, under=under), **merged}
                 continue
             if not isinstance(key, yaml.ScalarNode):
                 raise _error(key, "a key must be a plain word")
@@ -116,24 +129,31 @@ class _Reader:
             if word in seen:
                 raise _error(key, f'duplicate key "{word}"')
             seen.add(word)
+            if (under, word) in self._booleans and _is_quoted(value) and value.value in _BOOLEANS:
+                raise _error(value, f"{word} takes true or false, and between quotes that is text")
             if not _is_null(value):
-                own[word] = self.read(value, depth=depth + 1)
+                own[word] = self.read(value, depth=depth + 1, under=word)
         return {**merged, **own}
 
-    def _merge(self, value: yaml.Node, *, depth: int) -> dict[str, Tree]:
+    def _merge(self, value: yaml.Node, *, depth: int, under: str) -> dict[str, Tree]:
         """`<<: *other`, or a list of them, where the earlier wins."""
         sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
         merged: dict[str, Tree] = {}
         for source in sources:
             if not isinstance(source, yaml.MappingNode):
                 raise _error(source, "<<: takes a mapping or a list of mappings")
-            read = self.read(source, depth=depth + 1)
+            read = self.read(source, depth=depth + 1, under=under)
             merged = {**(read if isinstance(read, dict) else {}), **merged}
         return merged
 
 
 def _is_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag == f"{_TAG}null"
+
+
+def _is_quoted(node: yaml.Node) -> bool:
+    """Whether it is text for its quotes; a tag before them can make it something else."""
+    return isinstance(node, yaml.ScalarNode) and bool(node.style) and node.tag == f"{_TAG}str"
 
 
 def _text(node: yaml.ScalarNode) -> str:

@@ -47,6 +47,19 @@ from adapter.rules.linear import Program
         ("^(?:^a)*b", "b", True),
         ("", "", True),
         ("é", "é", True),
+        (r"^\pL\pN$", "é٣", True),  # Unicode's general categories
+        (r"^\p{Lu}\p{Ll}$", "Éa", True),
+        (r"^\p{Lu}$", "é", False),
+        (r"\p{L}", "1_ ", False),
+        (r"^\PL\P{Nd}\p{^Nd}$", "1aa", True),
+        (r"^[\p{Nd}_\PN]+$", "٣_a", True),
+        (r"[^\pL\p{Mn}]", "é\u0301", False),
+        (r"\p{Any}", "\n", True),
+        (r"^\pC\p{Cn}$", "\u0378\u0378", True),  # not assigned
+        (r"^\p{LC}+$", "aÉǅ", True),
+        (r"\p{LC}", "ª", False),  # a letter without case
+        (r"^\p{ASCII}\p{Assigned}$", "aé", True),
+        (r"\p{ASCII}|\P{Assigned}", "é", False),
     ],
 )
 def test_patterns_match_what_they_match_in_go(pattern: str, text: str, matches: bool) -> None:
@@ -86,7 +99,14 @@ def test_ungreedy_swaps_greedy_and_lazy() -> None:
         ("(?Lx)", "(?Lx"),
         ("(?i", "(?i"),
         ("(?P<a>x)(?P<a>y)", "duplicate capture group name: a"),
-        (r"\pL", r"\p is not supported"),
+        (r"\p{Greek}", r"\p{Greek} is not supported here: of Unicode's classes there are categories, such as \p{Lu}"),
+        (r"[\P{^Han}]", r"\P{^Han} is not supported here"),
+        (r"\p{}", r"\p{} is not supported here"),
+        (r"\p{Letter}", r"\p{Letter} is not supported here"),
+        (r"\p{L", r"invalid character class range: \p"),
+        (r"a\p", r"invalid character class range: \p"),
+        (r"[a-\pL]", r"invalid escape sequence: \p"),
+        (r"\pL" * 21, "more than 20 Unicode classes"),
         (r"\C", r"\C is not supported"),
         (r"\y", r"invalid escape sequence: \y"),
         (r"\x{110000}", r"invalid escape sequence: \x"),

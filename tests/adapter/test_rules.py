@@ -88,7 +88,7 @@ def test_series_pass_every_filter(filters: str, series: str, passes: bool) -> No
     assert (rule.metric_for(series) is not None) is passes
 
 
-@pytest.mark.parametrize("word", ["false", "no", "off", "'false'", "False"])
+@pytest.mark.parametrize("word", ["false", "no", "off", "n", "N", "NO", "False"])
 def test_booleans_are_what_yaml_takes_for_them(word: str) -> None:
     assert not parse(f"{RULE}  resources: {{namespaced: {word}}}\n").custom[0].resources.namespaced
 
@@ -96,6 +96,11 @@ def test_booleans_are_what_yaml_takes_for_them(word: str) -> None:
 def test_plain_words_stay_words() -> None:
     rule = parse(f"{RULE}  name: {{as: yes}}\n").custom[0]
     assert rule.metric_for("up") == "yes"
+
+
+def test_a_label_may_be_called_as_a_key_is() -> None:
+    rules = parse("rules: [{name: a, query: b, resources: {namespaced: 'pod'}}]")
+    assert rules.custom_queries[0].resource_label == "namespaced"
 
 
 @pytest.mark.parametrize("text", ["rules: []", "rules:\nexternalRules: []", "{}"])
@@ -141,6 +146,11 @@ def test_anchors_and_merges_are_expanded() -> None:
         ),
         ("rules: {}", "rules.yaml: rules: expected a list, got a mapping"),
         ("rules: [5]", "rules.yaml: rules[0]: expected a mapping, got text"),
+        ("rules: [null]", "rules.yaml: rules[0]: expected a mapping, got null"),
+        (
+            f"{RULE}  seriesFilters: [{{is: a}}, ~]",
+            'rules.yaml: rules[0].seriesFilters[1]: expected a mapping, got null (seriesQuery: up{pod!=""})',
+        ),
         (f"{RULE}  query: x", 'rules.yaml: rules[0]: unknown key `query` (seriesQuery: up{pod!=""})'),
         (f"{RULE}  name: {{match: x}}", 'rules.yaml: rules[0].name: unknown key `match` (seriesQuery: up{pod!=""})'),
         (
@@ -168,6 +178,10 @@ def test_anchors_and_merges_are_expanded() -> None:
             "rules.yaml: rules[0].resources.template: it must contain <<.Resource>>, or every resource would have the",
         ),
         (
+            f"{RULE}  resources: {{template: 'kube_(<<.Resource>>'}}",
+            "rules.yaml: rules[0].resources.template: no label has such a name: missing closing )",
+        ),
+        (
             f"{RULE}  resources: {{template: '<<.Name>>'}}",
             "rules.yaml: rules[0].resources.template: <<.Name>>: there is no field .Name; there are .Group, .Resource",
         ),
@@ -178,6 +192,14 @@ def test_anchors_and_merges_are_expanded() -> None:
         (
             f"{RULE}  resources: {{namespaced: perhaps}}",
             "rules.yaml: rules[0].resources.namespaced: expected true or false, got 'perhaps'",
+        ),
+        (
+            f"{RULE}  resources: {{namespaced: nO}}",
+            "rules.yaml: rules[0].resources.namespaced: expected true or false, got 'nO'",
+        ),
+        (
+            f"{RULE}  resources: {{namespaced: 'no'}}",
+            "rules.yaml: line 4, column 27: namespaced takes true or false, and between quotes that is text",
         ),
         ("rules: [{seriesQuery: up}]", "rules.yaml: rules[0].metricsQuery: this key is required (seriesQuery: up)"),
         ("rules: [{metricsQuery: up}]", "rules.yaml: rules[0].seriesQuery: this key is required"),
