@@ -107,7 +107,7 @@ def _steps(to: HPAApi, namespace: str, name: str) -> list[tuple[str, str]]:
     create = "kubectl apply --filename=FILE"
     delete = f"kubectl delete {old} {where}"
     if to is MILLISCALE:
-        explain = f"milliscale-autoscaler explain {shlex.quote(f'{namespace}/{name}')} --api=milliscale"
+        explain = f"python -m autoscaler explain {shlex.quote(f'{namespace}/{name}')} --api=milliscale"
         return [
             (create, f"The new HPA rehearses: it computes and remembers, and changes nothing ({_MODE}: dry-run)."),
             (

@@ -68,7 +68,7 @@ def test_the_new_object_is_the_old_one_under_another_api_version() -> None:
 def test_towards_milliscale_the_new_one_rehearses_until_the_old_one_is_gone() -> None:
     assert commands(MILLISCALE) == [
         "kubectl apply --filename=FILE",
-        "milliscale-autoscaler explain shop/web --api=milliscale",
+        "python -m autoscaler explain shop/web --api=milliscale",
         "kubectl delete hpa --namespace=shop web",
         "kubectl annotate mhpa --namespace=shop web milliscale.io/mode-",
     ]
