@@ -2,11 +2,18 @@
 
 Every function returns the complaints about a text, an empty list when there are none. They are details: `kube.fields`
 puts the path before them.
+
+The words are Kubernetes 1.36's. It changed some of those about labels, and servers that are built with an older release
+still say them as they were: `LabelWords`.
 """
 
 import re
+from dataclasses import dataclass
 
 __all__ = [
+    "LABEL_WORDS",
+    "OLDER_LABEL_WORDS",
+    "LabelWords",
     "label_value_errors",
     "path_segment_errors",
     "qualified_name_errors",
@@ -41,31 +48,46 @@ _MAX_LABEL = 63
 _MAX_SUBDOMAIN = 253
 
 
-def qualified_name_errors(name: str) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class LabelWords:
+    """What a release of Kubernetes calls a label's key, and the unit in which it counts the length of labels."""
+
+    key: str
+    unit: str
+
+
+LABEL_WORDS = LabelWords(key="a valid label key", unit="bytes")
+"""The words of Kubernetes 1.36."""
+
+OLDER_LABEL_WORDS = LabelWords(key="a qualified name", unit="characters")
+"""Those of Kubernetes 1.30, with which prometheus-adapter 0.12 is built."""
+
+
+def qualified_name_errors(name: str, *, words: LabelWords = LABEL_WORDS) -> list[str]:
     """Check a label key: an optional DNS prefix and `/`, and a name."""
     parts = name.split("/")
     if len(parts) > 2:
-        return [f"a valid label key {_QUALIFIED_NAME_RULE} with an optional DNS subdomain prefix and '/' {_EXAMPLE}"]
+        return [f"{words.key} {_QUALIFIED_NAME_RULE} with an optional DNS subdomain prefix and '/' {_EXAMPLE}"]
     errors = []
     if len(parts) == 2:
         if not parts[0]:
             errors.append("prefix part must be non-empty")
         else:
-            errors += [f"prefix part {error}" for error in _subdomain_errors(parts[0], unit="bytes")]
+            errors += [f"prefix part {error}" for error in _subdomain_errors(parts[0], unit=words.unit)]
     if not parts[-1]:
         errors.append("name part must be non-empty")
     elif _bytes(parts[-1]) > _MAX_LABEL:
-        errors.append(f"name part must be no more than {_MAX_LABEL} bytes")
+        errors.append(f"name part must be no more than {_MAX_LABEL} {words.unit}")
     if not re.fullmatch(_QUALIFIED_NAME, parts[-1]):
         errors.append(f"name part {_QUALIFIED_NAME_RULE}")
     return errors
 
 
-def label_value_errors(value: str) -> list[str]:
+def label_value_errors(value: str, *, words: LabelWords = LABEL_WORDS) -> list[str]:
     """Check a label's value; it may be empty."""
     errors = []
     if _bytes(value) > _MAX_LABEL:
-        errors.append(f"must be no more than {_MAX_LABEL} bytes")
+        errors.append(f"must be no more than {_MAX_LABEL} {words.unit}")
     if not re.fullmatch(_LABEL_VALUE, value):
         errors.append(_LABEL_VALUE_RULE)
     return errors
@@ -95,7 +117,7 @@ def path_segment_errors(name: str) -> list[str]:
 
 
 def _subdomain_errors(name: str, *, unit: str) -> list[str]:
-    """Check a subdomain; Kubernetes counts bytes and calls them so only in label keys."""
+    """Check a subdomain; Kubernetes counts bytes, and calls them so only in label keys."""
     errors = []
     if _bytes(name) > _MAX_SUBDOMAIN:
         errors.append(f"must be no more than {_MAX_SUBDOMAIN} {unit}")

@@ -1,8 +1,9 @@
 """Label selectors: `app=web,tier in (front,back),!legacy`.
 
 Parsing, matching, canonical form and error texts are those of Kubernetes 1.36, since the errors reach users in HPA
-conditions. A selector comes as text (query parameters, the scale subresource) or as a metav1.LabelSelector (an HPA's
-metrics, workloads); both become the same requirements.
+conditions; who answers in the place of an older server has its words about labels. A selector comes as text (query
+parameters, the scale subresource) or as a metav1.LabelSelector (an HPA's metrics, workloads); both become the same
+requirements.
 """
 
 import enum
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kube import fields, names
+from kube.names import LABEL_WORDS, LabelWords
 
 __all__ = ["LabelSelector", "Operator", "Requirement", "SelectorError"]
 
@@ -109,13 +111,13 @@ class LabelSelector:
     nothing: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> "LabelSelector":
+    def parse(cls, text: str, *, words: LabelWords = LABEL_WORDS) -> "LabelSelector":
         """Read a selector's text, as Kubernetes' labels.Parse does.
 
         Raises:
-            SelectorError: with Kubernetes' message.
+            SelectorError: with Kubernetes' message; `words` are those about labels.
         """
-        return cls(_sorted(_Parser(text).parse()))
+        return cls(_sorted(_Parser(text, words).parse()))
 
     @classmethod
     def from_object(cls, selector: Mapping[str, Any] | None) -> "LabelSelector":
@@ -157,7 +159,8 @@ class _Parser:
     `in` and `notin` are operators only where an operator must stand, so they can be keys and values.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, words: LabelWords) -> None:
+        self._words = words
         self._tokens = [match[1] or match[2] or "" for match in _TOKEN.finditer(text)]
         self._position = 0
 
@@ -186,7 +189,7 @@ class _Parser:
         key = self._take()
         if not _is_word(key):
             raise SelectorError(f"found '{key}', expected: identifier")
-        _check_key(key, path="<nil>")
+        _check_key(key, path="<nil>", words=self._words)
         if absent:
             return Requirement(key, Operator.DOES_NOT_EXIST)
         if self._peek() in ("", ","):
@@ -196,7 +199,7 @@ class _Parser:
         if operator is None:
             raise SelectorError(f"found '{sign}', expected: in, notin, =, ==, !=, gt, lt")
         values = self._values() if operator in (Operator.IN, Operator.NOT_IN) else [self._exact_value()]
-        return _checked(key, operator, values)
+        return _checked(key, operator, values, words=self._words)
 
     def _exact_value(self) -> str:
         if self._peek() in ("", ","):
@@ -263,9 +266,11 @@ def _is_word(token: str) -> bool:
     return bool(token) and token[0] not in "=!(),<>"
 
 
-def _checked(key: str, operator: Operator, values: list[str]) -> Requirement:
+def _checked(key: str, operator: Operator, values: list[str], *, words: LabelWords = LABEL_WORDS) -> Requirement:
     """Make a requirement of parts that may be wrong; all complaints are in one error."""
-    errors = [fields.invalid("key", key, "; ".join(found))] if (found := names.qualified_name_errors(key)) else []
+    errors = []
+    if found := names.qualified_name_errors(key, words=words):
+        errors.append(fields.invalid("key", key, "; ".join(found)))
     if operator in (Operator.IN, Operator.NOT_IN) and not values:
         errors.append(fields.invalid("values", None, "for 'in', 'notin' operators, values set can't be empty"))
     if operator in (Operator.EXISTS, Operator.DOES_NOT_EXIST) and values:
@@ -276,15 +281,15 @@ def _checked(key: str, operator: Operator, values: list[str]) -> Requirement:
             fields.invalid("values[0]", distinct[0], "for 'Gt', 'Lt' operators, the value must be an integer")
         )
     for index, value in enumerate(distinct):
-        if found := names.label_value_errors(value):
+        if found := names.label_value_errors(value, words=words):
             errors.append(fields.invalid(f"values[{index}][{key}]", value, "; ".join(found)))
     if errors:
         raise SelectorError(fields.aggregate(errors))
     return Requirement(key, operator, tuple(distinct))
 
 
-def _check_key(key: str, *, path: str) -> None:
-    if errors := names.qualified_name_errors(key):
+def _check_key(key: str, *, path: str, words: LabelWords) -> None:
+    if errors := names.qualified_name_errors(key, words=words):
         raise SelectorError(fields.invalid(path, key, "; ".join(errors)))
 
 

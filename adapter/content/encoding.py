@@ -21,7 +21,7 @@ from adapter.content.documents import ListDocument
 from adapter.content.resource_documents import ResourceDocument
 from kube.status import StatusError
 
-__all__ = ["Conversion", "Encoded", "MediaType", "Representation", "preferred"]
+__all__ = ["Conversion", "Encoded", "MediaType", "Representation", "preferred", "require_json"]
 
 T = TypeVar("T")
 
@@ -102,7 +102,7 @@ class Representation:
         if not accept:
             return cls(MediaType.JSON, indented)
         if not _names_one(accept):
-            raise _not_acceptable(streamed=streamed)
+            raise _not_acceptable(f"{_NAMES}, {_STREAMS}" if streamed else _NAMES)
         return cls._chosen(accept, indented=indented, offered=offered)
 
     @classmethod
@@ -179,13 +179,19 @@ def preferred(accept: str, offered: Mapping[str, T]) -> T | None:
     return next((one for clause in clauses if (one := clause.choice(offered)) is not None), None)
 
 
-def _names_one(accept: str) -> bool:
+def require_json(accept: str) -> None:
+    """Refuse who does not take JSON, for what API servers write as nothing else. Raises StatusError 406."""
+    json = MediaType.JSON.value
+    if accept and not _names_one(accept, (json,)):
+        raise _not_acceptable(json)
+
+
+def _names_one(accept: str, offered: Collection[str] = _SPOKEN) -> bool:
     names = (clause.partition(";")[0].strip(" ") for clause in accept.split(","))
-    return any(name == "*/*" or name in _SPOKEN for name in names)
+    return any(name == "*/*" or name in offered for name in names)
 
 
-def _not_acceptable(*, streamed: bool) -> StatusError:
-    names = f"{_NAMES}, {_STREAMS}" if streamed else _NAMES
+def _not_acceptable(names: str) -> StatusError:
     return StatusError(406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {names}", details={})
 
 

@@ -290,8 +290,9 @@ def _common_name(certificate: x509.Certificate) -> str:
 
 
 def _bearer_token(headers: Mapping[str, str]) -> str:
-    scheme, _, token = headers.get("Authorization", "").strip().partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
+    """The token, "" for none. It stands after one space; after two there is none, as in Kubernetes."""
+    scheme, _, rest = headers.get("Authorization", "").strip().partition(" ")
+    return rest.partition(" ")[0] if scheme.lower() == "bearer" else ""
 
 
 def _reviewed_user(review: Mapping[str, Any]) -> User | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote, unquote_plus
 
 from kube.field_selectors import FieldSelector, FieldSelectorError
 from kube.status import bad_request
@@ -20,7 +20,7 @@ __all__ = ["Query", "RequestInfo", "Target"]
 
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _COLLECTION_VERBS = ("list", "watch", "deletecollection")
-_MAX_QUERY_FIELDS = 100
+_MAX_PARAMETERS = 1000
 _NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
@@ -29,6 +29,25 @@ class Query:
     """The query parameters of a request, decoded, in order."""
 
     pairs: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, raw: str) -> Query:
+        """Decode what follows the `?`, as Go's net/url does.
+
+        A part with a semicolon, or with a `%` that begins no byte, is left out, and bytes that are no UTF-8 become
+        U+FFFD: clients send parameters that nobody reads here, and what is wrong with these must not matter.
+
+        Raises:
+            StatusError: 400 for more parameters than anybody has use for.
+        """
+        if raw.count("&") >= _MAX_PARAMETERS:
+            raise bad_request(f"the query has more than {_MAX_PARAMETERS} parameters")
+        pairs = []
+        for part in raw.split("&"):
+            if part and ";" not in part and not _NO_ESCAPE.search(part):
+                name, _, value = part.partition("=")
+                pairs.append((unquote_plus(name, errors="replace"), unquote_plus(value, errors="replace")))
+        return cls(tuple(pairs))
 
     def get(self, name: str, default: str = "") -> str:
         """The first value of a parameter."""
@@ -55,19 +74,16 @@ class Target:
 
         Raises:
             StatusError: 400 where the path cannot name anything: bytes that are no UTF-8, control
-                characters, segments that are empty, `.` or `..`, a `%` that begins no byte.
+                characters, segments that are empty, `.` or `..`, a `%` that begins no byte. As Query.parse, too.
         """
         raw_path, _, raw_query = raw.partition("?")
         if _NO_ESCAPE.search(raw_path):
             raise bad_request("invalid request path")
         try:
             path = unquote(raw_path, errors="strict")
-            pairs = tuple(
-                parse_qsl(raw_query, keep_blank_values=True, errors="strict", max_num_fields=_MAX_QUERY_FIELDS)
-            )
         except ValueError as error:
-            raise bad_request("invalid request path: it is not UTF-8, or it has too many parameters") from error
-        target = cls(path, Query(pairs))
+            raise bad_request("invalid request path: it is not UTF-8") from error
+        target = cls(path, Query.parse(raw_query))
         if not path.startswith("/") or not path.isprintable() or {"", ".", ".."} & set(target.segments):
             raise bad_request("invalid request path")
         return target

@@ -17,6 +17,7 @@ import msgspec
 from adapter.content.encoding import Conversion, Encoded, Representation
 from adapter.security.request_info import RequestInfo, Target
 from kube import status
+from kube.names import OLDER_LABEL_WORDS
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import StatusError, bad_request
 
@@ -159,8 +160,8 @@ def no_such_resource() -> StatusError:
 
 
 def label_selector(call: Call, parameter: str) -> LabelSelector:
-    """The label selector in a parameter. Raises StatusError 400 where it is none."""
+    """The label selector in a parameter. Raises StatusError 400 where it is none, in prometheus-adapter's words."""
     try:
-        return LabelSelector.parse(call.target.query.get(parameter))
+        return LabelSelector.parse(call.target.query.get(parameter), words=OLDER_LABEL_WORDS)
     except SelectorError as error:
         raise bad_request(str(error)) from error

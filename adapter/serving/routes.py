@@ -24,7 +24,7 @@ import msgspec
 from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP, RESOURCE_GROUP
 from adapter.catalog.values import ExternalMetricValue, MetricValue
 from adapter.content.documents import custom_list, external_list
-from adapter.content.encoding import Encoded, Representation
+from adapter.content.encoding import Encoded, Representation, require_json
 from adapter.diagnosis import Explanation, Report
 from adapter.openapi import OpenApiPage, OpenApiPages
 from adapter.security.request_info import Query
@@ -248,6 +248,7 @@ class Router:
                 return Answer(200, self._health.metrics.exposition())
             case ("version",):
                 require_get(call)
+                require_json(call.accept)
                 return Answer(200, _PLAIN.encode(version_document()))
             case ("openapi", "v2"):
                 require_get(call)

@@ -240,7 +240,7 @@ async def test_rotated_authority_is_believed_and_the_old_one_no_longer(tmp_path:
 
 async def test_garbage_in_the_authorization_header_is_no_token(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        for header in ("Bearer", "Bearer  ", "Basic Ym9iOmJvYg==", "\xff"):
+        for header in ("Bearer", "Bearer  ", "Bearer  secret", "Basic Ym9iOmJvYg==", "\xff"):
             reply = await adapter.ask(POD_PATH, headers={"Authorization": header})
             assert reply.status == 403, header
         assert [review["kind"] for review in adapter.api.reviews] == ["SubjectAccessReview"]

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -106,6 +107,51 @@ async def test_all_objects_that_match(
         assert (str(arguments["selector"]), str(arguments["metric_selector"])) == selectors
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "x=%ff&labelSelector=app%3Dweb",
+        "labelSelector=app%3Dapi;x&labelSelector=app%3Dweb",
+        "labelSelector=app%zz&labelSelector=app%3Dweb",
+        "a;b=1&%gg=1&labelSelector=app%3Dweb&%",
+        "&&labelSelector=app%3Dweb&" + "x=1&" * 500,
+    ],
+)
+async def test_parameters_that_mean_nothing_are_left_out_as_go_does(tmp_path: Path, query: str) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        assert (await adapter.ask_as_master(f"{G2}/namespaces/ns-1/pods/*/m?{query}")).status == 200
+        (arguments,) = adapter.metrics.asked
+        assert str(arguments["selector"]) == "app=web"
+
+
+async def test_bytes_that_are_no_text_can_be_spoken_of(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask_as_master(f"{POD_PATH}?labelSelector=a+%ff")
+        assert (reply.status, reply.json["message"]) == (
+            400,
+            "unable to parse requirement: found '\ufffd', expected: in, notin, =, ==, !=, gt, lt",
+        )
+
+
+@pytest.mark.parametrize(
+    ("selector", "message"),
+    [
+        ("a/b/c", "a qualified name must consist of alphanumeric"),
+        ("k" * 64, "name part must be no more than 63 characters"),
+        ("p" * 254 + "/k", "prefix part must be no more than 253 characters"),
+        ("a=" + "v" * 64, "must be no more than 63 characters"),
+    ],
+)
+async def test_errors_in_selectors_are_in_the_words_of_prometheus_adapter(
+    tmp_path: Path, selector: str, message: str
+) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        for path in (f"{POD_PATH}?labelSelector", f"{POD_PATH}?metricLabelSelector", f"{EXTERNAL_PATH}?labelSelector"):
+            reply = await adapter.ask_as_master(f"{path}={quote(selector, safe='')}")
+            assert reply.status == 400
+            assert message in reply.json["message"]
+
+
 async def test_external_metric(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         path = f"{E}/namespaces/*/queue_depth?labelSelector=queue%3Dq1&metricLabelSelector=is%3Dignored"
@@ -157,8 +203,9 @@ async def test_external_metric(tmp_path: Path) -> None:
             f"{G2}/namespaces/ns-1/pods/%ff/m",
             {},
             400,
-            "invalid request path: it is not UTF-8, or it has too many parameters",
+            "invalid request path: it is not UTF-8",
         ),
+        ("GET", POD_PATH + "?" + "x&" * 1000, {}, 400, "the query has more than 1000 parameters"),
         # Methods.
         ("POST", POD_PATH, {}, 405, NO_METHOD),
         ("PUT", POD_PATH, {}, 405, NO_METHOD),
@@ -488,7 +535,7 @@ async def test_pretty(tmp_path: Path, query: str, user_agent: str, *, indented: 
         (POD_PATH, "application/json;pretty=0", 200, False),
         (POD_PATH, "text/html", 406, True),
         (POD_PATH, "application/json;as=Table;g=meta.k8s.io;v=v1", 406, True),
-        ("/version", "application/yaml", 200, True),
+        ("/", "application/yaml", 200, True),
         ("/nosuch", "application/json", 404, True),
         ("/apis", "application/json", 200, False),
     ],
@@ -648,6 +695,29 @@ async def test_paths(tmp_path: Path) -> None:
             root.json["paths"]
         )
         assert (await adapter.ask_as_master("/apis/apps/v1")).json == root.json
+
+
+@pytest.mark.parametrize("accept", ["", "*/*", "application/json;q=0", "text/html, application/json"])
+async def test_the_version_is_json(tmp_path: Path, accept: str) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask_as_master("/version", headers={"Accept": accept})
+        assert (reply.status, reply.content_type) == (200, "application/json")
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [
+        ("text/html", "application/json"),
+        ("application/*", "application/json"),
+        ("application/yaml", "application/yaml"),
+    ],
+)
+async def test_the_version_is_nothing_but_json(tmp_path: Path, accept: str, content_type: str) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        reply = await adapter.ask_as_master("/version", headers={"Accept": accept})
+        assert (reply.status, reply.content_type) == (406, content_type)
+        document = yaml.safe_load(reply.body)
+        assert document["message"] == "406: Not Acceptable\n\nAvailable representations: application/json"
 
 
 async def test_version(tmp_path: Path) -> None:
