@@ -88,13 +88,14 @@ def test_series_pass_every_filter(filters: str, series: str, passes: bool) -> No
     assert (rule.metric_for(series) is not None) is passes
 
 
-@pytest.mark.parametrize("word", ["false", "no", "off", "n", "N", "NO", "False"])
+@pytest.mark.parametrize("word", ["false", "no", "off", "n", "N", "NO", "False", "!!bool 'no'"])
 def test_booleans_are_what_yaml_takes_for_them(word: str) -> None:
     assert not parse(f"{RULE}  resources: {{namespaced: {word}}}\n").custom[0].resources.namespaced
 
 
-def test_plain_words_stay_words() -> None:
-    rule = parse(f"{RULE}  name: {{as: yes}}\n").custom[0]
+@pytest.mark.parametrize("word", ["yes", "'yes'"])
+def test_words_stay_words(word: str) -> None:
+    rule = parse(f"{RULE}  name: {{as: {word}}}\n").custom[0]
     assert rule.metric_for("up") == "yes"
 
 
