@@ -3,6 +3,8 @@
 A client that sends its request byte by byte, or never reads its answer, would hold a connection for ever; so each step
 has its time. No request needs a body, so none is waited for: what comes of it after the answer is thrown away, up to a
 limit, for a client may read the answer only when it has sent all, and the connection may serve for the next request.
+It does not after a request that aiohttp's parser keeps something of: nothing of one request may become a part of
+another one, for the front proxy's connections are shared by all users.
 What aiohttp refuses before there is a request, and what our handler failed on, is answered with a
 metav1.Status, because that is what clients of an API server decode, instead of with aiohttp's own page.
 """
@@ -16,10 +18,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, cast
 
-from aiohttp import web
+from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
-from aiohttp.streams import StreamReader
-from aiohttp.web_protocol import RequestHandler
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
 from adapter.serving.call import method_not_allowed
 from adapter.serving.open_connections import Place
@@ -38,7 +40,10 @@ _MAX_HEADERS: Final = 512
 _MAX_HEAD: Final = 128 * 1024
 # After the answer. Kubernetes takes bodies of up to 3 MiB, so no client is used to sending more than a few of them.
 _MAX_BODY: Final = 16 * 1024 * 1024
+# Of answers that a client does not read; the one that goes beyond it is written, and then no other.
+_MAX_UNREAD: Final = 64 * 1024
 _TOO_MANY_HEADERS: Final = "Too many headers"
+_VERSIONS: Final = frozenset({HttpVersion10, HttpVersion11})
 
 ErrorResponse = Callable[[StatusError], web.Response]
 
@@ -83,6 +88,8 @@ class ConnectionServer(web.Server):
     ) -> None:
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
             with cast("_Connection", request.protocol).answering(request):
+                if request.version not in _VERSIONS:
+                    return error_response(_other_version())
                 return await handler(request)
 
         super().__init__(answer, handler_cancellation=True)
@@ -124,9 +131,10 @@ class _Connection(RequestHandler):
         self._error = error_response
         self._limits = limits
         self._is_answering = False
-        # Of the request that is being answered or was last; None once all of it has come.
-        self._body: StreamReader | None = None
+        # Of the request that is being answered or was last.
+        self._body: StreamReader = EMPTY_PAYLOAD
         self._body_bytes = 0
+        self._is_refused = False
         self._head_timer: asyncio.TimerHandle | None = None
         # None also when there ever came anything but one whole head at a time: aiohttp's parser may have a part of it.
         self._short_cut = short_cut
@@ -137,7 +145,9 @@ class _Connection(RequestHandler):
         super().connection_made(transport)
         encryption = transport.get_extra_info("ssl_object")
         self._certificate = encryption.getpeercert(binary_form=True) if encryption is not None else None
-        self._place.opened(cast("asyncio.Transport", transport).abort, known=self._certificate is not None)
+        both_ways = cast("asyncio.Transport", transport)
+        both_ways.set_write_buffer_limits(high=_MAX_UNREAD)
+        self._place.opened(both_ways.abort, known=self._certificate is not None)
         self._expect_head()
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -153,27 +163,36 @@ class _Connection(RequestHandler):
         """
         if self._short_cut is not None and self._was_answered_at_once(data, self._short_cut):
             return
-        super().data_received(data)
-        if self._is_answering or self._is_body(data):
+        if self._is_refused:
             return
-        self._expect_head()
-        self._place.hold(len(data))
+        body = None if self._body.is_eof() else self._body
+        before = 0 if body is None else body.total_bytes
+        super().data_received(data)
+        if self._is_answering:
+            return
+        beyond = len(data) if body is None else self._beyond_body(body, len(data), body.total_bytes - before)
+        # aiohttp itself calls with nothing, when somebody has read of a body.
+        if beyond:
+            self._expect_head()
+            self._place.hold(max(beyond, 0))
         if self._place.held > _MAX_HEAD:
-            _log.debug("closed a connection: the head of its request is too large")
-            self.force_close()
+            self._refuse_head()
 
-    def _is_body(self, data: bytes) -> bool:
-        if self._body is None:
-            return False
-        if self._body.is_eof():
-            self._body = None
-            return False
-        self._body_bytes += len(data)
+    def _beyond_body(self, body: StreamReader, count: int, of_body: int) -> int:
+        """How many of the bytes that came are not of the body; below zero if older ones were still to be read."""
+        self._body_bytes += count
         if self._body_bytes > _MAX_BODY and self.transport is not None:
             _log.debug("closed a connection: the body of its request is too large")
             # Not `force_close`, after which aiohttp fails where it waits for the body.
             self.transport.abort()
-        return True
+        return count - of_body if body.is_eof() else 0
+
+    def _refuse_head(self) -> None:
+        """Answer a head that has no end, as aiohttp does with what it refuses itself; no more of it is read."""
+        self._is_refused = True
+        self._messages.append((_ErrInfo(status=431, exc=_HeadTooLarge(), message="too large"), EMPTY_PAYLOAD))
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def _was_answered_at_once(self, data: bytes, short_cut: ShortCut) -> bool:
         request = PlainRequest.read(data)
@@ -205,16 +224,17 @@ class _Connection(RequestHandler):
         self._is_answering = self._place.busy = True
         try:
             yield
-        except BaseException:
-            self._place.busy = False
-            raise
         finally:
-            self._is_answering = False
+            # The answer is still to be sent. That is the client's work: were it ours, those who do not read would keep
+            # all others out.
+            self._is_answering = self._place.busy = False
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send an answer to a client that reads it in time."""
+        """Send an answer to a client that reads it in time. It is the last one after some requests; see below."""
+        if _leaves_something(request):
+            resp.force_close()
         try:
             async with asyncio.timeout(self._limits.read):
                 return await super().finish_response(request, resp, start_time)
@@ -223,8 +243,6 @@ class _Connection(RequestHandler):
             if self.transport is not None:
                 self.transport.abort()
             return resp, True
-        finally:
-            self._place.busy = False
 
     def handle_error(
         self,
@@ -260,6 +278,23 @@ class _Connection(RequestHandler):
         self.force_close()
 
 
+class _HeadTooLarge(Exception):
+    """A request's head is too large, though none of its lines is."""
+
+
+def _leaves_something(request: web.BaseRequest) -> bool:
+    """Whether aiohttp's parser may not be as new after a request.
+
+    The last trailer of a chunked body becomes the first header of the next request, which may be another user's. What
+    comes together with a request for another protocol is thrown away or kept, depending on the protocol.
+    """
+    return "Transfer-Encoding" in request.headers or "Upgrade" in request.headers or request.method == "CONNECT"
+
+
+def _other_version() -> StatusError:
+    return StatusError(505, "HTTPVersionNotSupported", "the request's version of HTTP is not spoken here: use HTTP/1.1")
+
+
 def _refusal(code: int, exc: BaseException | None) -> StatusError:
     """What to say to something that aiohttp could make no request of. Its parser knows the usual methods only."""
     match exc:
@@ -271,6 +306,8 @@ def _refusal(code: int, exc: BaseException | None) -> StatusError:
             return _too_large(f"a header of the request is longer than {_MAX_FIELD} bytes")
         case _ if exc is not None and _TOO_MANY_HEADERS in str(exc):
             return _too_large(f"the request has more than {_MAX_HEADERS} headers")
+        case _HeadTooLarge():
+            return _too_large(f"the head of the request is longer than {_MAX_HEAD} bytes")
     return StatusError(code, "BadRequest", "the request cannot be read: it is not HTTP")
 
 

@@ -7,7 +7,8 @@ places; those that have not finished their handshake get a part of them.
 When there are no places left, a newcomer takes that of a connection which does no work. Were newcomers turned away
 instead, then those who came first, and only hold their places, would lock out the API server and the kubelet. Those
 who showed a certificate that one of our authorities vouches for, as the API server does, are the last to go; they can
-connect anew when they need to. A connection whose request is being answered never goes.
+connect anew when they need to. A connection whose request is being worked on never goes. One whose answer is only being
+sent may go: otherwise those who ask and do not read would lock out all others.
 
 The heads of requests that have not come to their end are kept in memory, and have a limit together, too. Beyond it the
 connection with the longest one ends; heads that come whole are never it for long.
@@ -69,8 +70,8 @@ class OpenConnections:
         self._dropped = Counter(
             "milliscale_adapter_connections_dropped_total",
             "Connections that ended for others because there were too many, by reason: the handshake was not finished, "
-            "nothing was being asked, a request's head was long and not finished, or, of newcomers, all others were at "
-            "work.",
+            "no request was being worked on, a request's head was long and not finished, or, of newcomers, all others "
+            "were at work.",
             ("reason",),
             registry=registry,
         )
@@ -137,7 +138,7 @@ class Place:
     """What one connection has until it ends.
 
     Attributes:
-        busy: whether its request is being answered.
+        busy: whether its request is being worked on; not while the answer is being sent.
         is_open: whether its handshake is finished.
         held: bytes of an unfinished head.
     """

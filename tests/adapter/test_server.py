@@ -218,7 +218,9 @@ async def test_head_without_an_end_is_not_collected(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         field = b"X-Part: " + b"a" * 20_000 + b"\r\n"
         pieces = itertools.chain([b"GET / HTTP/1.1\r\n"], itertools.repeat(field, 100))
-        assert await closed_after(adapter, pieces, every=0.0) == b""
+        answer = await closed_after(adapter, pieces, every=0.0)
+        # What a client is told that still sends may be lost.
+        assert answer == b"" or b" 431 " in answer.split(b"\r\n")[0]
 
 
 async def test_client_that_asks_for_more_than_it_reads_loses_its_connection(
@@ -306,9 +308,8 @@ async def refused(
     [
         (b"Content-Length: 8000000", b"x" * 8_000_000),
         (b"Content-Length: 8000000\r\nContent-Encoding: gzip", b"x" * 8_000_000),
-        (b"Transfer-Encoding: chunked", b"1e8480\r\n" + b"x" * 2_000_000 + b"\r\n0\r\n\r\n"),
     ],
-    ids=["length", "not what it says", "chunked"],
+    ids=["length", "not what it says"],
 )
 async def test_connection_serves_on_after_a_body_that_nobody_needs(
     tmp_path: Path, header: bytes, body: bytes, caplog: pytest.LogCaptureFixture
@@ -317,6 +318,17 @@ async def test_connection_serves_on_after_a_body_that_nobody_needs(
         writer.write(body + ASKED)
         answer = await asyncio.wait_for(reader.read(), 10.0)
         assert (answer.split(b"\r\n")[0], answer[-2:]) == (b"HTTP/1.1 200 OK", b"ok")
+    assert complaints(caplog) == []
+
+
+async def test_connection_ends_in_order_after_a_chunked_body(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The client may send all of the body, and then sees an end, not an error."""
+    async with (
+        served_adapter(tmp_path) as adapter,
+        refused(adapter, b"Transfer-Encoding: chunked") as (reader, writer),
+    ):
+        writer.write(b"1e8480\r\n" + b"x" * 2_000_000 + b"\r\n0\r\n\r\n")
+        assert await asyncio.wait_for(reader.read(), 10.0) == b""
     assert complaints(caplog) == []
 
 

@@ -1,0 +1,186 @@
+"""One client's connection: what of one request must never become a part of another one, and what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from adapter.serving import connection
+from adapter.serving.connection import ConnectionLimits
+from adapter.serving.server import ServerLimits
+from kube.certs import KeyPair
+from tests.adapter.raw_client import RawClient, raw_client
+from tests.adapter.serving import FRONT_PROXY, POD_PATH, ServedAdapter, served_adapter
+from tests.eventually import eventually
+
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+TRAILERS = b"0\r\nX-Remote-User: bob\r\nX-Remote-Group: system:masters\r\n\r\n"
+ONE_TRAILER = b"0\r\nX-Remote-User: bob\r\n\r\n"
+
+
+def front_proxy(adapter: ServedAdapter) -> KeyPair:
+    return adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
+
+
+def asked_by(user: str, path: str = POD_PATH, more: bytes = b"", method: str = "GET") -> bytes:
+    return f"{method} {path} HTTP/1.1\r\nHost: a\r\nX-Remote-User: {user}\r\n".encode() + more + b"\r\n"
+
+
+def statuses(answers: bytes) -> list[bytes]:
+    """The codes of the answers one after another."""
+    return re.findall(rb"HTTP/1\.[01] (\d+)", answers)
+
+
+@pytest.mark.parametrize("trailers", [TRAILERS, ONE_TRAILER], ids=["two", "one"])
+@pytest.mark.parametrize(
+    ("method", "path", "code"),
+    [("GET", "/livez", b"200"), ("POST", "/apis", b"403"), ("GET", POD_PATH, b"403")],
+)
+async def test_trailers_are_never_headers_of_the_next_request(
+    method: str, path: str, code: bytes, trailers: bytes, tmp_path: Path
+) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        proxy = front_proxy(adapter)
+        request = asked_by("mallory", path, CHUNKED, method)
+        async with raw_client(adapter, proxy) as client:
+            client.send(request + trailers + asked_by("mallory"))
+            assert statuses(await client.rest()) == [code]
+        async with raw_client(adapter, proxy) as client:
+            client.send(request)
+            assert (await client.status()).split()[1] == code
+            client.send(trailers)
+            client.send(asked_by("mallory"))
+            assert await client.ended()
+        assert adapter.metrics.asked == []
+
+
+async def test_connection_of_a_chunked_request_is_not_for_remembered_answers(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter, raw_client(adapter, front_proxy(adapter)) as client:
+        adapter.metrics.fresh_seconds = 60.0
+        for _ in range(2):
+            client.send(asked_by("bob"))
+            assert await client.status() == b"HTTP/1.1 200 OK"
+        assert len(adapter.metrics.asked) == len(adapter.handed_out) == 1
+        client.send(asked_by("mallory", "/livez", CHUNKED) + TRAILERS)
+        assert await client.status() == b"HTTP/1.1 200 OK"
+        client.send(asked_by("bob"))
+        assert await client.ended()
+        assert len(adapter.handed_out) == 1
+
+
+async def test_what_came_before_a_chunked_request_is_answered(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter, raw_client(adapter, front_proxy(adapter)) as client:
+        client.send(asked_by("bob") + asked_by("bob", "/livez", CHUNKED) + TRAILERS + asked_by("mallory"))
+        answer = await client.rest()
+        assert statuses(answer) == [b"200", b"200"]
+        assert answer.count(b"Connection: close") == 1
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: other\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+        b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n",
+    ],
+    ids=["upgrade", "websocket", "connect"],
+)
+async def test_nothing_is_answered_after_a_request_for_another_protocol(request_bytes: bytes, tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+        async with raw_client(adapter) as client:
+            client.send(request_bytes + b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert len(statuses(await client.rest())) == 1
+        async with raw_client(adapter) as client:
+            client.send(request_bytes)
+            await client.status()
+            client.send(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert await client.ended()
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "message"),
+    [
+        (b"GET /livez HTTP/2.0\r\nHost: a\r\n\r\n", b"505", b"HTTP/1.1"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"400", b"it is not HTTP"),
+        (b"GET /livez HTTP/0.9\r\nHost: a\r\n\r\n", b"505", b"HTTP/1.1"),
+        (b"GET /livez\r\n\r\n", b"505", b"HTTP/1.1"),
+    ],
+    ids=["2.0", "2.0 preface", "0.9", "none"],
+)
+async def test_other_versions_of_http_are_refused(
+    line: bytes, code: bytes, message: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served_adapter(tmp_path) as adapter, raw_client(adapter) as client:
+        client.send(line)
+        answer = await client.rest()
+        assert answer.split()[1] == code
+        assert b'"kind":"Status"' in answer
+        assert message in answer
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_head_that_is_too_large_in_sum_is_answered(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter, raw_client(adapter) as client:
+        fields = [f"X-Part-{number}: ".encode() + b"a" * 20_000 + b"\r\n" for number in range(7)]
+        client.send(b"GET /livez HTTP/1.1\r\nHost: a\r\n" + b"".join(fields))
+        answer = await client.rest()
+        assert statuses(answer) == [b"431"]
+        assert b"the head of the request is longer than 131072 bytes" in answer
+
+
+def patient(*, idle: float) -> ServerLimits:
+    """Limits under which a connection is closed for its head long before it would be for being idle, or vice versa."""
+    return ServerLimits(shutdown_seconds=1.0, connection=ConnectionLimits(head=0.5, idle=idle))
+
+
+NO_HEAD = "closed a connection: its request did not come in time"
+BODY = b"POST /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expects_head"),
+    [([b"x" * 10], False), ([b"x" * 4, b"x" * 6], False), ([b"x" * 4, b"x" * 6 + b"GET /li"], True)],
+    ids=["at once", "in parts", "with a part of a head"],
+)
+async def test_after_the_end_of_a_body_no_head_is_due(
+    pieces: list[bytes], expects_head: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="adapter.serving.connection")
+    async with served_adapter(tmp_path, limits=patient(idle=1.0)) as adapter, raw_client(adapter) as client:
+        client.send(BODY)
+        assert await client.status() == b"HTTP/1.1 405 Method Not Allowed"
+        for piece in pieces:
+            client.send(piece)
+        assert await client.ended()
+    assert (NO_HEAD in caplog.messages) is expects_head
+
+
+async def test_unread_answers_are_not_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written for a client that does not read stays within the limit and one answer."""
+    connections: list[connection._Connection] = []
+    made = connection._Connection.connection_made
+
+    def connection_made(self: connection._Connection, transport: asyncio.BaseTransport) -> None:
+        made(self, transport)
+        connections.append(self)
+
+    monkeypatch.setattr(connection._Connection, "connection_made", connection_made)
+    async with served_adapter(tmp_path) as adapter:
+        adapter.metrics.count = 200
+        adapter.api.tokens["secret"] = {"username": "bob"}
+        client = await RawClient.connect(adapter, narrow=True)
+        path = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/big/pods/*/conn_open"
+        client.send(f"GET {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\r\n\r\n".encode() * 600)
+
+        async def is_full() -> bool:
+            return bool(connections) and connections[0].writing_paused
+
+        await eventually(is_full, within=20.0, every=0.01)
+        assert len(connections) == 1
+        assert connections[0].transport is not None
+        assert 64 * 1024 <= connections[0].transport.get_write_buffer_size() < 128 * 1024
+        client.close()
