@@ -30,7 +30,13 @@ _ACCEPTED_AT_ONCE: Final = 16
 # Requests are short. The loop's buffer of a connection grows to what is read at once, a quarter of a MiB, and stays.
 _RECEIVE_BUFFER: Final = 16 * 1024
 _RETRY_SECONDS: Final = 1.0
-_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+# Of one connection, which accept(2) tells and takes from the queue; EPERM is a firewall's.
+_OF_ONE_CONNECTION: Final = frozenset(
+    {
+        *(errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.ETIMEDOUT),
+        *(errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENONET),
+    }
+)
 # For connections to Prometheus and to API servers, and for files.
 _OTHER_FILES: Final = 256
 
@@ -99,11 +105,12 @@ class LimitedSite(web.SockSite):
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 accepted, _ = self._sock.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                if error.errno not in _OUT_OF_RESOURCES:
-                    raise
+                if error.errno in _OF_ONE_CONNECTION:
+                    _log.debug("a connection ended before it was accepted: %s", error.strerror)
+                    continue
                 # It would be tried again at once, and again, for the connection still waits.
                 _log.warning("cannot accept connections: %s", error.strerror)
                 self._loop.remove_reader(self._sock)

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
+import os
 import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter.serving import open_connections
+from adapter.serving import accepting, open_connections
 from adapter.serving.accepting import within_open_files
 from adapter.serving.open_connections import OpenConnections, Place
 from adapter.serving.server import ServerLimits
-from kube.certs import KeyPair
+from tests.adapter.raw_client import RawClient
 from tests.adapter.serving import FRONT_PROXY, POD_PATH, ServedAdapter, served_adapter
 from tests.eventually import eventually
 
@@ -171,39 +174,6 @@ def bare_connections(adapter: ServedAdapter, count: int) -> Iterator[list[socket
         yield [stack.enter_context(socket.create_connection(("127.0.0.1", adapter.port))) for _ in range(count)]
 
 
-class RawClient:
-    """One connection over TLS."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    @classmethod
-    async def connect(cls, adapter: ServedAdapter, certificate: KeyPair | None = None) -> RawClient:
-        context = adapter.client_context(certificate)
-        return cls(*await asyncio.open_connection("127.0.0.1", adapter.port, ssl=context, server_hostname="127.0.0.1"))
-
-    async def ask(self, path: str, headers: str = "") -> bytes:
-        """The status line of the answer, which must be one with a length."""
-        self._writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n{headers}\r\n".encode())
-        head = await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), 10.0)
-        length = next(line for line in head.split(b"\r\n") if line.startswith(b"Content-Length: "))
-        await self._reader.readexactly(int(length.removeprefix(b"Content-Length: ")))
-        return head.split(b"\r\n")[0]
-
-    def send(self, data: bytes) -> None:
-        self._writer.write(data)
-
-    async def ended(self) -> bool:
-        """Wait until the other side has ended it."""
-        with contextlib.suppress(ConnectionError):
-            assert await asyncio.wait_for(self._reader.read(), 10.0) == b""
-        return True
-
-    def close(self) -> None:
-        self._writer.close()
-
-
 def value(adapter: ServedAdapter, name: str, **labels: str) -> float:
     found = adapter.telemetry.registry.get_sample_value(name, labels)
     assert found is not None
@@ -300,6 +270,35 @@ async def test_request_that_is_being_answered_is_not_ended_for_a_newcomer(tmp_pa
         await eventually(has_room, within=10.0)
 
 
+async def test_clients_that_do_not_read_keep_nobody_out(tmp_path: Path) -> None:
+    """Those that the adapter only writes to go for newcomers, and before the API server's idle connection."""
+    async with crowded_adapter(tmp_path, connections=4) as adapter:
+        proxy = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
+        aggregator = await RawClient.connect(adapter, proxy)
+        assert await aggregator.ask(POD_PATH, "X-Remote-User: bob\r\n") == b"HTTP/1.1 200 OK"
+        adapter.metrics.count = 25_000
+        adapter.api.tokens["secret"] = {"username": "bob"}
+        path = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/big/pods/*/conn_open"
+        request = f"GET {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\r\n\r\n".encode()
+        clients = [await RawClient.connect(adapter, narrow=True) for _ in range(3)]
+        for client in clients:
+            client.send(request * 10)
+
+        async def has_room() -> bool:
+            """All have an answer that they do not read, and yet a newcomer is answered."""
+            if len(adapter.metrics.asked) < 4 or value(adapter, "apiserver_current_inflight_requests"):
+                return False
+            with contextlib.suppress(aiohttp.ClientConnectionError):
+                return (await adapter.ask("/livez")).status == 200
+            return False
+
+        await eventually(has_room, within=10.0, every=0.02)
+        assert value(adapter, DROPPED, reason="idle") == 1
+        assert await aggregator.ask(POD_PATH, "X-Remote-User: bob\r\n") == b"HTTP/1.1 200 OK"
+        for client in (aggregator, *clients):
+            client.close()
+
+
 async def test_stopping_ends_handshakes_that_are_pending(tmp_path: Path) -> None:
     async with crowded_adapter(tmp_path) as adapter:
         _, writer = await asyncio.open_connection("127.0.0.1", adapter.port)
@@ -327,3 +326,41 @@ async def test_connection_that_cannot_be_accepted_is_accepted_later(
             assert value(adapter, CONNECTIONS, state="handshake") == 0
         assert (await adapter.ask("/livez")).status == 200
     assert len(caplog.records) == 1
+
+
+class Doorway:
+    """accept(2) of one listening socket, which fails as it is told to before it does its work."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+        self.errors: list[int] = []
+        accept = socket.socket.accept
+
+        def failing(listening: socket.socket) -> tuple[socket.socket, Any]:
+            if self.errors and listening.getsockname()[1] == port:
+                number = self.errors.pop(0)
+                raise OSError(number, os.strerror(number))
+            return accept(listening)
+
+        monkeypatch.setattr(socket.socket, "accept", failing)
+
+
+async def test_connection_that_broke_before_it_was_accepted_is_nobodys_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with crowded_adapter(tmp_path) as adapter:
+        doorway = Doorway(monkeypatch, adapter.port)
+        doorway.errors = [errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EPERM, errno.ECONNABORTED]
+        assert (await adapter.ask("/livez")).status == 200
+        assert doorway.errors == []
+    assert caplog.messages == []
+
+
+async def test_any_other_error_of_accepting_is_told_once_and_tried_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(accepting, "_RETRY_SECONDS", 0.01)
+    async with crowded_adapter(tmp_path) as adapter:
+        doorway = Doorway(monkeypatch, adapter.port)
+        doorway.errors = [errno.EINVAL]
+        assert (await adapter.ask("/livez")).status == 200
+    assert caplog.messages == ["cannot accept connections: Invalid argument"]
