@@ -124,6 +124,11 @@ class Fresh(Generic[T]):
             entry.missed = True
         return await self._ask(key, make)
 
+    def known(self, key: Hashable) -> T | None:
+        """What is kept for a key; None also where that has ended."""
+        entry = self._entries.get(key)
+        return None if entry is None or entry.kept is None else entry.kept.value
+
     def forget(self) -> None:
         """Keep nothing of what came before now, nor of what is under way."""
         self._generation += 1

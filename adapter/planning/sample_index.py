@@ -3,6 +3,7 @@
 A merged answer, or that of a short rule, can have a hundred thousand samples, of which each request wants a few. So a
 long answer that is kept is indexed by the labels that requests say the values of: the namespace's label, and those that
 selectors equal. Making an index, and looking at many samples one by one, is done in threads, so that the loop goes on.
+An answer that follows another one is indexed by what was asked of that one before anybody gets it, so nobody waits.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from adapter.prometheus import Sample, Vector
+from adapter.turns import leaving_turns
 from kube.selectors import LabelSelector, Operator
 
-__all__ = ["IndexedVector", "SampleIndex", "indexed", "matching"]
+__all__ = ["IndexedVector", "SampleIndex", "asked_of", "indexed", "matching"]
 
 # Up to so many samples are looked at one by one, on the loop: some 0.3 ms.
 _FEW = 500
@@ -36,6 +38,7 @@ class SampleIndex:
     def __init__(self, samples: Sequence[Sample]) -> None:
         self._samples = samples
         self._by_label: dict[str, _Positions] = {}
+        self._asked: set[str] = set()
         # The labels that there are, once a client has thought of another.
         self._labels: frozenset[str] | None = None
         self._making = asyncio.Lock()
@@ -48,11 +51,23 @@ class SampleIndex:
             if size <= _FEW:
                 break
             positions = await self._positions(label)
+            if positions:
+                self._asked.add(label)
             if positions is not None:
                 having = [_several(positions[value]) for value in values if value in positions]
                 found = having if sum(map(len, having)) < size else found
         wanted = functools.partial(_pick, self._samples, found, labels, selector)
         return await asyncio.to_thread(wanted) if sum(map(len, found)) > _FEW else wanted()
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The labels that indexes were used of."""
+        return tuple(self._asked)
+
+    async def prepare(self, labels: Iterable[str]) -> None:
+        """Make the indexes of some labels."""
+        for label in labels:
+            await self._positions(label)
 
     async def _positions(self, label: str) -> _Positions | None:
         """Where in the samples each value of a label is; None where there are indexes enough."""
@@ -86,11 +101,18 @@ class IndexedVector(Vector):
     index: SampleIndex = field(kw_only=True, compare=False, repr=False)
 
 
-def indexed(vector: Vector) -> Vector:
-    """A vector as it is worth keeping: indexed where it is long."""
+def asked_of(vector: object) -> tuple[str, ...]:
+    """The labels that an answer was searched by, if it is one that is indexed."""
+    return vector.index.asked if isinstance(vector, IndexedVector) else ()
+
+
+async def indexed(vector: Vector, labels: Iterable[str] = ()) -> Vector:
+    """A vector as it is worth keeping: indexed where it is long, and for these labels at once."""
     if len(vector.samples) <= _FEW:
         return vector
-    return IndexedVector(vector.samples, vector.fresh_until, index=SampleIndex(vector.samples))
+    index = SampleIndex(vector.samples)
+    await index.prepare(labels)
+    return IndexedVector(vector.samples, vector.fresh_until, index=index)
 
 
 async def matching(vector: Vector, labels: _Labels, selector: LabelSelector) -> Vector:
@@ -125,7 +147,7 @@ def _pick(
 def _filter(samples: Iterable[Sample], labels: _Labels, selector: LabelSelector) -> tuple[Sample, ...]:
     return tuple(
         sample
-        for sample in samples
+        for sample in leaving_turns(samples)
         if all(sample.labels.get(label) == value for label, value in labels) and selector.matches(sample.labels)
     )
 
@@ -141,14 +163,14 @@ def _exact(labels: _Labels, selector: LabelSelector) -> Iterator[tuple[str, Sequ
 
 def _labels(samples: Sequence[Sample]) -> frozenset[str]:
     found: set[str] = set()
-    for sample in samples:
+    for sample in leaving_turns(samples):
         found.update(sample.labels)
     return frozenset(found)
 
 
 def _by_value(samples: Sequence[Sample], label: str) -> _Positions:
     found: dict[str, int | list[int]] = {}
-    for position, sample in enumerate(samples):
+    for position, sample in enumerate(leaving_turns(samples)):
         value = sample.labels.get(label)
         if value is None:
             continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from types import TracebackType
@@ -18,7 +18,7 @@ from typing import Self, TypeVar
 
 from adapter.planning.fresh import Fresh, Kept
 from adapter.planning.rule_queries import InstantQueries
-from adapter.planning.sample_index import indexed
+from adapter.planning.sample_index import asked_of, indexed
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
@@ -28,6 +28,7 @@ from adapter.prometheus import (
     Scalar,
     Vector,
 )
+from adapter.turns import leaving_turns
 
 __all__ = ["Grouped", "SharedQueries"]
 
@@ -112,8 +113,10 @@ class SharedQueries:
         key = (query, destination)
 
         async def ask() -> Vector | Scalar:
+            # What it was searched by until now it will be searched by; the answer itself may go meanwhile.
+            labels = asked_of(self._answers.known(key))
             result = await self._ask(key, query, destination)
-            return indexed(result) if isinstance(result, Vector) else result
+            return await indexed(result, labels) if isinstance(result, Vector) else result
 
         kept = await self._within(timeout, self._answers, key, ask)
         return dataclasses.replace(kept.value, fresh_until=kept.until) if kept.until else kept.value
@@ -145,9 +148,11 @@ class SharedQueries:
             result = await self._ask(key, query, destination)
             if not isinstance(result, Vector):
                 raise PrometheusResultError("the query's result is not a vector")
-            if len(result.samples) <= _LONG:
-                return _by_object(result, namespace_label, name_label)
-            return await asyncio.to_thread(_by_object, result, namespace_label, name_label)
+            size = len(result.samples)
+            if size <= _LONG:
+                return _by_object(result.samples, size, namespace_label, name_label)
+            samples = leaving_turns(result.samples)
+            return await asyncio.to_thread(_by_object, samples, size, namespace_label, name_label)
 
         kept = await self._within(timeout, self._grouped, key, ask)
         return dataclasses.replace(kept.value, fresh_until=kept.until) if kept.until else kept.value
@@ -204,14 +209,14 @@ def _samples_of(grouped: Grouped) -> Sequence[Sample]:
     return [*first, *chain.from_iterable(grouped.ambiguous.values())]
 
 
-def _by_object(vector: Vector, namespace_label: str, name_label: str) -> Grouped:
+def _by_object(found: Iterable[Sample], size: int, namespace_label: str, name_label: str) -> Grouped:
     samples: dict[str, dict[str, Sample]] = {}
     ambiguous: dict[tuple[str, str], list[Sample]] = {}
-    for sample in vector.samples:
+    for sample in found:
         labels = sample.labels
         namespace = labels.get(namespace_label, "") if namespace_label else ""
         name = labels.get(name_label, "")
         first = samples.setdefault(namespace, {}).setdefault(name, sample)
         if first is not sample:
             ambiguous.setdefault((namespace, name), [first]).append(sample)
-    return Grouped(samples, ambiguous, len(vector.samples))
+    return Grouped(samples, ambiguous, size)

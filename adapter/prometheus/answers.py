@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from adapter.prometheus.errors import PrometheusBadAnswer, PrometheusResultError, refusal
+from adapter.turns import leaving_turns
 
 __all__ = ["Answer", "Sample", "Scalar", "Vector", "decode"]
+
+T = TypeVar("T")
 
 _MAX_TIMESTAMP = 253_402_300_799.0  # the end of the year 9999, after which RFC 3339 has no dates
 
@@ -58,6 +62,12 @@ class Answer:
     warnings: tuple[str, ...]
 
 
+class _Turns(Protocol):
+    """Goes through things, and may pause."""
+
+    def __call__(self, items: Iterable[T], /) -> Iterator[T]: ...
+
+
 class _Data(msgspec.Struct, rename="camel"):
     result_type: str
     result: msgspec.Raw
@@ -76,15 +86,20 @@ class _Sample(msgspec.Struct):
 
 
 # How many samples are sorted at once.
-_PART = 5_000
+_PART = 1_000
 _body = msgspec.json.Decoder(_Body)
 _raw_vector = msgspec.json.Decoder(list[msgspec.Raw])
 _sample = msgspec.json.Decoder(_Sample)
 _scalar = msgspec.json.Decoder(tuple[float, str])
 
 
-def decode(status: int, body: bytes) -> Answer:
+def decode(status: int, body: bytes, *, in_thread: bool = False) -> Answer:
     """Read the answer to an instant query.
+
+    Args:
+        status: the answer's HTTP status.
+        body: the answer's body.
+        in_thread: pause now and then, so that the loop has its turns.
 
     Raises:
         PrometheusError: of the kind that the answer shows.
@@ -95,24 +110,26 @@ def decode(status: int, body: bytes) -> Answer:
         answer = _body.decode(body)
         if answer.status != "success" or answer.data is None:
             raise refusal(status, body)
-        result = _result(answer.data)
+        result = _result(answer.data, leaving_turns if in_thread else iter)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PrometheusBadAnswer(f"Prometheus' answer cannot be read: {error}") from error
     return Answer(result, tuple(answer.warnings or ()))
 
 
-def _result(data: _Data) -> Vector | Scalar:
+def _result(data: _Data, turns: _Turns) -> Vector | Scalar:
     if data.result_type == "scalar":
         return Scalar(*_point(_scalar.decode(data.result)))
     if data.result_type != "vector":
         raise PrometheusResultError(f"the query's result is of type {data.result_type[:40]!r}, not a vector")
     # One by one, because a whole list of a hundred thousand would hold the interpreter for longer than others can wait.
-    written = (_sample.decode(raw) for raw in _raw_vector.decode(data.result))
+    written = (_sample.decode(raw) for raw in turns(_raw_vector.decode(data.result)))
     samples = [Sample(sample.metric, *_point(sample.value)) for sample in written if sample.value is not None]
     # Prometheus promises no order. This one makes answers stable, and "the first" of several well-defined.
     # In parts, for the same reason.
-    parts = [sorted(samples[start : start + _PART], key=_order) for start in range(0, len(samples), _PART)]
-    return Vector(tuple(heapq.merge(*parts, key=_order) if len(parts) > 1 else chain.from_iterable(parts)))
+    parts = [sorted(turns(samples[start : start + _PART]), key=_order) for start in range(0, len(samples), _PART)]
+    if len(parts) <= 1:
+        return Vector(tuple(chain.from_iterable(parts)))
+    return Vector(tuple(turns(heapq.merge(*parts, key=_order))))
 
 
 def _order(sample: Sample) -> str:

@@ -102,7 +102,8 @@ class PrometheusClient:
         finally:
             self._took("/api/v1/query", started)
         # In a thread where it takes long, so that the loop goes on meanwhile.
-        answer = decode(status, body) if len(body) < _LONG_ANSWER else await asyncio.to_thread(decode, status, body)
+        is_long = len(body) >= _LONG_ANSWER
+        answer = await asyncio.to_thread(decode, status, body, in_thread=True) if is_long else decode(status, body)
         for warning in answer.warnings:
             self._warn_once(warning)
         return answer.result

@@ -10,8 +10,10 @@ import pytest
 
 from adapter.planning import sample_index
 from adapter.planning.sample_index import IndexedVector, indexed, matching
-from adapter.prometheus import Sample, Vector
+from adapter.planning.shared_queries import SharedQueries
+from adapter.prometheus import DEFAULT_DESTINATION, Sample, Vector
 from kube.selectors import LabelSelector
+from tests.adapter.metrics_bed import CannedPrometheus
 
 COUNT = 20_000
 LONG = Vector(
@@ -54,7 +56,7 @@ async def test_an_index_finds_what_matches_in_the_same_order(namespace: str, sel
         for sample in LONG.samples
         if (not namespace or sample.labels["namespace"] == namespace) and wanted.matches(sample.labels)
     ]
-    assert await found(indexed(LONG), namespace, selector) == expected
+    assert await found(await indexed(LONG), namespace, selector) == expected
     assert await found(LONG, namespace, selector) == expected
 
 
@@ -72,7 +74,7 @@ async def test_a_long_answer_is_gone_through_once_for_all_who_ask(monkeypatch: p
 
     monkeypatch.setattr(sample_index, "_by_value", note_all)
     monkeypatch.setattr(sample_index, "_pick", note_some)
-    vector = indexed(LONG)
+    vector = await indexed(LONG)
     asked = [random.Random(n).randrange(COUNT) for n in range(100)]
     answers = await asyncio.gather(*(found(vector, f"ns-{n % 5}", f"queue=q{n}") for n in asked))
     assert answers == [[float(n)] for n in asked]
@@ -90,16 +92,52 @@ async def test_clients_cannot_have_an_index_made_for_every_label_that_they_think
         return by_value(samples, label)
 
     monkeypatch.setattr(sample_index, "_by_value", note)
-    vector = indexed(LONG)
+    vector = await indexed(LONG)
     for n in range(20):
         assert await found(vector, "", f"label{n}=a") == []
         assert await found(vector, "", f"label{n}!=a,queue=q{n}") == [n]
     assert made == ["label0", "queue"], "the labels that there are are known then, and the others take no place"
 
 
+async def test_what_was_asked_of_an_answer_is_prepared_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    by_value = sample_index._by_value
+
+    def note(samples: Sequence[Sample], label: str) -> object:
+        made.append(label)
+        return by_value(samples, label)
+
+    monkeypatch.setattr(sample_index, "_by_value", note)
+    prometheus = CannedPrometheus(result=LONG)
+    async with SharedQueries(prometheus, freshness=600.0) as shared:
+
+        async def following(before: IndexedVector) -> IndexedVector:
+            made.clear()
+            shared._answers._renew(("queue_depth", DEFAULT_DESTINATION))
+            async with asyncio.timeout(10):
+                while (result := await shared.instant("queue_depth")) and isinstance(result, IndexedVector):
+                    if result.index is not before.index:
+                        return result
+                    await asyncio.sleep(0.01)
+            raise AssertionError
+
+        await shared.instant("queue_depth")
+        first = await shared.instant("queue_depth")
+        assert isinstance(first, IndexedVector)
+        assert await found(first, "ns-1", "queue=q1,zone!=a") == [1.0]
+        assert await found(first, "", "zone=a") == []
+        second = await following(first)
+        assert sorted(made) == ["namespace", "queue"]
+        made.clear()
+        assert len(await found(second, "ns-1", "")) == COUNT // 5
+        assert made == []
+        await following(second)
+        assert made == ["namespace"], "what nobody asked for again is not made again"
+
+
 async def test_of_one_answer_there_are_four_indexes() -> None:
     labels = {f"label{n}": "a" for n in range(20)}
-    vector = indexed(Vector(tuple(Sample({**labels, "queue": f"q{n}"}, 1.0, float(n)) for n in range(1_000))))
+    vector = await indexed(Vector(tuple(Sample({**labels, "queue": f"q{n}"}, 1.0, float(n)) for n in range(1_000))))
     assert isinstance(vector, IndexedVector)
     for n in range(20):
         assert await found(vector, "", f"label{n}=a,queue=q7") == [7.0]
@@ -108,5 +146,5 @@ async def test_of_one_answer_there_are_four_indexes() -> None:
 
 async def test_short_answers_need_none() -> None:
     short = Vector(LONG.samples[:100], 7.0)
-    assert indexed(short) is short
+    assert await indexed(short) is short
     assert await found(short, "ns-1", "queue=q6") == [6.0]
