@@ -168,9 +168,9 @@ class _Connection(RequestHandler):
         body = None if self._body.is_eof() else self._body
         before = 0 if body is None else body.total_bytes
         super().data_received(data)
+        beyond = len(data) if body is None else self._beyond_body(body, len(data), body.total_bytes - before)
         if self._is_answering:
             return
-        beyond = len(data) if body is None else self._beyond_body(body, len(data), body.total_bytes - before)
         # aiohttp itself calls with nothing, when somebody has read of a body.
         if beyond:
             self._expect_head()
@@ -179,13 +179,22 @@ class _Connection(RequestHandler):
             self._refuse_head()
 
     def _beyond_body(self, body: StreamReader, count: int, of_body: int) -> int:
-        """How many of the bytes that came are not of the body; below zero if older ones were still to be read."""
+        """How many of the bytes that came are of the next head; below zero if older ones were still to be read.
+
+        Until the body has its end, what is not in it are sizes of chunks and trailers, which the parser collects.
+        """
         self._body_bytes += count
         if self._body_bytes > _MAX_BODY and self.transport is not None:
             _log.debug("closed a connection: the body of its request is too large")
             # Not `force_close`, after which aiohttp fails where it waits for the body.
             self.transport.abort()
-        return count - of_body if body.is_eof() else 0
+        if body.is_eof():
+            return count - of_body
+        self._place.hold(max(count - of_body, 0))
+        if self._place.held > _MAX_HEAD and self.transport is not None:
+            _log.debug("closed a connection: what goes with the body of its request is too large")
+            self.transport.abort()
+        return 0
 
     def _refuse_head(self) -> None:
         """Answer a head that has no end, as aiohttp does with what it refuses itself; no more of it is read."""

@@ -72,6 +72,25 @@ async def test_connection_of_a_chunked_request_is_not_for_remembered_answers(tmp
         assert len(adapter.handed_out) == 1
 
 
+@pytest.mark.parametrize("while_answering", [False, True], ids=["after the answer", "during the answer"])
+async def test_trailers_are_not_collected(
+    while_answering: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="adapter.serving.connection")
+    many = b"0\r\n" + b"".join(f"X-Part-{number}: ".encode() + b"a" * 20_000 + b"\r\n" for number in range(10))
+    async with served_adapter(tmp_path) as adapter, raw_client(adapter, front_proxy(adapter)) as client:
+        if while_answering:
+            adapter.metrics.hold = asyncio.Event()
+            client.send(asked_by("bob", POD_PATH, CHUNKED))
+            await adapter.metrics.held()
+        else:
+            client.send(asked_by("bob", "/livez", CHUNKED))
+            assert await client.status() == b"HTTP/1.1 200 OK"
+        client.send(many)
+        assert await client.ended()
+    assert "closed a connection: what goes with the body of its request is too large" in caplog.messages
+
+
 async def test_what_came_before_a_chunked_request_is_answered(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter, raw_client(adapter, front_proxy(adapter)) as client:
         client.send(asked_by("bob") + asked_by("bob", "/livez", CHUNKED) + TRAILERS + asked_by("mallory"))
