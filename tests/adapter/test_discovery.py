@@ -8,8 +8,6 @@ import yaml
 
 from tests.adapter.serving import served_adapter
 
-G1 = "/apis/custom.metrics.k8s.io/v1beta1"
-G2 = "/apis/custom.metrics.k8s.io/v1beta2"
 E = "/apis/external.metrics.k8s.io/v1beta1"
 
 
