@@ -79,10 +79,6 @@ class RuleTelemetry:
         for age, count in Counted(ages).items():
             self._freshness.add(group, age, count)
 
-    def handed_out_again(self, group: str, age: float, count: int) -> None:
-        """Note the age of so many values, in seconds."""
-        self._freshness.add(group, age, count)
-
     def listed(self, rule: str, *, series: int, metrics: int, now: float) -> None:
         """Note a rule's list."""
         self._series.labels(rule).set(series)

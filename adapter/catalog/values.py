@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kube.selectors import LabelSelector
 
@@ -38,7 +38,6 @@ class MetricValue:
         timestamp: when the value was sampled, in seconds since the epoch.
         window_seconds: the time over which it was gathered, or None where that is not known.
         milli: the value, in thousandths.
-        fresh_until: until when the same value is given again, on the event loop's clock; 0 where that is not so.
     """
 
     described_object: ObjectReference
@@ -47,7 +46,6 @@ class MetricValue:
     timestamp: float
     window_seconds: int | None
     milli: int
-    fresh_until: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +60,6 @@ class ExternalMetricValue:
     timestamp: float
     window_seconds: int | None
     milli: int
-    fresh_until: float = field(default=0.0, compare=False)
 
 
 def to_milli(value: float) -> int | None:

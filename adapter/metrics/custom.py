@@ -155,7 +155,7 @@ class CustomMetrics:
         *,
         all_objects: bool = False,
     ) -> list[MetricValue]:
-        samples, fresh_until = await self._samples(request, source, names, deadline, all_objects=all_objects)
+        samples = await self._samples(request, source, names, deadline, all_objects=all_objects)
         values: list[MetricValue] = []
         for name in names:
             sample = samples.get(name) or self._in_place_of_nothing(request, source.rule, name)
@@ -172,7 +172,6 @@ class CustomMetrics:
                     timestamp=sample.timestamp,
                     window_seconds=None,
                     milli=milli,
-                    fresh_until=fresh_until,
                 )
             )
         now = self._clock()
@@ -187,8 +186,8 @@ class CustomMetrics:
         deadline: float | None,
         *,
         all_objects: bool,
-    ) -> tuple[Mapping[str, Sample], float]:
-        """The objects' samples by name, and until when they are the same."""
+    ) -> Mapping[str, Sample]:
+        """The objects' samples by name."""
         if self._merged is not None:
             merged = await self._merged.samples(
                 source,
@@ -198,7 +197,7 @@ class CustomMetrics:
                 timeout=_left(deadline),
             )
             if merged is not None:
-                return merged.by_name, merged.fresh_until
+                return merged
         try:
             plan = custom_plan(
                 source,
@@ -216,7 +215,7 @@ class CustomMetrics:
         if not isinstance(result, Vector):
             self._queries.say_once(source.rule, "the query must make a vector, with a value for each object")
             raise internal_error("unable to fetch metrics")
-        return self._by_name(source, result), result.fresh_until
+        return self._by_name(source, result)
 
     def _in_place_of_nothing(self, request: _Request, rule: AnyRule, name: str) -> Sample | None:
         """What the rule says of an object without a value."""

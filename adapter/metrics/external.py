@@ -112,7 +112,6 @@ class ExternalMetrics:
                     timestamp=sample.timestamp,
                     window_seconds=None,
                     milli=milli,
-                    fresh_until=result.fresh_until,
                 )
                 for sample in part
                 if (milli := self._queries.milli(rule, sample)) is not None

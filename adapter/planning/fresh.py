@@ -6,8 +6,7 @@ as it is fresh.
 An answer is fresh for a period after it came. If anybody took it from here meanwhile, it is asked for again one period
 after it was last asked for, which is a little before it ends: so who asks often does not wait, as long as asking takes
 less than a period, and nothing is asked more than once a period, whatever the number of requests. What nobody took is
-forgotten a period after its end. Who asks within that period asks often, too: it may have an answer of its own, made of
-what it had from here, that ended at the same time. What it then gets counts as taken.
+forgotten a period after its end. Who asks within that period asks often, too; what it then gets counts as taken.
 """
 
 from __future__ import annotations
@@ -42,6 +41,11 @@ class Kept(Generic[T]):
 
     value: T
     until: float
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether whoever asks next gets the same; a value that is too long is made for each who asks."""
+        return self.until > 0.0
 
 
 @dataclass(slots=True, eq=False)

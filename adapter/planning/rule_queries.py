@@ -86,8 +86,7 @@ class RuleQueries:
         else:
             results = await self._ask_all(rule, plan.queries, timeout=timeout)
             result = Vector(
-                tuple(sample for result in results if isinstance(result, Vector) for sample in result.samples),
-                min((result.fresh_until for result in results if result is not None), default=0.0),
+                tuple(sample for result in results if isinstance(result, Vector) for sample in result.samples)
             )
         if not plan.filters:
             return result

@@ -112,7 +112,7 @@ async def indexed(vector: Vector, labels: Iterable[str] = ()) -> Vector:
         return vector
     index = SampleIndex(vector.samples)
     await index.prepare(labels)
-    return IndexedVector(vector.samples, vector.fresh_until, index=index)
+    return IndexedVector(vector.samples, index=index)
 
 
 async def matching(vector: Vector, labels: _Labels, selector: LabelSelector) -> Vector:
@@ -129,7 +129,7 @@ async def matching(vector: Vector, labels: _Labels, selector: LabelSelector) -> 
         found = await asyncio.to_thread(_filter, vector.samples, labels, selector)
     else:
         found = _filter(vector.samples, labels, selector)
-    return Vector(found, vector.fresh_until)
+    return Vector(found)
 
 
 def _several(positions: int | list[int]) -> Sequence[int]:

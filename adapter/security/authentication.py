@@ -18,14 +18,14 @@ from urllib.parse import unquote
 from cachetools import LRUCache, TTLCache
 from cryptography import x509
 from cryptography.x509.oid import NameOID
-from multidict import CIMultiDict, CIMultiDictProxy
+from multidict import CIMultiDictProxy
 
 from adapter.security.trust import ClientTrust, FrontProxy
 from kube.client import KubeClient, KubeUnreachable
 from kube.shared_calls import SharedCalls
 from kube.status import StatusError, service_unavailable, unauthorized
 
-__all__ = ["Authenticator", "Credentials", "RawHeaders", "TokenReviewer", "User"]
+__all__ = ["Authenticator", "Credentials", "TokenReviewer", "User"]
 
 _ANONYMOUS = "system:anonymous"
 _AUTHENTICATED_GROUP = "system:authenticated"
@@ -36,10 +36,6 @@ _TIMEOUT_SECONDS = 10.0
 # For how long what was found out about a certificate is believed.
 _BELIEVED = datetime.timedelta(seconds=10)
 _MAX_HOLDERS = 256
-_MAX_USERS = 1024
-
-RawHeaders = tuple[tuple[bytes, bytes], ...]
-"""Names and values of headers as they came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,27 +140,6 @@ class Authenticator:
             raise unauthorized()
         return User.anonymous()
 
-    def recognize(self, certificate: bytes, headers: RawHeaders) -> User | None:
-        """The user whom the front proxy names, without waiting; None for whoever must be looked at closely.
-
-        Args:
-            certificate: the client's, as DER.
-            headers: the request's, with their names in lower case.
-        """
-        holder = self._holder(certificate)
-        if holder is None or holder.proxy is None:
-            return None
-        names, prefixes = holder.names, holder.prefixes
-        said = tuple(header for header in headers if header[0] in names or header[0].startswith(prefixes))
-        user = holder.users.get(said)
-        if user is None:
-            decoded = CIMultiDict((name.decode(), value.decode("utf-8", "surrogateescape")) for name, value in said)
-            user = _remote_user(CIMultiDictProxy(decoded), holder.proxy)
-            if user is None:
-                return None
-            user = holder.users[said] = _with_authenticated_group(user)
-        return user
-
     def _by_certificate(self, credentials: Credentials) -> User | None:
         if credentials.certificate is None:
             return None
@@ -204,9 +179,6 @@ class _Holder:
         until: for how long it is believed.
         proxy: what counts of the headers beside it, if it is the front proxy's.
         client: whose it is, if it is a client's.
-        names: the proxy's headers, in lower case.
-        prefixes: and their prefixes.
-        users: whom the proxy named.
     """
 
     trust: ClientTrust
@@ -214,9 +186,6 @@ class _Holder:
     until: datetime.datetime
     proxy: FrontProxy | None
     client: User | None
-    names: frozenset[bytes]
-    prefixes: tuple[bytes, ...]
-    users: LRUCache[RawHeaders, User]
 
     @classmethod
     def of(cls, certificate: x509.Certificate, trust: ClientTrust, now: datetime.datetime) -> _Holder:
@@ -226,16 +195,12 @@ class _Holder:
         client = None
         if trust.clients and trust.clients.vouches_for(certificate, now=now):
             client = _certificate_user(certificate)
-        headers = (*proxy.username_headers, *proxy.group_headers, *proxy.uid_headers) if proxy else ()
         return cls(
             trust=trust,
             since=now,
             until=min(now + _BELIEVED, certificate.not_valid_after_utc),
             proxy=proxy,
             client=client,
-            names=frozenset(header.lower().encode() for header in headers),
-            prefixes=tuple(prefix.lower().encode() for prefix in proxy.extra_prefixes) if proxy else (),
-            users=LRUCache(_MAX_USERS),
         )
 
 

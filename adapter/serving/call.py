@@ -7,10 +7,8 @@ a thread where that takes long.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import msgspec
 
@@ -24,7 +22,6 @@ from kube.status import StatusError, bad_request
 __all__ = [
     "Answer",
     "Call",
-    "FreshValues",
     "answer_with",
     "label_selector",
     "method_not_allowed",
@@ -73,44 +70,12 @@ class Call:
         )
 
 
-class _Sampled(Protocol):
-    """A value of any of the APIs: when it was sampled, and until when it is the same, on the event loop's clock."""
-
-    @property
-    def timestamp(self) -> float: ...
-
-    @property
-    def fresh_until(self) -> float: ...
-
-
-@dataclass(frozen=True, slots=True)
-class FreshValues:
-    """Values that will be the same for a while.
-
-    Attributes:
-        until: when that ends, on the event loop's clock.
-        sampled_at: when they were sampled, in seconds since the epoch, with how many there are of each time.
-    """
-
-    until: float
-    sampled_at: tuple[tuple[float, int], ...]
-
-    @classmethod
-    def of(cls, values: Sequence[_Sampled]) -> FreshValues | None:
-        """What there is to tell of some values; None where they may be others at once."""
-        until = min((value.fresh_until for value in values), default=0.0)
-        if not until:
-            return None
-        return cls(until, tuple(Counter(value.timestamp for value in values).items()))
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A status and a body.
 
     For some errors there are the seconds after which to ask again, for some documents there is an entity tag;
-    `headers` are beside the usual ones, or replace them. `values` tells of the values in it, where they will be the
-    same for a while.
+    `headers` are beside the usual ones, or replace them.
     """
 
     status: int
@@ -118,7 +83,6 @@ class Answer:
     retry_after: int | None = None
     tag: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    values: FreshValues | None = None
 
 
 def answer_with(call: Call, document: msgspec.Struct) -> Answer:

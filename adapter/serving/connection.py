@@ -25,7 +25,6 @@ from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
 from adapter.serving.call import method_not_allowed
 from adapter.serving.open_connections import Place
-from adapter.serving.short_cut import PlainRequest, ShortCut
 from kube.status import StatusError, internal_error
 
 __all__ = ["ConnectionLimits", "ConnectionServer"]
@@ -75,7 +74,6 @@ class ConnectionServer(web.Server):
         handler: answers one request.
         error_response: how an error is written for a client of which nothing is known.
         limits: see ConnectionLimits.
-        short_cut: answers what can be answered at once.
     """
 
     def __init__(
@@ -84,7 +82,6 @@ class ConnectionServer(web.Server):
         *,
         error_response: ErrorResponse,
         limits: ConnectionLimits,
-        short_cut: ShortCut | None = None,
     ) -> None:
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
             with cast("_Connection", request.protocol).answering(request):
@@ -95,13 +92,10 @@ class ConnectionServer(web.Server):
         super().__init__(answer, handler_cancellation=True)
         self._limits = limits
         self._error_response = error_response
-        self._short_cut = short_cut
 
     def connection(self, place: Place) -> RequestHandler:
         """The protocol of a new connection."""
-        return _Connection(
-            self, place, error_response=self._error_response, limits=self._limits, short_cut=self._short_cut
-        )
+        return _Connection(self, place, error_response=self._error_response, limits=self._limits)
 
 
 class _Connection(RequestHandler):
@@ -114,7 +108,6 @@ class _Connection(RequestHandler):
         *,
         error_response: ErrorResponse,
         limits: ConnectionLimits,
-        short_cut: ShortCut | None,
     ) -> None:
         super().__init__(
             server,
@@ -136,18 +129,15 @@ class _Connection(RequestHandler):
         self._body_bytes = 0
         self._is_refused = False
         self._head_timer: asyncio.TimerHandle | None = None
-        # None also when there ever came anything but one whole head at a time: aiohttp's parser may have a part of it.
-        self._short_cut = short_cut
-        self._certificate: bytes | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Expect a request."""
         super().connection_made(transport)
         encryption = transport.get_extra_info("ssl_object")
-        self._certificate = encryption.getpeercert(binary_form=True) if encryption is not None else None
+        is_known = encryption is not None and encryption.getpeercert(binary_form=True) is not None
         both_ways = cast("asyncio.Transport", transport)
         both_ways.set_write_buffer_limits(high=_MAX_UNREAD)
-        self._place.opened(both_ways.abort, known=self._certificate is not None)
+        self._place.opened(both_ways.abort, known=is_known)
         self._expect_head()
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -161,8 +151,6 @@ class _Connection(RequestHandler):
 
         So does what is left of a body when its request has been answered; aiohttp looks after the time.
         """
-        if self._short_cut is not None and self._was_answered_at_once(data, self._short_cut):
-            return
         if self._is_refused:
             return
         body = None if self._body.is_eof() else self._body
@@ -202,28 +190,6 @@ class _Connection(RequestHandler):
         self._messages.append((_ErrInfo(status=431, exc=_HeadTooLarge(), message="too large"), EMPTY_PAYLOAD))
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-    def _was_answered_at_once(self, data: bytes, short_cut: ShortCut) -> bool:
-        request = PlainRequest.read(data)
-        is_idle = not self._is_answering and not self._messages and not self._place.held
-        if request is None or not is_idle or self._certificate is None:
-            self._short_cut = None
-            return False
-        transport = self.transport
-        is_waiting = self._waiter is not None and not self._waiter.done()
-        if transport is None or transport.is_closing() or self._paused or not is_waiting:
-            return False
-        answer = short_cut.answer(request, self._certificate)
-        if answer is None:
-            return False
-        self._have_head()
-        transport.write(b"".join(answer))
-        # As aiohttp does after its own answers.
-        self._keepalive = True
-        self._next_keepalive_close_time = self._loop.time() + self._limits.idle
-        if self._keepalive_handle is None:
-            self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
-        return True
 
     @contextlib.contextmanager
     def answering(self, request: web.BaseRequest) -> Iterator[None]:

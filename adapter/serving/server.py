@@ -25,17 +25,15 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from adapter.content.encoding import Encoded, Representation
-from adapter.security.authentication import Authenticator, Credentials, User
+from adapter.security.authentication import Authenticator, Credentials
 from adapter.security.authorization import Authorizer
 from adapter.security.request_info import RequestInfo, Target
 from adapter.serving.accepting import LimitedSite, within_open_files
-from adapter.serving.call import Answer, Call, FreshValues
+from adapter.serving.call import Answer, Call
 from adapter.serving.connection import ConnectionLimits, ConnectionServer
 from adapter.serving.discovery import Discovery
-from adapter.serving.memory import AnswerMemory, Remembered
 from adapter.serving.open_connections import OpenConnections
 from adapter.serving.routes import Router
-from adapter.serving.short_cut import ShortCut, memory_key
 from adapter.serving.telemetry import RequestLabels, Telemetry
 from kube.durations import DurationError, parse_duration
 from kube.status import StatusError, bad_request, forbidden, too_many_requests
@@ -83,7 +81,6 @@ class RequestServer:
         telemetry: counts them.
         discovery: knows the resources that telemetry may tell apart.
         limits: see ServerLimits.
-        memory: takes the answers that hold for a while; see adapter.serving.short_cut.
     """
 
     def __init__(
@@ -95,7 +92,6 @@ class RequestServer:
         telemetry: Telemetry,
         discovery: Discovery,
         limits: ServerLimits,
-        memory: AnswerMemory | None = None,
     ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
@@ -103,7 +99,6 @@ class RequestServer:
         self._telemetry = telemetry
         self._discovery = discovery
         self._limits = limits
-        self._memory = memory
         self._in_flight = 0
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -111,19 +106,16 @@ class RequestServer:
         started = time.monotonic()
         labels = RequestLabels(verb=request.method.lower())
         code = 500
-        generation = self._memory.generation if self._memory is not None else 0
         try:
             try:
                 target = Target.parse(request.raw_path)
                 info = RequestInfo.of(request.method, target)
                 labels = self._labels(info)
-                permit, answer = await self._within_limits(request, target, info)
+                answer = await self._within_limits(request, target, info)
             except StatusError as error:
-                permit, answer = None, _error_answer(error, request)
+                answer = _error_answer(error, request)
             code = answer.status
             message = await _message(answer, request)
-            if permit is not None and answer.values is not None:
-                self._remember(request, permit, answer.values, labels, message, generation=generation)
             return message.response()
         except asyncio.CancelledError:
             code = _CLIENT_GONE
@@ -131,35 +123,7 @@ class RequestServer:
         finally:
             self._telemetry.observe(labels, code=code, seconds=time.monotonic() - started)
 
-    def _remember(
-        self,
-        request: web.BaseRequest,
-        permit: _Permit,
-        values: FreshValues,
-        labels: RequestLabels,
-        message: _Message,
-        *,
-        generation: int,
-    ) -> None:
-        if self._memory is None or request.method != "GET":
-            return
-        before, after = message.parts()
-        headers = ((name.lower(), value) for name, value in request.raw_headers)
-        self._memory.put(
-            memory_key(permit.user, request.raw_path.encode(), headers),
-            Remembered(
-                before_date=before,
-                after_date=after,
-                until=min(values.until, permit.until),
-                labels=labels,
-                sampled_at=values.sampled_at,
-            ),
-            generation=generation,
-        )
-
-    async def _within_limits(
-        self, request: web.BaseRequest, target: Target, info: RequestInfo
-    ) -> tuple[_Permit | None, Answer]:
+    async def _within_limits(self, request: web.BaseRequest, target: Target, info: RequestInfo) -> Answer:
         open_to_all = self._authorizer.always_allows(target.path)
         # A busy process must not look like a dead one: neither to probes, whose paths are open to all, nor to the API
         # server, which asks for discovery and takes the whole API for unavailable without it.
@@ -176,8 +140,7 @@ class RequestServer:
 
     async def _before_deadline(
         self, request: web.BaseRequest, target: Target, info: RequestInfo, *, open_to_all: bool
-    ) -> tuple[_Permit | None, Answer]:
-        permit = None
+    ) -> Answer:
         seconds = min(_wanted_seconds(target), self._limits.request_seconds)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
@@ -186,10 +149,10 @@ class RequestServer:
                 if not open_to_all:
                     user = await self._authenticator.authenticate(_credentials(request))
                     _refuse_impersonation(request)
-                    permit = _Permit(user, await self._authorizer.authorize(user, info))
+                    await self._authorizer.authorize(user, info)
                     _log.debug("%s asks %s %s", user.name, request.method, target.path)
                 remaining = max(deadline - loop.time(), 0.0)
-                return permit, await self._router.answer(_call(request, target, info, remaining))
+                return await self._router.answer(_call(request, target, info, remaining))
         except TimeoutError:
             if not timeout.expired():
                 raise
@@ -203,14 +166,6 @@ class RequestServer:
         return RequestLabels(info.verb, info.group, info.version, info.resource)
 
 
-@dataclass(frozen=True, slots=True)
-class _Permit:
-    """Who may do what was asked for, and until when that is known, on the loop's clock."""
-
-    user: User
-    until: float
-
-
 class Listener:
     """The listening socket and its connections.
 
@@ -219,7 +174,6 @@ class Listener:
         context: TLS for new connections.
         limits: see ServerLimits.
         registry: where connections are counted.
-        short_cut: answers what can be answered at once.
     """
 
     def __init__(
@@ -229,10 +183,8 @@ class Listener:
         limits: ServerLimits,
         *,
         registry: CollectorRegistry,
-        short_cut: ShortCut | None = None,
     ) -> None:
         self._connections = OpenConnections(most=within_open_files(limits.connections), registry=registry)
-        self._short_cut = short_cut
         self._server = server
         self._context = context
         self._limits = limits
@@ -244,7 +196,6 @@ class Listener:
             self._server.handle,
             error_response=_unknown_clients_response,
             limits=self._limits.connection,
-            short_cut=self._short_cut,
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=self._limits.shutdown_seconds)
         await self._runner.setup()
@@ -326,12 +277,6 @@ class _Message:
 
     def response(self) -> web.Response:
         return web.Response(status=self.status, body=self.body, headers=self.headers)
-
-    def parts(self) -> tuple[bytes, bytes]:
-        """What is before the value of Date, and what is after it."""
-        lines = [f"{name}: {value}" for name, value in self.headers.items()]
-        head = "\r\n".join(["HTTP/1.1 200 OK", *lines, f"Content-Length: {len(self.body)}", "Date: "])
-        return head.encode(), b"\r\n\r\n" + self.body
 
 
 async def _message(answer: Answer, request: web.BaseRequest) -> _Message:
