@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import math
 from collections.abc import AsyncIterator
@@ -317,13 +316,3 @@ async def test_lists_that_are_none_hold_no_objects(bed: MetricsBed) -> None:
         bed.api.answers["/api/v1/namespaces/shop/pods"] = answer(body)
         with pytest.raises(StatusError, match="could not find the metric"):
             await selected(bed)
-
-
-async def test_values_are_the_same_for_as_long_as_prometheus_answer_is(bed: MetricsBed) -> None:
-    """And no longer: whole answers are remembered by it."""
-    bed.prometheus.result = dataclasses.replace(vector(({"pod": "a"}, 1.0), ({"pod": "b"}, 2.0)), fresh_until=1234.5)
-    bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("a", "b")
-    assert [value.fresh_until for value in await named(bed)] == [1234.5]
-    assert [value.fresh_until for value in await selected(bed)] == [1234.5, 1234.5]
-    bed.prometheus.result = vector(({"pod": "a"}, 1.0))
-    assert [value.fresh_until for value in await named(bed)] == [0.0]
