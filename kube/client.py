@@ -106,7 +106,7 @@ class KubeClient:
         bookmark_seconds: float = BOOKMARK_SECONDS,
         retries: Retries | None = None,
     ) -> None:
-        self.host = urlsplit(server.configuration.host).netloc
+        self.host = str(urlsplit(server.configuration.host).netloc)
         self.retries = retries or Retries()
         self.bookmark_seconds = bookmark_seconds
         self._configuration = server.configuration
