@@ -56,8 +56,6 @@ def _decide(observation: Observation, history: History, now_ms: int) -> Decision
     start = Decision(observation=observation, now_ms=now_ms, status=hpa.status, history=history)
     if not isinstance(scale, Scale):
         return _without_scale(start, scale, conditions)
-    if not config.scale_to_zero:
-        conditions.remove(SCALED_TO_ZERO)
     conditions.set(ABLE_TO_SCALE, True, "SucceededGetScale")
     history = catch_up(
         history,
@@ -170,6 +168,8 @@ def _by_bound(start: Decision, scale: Scale, bound: Bound, conditions: Condition
     """Scaling is disabled, or the count is out of bounds: neither stabilisation nor rate limits apply."""
     if not bound.reason:
         conditions.set(SCALING_ACTIVE, False, "ScalingDisabled")
+        if not start.observation.config.scale_to_zero:
+            conditions.remove(SCALED_TO_ZERO)
     return replace(
         start,
         scale_to=bound.replicas if bound.reason else None,
@@ -330,8 +330,14 @@ def _status(start: Decision, scale: Scale, conditions: Conditions, *, desired_re
 
 
 def _set_scaled_to_zero(decision: Decision, conditions: Conditions) -> None:
-    """Note whether it was this controller that scaled to zero, so that it may wake the target again."""
+    """Note whether it was this controller that scaled to zero, so that it may wake the target again.
+
+    With the feature off a condition that is left from before goes with the next scale, or where scaling is disabled
+    (`_by_bound`), and stays until then. Upstream: podautoscaler.reconcileAutoscaler.
+    """
     hpa = decision.observation.hpa
     if decision.observation.config.scale_to_zero:
         zero = decision.scale_to == 0 and hpa.spec.min_replicas == 0 and preconditions.can_wake(hpa)
         conditions.set(SCALED_TO_ZERO, zero, "ScaledToZero" if zero else "NotScaledToZero")
+    else:
+        conditions.remove(SCALED_TO_ZERO)

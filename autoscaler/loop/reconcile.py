@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from autoscaler.core.decide import conclude, decide, rehearse
 from autoscaler.core.decision import Event
-from autoscaler.core.evaluate import unanswerable
 from autoscaler.core.following import follow, is_behind
-from autoscaler.core.model import ExternalMetric, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
 from autoscaler.core.modes import Mode
-from autoscaler.core.reasons import reason_of
+from autoscaler.loop.monitor import observe_reconciliation
 from autoscaler.loop.scales import ScaleWriteError
 from autoscaler.loop.status import StatusWriteError
 from autoscaler.loop.telemetry import Action, ErrorKind
@@ -31,11 +30,10 @@ from autoscaler.records.facts import Subject, facts_of
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from autoscaler.core.decision import Decision, Outcome
-    from autoscaler.core.evaluate import Evaluation
-    from autoscaler.core.model import HPA, HPAKey, InvalidHPA, MetricSource, Status
+    from autoscaler.core.model import HPA, HPAKey, InvalidHPA, Status
     from autoscaler.loop.events import EventRecorder
     from autoscaler.loop.memory import Memory
     from autoscaler.loop.observe import Observed, Observer
@@ -134,9 +132,13 @@ class Reconciler:
 
         Must not run twice at the same time for the same HPA; a step has not ended before its ending has.
         """
+        started = self._clock()
+        with self._internal_errors_counted(started):
+            return await self._reconcile(tracked, started)
+
+    async def _reconcile(self, tracked: TrackedHPA, started: float) -> Ending:
         hpa = tracked.hpa
         mode = self.mode_of(hpa)
-        started = self._clock()
         self._tell_problems(hpa)
         observed, decision = await self._decide(hpa)
         scale_error: str | None = None
@@ -163,6 +165,10 @@ class Reconciler:
         return Ending(waits, partial(self._end, step))
 
     async def _end(self, step: _Step, superseded: asyncio.Future[None] | None) -> Ended:
+        with self._internal_errors_counted(step.started):
+            return await self._store_status(step, superseded)
+
+    async def _store_status(self, step: _Step, superseded: asyncio.Future[None] | None) -> Ended:
         hpa, decision, outcome = step.tracked.hpa, step.decision, step.outcome
         status_error: str | None = None
         stored = True
@@ -176,30 +182,38 @@ class Reconciler:
                 status_error = str(error)
                 outcome = outcome.status_not_stored(hpa, status_error)
         self._record(hpa, outcome.late_events)
-        self._count(decision, step.observed, outcome.error, seconds=self._clock() - step.started)
         if self._decisions.wanted:
             facts = facts_of(decision, outcome, scale_error=step.scale_error, status_error=status_error, mode=step.mode)
             self._decisions.add(Subject.of(hpa), facts)
+        observe_reconciliation(
+            self._telemetry,
+            decision,
+            outcome,
+            scale_error=step.scale_error,
+            metric_seconds=step.observed.seconds,
+            seconds=self._clock() - step.started,
+        )
         return Ended(outcome.error, superseded=not stored)
 
     async def refuse(self, tracked: RefusedHPA) -> Ending:
         """Tell an HPA that it is not valid, and do nothing else; the ending's error is what is wrong with it."""
-        hpa = tracked.hpa
+        hpa, started = tracked.hpa, self._clock()
         self._tell_problems(hpa)
         refusal = refuse(hpa, self._now_ms())
         self._record(hpa, [Event("Warning", INVALID_SPEC, refusal.message)])
         status = refusal.status if self.mode_of(hpa) is Mode.ACT else None
         waits = status is not None and not self._statuses.free
-        return Ending(waits, partial(self._end_refusal, tracked, status, refusal.message))
+        return Ending(waits, partial(self._end_refusal, tracked, status, refusal.message, started))
 
     async def _end_refusal(
-        self, tracked: RefusedHPA, status: Status | None, problem: str, _: asyncio.Future[None] | None
+        self, tracked: RefusedHPA, status: Status | None, problem: str, started: float, _: asyncio.Future[None] | None
     ) -> Ended:
         if status is not None:
             try:
                 await self._statuses.write(tracked, status)
             except StatusWriteError as error:
                 self._record(tracked.hpa, [Event("Warning", "FailedUpdateStatus", str(error))])
+        self._telemetry.reconciled(Action.NONE, ErrorKind.SPEC, seconds=self._clock() - started)
         return Ended(problem)
 
     def changed(self, old: HPA | None, new: HPA) -> None:
@@ -277,48 +291,14 @@ class Reconciler:
             _log.warning("%s: %s", hpa.key, problem)
             self._record(hpa, [Event("Warning", "InvalidAnnotation", problem)])
 
+    @contextmanager
+    def _internal_errors_counted(self, started: float) -> Iterator[None]:
+        """Count a reconciliation that ends by a bug as what it is, an internal error."""
+        try:
+            yield
+        except Exception:
+            self._telemetry.reconciled(Action.NONE, ErrorKind.INTERNAL, seconds=self._clock() - started)
+            raise
+
     def _now_ms(self) -> int:
         return round(self._wall_clock() * 1000)
-
-    def _count(self, decision: Decision, observed: Observed, error: str | None, *, seconds: float) -> None:
-        hpa, current = observed.observation.hpa, decision.current_replicas or 0
-        for index, evaluation in enumerate(decision.evaluations):
-            proposed = current if evaluation.proposal is None else evaluation.proposal.replicas
-            self._telemetry.computed(
-                _metric_type(evaluation.spec.source),
-                Action.of(current=current, desired=proposed),
-                _error_kind(evaluation),
-                seconds=observed.seconds[index] if observed.seconds else 0.0,
-            )
-        desired = current if decision.scale_to is None else decision.scale_to
-        kind = ErrorKind.NONE
-        if error is not None:
-            kinds = {_error_kind(evaluation) for evaluation in decision.evaluations}
-            kind = ErrorKind.SPEC if ErrorKind.SPEC in kinds else ErrorKind.INTERNAL
-        action = Action.of(current=current, desired=desired)
-        self._telemetry.decided(action, reason_of(decision))
-        self._telemetry.reconciled(action, kind, seconds=seconds)
-        if decision.current_replicas is not None:
-            self._telemetry.desired_replicas(hpa.key, desired)
-
-
-def _error_kind(evaluation: Evaluation) -> ErrorKind:
-    if evaluation.failure is None:
-        return ErrorKind.NONE
-    return ErrorKind.INTERNAL if unanswerable(evaluation.spec) is None else ErrorKind.SPEC
-
-
-def _metric_type(source: MetricSource) -> str:
-    match source:
-        case ResourceMetric(_, None):
-            return "Resource"
-        case ResourceMetric():
-            return "ContainerResource"
-        case PodsMetric():
-            return "Pods"
-        case ObjectMetric():
-            return "Object"
-        case ExternalMetric():
-            return "External"
-        case InvalidMetric():
-            return "Invalid"

@@ -234,6 +234,10 @@ class Telemetry:
         for verdict in Verdict:
             self._shadow_comparisons.remove(key.namespace, key.qualified_name, verdict)
 
+    def collect(self) -> Iterable[Metric]:
+        """Everything, as the library's own types."""
+        return self._registry.collect()
+
     def render(self) -> bytes:
         """Everything in Prometheus' text format."""
         return generate_latest(self._registry)
