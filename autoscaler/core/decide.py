@@ -35,25 +35,30 @@ if TYPE_CHECKING:
 __all__ = ["conclude", "decide", "rehearse"]
 
 
-def decide(observation: Observation, history: History, now_ms: int) -> Decision:
+def decide(observation: Observation, history: History, now_ms: int, *, monotonic_ms: int | None = None) -> Decision:
     """Decide what to do, given everything that `missing` asked for.
 
     Args:
         observation: what was read.
         history: what was remembered of this HPA so far; empty for one that is new.
-        now_ms: the time of the whole step, in milliseconds since the Unix epoch.
+        now_ms: the time of the whole step, in milliseconds since the Unix epoch: for conditions, `lastScaleTime`, and
+            comparisons with times that come from the API.
+        monotonic_ms: the same by the history's clock: for windows and rate limits. None: `now_ms`, where one clock is
+            used for both, as in a recording.
 
     Raises:
         ValueError: something that `missing` asks for has not been read.
     """
-    return _unless_paused(_decide(observation, history, now_ms))
+    return _unless_paused(_decide(observation, history, now_ms, now_ms if monotonic_ms is None else monotonic_ms))
 
 
-def _decide(observation: Observation, history: History, now_ms: int) -> Decision:
+def _decide(observation: Observation, history: History, now_ms: int, monotonic_ms: int) -> Decision:
     """The decision, pauses aside."""
     hpa, scale, config = observation.hpa, observation.scale, observation.config
     conditions = Conditions(hpa.status.conditions, now_ms)
-    start = Decision(observation=observation, now_ms=now_ms, status=hpa.status, history=history)
+    start = Decision(
+        observation=observation, now_ms=now_ms, monotonic_ms=monotonic_ms, status=hpa.status, history=history
+    )
     if not isinstance(scale, Scale):
         return _without_scale(start, scale, conditions)
     conditions.set(ABLE_TO_SCALE, True, "SucceededGetScale")
@@ -63,6 +68,7 @@ def _decide(observation: Observation, history: History, now_ms: int) -> Decision
         status=hpa.status,
         behavior=hpa.spec.behavior,
         now_ms=now_ms,
+        monotonic_ms=monotonic_ms,
     )
     start = replace(start, current_replicas=scale.spec_replicas, history=history)
     bound = preconditions.bound(hpa, scale, config)
@@ -104,7 +110,7 @@ def conclude(decision: Decision, *, scale_error: str | None = None) -> Outcome:
                 behavior=hpa.spec.behavior,
                 previous_replicas=decision.current_replicas or 0,
                 new_replicas=decision.scale_to,
-                now_ms=decision.now_ms,
+                now_ms=decision.monotonic_ms,
             )
     status = replace(status, observed_generation=hpa.generation or None)
     return Outcome(
@@ -234,7 +240,7 @@ def _by_proposal(start: Decision, scale: Scale, proposed: int, reason: str, cond
         behavior=spec.behavior,
         downscale_stabilization_ms=start.observation.config.downscale_stabilization_ms,
         history=start.history,
-        now_ms=start.now_ms,
+        now_ms=start.monotonic_ms,
     )
     conditions.set_normalized(normalized)
     desired = normalized.desired_replicas

@@ -294,7 +294,7 @@ class Controller:
         if self._memory_store is None:
             self._memory.restore({})
             return
-        oldest_ms = time.time() * 1000 - LONGEST_WINDOW_MS
+        oldest_ms = time.monotonic() * 1000 - LONGEST_WINDOW_MS
 
         def matters(key: HPAKey, remembered: Remembered) -> bool:
             # An HPA that is not there may be of an API whose watch has yet to begin.

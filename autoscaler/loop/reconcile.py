@@ -95,8 +95,8 @@ class Reconciler:
         decisions: keeps the facts of each step.
         shadow: compares the decisions on HPAs in shadow mode.
         mode: what becomes of the decisions on HPAs that do not say it themselves.
-        wall_clock: the time in seconds since the epoch, for decisions.
-        clock: a time in seconds that only goes forward, for durations.
+        wall_clock: the time in seconds since the epoch, for statuses and for times that come from the API.
+        clock: a time in seconds that only goes forward, for histories and durations.
     """
 
     def __init__(
@@ -229,15 +229,22 @@ class Reconciler:
             self._telemetry.no_longer_compared(new.key)
         if mode is Mode.ACT:
             return
-        now_ms = self._now_ms()
+        monotonic_ms = self._monotonic_ms()
         before = self._memory.of(new)
         # Without a step there is no memory to follow with.
         if before.recommendations and old is not None and old.uid == new.uid:
-            after = follow(before, old=old.status, new=new.status, behavior=new.spec.behavior, now_ms=now_ms)
+            after = follow(
+                before,
+                old=old.status,
+                new=new.status,
+                behavior=new.spec.behavior,
+                now_ms=self._now_ms(),
+                monotonic_ms=monotonic_ms,
+            )
             if after != before:
                 self._memory.keep(new, after)
         if mode is Mode.SHADOW:
-            self._shadow.saw(new, now_ms)
+            self._shadow.saw(new, monotonic_ms)
 
     def forget(self, key: HPAKey) -> None:
         """An HPA is gone: drop what is remembered of it."""
@@ -258,11 +265,15 @@ class Reconciler:
         So is what a memory begins with: a watch may tell of fewer replicas than there are by now.
         """
         observed = await self._observer.observe(hpa, to_scale=is_behind(self._memory.of(hpa)))
-        decision = decide(observed.observation, self._memory.of(hpa), self._now_ms())
+        decision = self._decide_on(observed)
         if decision.scale_to is not None and not observed.may_scale:
             observed = await self._observer.observe(hpa)
-            decision = decide(observed.observation, self._memory.of(hpa), self._now_ms())
+            decision = self._decide_on(observed)
         return observed, decision
+
+    def _decide_on(self, observed: Observed) -> Decision:
+        history = self._memory.of(observed.observation.hpa)
+        return decide(observed.observation, history, self._now_ms(), monotonic_ms=self._monotonic_ms())
 
     async def _write_scale(self, observed: Observed, decision: Decision) -> str | None:
         if decision.scale_to is None or observed.target is None:
@@ -302,3 +313,6 @@ class Reconciler:
 
     def _now_ms(self) -> int:
         return round(self._wall_clock() * 1000)
+
+    def _monotonic_ms(self) -> int:
+        return round(self._clock() * 1000)

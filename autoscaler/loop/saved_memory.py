@@ -3,6 +3,9 @@
 It is gzipped JSON, so that an operator can look into it with standard tools. Times are differences to the sample
 before, which compress well: an HPA with a full window of five minutes takes about 70 bytes.
 
+The history's clock means nothing to another process, so what is saved are ages, beside the wall clock's time. Restored
+ages are older by as much as the wall clock has moved on since; where it was set back, they are what they were.
+
 What is too old to count under any settings loses its content but keeps its slot, as null: Kubernetes uses slots again
 in an order that depends on all of them, and an HPA without any would be taken for a new one, whose current number of
 replicas becomes a recommendation. So a decision after restoring is the decision that there would have been.
@@ -18,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from autoscaler.core.history import History, Recommendation, ScaleEvent
+from autoscaler.core.history import LONG_AGO_MS, History, Recommendation, ScaleEvent
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.memory import Remembered
 
@@ -67,7 +70,7 @@ class _SavedHPA(msgspec.Struct, array_like=True, frozen=True):
 class _Saved(msgspec.Struct, frozen=True):
     version: int
     saved_ms: int
-    """The time that the first of each list's differences is to."""
+    """When it was saved, since the Unix epoch: the time that the first of each list's differences is to."""
     hpas: tuple[_SavedHPA, ...]
 
 
@@ -88,6 +91,7 @@ def encode(
     memory: Mapping[HPAKey, Remembered],
     *,
     now_ms: int,
+    monotonic_ms: int | None = None,
     final: bool = True,
     longest_window_ms: int = LONGEST_WINDOW_MS,
     limit_bytes: int = LIMIT_BYTES,
@@ -99,27 +103,38 @@ def encode(
 
     Args:
         memory: what is remembered.
-        now_ms: the current time.
+        now_ms: the current time, since the Unix epoch.
+        monotonic_ms: the same by the histories' clock; None: `now_ms`.
         final: whether no step follows before somebody restores this.
         longest_window_ms: what is older than this cannot count any more.
         limit_bytes: how large the result may be.
     """
-    expired_ms = now_ms - longest_window_ms
+    monotonic_ms = now_ms if monotonic_ms is None else monotonic_ms
+    expired_ms = monotonic_ms - longest_window_ms
+
+    def pack(hpas: Iterable[tuple[HPAKey, Remembered]]) -> bytes:
+        return _pack(hpas, now_ms=now_ms, monotonic_ms=monotonic_ms, expired_ms=expired_ms, final=final)
+
     kept = list(memory.items())
-    content = _pack(kept, now_ms, expired_ms, final=final)
+    content = pack(kept)
     if len(content) > limit_bytes:
         kept.sort(key=lambda item: (_is_steady(item[1].history, expired_ms), -item[1].latest_ms))
         while len(content) > limit_bytes and kept:
             kept = kept[: int(len(kept) * limit_bytes / len(content) * _SHRINK)]
-            content = _pack(kept, now_ms, expired_ms, final=final)
+            content = pack(kept)
     return Encoded(content=content, left_out=len(memory) - len(kept))
 
 
-def decode(content: bytes, *, now_ms: int) -> dict[HPAKey, Remembered]:
+def decode(content: bytes, *, now_ms: int, monotonic_ms: int | None = None) -> dict[HPAKey, Remembered]:
     """Read a saved memory.
 
     A time that is ahead of `now_ms`, because the clocks of two machines differ, becomes `now_ms`: so it cannot hold a
     scale-down back for ever.
+
+    Args:
+        content: what was saved.
+        now_ms: the current time, since the Unix epoch.
+        monotonic_ms: the same by the clock that the histories shall have; None: `now_ms`.
 
     Raises:
         SavedMemoryError: it is damaged, or was saved by a release whose form is not known here.
@@ -132,8 +147,9 @@ def decode(content: bytes, *, now_ms: int) -> dict[HPAKey, Remembered]:
         saved = msgspec.json.decode(text, type=_Saved)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SavedMemoryError(f"it is damaged: {error}") from error
+    now_ms, age_ms = now_ms if monotonic_ms is None else monotonic_ms, max(0, now_ms - saved.saved_ms)
     return {
-        HPAKey(each.namespace, each.name, each.group): Remembered(each.uid, _history(each, saved.saved_ms, now_ms))
+        HPAKey(each.namespace, each.name, each.group): Remembered(each.uid, _history(each, now_ms - age_ms, now_ms))
         for each in saved.hpas
     }
 
@@ -141,8 +157,10 @@ def decode(content: bytes, *, now_ms: int) -> dict[HPAKey, Remembered]:
 # --- writing -------------------------------------------------------------------------------------------------------
 
 
-def _pack(memory: Iterable[tuple[HPAKey, Remembered]], now_ms: int, expired_ms: int, *, final: bool) -> bytes:
-    hpas = tuple(_saved_hpa(key, remembered, now_ms, expired_ms, final=final) for key, remembered in memory)
+def _pack(
+    memory: Iterable[tuple[HPAKey, Remembered]], *, now_ms: int, monotonic_ms: int, expired_ms: int, final: bool
+) -> bytes:
+    hpas = tuple(_saved_hpa(key, each, monotonic_ms, expired_ms, final=final) for key, each in memory)
     saved = _Saved(version=_VERSION, saved_ms=now_ms, hpas=hpas)
     return gzip.compress(msgspec.json.encode(saved), compresslevel=6, mtime=0)
 
@@ -206,7 +224,7 @@ def _history(saved: _SavedHPA, saved_ms: int, now_ms: int) -> History:
         time_ms = saved_ms
         for slot in saved.recommendations:
             if slot is None:
-                yield Recommendation(0, 0)
+                yield Recommendation(0, LONG_AGO_MS)
             else:
                 time_ms += slot[1]
                 yield Recommendation(slot[0], _past(time_ms, now_ms))
@@ -215,7 +233,7 @@ def _history(saved: _SavedHPA, saved_ms: int, now_ms: int) -> History:
         time_ms = saved_ms
         for slot in slots:
             if slot is None:
-                yield ScaleEvent(0, 0, outdated=True)
+                yield ScaleEvent(0, LONG_AGO_MS, outdated=True)
             else:
                 time_ms += slot[1]
                 yield ScaleEvent(slot[0], _past(time_ms, now_ms), outdated=slot[2])
@@ -230,4 +248,4 @@ def _history(saved: _SavedHPA, saved_ms: int, now_ms: int) -> History:
 
 
 def _past(time_ms: int, now_ms: int) -> int:
-    return max(0, min(time_ms, now_ms))
+    return max(LONG_AGO_MS, min(time_ms, now_ms))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from autoscaler.core.decide import decide
 from autoscaler.core.decision import Decision
-from autoscaler.core.history import History, Recommendation, ScaleEvent
+from autoscaler.core.history import LONG_AGO_MS, History, Recommendation, ScaleEvent
 from autoscaler.core.model import Behavior, HPAKey
 from autoscaler.core.normalize import Normalized, normalize, remember_scale
 from autoscaler.core.observation import Observation
@@ -51,11 +51,11 @@ def without_what_cannot_count(history: History) -> History:
     oldest = NOW - LONGEST_WINDOW_MS
 
     def event(each: ScaleEvent) -> ScaleEvent:
-        return each if each.time_ms >= oldest else ScaleEvent(0, 0, outdated=True)
+        return each if each.time_ms >= oldest else ScaleEvent(0, LONG_AGO_MS, outdated=True)
 
     return History(
         recommendations=tuple(
-            each if each.time_ms >= oldest else Recommendation(0, 0) for each in history.recommendations
+            each if each.time_ms >= oldest else Recommendation(0, LONG_AGO_MS) for each in history.recommendations
         ),
         scale_up_events=tuple(map(event, history.scale_up_events)),
         scale_down_events=tuple(map(event, history.scale_down_events)),
@@ -186,6 +186,41 @@ def test_a_time_ahead_of_this_machines_clock_counts_as_now() -> None:
     assert decode(content, now_ms=earlier)[WEB].history.recommendations == (Recommendation(9, earlier),)
 
 
+MACHINE, ANOTHER = 40 * MINUTE, 7 * SECOND
+"""The time since each of two machines was started, which is what the histories' clock says there."""
+
+
+@pytest.mark.parametrize(
+    ("wall_clock_moves", "age"),
+    [(MINUTE, 3 * MINUTE), (-HOUR, 2 * MINUTE), (HOUR, HOUR + 2 * MINUTE)],
+    ids=["as time passes", "set back", "set forward"],
+)
+def test_what_is_restored_is_as_much_older_as_the_wall_clock_has_moved_on(wall_clock_moves: int, age: int) -> None:
+    history = History(
+        recommendations=(Recommendation(3, MACHINE - 2 * MINUTE), Recommendation(4, LONG_AGO_MS)),
+        scale_up_events=(ScaleEvent(2, MACHINE - 2 * MINUTE),),
+    )
+    content = encode({WEB: Remembered("u", history)}, now_ms=NOW, monotonic_ms=MACHINE).content
+    restored = decode(content, now_ms=NOW + wall_clock_moves, monotonic_ms=ANOTHER)[WEB].history
+    assert restored.recommendations == (Recommendation(3, ANOTHER - age), Recommendation(0, LONG_AGO_MS))
+    assert restored.scale_up_events == (ScaleEvent(2, ANOTHER - age),)
+
+
+def test_a_slot_that_is_too_old_counts_nowhere_on_a_machine_that_has_just_started() -> None:
+    history = History(recommendations=(Recommendation(0, LONG_AGO_MS), Recommendation(5, ANOTHER - SECOND)))
+    step = normalize(
+        proposed_replicas=8,
+        current_replicas=5,
+        min_replicas=1,
+        max_replicas=20,
+        behavior=behavior(up=rules(percent(1000, 1), window=60)),
+        downscale_stabilization_ms=0,
+        history=history,
+        now_ms=ANOTHER,
+    )
+    assert step.desired_replicas == 5, "the lowest recommendation of the last minute"
+
+
 def test_an_operator_can_read_it() -> None:
     history = History(
         recommendations=(Recommendation(3, NOW - 15_000), Recommendation(4, NOW), Recommendation(1, 0)),
@@ -306,7 +341,7 @@ def test_garbage_is_never_more_than_refused(content: bytes) -> None:
         decode(content, now_ms=NOW)
 
 
-@pytest.mark.parametrize(("difference", "time_ms"), [(10**12, NOW), (10**400, NOW), (-(10**15), 0)])
+@pytest.mark.parametrize(("difference", "time_ms"), [(10**12, NOW), (10**400, NOW), (-(10**20), LONG_AGO_MS)])
 def test_odd_times_become_times_that_exist(difference: int, time_ms: int) -> None:
     content = packed(hpas=[["default", "web", "autoscaling", "u", [[3, difference]], [], [], 0]])
     assert decode(content, now_ms=NOW)[WEB].history.recommendations == (Recommendation(3, time_ms),)
