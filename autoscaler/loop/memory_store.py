@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import quote
 
-from autoscaler.loop.saved_memory import LONGEST_WINDOW_MS, SavedMemoryError, decode, encode
+from autoscaler.core.knobs import LONGEST_WINDOW_MS
+from autoscaler.loop.saved_memory import SavedMemoryError, decode, encode
 from kube.backoff import Backoff
 from kube.client import KubeError, KubeUnreachable
 from kube.status import StatusError

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from autoscaler.core.decide import conclude, decide, rehearse
 from autoscaler.core.decision import Event
 from autoscaler.core.following import follow, is_behind
+from autoscaler.core.knobs import PREFIX
 from autoscaler.core.modes import Mode
 from autoscaler.loop.monitor import observe_reconciliation
 from autoscaler.loop.scales import ScaleWriteError
@@ -94,7 +95,8 @@ class Reconciler:
         memory: what is remembered of each HPA from step to step.
         decisions: keeps the facts of each step.
         shadow: compares the decisions on HPAs in shadow mode.
-        mode: what becomes of the decisions on HPAs that do not say it themselves.
+        mode: what becomes of the decisions; an HPA's annotation can only restrict it.
+        held: whether this process must not act on an HPA, because another controller does.
         wall_clock: the time in seconds since the epoch, for statuses and for times that come from the API.
         clock: a time in seconds that only goes forward, for histories and durations.
     """
@@ -111,6 +113,7 @@ class Reconciler:
         decisions: DecisionLog,
         shadow: Shadow,
         mode: Mode = Mode.ACT,
+        held: Callable[[HPAKey], bool] = lambda _: False,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -123,6 +126,7 @@ class Reconciler:
         self._decisions = decisions
         self._shadow = shadow
         self._mode = mode
+        self._held = held
         self._wall_clock = wall_clock
         self._clock = clock
         self._told: dict[HPAKey, tuple[str, ...]] = {}
@@ -138,9 +142,10 @@ class Reconciler:
 
     async def _reconcile(self, tracked: TrackedHPA, started: float) -> Ending:
         hpa = tracked.hpa
-        mode = self.mode_of(hpa)
         self._tell_problems(hpa)
         observed, decision = await self._decide(hpa)
+        # Not earlier: another controller may have been noticed meanwhile.
+        mode = self.mode_of(hpa)
         scale_error: str | None = None
         if mode is Mode.ACT:
             scale_error = await self._write_scale(observed, decision)
@@ -256,8 +261,19 @@ class Reconciler:
         self._decisions.forget(key)
 
     def mode_of(self, hpa: HPA | InvalidHPA) -> Mode:
-        """What becomes of the decisions on an HPA."""
-        return hpa.knobs.mode or self._mode
+        """What becomes of the decisions on an HPA now: none is acted on while another controller acts on it."""
+        mode = self.configured_mode_of(hpa)
+        return Mode.SHADOW if mode is Mode.ACT and self._held(hpa.key) else mode
+
+    def configured_mode_of(self, hpa: HPA | InvalidHPA) -> Mode:
+        """What becomes of the decisions on an HPA by the process' mode and the HPA's annotation."""
+        asked = hpa.knobs.mode
+        return self._mode if asked is None or not self._mode.allows(asked) else asked
+
+    def released(self, key: HPAKey) -> None:
+        """Another controller no longer acts on an HPA, so there is nothing left to compare with."""
+        self._shadow.forget(key)
+        self._telemetry.no_longer_compared(key)
 
     async def _decide(self, hpa: HPA) -> tuple[Observed, Decision]:
         """A decision, and what it is based on; one to scale is always based on a scale that was read for it.
@@ -295,6 +311,10 @@ class Reconciler:
     def _tell_problems(self, hpa: HPA | InvalidHPA) -> None:
         """Say what is wrong with an HPA's annotations, if that is news."""
         problems = hpa.knobs.problems
+        asked = hpa.knobs.mode
+        if asked is not None and not self._mode.allows(asked):
+            limit = f"this process runs with --mode={self._mode}, which an annotation can only restrict"
+            problems = (*problems, f'annotation {PREFIX}mode: "{asked}" is ignored: {limit}')
         if problems == self._told.get(hpa.key, ()):
             return
         self._told[hpa.key] = problems

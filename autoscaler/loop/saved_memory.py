@@ -22,24 +22,24 @@ import msgspec
 from msgspec import Meta
 
 from autoscaler.core.history import LONG_AGO_MS, History, Recommendation, ScaleEvent
+from autoscaler.core.knobs import LONGEST_WINDOW_MS
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.memory import Remembered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["LIMIT_BYTES", "LONGEST_WINDOW_MS", "Encoded", "SavedMemoryError", "decode", "encode"]
+__all__ = ["LIMIT_BYTES", "Encoded", "SavedMemoryError", "decode", "encode"]
 
 LIMIT_BYTES = 1_000_000
 """What fits into a ConfigMap, which may hold 1 MiB."""
-LONGEST_WINDOW_MS = 24 * 3600 * 1000
-"""The longest stabilisation window that an HPA can ask for, which is by annotation; its spec allows an hour."""
 
 _VERSION = 1
 # A saved memory of this size would be of half a million HPAs; more is no memory but an attack on ours.
 _MAX_DECODED_BYTES = 64 * 2**20
 _GZIP = 16 + zlib.MAX_WBITS
-_SHRINK = 0.95
+# What is aimed at, and what will do, of the limit; and how often another part is tried.
+_FILLED, _ENOUGH, _ATTEMPTS = 0.95, 0.85, 8
 
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _Slot: TypeAlias = tuple[_Count, int] | None
@@ -99,7 +99,10 @@ def encode(
     """Bring a memory into its saved form.
 
     Where it is too large, those HPAs go first whose last recommendations were all the same and which were not scaled:
-    their current number of replicas says as much. Then those that were heard of longest ago.
+    their current number of replicas says as much. The namespaces share the room fairly: one that needs less than an
+    equal part has all that it needs, and of one that needs more the largest histories go first, of those about as large
+    the ones that were added to longest ago. So nobody can push out the histories of others' HPAs by long ones of their
+    own (a window of an hour at a sync period of a second is 3,600 recommendations).
 
     Args:
         memory: what is remembered.
@@ -112,17 +115,19 @@ def encode(
     monotonic_ms = now_ms if monotonic_ms is None else monotonic_ms
     expired_ms = monotonic_ms - longest_window_ms
 
-    def pack(hpas: Iterable[tuple[HPAKey, Remembered]]) -> bytes:
-        return _pack(hpas, now_ms=now_ms, monotonic_ms=monotonic_ms, expired_ms=expired_ms, final=final)
-
-    kept = list(memory.items())
-    content = pack(kept)
+    hpas = [
+        _Encoded(
+            namespace=key.namespace,
+            steady=_is_steady(remembered.history, expired_ms),
+            latest_ms=remembered.latest_ms,
+            json=msgspec.json.encode(_saved_hpa(key, remembered, monotonic_ms, expired_ms, final=final)),
+        )
+        for key, remembered in memory.items()
+    ]
+    kept, content = hpas, _pack(hpas, now_ms)
     if len(content) > limit_bytes:
-        kept.sort(key=lambda item: (_is_steady(item[1].history, expired_ms), -item[1].latest_ms))
-        while len(content) > limit_bytes and kept:
-            kept = kept[: int(len(kept) * limit_bytes / len(content) * _SHRINK)]
-            content = pack(kept)
-    return Encoded(content=content, left_out=len(memory) - len(kept))
+        kept, content = _fitting(hpas, now_ms, limit_bytes=limit_bytes, needed_bytes=len(content))
+    return Encoded(content=content, left_out=len(hpas) - len(kept))
 
 
 def decode(content: bytes, *, now_ms: int, monotonic_ms: int | None = None) -> dict[HPAKey, Remembered]:
@@ -157,12 +162,68 @@ def decode(content: bytes, *, now_ms: int, monotonic_ms: int | None = None) -> d
 # --- writing -------------------------------------------------------------------------------------------------------
 
 
-def _pack(
-    memory: Iterable[tuple[HPAKey, Remembered]], *, now_ms: int, monotonic_ms: int, expired_ms: int, final: bool
-) -> bytes:
-    hpas = tuple(_saved_hpa(key, each, monotonic_ms, expired_ms, final=final) for key, each in memory)
-    saved = _Saved(version=_VERSION, saved_ms=now_ms, hpas=hpas)
-    return gzip.compress(msgspec.json.encode(saved), compresslevel=6, mtime=0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Encoded:
+    """One HPA's part of the saved form."""
+
+    namespace: str
+    steady: bool
+    latest_ms: int
+    json: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.json)
+
+
+def _pack(hpas: Iterable[_Encoded], now_ms: int) -> bytes:
+    parts = [msgspec.Raw(each.json) for each in hpas]
+    text = msgspec.json.encode({"version": _VERSION, "saved_ms": now_ms, "hpas": parts})
+    return gzip.compress(text, compresslevel=6, mtime=0)
+
+
+def _fitting(
+    hpas: Iterable[_Encoded], now_ms: int, *, limit_bytes: int, needed_bytes: int
+) -> tuple[list[_Encoded], bytes]:
+    """The HPAs for which there is room, and their saved form; all of them need `needed_bytes`."""
+    changing, steady = [each for each in hpas if not each.steady], [each for each in hpas if each.steady]
+    kept: list[_Encoded] = []
+    content = _pack(kept, now_ms)
+    # How well a part compresses is known only when it has been: look for the room that fills the limit.
+    low, high = 0, sum(each.size for each in hpas)
+    room = int(high * limit_bytes / needed_bytes * _FILLED)
+    for _ in range(_ATTEMPTS):
+        part = _fair_part(changing, room)
+        part += _fair_part(steady, room - sum(each.size for each in part))
+        packed = _pack(part, now_ms)
+        if len(packed) > limit_bytes:
+            high = room
+        else:
+            low, kept, content = room, part, packed
+            if len(packed) > _ENOUGH * limit_bytes:
+                break
+        room = int(room * limit_bytes / len(packed) * _FILLED)
+        if not low < room < high:
+            room = (low + high) // 2
+    return kept, content
+
+
+def _fair_part(hpas: Iterable[_Encoded], room: int) -> list[_Encoded]:
+    """As many of the HPAs as `room` bytes hold, so that each namespace has an equal part or all that it needs."""
+    namespaces: dict[str, list[_Encoded]] = {}
+    for each in hpas:
+        namespaces.setdefault(each.namespace, []).append(each)
+    kept: list[_Encoded] = []
+    # Whoever needs least comes first and leaves the rest of its part to those after it.
+    by_need = sorted(namespaces.values(), key=lambda of_one: sum(each.size for each in of_one))
+    for index, of_one in enumerate(by_need):
+        part = room // (len(by_need) - index)
+        for each in sorted(of_one, key=lambda each: (each.size.bit_length(), -each.latest_ms)):
+            if each.size <= part:
+                kept.append(each)
+                part -= each.size
+                room -= each.size
+    return kept
 
 
 def _saved_hpa(key: HPAKey, remembered: Remembered, now_ms: int, expired_ms: int, *, final: bool) -> _SavedHPA:

@@ -149,7 +149,12 @@ class Telemetry:
         )
         self._rival_writes = Counter(
             f"{_PREFIX}_rival_status_writes_total",
-            "Number of status writes of kube-controller-manager that were seen, on HPAs that this controller acts on.",
+            "Number of status writes of kube-controller-manager that were seen, on HPAs for this controller to act on.",
+            registry=self._registry,
+        )
+        self._held = Gauge(
+            f"{_PREFIX}_foreign_controlled_hpas",
+            "Number of HPAs that this controller does not act on, as kube-controller-manager writes their status.",
             registry=self._registry,
         )
         self._shadow_comparisons = Counter(
@@ -206,6 +211,10 @@ class Telemetry:
     def rival_wrote(self) -> None:
         """Kubernetes' own controller has written the status of an HPA that this one acts on."""
         self._rival_writes.inc()
+
+    def held(self, number: int) -> None:
+        """So many HPAs are left to Kubernetes' own controller."""
+        self._held.set(number)
 
     def compared(self, key: HPAKey, comparison: Comparison) -> None:
         """One decision in shadow mode was compared."""
