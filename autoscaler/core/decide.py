@@ -35,29 +35,32 @@ if TYPE_CHECKING:
 __all__ = ["conclude", "decide", "rehearse"]
 
 
-def decide(observation: Observation, history: History, now_ms: int) -> Decision:
+def decide(observation: Observation, history: History, now_ms: int, *, monotonic_ms: int | None = None) -> Decision:
     """Decide what to do, given everything that `missing` asked for.
 
     Args:
         observation: what was read.
         history: what was remembered of this HPA so far; empty for one that is new.
-        now_ms: the time of the whole step, in milliseconds since the Unix epoch.
+        now_ms: the time of the whole step, in milliseconds since the Unix epoch: for conditions, `lastScaleTime`, and
+            comparisons with times that come from the API.
+        monotonic_ms: the same by the history's clock: for windows and rate limits. None: `now_ms`, where one clock is
+            used for both, as in a recording.
 
     Raises:
         ValueError: something that `missing` asks for has not been read.
     """
-    return _unless_paused(_decide(observation, history, now_ms))
+    return _unless_paused(_decide(observation, history, now_ms, now_ms if monotonic_ms is None else monotonic_ms))
 
 
-def _decide(observation: Observation, history: History, now_ms: int) -> Decision:
+def _decide(observation: Observation, history: History, now_ms: int, monotonic_ms: int) -> Decision:
     """The decision, pauses aside."""
     hpa, scale, config = observation.hpa, observation.scale, observation.config
     conditions = Conditions(hpa.status.conditions, now_ms)
-    start = Decision(observation=observation, now_ms=now_ms, status=hpa.status, history=history)
+    start = Decision(
+        observation=observation, now_ms=now_ms, monotonic_ms=monotonic_ms, status=hpa.status, history=history
+    )
     if not isinstance(scale, Scale):
         return _without_scale(start, scale, conditions)
-    if not config.scale_to_zero:
-        conditions.remove(SCALED_TO_ZERO)
     conditions.set(ABLE_TO_SCALE, True, "SucceededGetScale")
     history = catch_up(
         history,
@@ -65,6 +68,7 @@ def _decide(observation: Observation, history: History, now_ms: int) -> Decision
         status=hpa.status,
         behavior=hpa.spec.behavior,
         now_ms=now_ms,
+        monotonic_ms=monotonic_ms,
     )
     start = replace(start, current_replicas=scale.spec_replicas, history=history)
     bound = preconditions.bound(hpa, scale, config)
@@ -106,7 +110,7 @@ def conclude(decision: Decision, *, scale_error: str | None = None) -> Outcome:
                 behavior=hpa.spec.behavior,
                 previous_replicas=decision.current_replicas or 0,
                 new_replicas=decision.scale_to,
-                now_ms=decision.now_ms,
+                now_ms=decision.monotonic_ms,
             )
     status = replace(status, observed_generation=hpa.generation or None)
     return Outcome(
@@ -170,6 +174,8 @@ def _by_bound(start: Decision, scale: Scale, bound: Bound, conditions: Condition
     """Scaling is disabled, or the count is out of bounds: neither stabilisation nor rate limits apply."""
     if not bound.reason:
         conditions.set(SCALING_ACTIVE, False, "ScalingDisabled")
+        if not start.observation.config.scale_to_zero:
+            conditions.remove(SCALED_TO_ZERO)
     current, stale = scale.spec_replicas, start.observation.stale
     back = held_as_stale(stale, current_replicas=current, desired=bound.replicas, reason=bound.reason)
     if back is not None:
@@ -242,7 +248,7 @@ def _by_proposal(start: Decision, scale: Scale, proposed: int, reason: str, cond
         behavior=spec.behavior,
         downscale_stabilization_ms=start.observation.config.downscale_stabilization_ms,
         history=start.history,
-        now_ms=start.now_ms,
+        now_ms=start.monotonic_ms,
     )
     conditions.set_normalized(normalized)
     if back is not None:
@@ -342,8 +348,14 @@ def _status(start: Decision, scale: Scale, conditions: Conditions, *, desired_re
 
 
 def _set_scaled_to_zero(decision: Decision, conditions: Conditions) -> None:
-    """Note whether it was this controller that scaled to zero, so that it may wake the target again."""
+    """Note whether it was this controller that scaled to zero, so that it may wake the target again.
+
+    With the feature off a condition that is left from before goes with the next scale, or where scaling is disabled
+    (`_by_bound`), and stays until then. Upstream: podautoscaler.reconcileAutoscaler.
+    """
     hpa = decision.observation.hpa
     if decision.observation.config.scale_to_zero:
         zero = decision.scale_to == 0 and hpa.spec.min_replicas == 0 and preconditions.can_wake(hpa)
         conditions.set(SCALED_TO_ZERO, zero, "ScaledToZero" if zero else "NotScaledToZero")
+    else:
+        conditions.remove(SCALED_TO_ZERO)

@@ -32,6 +32,9 @@ class Decision:
 
     observation: Observation
     now_ms: int
+    """When it was made, in milliseconds since the Unix epoch."""
+    monotonic_ms: int
+    """The same by the history's clock."""
     current_replicas: int | None = None
     """`spec.replicas` of the scale; None if that could not be read."""
     tolerance: Tolerance | None = None

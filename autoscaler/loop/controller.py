@@ -9,7 +9,7 @@
     elector     says when this process may act
     decisions   the records of the last steps, for whoever asks why; and a file of all of them
     shadow      compares decisions with the built-in controller's, of HPAs in shadow mode
-    rivals      notices where the built-in controller acts on the same HPAs
+    foreign     notices HPAs that the built-in controller writes, which are then left to it
     endpoint    health and metrics over HTTP
 
 One TaskGroup owns all tasks: should one of them end by a bug, the process ends and is started anew, rather than living
@@ -36,10 +36,12 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
+from autoscaler.core.knobs import LONGEST_WINDOW_MS
 from autoscaler.core.modes import Mode
 from autoscaler.loop.complaints import Complaints
 from autoscaler.loop.debug import decision_routes, shadow_routes
 from autoscaler.loop.events import EventRecorder
+from autoscaler.loop.foreign_writer import EVENT_MESSAGE, EVENT_REASON, ForeignWriterDetector
 from autoscaler.loop.health import application, serving
 from autoscaler.loop.hpas import HPAs
 from autoscaler.loop.label_index import PodIndex, SelectorIndex
@@ -50,8 +52,6 @@ from autoscaler.loop.observe import Observer, Staleness
 from autoscaler.loop.ownership import ReplicaSets
 from autoscaler.loop.queue import WorkQueue
 from autoscaler.loop.reconcile import Reconciler
-from autoscaler.loop.rivals import Rivals
-from autoscaler.loop.saved_memory import LONGEST_WINDOW_MS
 from autoscaler.loop.scales import ScaleClient
 from autoscaler.loop.status import StatusWriter
 from autoscaler.loop.telemetry import Telemetry
@@ -209,9 +209,14 @@ class Controller:
             decisions=self._decisions,
             shadow=self._shadow,
             mode=options.mode,
+            held=lambda key: self._foreign.holds(key),
+        )
+        self._foreign = ForeignWriterDetector(
+            allowed=options.allow_foreign_controller,
+            on_write=self._telemetry.rival_wrote,
+            on_release=self._released,
         )
         self._workers = Workers(self._queue, step=self._step, wanted=lambda: self._workers_wanted)
-        self._rivals = Rivals(on_write=self._telemetry.rival_wrote)
         self._acts = may_write
         self._complaints = Complaints(away=lambda: self._hpas.away or self._pods.away)
 
@@ -226,7 +231,7 @@ class Controller:
             self._telemetry,
             live={"leaderElection": self._elector.problem} if self._elector else {},
             ready={"hpas": lambda: self._hpas.problem, "pods": lambda: self._pods.problem},
-            notes={"rival": lambda: self._rivals.problem},
+            notes={"foreignWriter": lambda: self._foreign.problem},
             pages=[
                 *decision_routes(self._decisions, options.journal.access),
                 *shadow_routes(self._shadow, options.journal.access),
@@ -302,7 +307,8 @@ class Controller:
         if self._memory_store is None:
             self._memory.restore({})
             return
-        oldest_ms = time.time() * 1000 - LONGEST_WINDOW_MS
+        longest_ms = max(LONGEST_WINDOW_MS, self._options.config.downscale_stabilization_ms)
+        oldest_ms = time.monotonic() * 1000 - longest_ms
 
         def matters(key: HPAKey, remembered: Remembered) -> bool:
             # An HPA that is not there may be of an API whose watch has yet to begin.
@@ -389,6 +395,11 @@ class Controller:
         else:
             await self._observer.note(tracked.hpa)
 
+    def _released(self, key: HPAKey) -> None:
+        """An HPA has been left to the built-in controller, which does not write it any more."""
+        self._telemetry.held(self._foreign.held)
+        self._reconciler.released(key)
+
     def _request_failed(self, group: str, code: int | None) -> None:
         self._telemetry.request_failed(group, code)
         if code is None:
@@ -402,11 +413,15 @@ class Controller:
         if own:
             self._own_hpas += (new is not None) - (old is not None)
             self._telemetry.autoscalers(self._own_hpas)
+            if new is None:
+                self._foreign.forget(key)
+                self._telemetry.held(self._foreign.held)
             if isinstance(new, TrackedHPA):
-                before = old if isinstance(old, TrackedHPA) else None
-                self._reconciler.changed(None if before is None else before.hpa, new.hpa)
-                if before is not None and self._acts() and self._reconciler.mode_of(new.hpa) is Mode.ACT:
-                    self._rivals.changed(key, before.rival_time, new.rival_time)
+                acting = self._acts() and self._reconciler.configured_mode_of(new.hpa) is Mode.ACT
+                if self._foreign.changed(key, new.rival_time, acting=acting):
+                    self._telemetry.held(self._foreign.held)
+                    self._recorder.record(new.hpa, "Warning", EVENT_REASON, EVENT_MESSAGE)
+                self._reconciler.changed(old.hpa if isinstance(old, TrackedHPA) else None, new.hpa)
         if old is None or new is None or old.wish != new.wish:
             self._queue.add(key)
         elif not own:

@@ -58,7 +58,9 @@ class Options:
     welcome_hpa_apis: tuple[HPAApi, ...] = (MILLISCALE,)
     """Whose HPAs are reconciled as well, once the cluster serves them."""
     mode: Mode = Mode.ACT
-    """What becomes of the decisions on HPAs that do not say it themselves."""
+    """What becomes of the decisions; an HPA's annotation can only restrict it."""
+    allow_foreign_controller: bool = False
+    """Go on acting on HPAs whose status kube-controller-manager writes, too."""
     sync_period: float = 15.0
     """Seconds from the end of an HPA's reconciliation to the start of its next."""
     workers: int | None = None

@@ -151,7 +151,12 @@ class Telemetry:
         )
         self._rival_writes = Counter(
             f"{_PREFIX}_rival_status_writes_total",
-            "Number of status writes of kube-controller-manager that were seen, on HPAs that this controller acts on.",
+            "Number of status writes of kube-controller-manager that were seen, on HPAs for this controller to act on.",
+            registry=self._registry,
+        )
+        self._held = Gauge(
+            f"{_PREFIX}_foreign_controlled_hpas",
+            "Number of HPAs that this controller does not act on, as kube-controller-manager writes their status.",
             registry=self._registry,
         )
         self._shadow_comparisons = Counter(
@@ -209,6 +214,10 @@ class Telemetry:
         """Kubernetes' own controller has written the status of an HPA that this one acts on."""
         self._rival_writes.inc()
 
+    def held(self, number: int) -> None:
+        """So many HPAs are left to Kubernetes' own controller."""
+        self._held.set(number)
+
     def compared(self, key: HPAKey, comparison: Comparison) -> None:
         """One decision in shadow mode was compared."""
         labels = (key.namespace, key.qualified_name)
@@ -239,6 +248,10 @@ class Telemetry:
     def about_client(self, client: KubeClient) -> None:
         """Show what a client counts."""
         self._registry.register(ClientMetrics([client]))
+
+    def collect(self) -> Iterable[Metric]:
+        """Everything, as the library's own types."""
+        return self._registry.collect()
 
     def render(self) -> bytes:
         """Everything in Prometheus' text format."""

@@ -114,10 +114,12 @@ async def test_a_missing_target_is_said_and_the_other_hpas_go_on(cluster: Cluste
 async def test_a_bug_that_one_hpa_meets_is_logged_and_the_others_go_on(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def decide_unless_odd(observation: Observation, history: History, now_ms: int) -> Decision:
+    def decide_unless_odd(
+        observation: Observation, history: History, now_ms: int, *, monotonic_ms: int | None = None
+    ) -> Decision:
         if observation.hpa.name == "odd":
             raise RuntimeError("unheard of")
-        return decide(observation, history, now_ms)
+        return decide(observation, history, now_ms, monotonic_ms=monotonic_ms)
 
     monkeypatch.setattr("autoscaler.loop.reconcile.decide", decide_unless_odd)
     for name in ("odd", "web"):
