@@ -234,7 +234,9 @@ class ResourceMetrics:
             raise internal_error("unable to fetch metrics")
         samples: dict[str, list[Sample]] = {}
         for sample in result.samples:
-            samples.setdefault(sample.labels.get(source.resource_label, ""), []).append(sample)
+            found = source.object_of(sample.labels, namespace=namespace)
+            if found is not None:
+                samples.setdefault(found, []).append(sample)
         return samples
 
 
