@@ -226,7 +226,7 @@ async def test_a_head_that_drips_is_a_timeout_and_its_thread_ends() -> None:
                 await asyncio.sleep(0.02)
 
     before = threads_for_series()
-    async with await asyncio.start_server(drip_head, "127.0.0.1", 0) as listening, asyncio.timeout(10):
+    async with await asyncio.start_server(drip_head, "127.0.0.1", 0) as listening, asyncio.timeout(60):
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
         async with PrometheusClient(PrometheusOptions(url=url, series_timeout=0.2)) as client:
             # More than there are places: those that wait get theirs.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.autoscaler.cluster import Cluster, running_cluster
-from tests.autoscaler.process import ALONE, PATIENCE, autoscaler
+from tests.autoscaler.process import ALONE, autoscaler
 from tests.eventually import eventually
 from tests.kube.scripted import ScriptedServer
 
@@ -83,7 +83,7 @@ async def test_an_address_in_use_is_one_clear_line_and_status_1(tmp_path: Path) 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         async with autoscaler(kubeconfig, *ALONE, f"--metrics-port={port}") as process:
-            assert await process.ended(within=PATIENCE) == 1
+            assert await process.ended() == 1
     assert len(process.said) == 1
     assert process.said[0].startswith(f"Error: --bind-address=127.0.0.1 --metrics-port={port}: cannot serve there: ")
     assert process.said[0].endswith("address already in use")

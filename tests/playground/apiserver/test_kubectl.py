@@ -32,7 +32,7 @@ async def kubectl(server: PlaygroundApiServer, tmp_path: Path) -> Kubectl:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             output, complaint = await process.communicate(stdin.encode())
         assert (process.returncode != 0) is fails, complaint.decode()
         return (output + (complaint if fails else b"")).decode()
