@@ -108,6 +108,7 @@ async def test_each_request_waits_for_as_long_as_it_has_time() -> None:
     assert prometheus.queries == ["up"]
 
 
+@pytest.mark.looptime
 async def test_prometheus_is_told_the_time_of_the_most_patient_one_who_waits() -> None:
     _, prometheus = packets()
     async with SharedQueries(prometheus, freshness=0.0) as shared:
@@ -123,6 +124,7 @@ async def test_prometheus_is_told_the_time_of_the_most_patient_one_who_waits() -
     assert told["no limit"] is None
 
 
+@pytest.mark.looptime
 async def test_who_joins_one_with_less_time_asks_again_when_that_is_up() -> None:
     _, prometheus = packets()
     asked, instant = asyncio.Event(), prometheus.instant

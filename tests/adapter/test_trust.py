@@ -177,6 +177,7 @@ async def test_flags_win_over_the_config_map(tmp_path: Path) -> None:
         assert trust.pem == own.cert_pem.decode() + kept.api.config_map["client-ca-file"]
 
 
+@pytest.mark.looptime
 async def test_rotated_file_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapter.security.trust._FILES_SECONDS", 0.01)
     first, second = CertificateAuthority.create("first"), CertificateAuthority.create("second")

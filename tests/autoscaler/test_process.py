@@ -60,17 +60,32 @@ async def test_a_step_that_hangs_does_not_keep_it(cluster: Cluster) -> None:
 
 
 async def test_without_an_api_server_it_waits_and_says_so_once(tmp_path: Path) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
-        kubeconfig = ScriptedServer(url=f"http://127.0.0.1:{nobody.getsockname()[1]}").kubeconfig(tmp_path)
+    tries = 0
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal tries
+        tries += 1
+        writer.transport.abort()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as nobody:
+        kubeconfig = ScriptedServer(url=f"http://127.0.0.1:{nobody.sockets[0].getsockname()[1]}").kubeconfig(tmp_path)
         async with autoscaler(kubeconfig, *ALONE) as process:
 
             async def waits() -> bool:
                 return "hpas failed: not listed yet" in await process.get("/readyz")
 
+            async def both_said() -> bool:
+                return len([line for line in process.said if "cannot be reached" in line]) == 2
+
             await eventually(waits, within=SOON)
             assert await process.get("/livez") == "ok"
-            await asyncio.sleep(2)  # time for a few tries
+            await eventually(both_said)
+            enough = tries + 10
+
+            async def tried_again() -> bool:
+                return tries >= enough
+
+            await eventually(tried_again)
             process.signal(signal.SIGINT)
             assert await process.ended() == 0
     complaints = [line for line in process.said if "cannot be reached" in line]
