@@ -25,6 +25,8 @@ BIG_PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/big/pods/*/conn_open"
 
 # The event loop's time moves on by itself when there is nothing else to do: no limit runs out because all is slow.
 pytestmark = pytest.mark.looptime
+# Not for much data: while the kernel passes it on there is nothing to do either.
+real_time = pytest.mark.looptime(False)
 
 
 async def raw_exchange(
@@ -217,6 +219,7 @@ async def test_idle_connection_is_closed(tmp_path: Path) -> None:
         assert answer.endswith(b"ok")
 
 
+@real_time
 async def test_head_without_an_end_is_not_collected(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         field = b"X-Part: " + b"a" * 20_000 + b"\r\n"
@@ -306,6 +309,7 @@ async def refused(
     writer.close()
 
 
+@real_time
 @pytest.mark.parametrize(
     ("header", "body"),
     [
@@ -324,6 +328,7 @@ async def test_connection_serves_on_after_a_body_that_nobody_needs(
     assert complaints(caplog) == []
 
 
+@real_time
 async def test_connection_ends_in_order_after_a_chunked_body(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The client may send all of the body, and then sees an end, not an error."""
     async with (
@@ -335,6 +340,7 @@ async def test_connection_ends_in_order_after_a_chunked_body(tmp_path: Path, cap
     assert complaints(caplog) == []
 
 
+@real_time
 async def test_body_that_does_not_end_ends_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -367,6 +373,7 @@ async def test_body_that_is_no_body_ends_the_connection(tmp_path: Path, caplog: 
     assert complaints(caplog) == []
 
 
+@real_time
 async def test_large_answer_is_compressed_for_whom_can_read_it(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.metrics.count = 2000
@@ -380,6 +387,7 @@ async def test_large_answer_is_compressed_for_whom_can_read_it(tmp_path: Path) -
         assert "Content-Encoding" not in small.headers
 
 
+@real_time
 @pytest.mark.parametrize(
     ("accepted", "packed"),
     [("gzip, deflate", True), ("br;q=1.0, GZIP;q=0.8", True), ("gzip;q=0", False), ("identity", False), ("", False)],
