@@ -142,7 +142,8 @@ async def test_hpas_of_other_shards_cost_one_request_and_that_seldom(cluster: Cl
         await until(lambda: cluster.metrics.asked >= 21)
     reads = cluster.server.requests.of("get", "deployments/scale", user="shard-1")
     own = cluster.metrics.asked
-    assert own / 12 <= reads - own <= own / 5
+    # Seldom: of its own HPA it reads the scale at each reconciliation.
+    assert own / 20 <= reads - own <= own / 2
     assert cluster.condition(FIRST, "AbleToScale") is None
 
 
