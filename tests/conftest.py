@@ -17,6 +17,10 @@ settings.load_profile("suite")
 TIMED_OUT = pytest.StashKey[bool]()
 
 
+# looptime asks for the event loop of every test; one that is not async would be given a new one, which nobody closes.
+asyncio.set_event_loop(None)
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """More workers than cores: the tests that start processes mostly wait for them."""
     return (os.cpu_count() or 1) + 2

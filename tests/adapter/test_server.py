@@ -23,6 +23,9 @@ from tests.eventually import eventually
 
 BIG_PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/big/pods/*/conn_open"
 
+# The event loop's time moves on by itself when there is nothing else to do: no limit runs out because all is slow.
+pytestmark = pytest.mark.looptime
+
 
 async def raw_exchange(
     adapter: ServedAdapter, request: bytes, *, certificate: KeyPair | None = None
