@@ -124,6 +124,14 @@ def main() -> None:
     help="How many requests may exceed --kube-api-qps at once.",
 )
 @click.option(
+    "--watch-bookmark-interval",
+    "bookmark_seconds",
+    type=POSITIVE_DURATION,
+    default="1m0s",
+    # Of API servers; only a test needs another.
+    hidden=True,
+)
+@click.option(
     "--bind-address",
     default=_DEFAULTS.bind_address,
     show_default=True,
@@ -149,6 +157,7 @@ def run(
     workers: int | None,
     qps: float,
     burst: int,
+    bookmark_seconds: float,
     bind_address: str,
     metrics_port: int,
     availability: Availability,
@@ -168,6 +177,7 @@ def run(
         workers=workers,
         qps=qps,
         burst=burst,
+        bookmark_seconds=bookmark_seconds,
         bind_address=bind_address,
         metrics_port=metrics_port,
         # What it takes to act is left to the processes that do.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from kube.selectors import LabelSelector
 
@@ -17,8 +18,7 @@ __all__ = ["ExternalMetricValue", "MetricValue", "ObjectReference", "to_milli"]
 _INT64_LIMIT = 2.0**63
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectReference:
+class ObjectReference(msgspec.Struct, frozen=True, kw_only=True):
     """The object that a metric is about. `namespace` is "" for one at the root of the cluster."""
 
     api_version: str
@@ -27,8 +27,7 @@ class ObjectReference:
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricValue:
+class MetricValue(msgspec.Struct, frozen=True, kw_only=True):
     """One item of a MetricValueList.
 
     Attributes:
@@ -38,7 +37,6 @@ class MetricValue:
         timestamp: when the value was sampled, in seconds since the epoch.
         window_seconds: the time over which it was gathered, or None where that is not known.
         milli: the value, in thousandths.
-        fresh_until: until when the same value is given again, on the event loop's clock; 0 where that is not so.
     """
 
     described_object: ObjectReference
@@ -47,11 +45,9 @@ class MetricValue:
     timestamp: float
     window_seconds: int | None
     milli: int
-    fresh_until: float = field(default=0.0, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExternalMetricValue:
+class ExternalMetricValue(msgspec.Struct, frozen=True, kw_only=True):
     """One item of an ExternalMetricValueList.
 
     `labels` is None for a scalar, which has none; the other attributes are those of MetricValue.
@@ -62,7 +58,6 @@ class ExternalMetricValue:
     timestamp: float
     window_seconds: int | None
     milli: int
-    fresh_until: float = field(default=0.0, compare=False)
 
 
 def to_milli(value: float) -> int | None:

@@ -46,12 +46,11 @@ from adapter.security.trust import TrustKeeper
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
 from adapter.serving.health import Health
-from adapter.serving.memory import AnswerMemory
 from adapter.serving.routes import Router
 from adapter.serving.server import Listener, RequestServer
-from adapter.serving.short_cut import ShortCut
 from adapter.serving.telemetry import Telemetry
 from kube.client import KubeClient
+from kube.client_metrics import ClientMetrics
 from kube.loop_lag import watch_loop
 from kube.mapping import RestMapper
 from kube.process import settle_memory, stopped_by_signals
@@ -60,8 +59,6 @@ __all__ = ["ListenError", "serve"]
 
 _log = logging.getLogger(__name__)
 
-# What answers may take that are remembered; one of five thousand pods has a megabyte, and a tenth of it compressed.
-_MEMORY_BYTES = 64 * 1024 * 1024
 _UNSPECIFIED = ("", "0.0.0.0", "::")  # noqa: S104  (what is compared, not what is bound)
 
 
@@ -76,6 +73,11 @@ class _Clients:
     lister: KubeClient
     authentication: KubeClient
     authorization: KubeClient
+
+    @property
+    def distinct(self) -> set[KubeClient]:
+        """Each once."""
+        return {self.lister, self.authentication, self.authorization}
 
 
 async def serve(options: ServeOptions, rules: RulesFile) -> None:
@@ -93,6 +95,7 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
         async with AsyncExitStack() as stack:
             clients = await _connect(options, stack)
             telemetry = Telemetry()
+            telemetry.registry.register(ClientMetrics(clients.distinct))
             rule_telemetry = RuleTelemetry(telemetry.registry)
             prometheus = await stack.enter_async_context(
                 PrometheusServers(prometheus_options, observe=rule_telemetry.asked)
@@ -166,7 +169,6 @@ class _Adapter:
         self._stopping = False
         self._socket = listening
         self._telemetry = telemetry
-        self._memory = AnswerMemory(max_bytes=_MEMORY_BYTES)
         authenticator = Authenticator(
             lambda: self._trust.current, TokenReviewer(clients.authentication, ttl=options.token_ttl)
         )
@@ -175,7 +177,6 @@ class _Adapter:
             self._tls.context,
             serving.limits,
             registry=telemetry.registry,
-            short_cut=ShortCut(authenticator, self._memory, telemetry, upstream.telemetry.handed_out_again),
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -213,7 +214,6 @@ class _Adapter:
     async def _take_up(self, rules: RulesFile) -> None:
         """Put other rules in force. Requests in flight end with the rules, and the servers, that they began with."""
         self._queries.forget()
-        self._memory.forget()
         self._upstream.queries.forget()
         if self._merged is not None:
             self._merged.forget()
@@ -254,13 +254,11 @@ class _Adapter:
         )
         return RequestServer(
             authenticator=authenticator,
-            # What it knows and what values are fresh for are compared: on one clock.
-            authorizer=Authorizer(clients.authorization, options.authorization, clock=asyncio.get_running_loop().time),
+            authorizer=Authorizer(clients.authorization, options.authorization),
             router=router,
             telemetry=telemetry,
             discovery=self._discovery,
             limits=options.serving.limits,
-            memory=self._memory,
         )
 
     def _probe(self, mapper: RestMapper) -> Probe:

@@ -15,7 +15,6 @@ all the same, because some adapters list nothing.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import datetime
 import logging
 import time
@@ -184,7 +183,7 @@ class Forwarder:
                 kept = await self._fresh.get((path, str(selector)), ask)
         except TimeoutError as error:
             raise timed_out(_TOO_SLOW) from error
-        return [dataclasses.replace(value, fresh_until=kept.until) for value in kept.value]
+        return list(kept.value)
 
     async def _ask(self, peer: _Peer, path: str, selector: str) -> list[ExternalMetricValue]:
         """Ask the other adapter, for all who wait: it has the time that the options allow, whatever theirs is."""

@@ -142,10 +142,10 @@ class ResourceMetrics:
 
     def _handed_out(self, usages: Sequence[PodUsage] | Sequence[NodeUsage]) -> None:
         now = self._clock()
-        self._queries.handed_out(RESOURCE_GROUP, (now - usage.timestamp for usage in usages))
+        self._queries.handed_out(RESOURCE_GROUP, [now - usage.timestamp for usage in usages])
 
     def _pod(self, pod: ObjectMetadata, cpu: AllSamples, memory: AllSamples) -> PodUsage | None:
-        of_cpu, of_memory = cpu.by_name.get(pod.name, ()), memory.by_name.get(pod.name, ())
+        of_cpu, of_memory = cpu.get(pod.name, ()), memory.get(pod.name, ())
         if not of_cpu or not of_memory:
             return None
         cores, bytes_ = (
@@ -162,11 +162,10 @@ class ResourceMetrics:
                 ContainerUsage(name, Usage(cpu_milli=cores.get(name, 0), memory_milli=bytes_.get(name, 0)))
                 for name in sorted(cores.keys() | bytes_.keys())
             ),
-            fresh_until=min(cpu.fresh_until, memory.fresh_until),
         )
 
     def _node(self, node: ObjectMetadata, cpu: AllSamples, memory: AllSamples) -> NodeUsage | None:
-        of_cpu, of_memory = cpu.by_name.get(node.name, ()), memory.by_name.get(node.name, ())
+        of_cpu, of_memory = cpu.get(node.name, ()), memory.get(node.name, ())
         if not of_cpu or not of_memory:
             return None
         cores, bytes_ = (
@@ -180,7 +179,6 @@ class ResourceMetrics:
             timestamp=min(of_cpu[0].timestamp, of_memory[0].timestamp),
             window_seconds=self._window,
             usage=Usage(cpu_milli=cores, memory_milli=bytes_),
-            fresh_until=min(cpu.fresh_until, memory.fresh_until),
         )
 
     def _by_container(self, measure: _Measure, samples: Iterable[Sample]) -> dict[str, int]:
@@ -236,8 +234,10 @@ class ResourceMetrics:
             raise internal_error("unable to fetch metrics")
         samples: dict[str, list[Sample]] = {}
         for sample in result.samples:
-            samples.setdefault(sample.labels.get(source.resource_label, ""), []).append(sample)
-        return AllSamples(samples, result.fresh_until)
+            found = source.object_of(sample.labels, namespace=namespace)
+            if found is not None:
+                samples.setdefault(found, []).append(sample)
+        return samples
 
 
 def resource_sources(rules: ResourceRules) -> list[CustomSource]:

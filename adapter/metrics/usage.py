@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 __all__ = ["ContainerUsage", "NodeUsage", "PodUsage", "Usage"]
 
@@ -35,7 +35,6 @@ class PodUsage:
         timestamp: the earliest time that one of the values is of, in seconds since the epoch.
         window_seconds: the time that rates span.
         containers: sorted by name.
-        fresh_until: as a MetricValue's: until when it is the same, on the event loop's clock; 0 for not at all.
     """
 
     namespace: str
@@ -44,7 +43,6 @@ class PodUsage:
     timestamp: float
     window_seconds: float
     containers: tuple[ContainerUsage, ...]
-    fresh_until: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,4 +54,3 @@ class NodeUsage:
     timestamp: float
     window_seconds: float
     usage: Usage
-    fresh_until: float = field(default=0.0, compare=False)

@@ -6,8 +6,7 @@ as it is fresh.
 An answer is fresh for a period after it came. If anybody took it from here meanwhile, it is asked for again one period
 after it was last asked for, which is a little before it ends: so who asks often does not wait, as long as asking takes
 less than a period, and nothing is asked more than once a period, whatever the number of requests. What nobody took is
-forgotten a period after its end. Who asks within that period asks often, too: it may have an answer of its own, made of
-what it had from here, that ended at the same time. What it then gets counts as taken.
+forgotten a period after its end. Who asks within that period asks often, too; what it then gets counts as taken.
 """
 
 from __future__ import annotations
@@ -42,6 +41,11 @@ class Kept(Generic[T]):
 
     value: T
     until: float
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether whoever asks next gets the same; a value that is too long is made for each who asks."""
+        return self.until > 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -123,6 +127,14 @@ class Fresh(Generic[T]):
                 return entry.kept
             entry.missed = True
         return await self._ask(key, make)
+
+    def current(self, key: Hashable) -> Kept[T] | None:
+        """What `get` would give at once; None where it would ask, or raise what is kept of a failure."""
+        entry = self._entries.get(key)
+        if entry is None or entry.kept is None or entry.kept.until <= asyncio.get_running_loop().time():
+            return None
+        entry.taken = True
+        return entry.kept
 
     def known(self, key: Hashable) -> T | None:
         """What is kept for a key; None also where that has ended."""

@@ -27,15 +27,15 @@ from typing import Protocol
 from cachetools import LRUCache
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
+from adapter.planning.fresh import Kept
 from adapter.planning.mergeable import merged_custom_query, merged_external_query
-from adapter.planning.rule_queries import InstantQueries
 from adapter.planning.sample_index import matching
 from adapter.planning.shared_queries import Grouped
-from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Vector
+from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Vector
 from adapter.rules import Merge, Rule
 from kube.selectors import LabelSelector
 
-__all__ = ["AllSamples", "GroupedQueries", "MergedQueries", "MergedSamples"]
+__all__ = ["AllSamples", "GroupedQueries", "MergedQueries"]
 
 _log = logging.getLogger(__name__)
 
@@ -53,8 +53,13 @@ _MAX_ASKERS = 6_000
 _MAX_SELECTOR = 1_000
 
 
-class GroupedQueries(InstantQueries, Protocol):
+class GroupedQueries(Protocol):
     """Where merged queries are evaluated; see SharedQueries."""
+
+    async def kept(
+        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+    ) -> Kept[Vector | Scalar]:
+        """Evaluate a query, and tell whether its result is kept."""
 
     async def grouped(
         self,
@@ -64,24 +69,12 @@ class GroupedQueries(InstantQueries, Protocol):
         name_label: str,
         timeout: float | None = None,
         destination: Destination = DEFAULT_DESTINATION,
-    ) -> Grouped:
+    ) -> Kept[Grouped]:
         """Evaluate a query for all objects at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class MergedSamples:
-    """The samples of a namespace's objects, by name, and until when they are the same, as a Vector's."""
-
-    by_name: Mapping[str, Sample]
-    fresh_until: float
-
-
-@dataclass(frozen=True, slots=True)
-class AllSamples:
-    """All samples of objects, by name, and until when they are the same, as a Vector's."""
-
-    by_name: Mapping[str, Sequence[Sample]]
-    fresh_until: float
+AllSamples = Mapping[str, Sequence[Sample]]
+"""All samples of objects, by the objects' names."""
 
 
 @dataclass(slots=True, eq=False)
@@ -156,8 +149,8 @@ class MergedQueries:
         names: Sequence[str],
         metric_selector: LabelSelector,
         timeout: float | None,
-    ) -> MergedSamples | None:
-        """The samples of a namespace's objects from a merged answer, or None: then they are to be asked for alone.
+    ) -> Mapping[str, Sample] | None:
+        """The samples of a namespace's objects by name, from a merged answer; None: ask for them alone.
 
         Args:
             source: where the metric comes from.
@@ -171,7 +164,7 @@ class MergedQueries:
             return None
         if grouped.ambiguous and any((namespace, name) in grouped.ambiguous for name in names):
             return None
-        return MergedSamples(grouped.samples.get(namespace, {}), grouped.fresh_until)
+        return grouped.samples.get(namespace, {})
 
     async def all_samples(
         self, source: CustomSource, *, namespace: str, names: Sequence[str], timeout: float | None
@@ -181,8 +174,7 @@ class MergedQueries:
         if grouped is None:
             return None
         only = grouped.samples.get(namespace, {})
-        by_name = {name: grouped.ambiguous.get((namespace, name), (only[name],)) for name in names if name in only}
-        return AllSamples(by_name, grouped.fresh_until)
+        return {name: grouped.ambiguous.get((namespace, name), (only[name],)) for name in names if name in only}
 
     async def _grouped(
         self,
@@ -210,7 +202,7 @@ class MergedQueries:
         if not group.merges(rule, now=now):
             return None
         try:
-            grouped = await self._queries.grouped(
+            kept = await self._queries.grouped(
                 query,
                 namespace_label=source.namespace_label if namespace else "",
                 name_label=source.resource_label,
@@ -220,8 +212,8 @@ class MergedQueries:
         except PrometheusError as error:
             self._failed(group, rule, error)
             return None
-        self._answered(group, rule, grouped.size, grouped.fresh_until)
-        return grouped
+        self._answered(group, rule, kept.value.size, is_kept=kept.is_kept)
+        return kept.value
 
     async def external(
         self, source: ExternalSource, *, namespace: str, metric_selector: LabelSelector, timeout: float | None
@@ -253,22 +245,23 @@ class MergedQueries:
         if not group.merges(rule, now=now):
             return None
         try:
-            result = await self._queries.instant(query, timeout=timeout, destination=rule.destination)
+            kept = await self._queries.kept(query, timeout=timeout, destination=rule.destination)
         except PrometheusError as error:
             self._failed(group, rule, error)
             return None
+        result = kept.value
         if not isinstance(result, Vector):
             self._rest(group)
             return None
-        self._answered(group, rule, len(result.samples), result.fresh_until)
+        self._answered(group, rule, len(result.samples), is_kept=kept.is_kept)
         found = await matching(result, labels, metric_selector)
         group.note(who, len(found.samples), now=now)
         return found
 
-    def _answered(self, group: _Group, rule: Rule, size: int, fresh_until: float) -> None:
+    def _answered(self, group: _Group, rule: Rule, size: int, *, is_kept: bool) -> None:
         """Note what came of a merged query; an answer that is not kept would be asked for by every request."""
         group.size = size
-        if not fresh_until:
+        if not is_kept:
             if not group.told:
                 group.told = True
                 _log.warning("%s: the answer for all objects has %d values, too many to be kept", rule, size)

@@ -8,7 +8,6 @@ more of it asks again. What is asked for ahead has the time that the server's op
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import math
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,13 +57,11 @@ class Grouped:
         samples: each object's first sample, by namespace and name; the namespace is "" for objects at the root.
         ambiguous: all samples of the objects that have several, by namespace and name together.
         size: how many samples there are.
-        fresh_until: as a Vector's.
     """
 
     samples: Mapping[str, Mapping[str, Sample]]
     ambiguous: Mapping[tuple[str, str], Sequence[Sample]]
     size: int
-    fresh_until: float = 0.0
 
 
 class SharedQueries:
@@ -109,7 +106,13 @@ class SharedQueries:
     async def instant(
         self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
-        """See PrometheusServers.instant; the result says until when it is given again."""
+        """See PrometheusServers.instant."""
+        return (await self.kept(query, timeout=timeout, destination=destination)).value
+
+    async def kept(
+        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+    ) -> Kept[Vector | Scalar]:
+        """As `instant`; also until when the same result is given again."""
         key = (query, destination)
 
         async def ask() -> Vector | Scalar:
@@ -118,8 +121,7 @@ class SharedQueries:
             result = await self._ask(key, query, destination)
             return await indexed(result, labels) if isinstance(result, Vector) else result
 
-        kept = await self._within(timeout, self._answers, key, ask)
-        return dataclasses.replace(kept.value, fresh_until=kept.until) if kept.until else kept.value
+        return await self._within(timeout, self._answers, key, ask)
 
     async def grouped(
         self,
@@ -129,8 +131,8 @@ class SharedQueries:
         name_label: str,
         timeout: float | None = None,
         destination: Destination = DEFAULT_DESTINATION,
-    ) -> Grouped:
-        """Evaluate a query for all objects at once.
+    ) -> Kept[Grouped]:
+        """Evaluate a query for all objects at once; also until when the same result is given again.
 
         Args:
             query: PromQL.
@@ -154,8 +156,7 @@ class SharedQueries:
             samples = leaving_turns(result.samples)
             return await asyncio.to_thread(_by_object, samples, size, namespace_label, name_label)
 
-        kept = await self._within(timeout, self._grouped, key, ask)
-        return dataclasses.replace(kept.value, fresh_until=kept.until) if kept.until else kept.value
+        return await self._within(timeout, self._grouped, key, ask)
 
     async def _ask(self, key: Hashable, query: str, destination: Destination) -> Vector | Scalar:
         """Send a query, with the time of the most patient one who waits for it; what nobody waits for has no limit."""
@@ -178,6 +179,9 @@ class SharedQueries:
             deadline = asyncio.get_running_loop().time() + timeout
         else:
             raise PrometheusTimeout("no time was left for the query")
+        kept = fresh.current(key)
+        if kept is not None:
+            return kept
         waiting = self._waiting.setdefault(key, [])
         waiting.append(deadline)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol, TypeVar
 
@@ -36,22 +36,17 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """The values of any number of series, in the order of their labels.
-
-    `fresh_until` is until when the same answer is given again, on the event loop's clock; 0 where that is not so.
-    """
+    """The values of any number of series, in the order of their labels."""
 
     samples: tuple[Sample, ...]
-    fresh_until: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number without labels; `fresh_until` is a Vector's."""
+    """A number without labels."""
 
     timestamp: float
     value: float
-    fresh_until: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 connection            one connection, its limits, and its mistakes
 server                a request's way from headers to an answer
-short_cut, memory     answers that are known already, without that way
 routes                which path is answered by what
 list_options          query parameters
 discovery             which groups, versions and metrics there are; `aggregated_discovery` in one document

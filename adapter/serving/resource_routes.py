@@ -19,7 +19,6 @@ from adapter.metrics.usage import NodeUsage, PodUsage
 from adapter.serving.call import (
     Answer,
     Call,
-    FreshValues,
     label_selector,
     method_not_allowed,
     no_such_resource,
@@ -125,7 +124,7 @@ class _Wanted:
         # The Content-Type of a table is that of its encoding alone; only documents of discovery name their form there.
         representation = dataclasses.replace(self._representation, conversion=None)
         content = await written(representation, document, values=len(usages))
-        return Answer(200, content, values=FreshValues.of(usages))
+        return Answer(200, content)
 
 
 def _no_usage(resource: str, name: str) -> StatusError:

@@ -32,7 +32,6 @@ from adapter.serving.aggregated_discovery import DISCOVERY_FORMS
 from adapter.serving.call import (
     Answer,
     Call,
-    FreshValues,
     answer_with,
     label_selector,
     method_not_allowed,
@@ -207,7 +206,7 @@ class Router:
                 timeout=call.timeout,
             )
         content = await written(representation, lambda: custom_list(call.info.version, values), values=len(values))
-        return Answer(200, content, values=FreshValues.of(values))
+        return Answer(200, content)
 
     async def _external_metric(self, call: Call, parts: list[str]) -> Answer:
         match parts:
@@ -228,7 +227,7 @@ class Router:
             namespace=namespace, metric=metric, selector=selector, timeout=call.timeout
         )
         content = await written(representation, lambda: external_list(values), values=len(values))
-        return Answer(200, content, values=FreshValues.of(values))
+        return Answer(200, content)
 
     def _other(self, call: Call) -> Answer:
         """Everything that is no API."""

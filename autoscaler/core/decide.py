@@ -23,7 +23,7 @@ from autoscaler.core.history import History
 from autoscaler.core.model import Status
 from autoscaler.core.normalize import normalize, remember_scale
 from autoscaler.core.observation import Scale, ScaleError, TargetError
-from autoscaler.core.overrides import PAUSED, held, stand_in
+from autoscaler.core.overrides import PAUSED, STALE, held, held_as_stale, stand_in
 from autoscaler.core.pod_groups import PodTiming
 from autoscaler.core.preconditions import BELOW_MIN, SelectorProblem
 from autoscaler.core.proposal import Tolerance
@@ -176,6 +176,11 @@ def _by_bound(start: Decision, scale: Scale, bound: Bound, conditions: Condition
         conditions.set(SCALING_ACTIVE, False, "ScalingDisabled")
         if not start.observation.config.scale_to_zero:
             conditions.remove(SCALED_TO_ZERO)
+    current, stale = scale.spec_replicas, start.observation.stale
+    back = held_as_stale(stale, current_replicas=current, desired=bound.replicas, reason=bound.reason)
+    if back is not None:
+        conditions.set(SCALING_LIMITED, True, back.condition, back.message)
+        return replace(start, held=back, status=_status(start, scale, conditions, desired_replicas=current))
     return replace(
         start,
         scale_to=bound.replicas if bound.reason else None,
@@ -231,7 +236,10 @@ def _by_metrics(start: Decision, scale: Scale, conditions: Conditions) -> Decisi
 
 def _by_proposal(start: Decision, scale: Scale, proposed: int, reason: str, conditions: Conditions) -> Decision:
     """A replica count is asked for, for `reason`: stabilisation, rate limits and bounds say what becomes of it."""
-    spec, current = start.observation.hpa.spec, scale.spec_replicas
+    spec, current, stale = start.observation.hpa.spec, scale.spec_replicas, start.observation.stale
+    back = held_as_stale(stale, current_replicas=current, desired=proposed, reason=reason)
+    if back is not None:
+        proposed = current
     normalized = normalize(
         proposed_replicas=proposed,
         current_replicas=current,
@@ -243,6 +251,8 @@ def _by_proposal(start: Decision, scale: Scale, proposed: int, reason: str, cond
         now_ms=start.monotonic_ms,
     )
     conditions.set_normalized(normalized)
+    if back is not None:
+        conditions.set(SCALING_LIMITED, True, back.condition, back.message)
     desired = normalized.desired_replicas
     if current == 0 and desired < spec.min_replicas:
         # The minimum was raised while the target was scaled to zero.
@@ -250,6 +260,7 @@ def _by_proposal(start: Decision, scale: Scale, proposed: int, reason: str, cond
     return replace(
         start,
         normalized=normalized,
+        held=back,
         scale_to=None if desired == current else desired,
         rescale_reason=reason,
         status=_status(start, scale, conditions, desired_replicas=desired),
@@ -265,11 +276,12 @@ def _unless_paused(decision: Decision) -> Decision:
     conditions = Conditions(decision.status.conditions, decision.now_ms)
     if back is None:
         # Where the metrics were not asked, the condition is still that of an earlier step.
-        if any(each.type == SCALING_LIMITED and each.reason == PAUSED for each in conditions.all):
+        ended = (PAUSED, STALE) if decision.held is None else ()
+        if any(each.type == SCALING_LIMITED and each.reason in ended for each in conditions.all):
             conditions.remove(SCALING_LIMITED)
             decision = replace(decision, status=replace(decision.status, conditions=conditions.all))
         return decision
-    conditions.set(SCALING_LIMITED, True, PAUSED, back.message)
+    conditions.set(SCALING_LIMITED, True, back.condition, back.message)
     status = replace(decision.status, desired_replicas=current, conditions=conditions.all)
     return replace(decision, scale_to=None, rescale_reason="", held=back, status=status)
 

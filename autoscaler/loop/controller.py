@@ -48,7 +48,7 @@ from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.memory import Memory
 from autoscaler.loop.memory_store import MemoryStore
 from autoscaler.loop.metrics_client import MetricsClient
-from autoscaler.loop.observe import Observer
+from autoscaler.loop.observe import Observer, Staleness
 from autoscaler.loop.ownership import ReplicaSets
 from autoscaler.loop.queue import WorkQueue
 from autoscaler.loop.reconcile import Reconciler
@@ -106,7 +106,9 @@ async def run(options: Options) -> None:
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
         stack.enter_context(stopped_by_signals(stop))
-        client = await KubeClient.connect(options.kubeconfig, user_agent="milliscale-autoscaler")
+        client = await KubeClient.connect(
+            options.kubeconfig, user_agent="milliscale-autoscaler", bookmark_seconds=options.bookmark_seconds
+        )
         await stack.enter_async_context(client)
         on_record = None
         if options.journal.audit is not None:
@@ -124,6 +126,7 @@ class Controller:
         self._options = options
         self._shard = options.availability.shard
         self._telemetry = Telemetry()
+        self._telemetry.about_client(client)
         tick = min(_TICK_SECONDS, options.sync_period / _TICKS_PER_PERIOD)
         self._queue = WorkQueue(tick=tick, on_take=self._telemetry.started)
         self._pod_index = PodIndex()
@@ -189,6 +192,11 @@ class Controller:
             selectors=self._selectors,
             config=options.config,
             controllers=self._replica_sets.controllers,
+            stale=Staleness(
+                hpa=self._hpas.stale,
+                pods=lambda: self._pods.stale,
+                replica_sets=lambda: self._replica_sets.stale,
+            ),
         )
         self._shadow = Shadow(
             sync_period=options.sync_period, config=options.config, on_comparison=self._telemetry.compared
@@ -224,7 +232,7 @@ class Controller:
         app = application(
             self._telemetry,
             live={"leaderElection": self._elector.problem} if self._elector else {},
-            ready={"hpas": lambda: self._hpas.problem, "pods": lambda: _problem(self._pods)},
+            ready={"hpas": lambda: self._hpas.problem, "pods": lambda: self._pods.problem},
             notes={
                 "foreignWriter": lambda: self._foreign.problem,
                 "shards": lambda: self._shard_leases.problem if self._shard_leases else None,
@@ -447,10 +455,3 @@ async def _in_time(work: Coroutine[None, None, None], *, otherwise: str) -> None
             await work
     except TimeoutError:
         _log.warning(otherwise)
-
-
-def _problem(store: Store[Pod]) -> str | None:
-    """What is wrong with a store, for the readiness probe."""
-    if not store.synced:
-        return "not listed yet"
-    return "no contact to the API server" if store.away else None

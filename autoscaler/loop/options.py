@@ -10,6 +10,7 @@ from autoscaler.core.config import Config
 from autoscaler.core.modes import Mode
 from autoscaler.loop.debug import DebugAccess
 from autoscaler.loop.shards import Shard
+from kube.client import BOOKMARK_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,6 +69,8 @@ class Options:
     """Requests a second to the API server: for scales, statuses and events together, and for each metrics API."""
     burst: int = 30
     """How many requests may exceed `qps` at once."""
+    bookmark_seconds: float = BOOKMARK_SECONDS
+    """How often the API server sends a bookmark to a watch."""
     bind_address: str = "0.0.0.0"  # noqa: S104  # probes and Prometheus come from outside the pod
     metrics_port: int = 8080
     availability: Availability = field(default_factory=Availability)

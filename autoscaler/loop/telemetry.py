@@ -15,6 +15,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from autoscaler.records.shadow import Verdict
+from kube.client_metrics import ClientMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from autoscaler.core.model import HPAKey
     from autoscaler.records.shadow import Comparison
+    from kube.client import KubeClient
 
 __all__ = ["CONTENT_TYPE", "Action", "ErrorKind", "Telemetry"]
 
@@ -251,6 +253,10 @@ class Telemetry:
         self._shadow_difference.remove(key.namespace, key.qualified_name)
         for verdict in Verdict:
             self._shadow_comparisons.remove(key.namespace, key.qualified_name, verdict)
+
+    def about_client(self, client: KubeClient) -> None:
+        """Show what a client counts."""
+        self._registry.register(ClientMetrics([client]))
 
     def collect(self) -> Iterable[Metric]:
         """Everything, as the library's own types."""

@@ -183,8 +183,8 @@ class Facts(_Row, frozen=True, kw_only=True):
     fallback: tuple[int, int, int] | None
     """Replicas, threshold and failures."""
     normalized: NormalizedFacts | None
-    held_back: tuple[str, int, str] | None
-    """The pause, the replicas and the reason."""
+    held_back: tuple[str, int, str, tuple[str, ...]] | None
+    """The pause, the replicas, the reason, and the stale resources."""
     written: WrittenFacts | None
     events: tuple[tuple[str, str, str], ...]
     """Type, reason and message."""
@@ -243,7 +243,7 @@ def facts_of(
         normalized=None
         if decision.normalized is None
         else _normalized(decision.normalized, ahead_ms=decision.now_ms - decision.monotonic_ms),
-        held_back=None if held is None else (str(held.pause), held.replicas, held.reason),
+        held_back=None if held is None else (str(held.pause or ""), held.replicas, held.reason, held.stale),
         written=written,
         events=tuple((event.type, event.reason, _shortened(event.message)) for event in events),
         error=_shortened(decision.error if outcome is None else outcome.error),

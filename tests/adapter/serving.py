@@ -8,7 +8,7 @@ import json
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,9 @@ from adapter.security.trust import TrustKeeper, TrustOptions
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
 from adapter.serving.health import Health
-from adapter.serving.memory import AnswerMemory
 from adapter.serving.resource_routes import UsageProvider
 from adapter.serving.routes import Router
 from adapter.serving.server import Listener, RequestServer, ServerLimits
-from adapter.serving.short_cut import ShortCut
 from adapter.serving.telemetry import Telemetry
 from kube.certs import CertificateAuthority, KeyPair
 from kube.mapping import GroupResource
@@ -149,14 +147,13 @@ def bound_socket() -> socket.socket:
 class CannedMetrics:
     """Metrics that need no Prometheus.
 
-    `hold` makes every request wait, `error` makes it fail, and values are the same for `fresh_seconds`.
+    `hold` makes every request wait, `error` makes it fail.
     """
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
         self.milli = 99_994
         self.count = 1
-        self.fresh_seconds = 0.0
         self.hold: asyncio.Event | None = None
         self.holding = asyncio.Event()
         self.cancelled = asyncio.Event()
@@ -184,13 +181,9 @@ class CannedMetrics:
                 timestamp=SAMPLED_AT,
                 window_seconds=None,
                 milli=1_001_000,
-                fresh_until=self._fresh_until(),
             )
             for number in range(1, self.count + 1)
         ]
-
-    def _fresh_until(self) -> float:
-        return asyncio.get_running_loop().time() + self.fresh_seconds if self.fresh_seconds else 0.0
 
     async def held(self) -> None:
         """Wait until a request is being held."""
@@ -218,12 +211,11 @@ class CannedMetrics:
             timestamp=SAMPLED_AT,
             window_seconds=None,
             milli=self.milli,
-            fresh_until=self._fresh_until(),
         )
 
 
 class CannedUsage:
-    """`count` pods and nodes, which use the same for a minute."""
+    """`count` pods and nodes."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -232,7 +224,6 @@ class CannedUsage:
     async def pods(self, *, namespace: str, selector: LabelSelector, name: str = "", timeout: float) -> list[PodUsage]:
         """Pods without containers, in one namespace."""
         self.asked += 1
-        until = asyncio.get_running_loop().time() + 60.0
         return [
             PodUsage(
                 namespace="shop",
@@ -241,7 +232,6 @@ class CannedUsage:
                 timestamp=SAMPLED_AT,
                 window_seconds=300.0,
                 containers=(),
-                fresh_until=until,
             )
             for number in range(self.count)
         ]
@@ -249,7 +239,6 @@ class CannedUsage:
     async def nodes(self, *, selector: LabelSelector, name: str = "", timeout: float) -> list[NodeUsage]:
         """Nodes."""
         self.asked += 1
-        until = asyncio.get_running_loop().time() + 60.0
         usage = Usage(cpu_milli=1, memory_milli=1)
         return [
             NodeUsage(
@@ -258,7 +247,6 @@ class CannedUsage:
                 timestamp=SAMPLED_AT,
                 window_seconds=300.0,
                 usage=usage,
-                fresh_until=until,
             )
             for number in range(self.count)
         ]
@@ -317,8 +305,6 @@ class ServedAdapter:
         self.names = CannedNames()
         self.debug = CannedDebug()
         self.telemetry = Telemetry()
-        self.memory = AnswerMemory(max_bytes=1024 * 1024)
-        self.handed_out: list[tuple[str, float, int]] = []
         self.tls: ServingTLS
         self.trust: TrustKeeper
         self.listener: Listener
@@ -384,6 +370,8 @@ async def served_adapter(
     authorities = authorities or Authorities()
     api = AccessApi(authorities)
     limits = limits or ServerLimits(shutdown_seconds=5.0)
+    # The default is more than an ordinary user's limit of 1024 open files admits, and that would be logged.
+    limits = replace(limits, connections=min(limits.connections, 200))
     adapter = ServedAdapter(directory, authorities, api)
     files = write_pair(directory, authorities.serving.issue("adapter", hosts=["127.0.0.1", "localhost"], server=True))
     async with scripted_server() as api_server, connected(api_server, directory) as client:
@@ -400,7 +388,6 @@ async def served_adapter(
         adapter.port = listening.getsockname()[1]
         discovery = Discovery(adapter.names, custom=True, external=True, resource=usage is not None, port=adapter.port)
         authenticator = Authenticator(lambda: adapter.trust.current, TokenReviewer(client, ttl=token_ttl))
-        memory = adapter.memory
         server = RequestServer(
             authenticator=authenticator,
             authorizer=Authorizer(client, authorization or AuthorizationOptions()),
@@ -416,12 +403,8 @@ async def served_adapter(
             telemetry=adapter.telemetry,
             discovery=discovery,
             limits=limits,
-            memory=memory,
         )
-        short_cut = ShortCut(authenticator, memory, adapter.telemetry, lambda *age: adapter.handed_out.append(age))
-        adapter.listener = Listener(
-            server, adapter.tls.context, limits, registry=adapter.telemetry.registry, short_cut=short_cut
-        )
+        adapter.listener = Listener(server, adapter.tls.context, limits, registry=adapter.telemetry.registry)
         await adapter.trust.load_files()
         async with asyncio.TaskGroup() as tasks:
             keeping = tasks.create_task(adapter.trust.run())

@@ -58,20 +58,6 @@ async def test_trailers_are_never_headers_of_the_next_request(
         assert adapter.metrics.asked == []
 
 
-async def test_connection_of_a_chunked_request_is_not_for_remembered_answers(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter, raw_client(adapter, front_proxy(adapter)) as client:
-        adapter.metrics.fresh_seconds = 60.0
-        for _ in range(2):
-            client.send(asked_by("bob"))
-            assert await client.status() == b"HTTP/1.1 200 OK"
-        assert len(adapter.metrics.asked) == len(adapter.handed_out) == 1
-        client.send(asked_by("mallory", "/livez", CHUNKED) + TRAILERS)
-        assert await client.status() == b"HTTP/1.1 200 OK"
-        client.send(asked_by("bob"))
-        assert await client.ended()
-        assert len(adapter.handed_out) == 1
-
-
 @pytest.mark.parametrize("while_answering", [False, True], ids=["after the answer", "during the answer"])
 async def test_trailers_are_not_collected(
     while_answering: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture

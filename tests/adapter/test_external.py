@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -138,11 +137,3 @@ async def test_a_namespaced_rule_without_a_label_for_namespaces_says_what_to_do(
         with pytest.raises(StatusError, match="unable to fetch metrics"):
             await values(bed, "a")
     assert "set resources.namespaced to false" in caplog.text
-
-
-async def test_values_are_the_same_for_as_long_as_prometheus_answer_is(bed: MetricsBed) -> None:
-    """And no longer: whole answers are remembered by it."""
-    bed.prometheus.result = dataclasses.replace(vector(({"queue": "a"}, 1), ({"queue": "b"}, 2)), fresh_until=1234.5)
-    assert [value.fresh_until for value in await values(bed)] == [1234.5, 1234.5]
-    bed.prometheus.result = vector(({"queue": "a"}, 1))
-    assert [value.fresh_until for value in await values(bed)] == [0.0]

@@ -181,7 +181,6 @@ async def test_what_was_said_is_said_again_while_it_is_fresh_with_its_times(tmp_
         again = [await ask(external, "s0-queue") for _ in range(20)]
         assert all(values == first for values in again)
         assert [value.timestamp for value in first] == [NOW, NOW]
-        assert all(value.fresh_until > asyncio.get_running_loop().time() for value in again[-1])
         asked = [line for line in server.asked if "s0-queue" in line]
         assert len(asked) == 1
 

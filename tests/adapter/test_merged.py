@@ -43,7 +43,7 @@ async def ask(
     found = await merged.samples(
         wanted, namespace=namespace, names=names, metric_selector=metric_selector, timeout=10.0
     )
-    return None if found is None else dict(found.by_name)
+    return None if found is None else dict(found)
 
 
 @dataclass

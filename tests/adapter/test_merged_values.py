@@ -143,7 +143,7 @@ async def test_custom_metrics(real: AtOneMoment, seed: int) -> None:
                 continue
             compared += 1
             expected = await objects_alone(alone, wanted, namespace, names, selector)
-            found = seen(together.by_name, names)
+            found = seen(together, names)
             assert found.keys() == expected.keys(), (wanted.rule, namespace, names, str(selector))
             for name in found:
                 assert found[name] == pytest.approx(expected[name], rel=1e-12, nan_ok=True), (

@@ -17,7 +17,6 @@ from playground.processes import ChildProcess
 from playground.prometheus import PrometheusServer
 from tests.adapter.metrics_bed import RESOURCES
 from tests.adapter.serving import AccessApi, Authorities, ServedAdapter, write_pair
-from tests.adapter.test_short_cut import front_proxy
 from tests.eventually import eventually
 from tests.kube.scripted import answer, scripted_server
 
@@ -122,30 +121,11 @@ async def test_rules_are_swapped_under_a_running_process(tmp_path: Path) -> None
         for line in (
             f'{latency}{{path="/api/v1/query",server="default"}}',
             "milliscale_adapter_config_last_reload_successful 1.0",
+            "# TYPE rest_client_request_retries_total counter",
             'milliscale_adapter_rule_metrics{rule="externalRules[0]"} 1.0',
             'metrics_apiserver_metric_freshness_seconds_count{group="external.metrics.k8s.io"}',
         ):
             assert line in metrics
-
-
-async def test_no_answer_of_rules_that_are_gone_is_handed_out_from_memory(tmp_path: Path) -> None:
-    authorities = Authorities()
-    async with (
-        PrometheusServer(tmp_path / "prometheus") as prometheus,
-        running_adapter(
-            tmp_path / "a", FIRST, authorities=authorities, prometheus=prometheus.url, fresh="1h"
-        ) as adapter,
-    ):
-        path = f"{EXTERNAL}/namespaces/shop/first"
-        assert await eventually(lambda: adapter.answers("first", "7"), within=30)
-        async with front_proxy(adapter.client) as connection:
-            first = await connection.ask(path, X_Remote_Group="system:masters")
-            assert first[0] == 200
-            assert await connection.ask(path, X_Remote_Group="system:masters") == first
-            adapter.config.write_text(FIRST.replace("7", "8"))
-            adapter.process.send_signal(signal.SIGHUP)
-            assert await eventually(lambda: adapter.answers("first", "8"), within=30)
-            assert b'"value":"8"' in (await connection.ask(path, X_Remote_Group="system:masters"))[2]
 
 
 PODS = """

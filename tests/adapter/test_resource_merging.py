@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections.abc import AsyncIterator
@@ -114,7 +113,6 @@ async def test_a_list_of_all_namespaces_is_one_query_of_each_kind_and_the_one_th
             found = await metrics.pods(namespace="", selector=EVERYTHING, timeout=5)
             assert len(prometheus.queries) == 4
     assert len(found) == 100
-    assert found[3].fresh_until > asyncio.get_running_loop().time()
 
 
 async def test_after_a_failure_pods_are_asked_for_alone() -> None:
@@ -146,19 +144,6 @@ async def test_the_ages_of_what_is_handed_out_are_counted() -> None:
     assert len(await metrics.nodes(selector=EVERYTHING, timeout=5)) == 1
     ages = "metrics_apiserver_metric_freshness_seconds_sum"
     assert registry.get_sample_value(ages, {"group": "metrics.k8s.io"}) == pytest.approx(9.0)
-
-
-@pytest.mark.parametrize("freshness", [0.0, 60.0])
-async def test_what_is_asked_for_alone_stays_the_same_while_it_is_fresh(freshness: float) -> None:
-    known = [*pods(1, 1), ObjectMetadata("", "node-a", {})]
-    prometheus = canned(known[:1])
-    prometheus.cpu.append(Sample({"instance": "node-a"}, NOW, 1.0))
-    async with SharedQueries(prometheus, freshness=freshness) as shared:
-        metrics = path(shared, Cluster(*known), merged=None)
-        [pod] = await metrics.pods(namespace="", selector=EVERYTHING, timeout=5)
-        [node] = await metrics.nodes(selector=EVERYTHING, timeout=5)
-    for found in (pod, node):
-        assert (found.fresh_until > asyncio.get_running_loop().time()) is bool(freshness)
 
 
 NAMESPACES = ("a", "b", "c")

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import ExternalMetricValue, MetricValue
-from adapter.planning.planner import Plan
-from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import Sample, Scalar, Vector
 from adapter.rules import RulesFile, parse_rules
 from kube.selectors import LabelSelector
@@ -260,19 +255,6 @@ async def test_the_answers_to_a_divided_query_are_put_together(tmp_path: Path) -
         prometheus.queries.clear()
         assert len(await many(bed, "a")) == 1200
         assert prometheus.queries == ['sum(a{namespace="shop",pod=~".+"}) by (pod)']
-
-
-async def test_parts_that_are_put_together_are_the_same_until_the_first_of_them_is_not() -> None:
-    class Prometheus(CannedPrometheus):
-        async def instant(self, query: str, **_: object) -> Vector:
-            return dataclasses.replace(vector(({"pod": query}, 1.0)), fresh_until=float(query))
-
-    [rule] = parse("rules: [{seriesQuery: a, metricsQuery: b, resources: {template: <<.Resource>>}}]").custom
-    queries = RuleQueries(Prometheus(), telemetry=RuleTelemetry(CollectorRegistry()))
-    for parts, until in ((("20", "10", "30"), 10.0), (("20", "0"), 0.0)):
-        found = await queries.carry_out(rule, Plan(parts), timeout=5)
-        assert isinstance(found, Vector)
-        assert (len(found.samples), found.fresh_until) == (len(parts), until)
 
 
 async def test_what_a_rule_does_can_be_seen_in_metrics(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,10 +22,10 @@ from adapter.rules import load_rules
 from adapter.security.authorization import AuthorizationOptions
 from adapter.security.trust import TrustOptions
 from playground.ports import LOOPBACK, free_port
+from tests.adapter.front_proxy import Connection, front_proxy
 from tests.adapter.metrics_bed import RESOURCES, RULES
 from tests.adapter.serving import AccessApi, Authorities, ServedAdapter, write_pair
 from tests.adapter.test_forward import API, other_adapter
-from tests.adapter.test_short_cut import Connection, front_proxy
 from tests.eventually import eventually
 from tests.kube.scripted import Collection, ScriptedServer, scripted_server, thing
 
@@ -141,11 +140,6 @@ async def running(folder: Path, rules: str, *, freshness: float = 60.0, hold: st
                     signal.raise_signal(signal.SIGTERM)
 
 
-def handled(caplog: pytest.LogCaptureFixture) -> int:
-    """How many requests went the long way."""
-    return sum(record.name == "adapter.serving.server" and " asks GET " in record.message for record in caplog.records)
-
-
 @pytest.mark.parametrize(("freshness", "queries"), [(60.0, 4), (0.0, 12)])
 async def test_queries_of_resource_rules_are_merged_unless_nothing_is_kept(
     tmp_path: Path, freshness: float, queries: int
@@ -158,18 +152,6 @@ async def test_queries_of_resource_rules_are_merged_unless_nothing_is_kept(
                 assert (code, b'"cpu":"1"' in body) == (200, True)
     assert len(adapter.prometheus.queries) == queries
     assert sum(".+" in query for query in adapter.prometheus.queries) == (2 if freshness else 0)
-
-
-@pytest.mark.parametrize(("freshness", "long_way"), [(60.0, 1), (0.0, 5)])
-async def test_answers_are_remembered_unless_nothing_is_kept(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, freshness: float, long_way: int
-) -> None:
-    async with running(tmp_path, PACKETS, freshness=freshness) as adapter, adapter.connection() as connection:
-        with caplog.at_level(logging.DEBUG, "adapter.serving.server"):
-            answers = [await connection.ask(f"{POD}/web-0/packets_total") for _ in range(5)]
-    assert answers == [answers[0]] * 5
-    assert answers[0][0] == 200
-    assert handled(caplog) == long_way
 
 
 @pytest.mark.parametrize(("freshness", "asked"), [(60.0, 1), (0.0, 3)])

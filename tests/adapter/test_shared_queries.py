@@ -104,7 +104,7 @@ async def test_each_request_waits_for_as_long_as_it_has_time() -> None:
         with pytest.raises(PrometheusTimeout):
             await shared.instant("up", timeout=0.01)
         hold.set()
-        assert (await patient).fresh_until > 0
+        assert isinstance(await patient, Vector)
     assert prometheus.queries == ["up"]
 
 
@@ -155,7 +155,7 @@ async def test_the_same_query_of_two_tenants_is_two_queries() -> None:
             alone = await shared.instant("up", destination=destination)
             grouped = await shared.grouped("up", namespace_label="", name_label="pod", destination=destination)
             assert isinstance(alone, Vector)
-            assert alone.samples == (grouped.samples[""]["web-0"],)
+            assert alone.samples == (grouped.value.samples[""]["web-0"],)
             assert alone.samples[0].value == number % 4
     assert prometheus.destinations == [one for one in (DEFAULT_DESTINATION, *others) for _ in range(2)]
 
@@ -167,7 +167,7 @@ async def test_the_same_answer_is_grouped_by_the_labels_that_each_asks_for() -> 
         by_both = await shared.grouped("up", namespace_label="a", name_label="b")
         by_one = await shared.grouped("up", namespace_label="", name_label="b")
         by_other = await shared.grouped("up", namespace_label="", name_label="a")
-    found = [{space: list(names) for space, names in by.samples.items()} for by in (by_both, by_one, by_other)]
+    found = [{space: list(names) for space, names in by.value.samples.items()} for by in (by_both, by_one, by_other)]
     assert found == [{"1": ["2"]}, {"": ["2"]}, {"": ["1"]}]
 
 
@@ -277,7 +277,7 @@ async def test_very_many_samples_are_freed_a_few_at_a_time(grouped: bool, severa
     )
     async with SharedQueries(prometheus, freshness=60.0) as shared:
         if grouped:
-            assert (await shared.grouped("up", namespace_label="namespace", name_label="pod")).size == count
+            assert (await shared.grouped("up", namespace_label="namespace", name_label="pod")).value.size == count
         else:
             assert isinstance(await shared.instant("up"), Vector)
         prometheus.result = Vector(())

@@ -367,6 +367,7 @@ async def test_health_and_metrics_while_it_runs(cluster: Cluster, caplog: pytest
 
         prefix = "horizontal_pod_autoscaler_controller"
         assert await shown(f"{prefix}_num_horizontal_pod_autoscalers 1.0")
+        assert await shown("# TYPE rest_client_request_retries_total counter")
         desired = f'{prefix}_desired_replicas{{hpa_name="web",namespace="default"}} 1.0'
         await eventually(lambda: shown(desired), within=SOON, every=0.01)
         await cluster.admin.delete("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web")
