@@ -53,6 +53,7 @@ from autoscaler.loop.ownership import ReplicaSets
 from autoscaler.loop.queue import WorkQueue
 from autoscaler.loop.reconcile import Reconciler
 from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.shard_leases import ShardLeases
 from autoscaler.loop.status import StatusWriter
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket, Urgency
@@ -140,6 +141,7 @@ class Controller:
         self._pods: Store[Pod] = Store(client, PODS, track_pod, on_change=self._pod_index.apply)
         self._replica_sets = ReplicaSets(client)
         self._own_hpas = 0
+        self._shard_leases: ShardLeases | None = None
         self._elector = self._candidate(client)
         may_write = self._elector.leading if self._elector else lambda: True
 
@@ -231,7 +233,10 @@ class Controller:
             self._telemetry,
             live={"leaderElection": self._elector.problem} if self._elector else {},
             ready={"hpas": lambda: self._hpas.problem, "pods": lambda: self._pods.problem},
-            notes={"foreignWriter": lambda: self._foreign.problem},
+            notes={
+                "foreignWriter": lambda: self._foreign.problem,
+                "shards": lambda: self._shard_leases.problem if self._shard_leases else None,
+            },
             pages=[
                 *decision_routes(self._decisions, options.journal.access),
                 *shadow_routes(self._shadow, options.journal.access),
@@ -271,7 +276,18 @@ class Controller:
             self._telemetry.leads(settings.name, leading=leading)
 
         changed(False)
-        return LeaderElector(client, settings, identity=unique_identity(), on_change=changed)
+        others = self._shard_leases = ShardLeases(
+            client, settings, base=self._shard.base(settings.name), shard=self._shard
+        )
+        self._telemetry.waits_for_shards(lambda: others.problem is not None)
+        return LeaderElector(
+            client,
+            settings,
+            identity=unique_identity(),
+            on_change=changed,
+            annotations=others.annotations,
+            may_take=others.may_take,
+        )
 
     async def _act(self, stop: asyncio.Event) -> None:
         """Take steps until `stop` is set; cancelled when the lead is lost."""

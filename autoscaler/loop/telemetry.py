@@ -18,7 +18,7 @@ from autoscaler.records.shadow import Verdict
 from kube.client_metrics import ClientMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from prometheus_client.core import Metric
 
@@ -121,6 +121,11 @@ class Telemetry:
             ["name"],
             registry=self._registry,
         )
+        self._waits_for_shards = Gauge(
+            f"{_PREFIX}_waiting_for_shards",
+            "Whether this process does not act, as another one acts that has another number of shards: 1; else 0.",
+            registry=self._registry,
+        )
         self._desired = _DesiredReplicas()
         self._registry.register(self._desired)
 
@@ -183,6 +188,10 @@ class Telemetry:
         self._leads.labels(lease).set(leading)
         if not leading:
             self._desired.replicas.clear()
+
+    def waits_for_shards(self, waits: Callable[[], bool]) -> None:
+        """Ask this, each time that the metrics are read, whether the process waits for others to end."""
+        self._waits_for_shards.set_function(lambda: float(waits()))
 
     def reconciled(self, action: Action, error: ErrorKind, *, seconds: float) -> None:
         """One reconciliation has ended."""
