@@ -290,7 +290,8 @@ class KubeClient:
                 sent = await self._send("GET", path, asked, accept=accept, timeout=timeout)
             async with sent as response:
                 if response.status >= 400:
-                    raise _status_error(await self._read(response, _MAX_BYTES))
+                    async with asyncio.timeout(self._timeout):
+                        raise _status_error(await self._read(response, _MAX_BYTES))
                 if on_open is not None:
                     on_open()
                 while line := await self._line(response):

@@ -110,22 +110,28 @@ async def run(options: Options) -> None:
             options.kubeconfig, user_agent="milliscale-autoscaler", bookmark_seconds=options.bookmark_seconds
         )
         await stack.enter_async_context(client)
-        on_record = None
+        on_record, telemetry = None, Telemetry()
         if options.journal.audit is not None:
-            on_record = (await stack.enter_async_context(audit_log(options.journal.audit))).write
-        await Controller(client, options, on_record=on_record).run(stop)
+            audit = audit_log(options.journal.audit, on_lost=telemetry.audit_record_lost)
+            on_record = (await stack.enter_async_context(audit)).write
+        await Controller(client, options, on_record=on_record, telemetry=telemetry).run(stop)
 
 
 class Controller:
     """An autoscaler on one API server."""
 
     def __init__(
-        self, client: KubeClient, options: Options, *, on_record: Callable[[bytes], None] | None = None
+        self,
+        client: KubeClient,
+        options: Options,
+        *,
+        on_record: Callable[[bytes], None] | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         """Nothing begins before `run`; `on_record` is told the record of each step, as JSON."""
         self._options = options
         self._shard = options.availability.shard
-        self._telemetry = Telemetry()
+        self._telemetry = telemetry or Telemetry()
         self._telemetry.about_client(client)
         tick = min(_TICK_SECONDS, options.sync_period / _TICKS_PER_PERIOD)
         self._queue = WorkQueue(tick=tick, on_take=self._telemetry.started)

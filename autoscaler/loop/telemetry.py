@@ -164,6 +164,11 @@ class Telemetry:
             "Number of HPAs that this controller does not act on, as kube-controller-manager writes their status.",
             registry=self._registry,
         )
+        self._audit_records_lost = Counter(
+            f"{_PREFIX}_audit_records_lost_total",
+            "Number of decisions that could not be written to the file of --audit-log.",
+            registry=self._registry,
+        )
         self._shadow_comparisons = Counter(
             f"{_PREFIX}_shadow_comparisons_total",
             "Number of decisions in shadow mode, by how they compare with the built-in controller's.",
@@ -218,6 +223,10 @@ class Telemetry:
     def status_superseded(self) -> None:
         """One status was given up for the next one."""
         self._superseded_statuses.inc()
+
+    def audit_record_lost(self) -> None:
+        """One decision is missing in the audit file; may be called on any thread."""
+        self._audit_records_lost.inc()
 
     def rival_wrote(self) -> None:
         """Kubernetes' own controller has written the status of an HPA that this one acts on."""
