@@ -32,6 +32,7 @@ from promql_parser import (
 # The parser takes quadratic time over nested expressions, and overflows the stack at some ten thousand levels.
 _MAX_LENGTH = 4_000
 _SET_OPERATORS = frozenset({"and", "unless"})
+_SIGNS = ((MatchOp.Equal, "="), (MatchOp.NotEqual, "!="), (MatchOp.Re, "=~"), (MatchOp.NotRe, "!~"))
 _NAME = "__name__"
 _BUCKETS = "le"
 
@@ -131,6 +132,11 @@ def matchers(selector: VectorSelector) -> list[Matcher]:
     """A selector's label matchers, with that of the metric's name."""
     named = [Matcher(MatchOp.Equal, _NAME, selector.name)] if selector.name else []
     return [*named, *selector.matchers.matchers]
+
+
+def matcher_sign(matcher: Matcher) -> str:
+    """The sign of a label matcher."""
+    return next(sign for one, sign in _SIGNS if one == matcher.op)
 
 
 def operator(expr: AggregateExpr | BinaryExpr) -> str:
