@@ -102,7 +102,14 @@ async def _example(probe: Probe, source: Source) -> Example:
 
 
 def _of_examples(rule: RuleReport) -> Sequence[Finding]:
+    for metric in rule.metrics:
+        if metric.example is not None and metric.example.impossible:
+            message = f"{metric.metric}: {metric.example.problem}"
+            return [Finding(severity=Severity.ERROR, code="no-object-name", where=rule.rule, message=message)]
     failed = [metric for metric in rule.metrics if metric.example is not None and metric.example.problem]
+    if any(metric.example is not None and metric.example.values for metric in rule.metrics):
+        # Every series with a namespace has a metric of namespaces, also where the query is meant for other objects.
+        failed = [metric for metric in failed if not metric.metric.startswith(f"{_NAMESPACES}/")]
     if not failed or failed[0].example is None:
         return []
     more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""

@@ -68,12 +68,14 @@ class Example(_Json, frozen=True):
         queries: the PromQL that was sent.
         values: what came back.
         problem: why nothing came back; "" when something did.
+        impossible: no object can have the name that the label has.
     """
 
     of: str = ""
     queries: tuple[str, ...] = ()
     values: tuple[Value, ...] = ()
     problem: str = ""
+    impossible: bool = False
 
 
 class MetricReport(_Json, frozen=True):

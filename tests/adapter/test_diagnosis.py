@@ -207,7 +207,7 @@ async def test_examples_ask_as_an_hpa_does(tmp_path: Path) -> None:
     assert 'topk(1,hits_total{pod!="",namespace!=""})' in opened.prometheus.queries
 
 
-async def test_resource_rules_are_asked_for_all_objects(tmp_path: Path) -> None:
+async def test_resource_rules_are_asked_for_one_of_all_objects(tmp_path: Path) -> None:
     rules = (DATA / "rules/resource.yaml").read_text()
     async with bed(tmp_path, {}, rules) as opened:
         opened.prometheus.result = vector(({"pod": "web-0", "container": "app"}, 0.25))
@@ -216,7 +216,11 @@ async def test_resource_rules_are_asked_for_all_objects(tmp_path: Path) -> None:
     example = report.rules[0].metrics[0].example
     assert example is not None
     assert example.queries == (
-        'sum by (pod,container) (rate(container_cpu_usage_seconds_total{container!="",pod=~".+"}[5m]))',
+        'sum by (pod,container) (rate(container_cpu_usage_seconds_total{container!="",pod="web-0"}[5m]))',
+    )
+    assert opened.prometheus.queries[0] == (
+        "sum by (pod,container,namespace) (rate(container_cpu_usage_seconds_total"
+        '{container!="",namespace=~".+",pod=~".+"}[5m]))'
     )
     assert [(one.of, one.value) for one in example.values] == [("web-0", "250m")]
     assert said(report) == [
