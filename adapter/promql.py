@@ -31,6 +31,8 @@ from promql_parser import (
 
 # The parser takes quadratic time over nested expressions, and overflows the stack at some ten thousand levels.
 _MAX_LENGTH = 4_000
+# What reads a tree calls itself for each level.
+_MAX_DEPTH = 200
 _SET_OPERATORS = frozenset({"and", "unless"})
 _SIGNS = ((MatchOp.Equal, "="), (MatchOp.NotEqual, "!="), (MatchOp.Re, "=~"), (MatchOp.NotRe, "!~"))
 _NAME = "__name__"
@@ -89,14 +91,20 @@ def parse(query: str) -> Expr:
         raise PromqlError(f"it is longer than {_MAX_LENGTH} characters")
     try:
         tree = promql_parser.parse(query)
-        several = any(one.matchers.or_matchers for one in selectors(tree))
     except ValueError as error:
         raise PromqlError(" ".join(str(error).split())) from error
-    except RecursionError as error:
-        raise PromqlError("it is too deeply nested") from error
-    if several:
+    if _is_deep(tree):
+        raise PromqlError(f"it is nested more than {_MAX_DEPTH} deep")
+    if any(one.matchers.or_matchers for one in selectors(tree)):
         raise PromqlError("a selector has `or`, which only MetricsQL has")
     return tree
+
+
+def _is_deep(tree: Expr) -> bool:
+    level = [tree]
+    for _ in range(_MAX_DEPTH):
+        level = [child for expr in level for child in children(expr)]
+    return bool(level)
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
