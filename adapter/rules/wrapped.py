@@ -7,6 +7,7 @@ Application, Rancher's HelmChart). The adapter serves none of these; `check` fin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ _VALUES = {
     "HelmChart": (("spec", "valuesContent"),),
     "HelmChartConfig": (("spec", "valuesContent"),),
 }
+_SECTION = re.compile(rf"^(?:{'|'.join(sorted(SECTIONS))}):", re.MULTILINE)
 _SHOWN_OBJECTS = 5
 
 
@@ -97,7 +99,7 @@ def _rules_in(tree: Tree, source: str) -> Iterator[tuple[str, Tree, str]]:
         data = tree.get("data")
         for key, text in data.items() if isinstance(data, dict) else ():
             # Other keys may have files of other programs.
-            if isinstance(text, str) and any(f"{section}:" in text for section in SECTIONS):
+            if isinstance(text, str) and _SECTION.search(text):
                 for inner in _documents(text, f"{source}: {_name(tree)}: data.{key}"):
                     if isinstance(inner, dict) and SECTIONS & inner.keys():
                         yield f"{_name(tree)}: data.{key}", inner, ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapter.promql import Labels, PromqlError, can_be_nan, parse, result_labels, walk
@@ -121,6 +121,7 @@ def test_deep_nesting_ends_no_process() -> None:
     assert result_labels(parse("abs(" * 190 + "x" + ")" * 190)) == all_but()
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(WORDS), max_size=14).map(" ".join) | st.text(max_size=40))
 def test_any_text_is_promql_or_not(text: str) -> None:
     try:
