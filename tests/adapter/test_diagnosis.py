@@ -535,8 +535,8 @@ def test_queries_of_several_lines_are_printed_on_one(capsys: pytest.CaptureFixtu
         ),
         (
             (
-                "apiVersion: v1\nkind: Service\nmetadata: {name: adapter}\n---\n"
-                'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\ndata: {prometheus.yml: "groups:\\n- rules: [!x {}]"}\n---\n'
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\n"
+                'data: {prometheus.yml: "groups:\\n- rules: [!x {}]"}\n---\n'
                 "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: adapter-config}\n"
                 f"data:\n  config.yaml: |{indented(CLI_RULES, 4)}"
             ),
