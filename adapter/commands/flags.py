@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from adapter.commands.options import CatalogOptions, KubernetesOptions, PrometheusAccess
 from adapter.prometheus import PrometheusConfigError, PrometheusOptions
@@ -25,6 +26,7 @@ __all__ = [
     "FILE",
     "Command",
     "catalog_flags",
+    "catalog_flags_once",
     "kubernetes_flags",
     "prometheus_flags",
 ]
@@ -122,6 +124,20 @@ def prometheus_flags(command: Command) -> Command:
         )
         command(*arguments, prometheus=access, **others)
 
+    return wrapper
+
+
+def catalog_flags_once(command: Command) -> Command:
+    """As `catalog_flags`, for a command that lists series once: --metrics-max-age alone decides which."""
+
+    @functools.wraps(command)
+    def wrapper(*arguments: Any, **others: Any) -> None:
+        context = click.get_current_context()
+        if context.get_parameter_source("metrics_relist_interval") is ParameterSource.DEFAULT:
+            others["metrics_relist_interval"] = others["metrics_max_age"] or others["metrics_relist_interval"]
+        flagged(*arguments, **others)
+
+    flagged = catalog_flags(command)
     return wrapper
 
 
