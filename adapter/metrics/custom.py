@@ -6,7 +6,6 @@ says 500 to a client's own mistake or to an outage.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
@@ -157,19 +156,21 @@ class CustomMetrics:
         all_objects: bool = False,
     ) -> list[MetricValue]:
         samples = await self._samples(request, source, names, deadline, all_objects=all_objects)
+        api_version, kind, namespace, metric = info.api_version, info.kind, request.namespace, request.metric
+        selector = None if request.metric_selector.empty else request.metric_selector
+        rule, milli_of = source.rule, self._queries.milli
         values: list[MetricValue] = []
         for name in names:
-            sample = samples.get(name) or self._in_place_of_nothing(request, source.rule, name)
-            milli = self._queries.milli(source.rule, sample) if sample is not None else None
+            sample = samples.get(name) or self._in_place_of_nothing(request, rule, name)
+            milli = milli_of(rule, sample) if sample is not None else None
             if sample is None or milli is None:
                 continue
+            described = ObjectReference(api_version=api_version, kind=kind, namespace=namespace, name=name)
             values.append(
                 MetricValue(
-                    described_object=ObjectReference(
-                        api_version=info.api_version, kind=info.kind, namespace=request.namespace, name=name
-                    ),
-                    metric=request.metric,
-                    selector=None if request.metric_selector.empty else request.metric_selector,
+                    described_object=described,
+                    metric=metric,
+                    selector=selector,
                     timestamp=sample.timestamp,
                     window_seconds=None,
                     milli=milli,
@@ -258,16 +259,16 @@ def _is_asked_in_place(request: _Request, info: ResourceInfo, source: CustomSour
 
 
 def _deadline(timeout: float | None) -> float | None:
-    """When the time is up, on the loop's clock."""
-    return None if timeout is None else asyncio.get_running_loop().time() + timeout
+    """When the time is up, on the clock that does not go back."""
+    return None if timeout is None else time.monotonic() + timeout
 
 
 def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else deadline - asyncio.get_running_loop().time()
+    return None if deadline is None else deadline - time.monotonic()
 
 
 async def _before(deadline: float | None, work: Coroutine[Any, Any, _T]) -> _T:
     try:
-        return await within(deadline, work)
+        return await within(_left(deadline), work)
     except DeadlineExceeded as error:
         raise status.timeout("Timeout: request did not complete within the allotted timeout") from error
