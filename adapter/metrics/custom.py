@@ -17,8 +17,9 @@ from adapter.catalog.groups import CUSTOM_GROUP
 from adapter.catalog.inventory import CustomSource
 from adapter.catalog.values import MetricValue, ObjectReference
 from adapter.metrics.objects import ObjectNames
+from adapter.planning.kept_plans import KeptPlans
 from adapter.planning.merged import MergedQueries
-from adapter.planning.planner import custom_plan
+from adapter.planning.planner import Plan, custom_plan
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import Sample, Vector
 from adapter.rules import AnyRule, Policy, QueryRule
@@ -33,6 +34,9 @@ from kube.status import StatusError, bad_request, internal_error, not_found, ser
 __all__ = ["CustomMetrics"]
 
 _T = TypeVar("_T")
+
+# Queries for more objects are not kept.
+_FEW_NAMES = 50
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -64,6 +68,7 @@ class CustomMetrics:
         """`merged` answers several requests at once; `clock` is the time in seconds since the epoch."""
         self._merged = merged
         self._clock = clock
+        self._plans = KeptPlans()
         self._catalog = catalog
         self._queries = queries
         self._objects = objects
@@ -201,13 +206,7 @@ class CustomMetrics:
             if merged is not None:
                 return merged
         try:
-            plan = custom_plan(
-                source,
-                names=names,
-                all_objects=all_objects,
-                namespace=request.namespace,
-                metric_selector=request.metric_selector,
-            )
+            plan = self._plan(request, source, names, all_objects=all_objects)
         except SelectorNotSupported as error:
             raise bad_request(str(error)) from error
         except QueryError as error:
@@ -218,6 +217,19 @@ class CustomMetrics:
             self._queries.say_once(source.rule, "the query must make a vector, with a value for each object")
             raise internal_error("unable to fetch metrics")
         return self._by_name(source, result)
+
+    def _plan(self, request: _Request, source: CustomSource, names: list[str], *, all_objects: bool) -> Plan:
+        """The queries for some objects; those for few objects are kept. Raises as custom_plan."""
+        namespace, selector = request.namespace, request.metric_selector
+
+        def make() -> Plan:
+            return custom_plan(
+                source, names=names, all_objects=all_objects, namespace=namespace, metric_selector=selector
+            )
+
+        if len(names) > _FEW_NAMES:
+            return make()
+        return self._plans.get(source, ("all" if all_objects else "", namespace, str(selector), *names), make)
 
     def _in_place_of_nothing(self, request: _Request, rule: AnyRule, name: str) -> Sample | None:
         """What the rule says of an object without a value."""
