@@ -48,7 +48,7 @@ _SHORT_NAMES = 320
 
 def encode_list(document: ListDocument) -> bytes:
     """A MetricValueList or ExternalMetricValueList."""
-    raw = message(1, _LIST_META) + b"".join(message(2, _item(item)) for item in document.items)
+    raw = message(1, _LIST_META) + b"".join([message(2, _item(item)) for item in document.items])
     return _unknown(document.api_version, document.kind, raw)
 
 
@@ -80,39 +80,37 @@ def _unknown(api_version: str, kind: str, raw: bytes) -> bytes:
 
 
 def _item(item: Item | LegacyItem | ExternalItem) -> bytes:
-    match item:
-        case Item():
-            described = item.described_object
-            is_short = len(described.name) + len(described.namespace) <= _SHORT_NAMES
-            return (
-                (_short_reference if is_short else _reference)(described)
-                + _identifier(item.metric)
-                + message(3, _time(item.timestamp))
-                + _optional(4, item.window_seconds)
-                + message(5, string(1, item.value))
-            )
-        case LegacyItem():
-            return (
-                _reference(item.described_object)
-                + string(2, item.metric_name)
-                + message(3, _time(item.timestamp))
-                + _optional(4, item.window)
-                + message(5, string(1, item.value))
-                + _selector(6, item.selector)
-            )
-        case ExternalItem():
-            return (
-                string(1, item.metric_name)
-                + _map(2, item.metric_labels or {})
-                + message(3, _time(item.timestamp))
-                + _optional(4, item.window)
-                + message(5, string(1, item.value))
-            )
+    if isinstance(item, Item):
+        described = item.described_object
+        is_short = len(described.name) + len(described.namespace) <= _SHORT_NAMES
+        return (
+            (_short_reference if is_short else _reference)(described)
+            + _identifier(item.metric)
+            + _time(item.timestamp)
+            + _optional(4, item.window_seconds)
+            + message(5, string(1, item.value))
+        )
+    if isinstance(item, LegacyItem):
+        return (
+            _reference(item.described_object)
+            + string(2, item.metric_name)
+            + _time(item.timestamp)
+            + _optional(4, item.window)
+            + message(5, string(1, item.value))
+            + _selector(6, item.selector)
+        )
+    return (
+        string(1, item.metric_name)
+        + _map(2, item.metric_labels or {})
+        + _time(item.timestamp)
+        + _optional(4, item.window)
+        + message(5, string(1, item.value))
+    )
 
 
 def _usage(item: PodMetrics | NodeMetrics) -> bytes:
     nanoseconds = round(parse_duration(item.window) * 10**9)
-    head = message(1, _object_meta(item.metadata)) + message(2, _time(item.timestamp))
+    head = message(1, _object_meta(item.metadata)) + message(2, _seconds(item.timestamp))
     head += message(3, integer(1, nanoseconds))
     if isinstance(item, NodeMetrics):
         return head + _quantities(4, item.usage)
@@ -138,7 +136,7 @@ def _object_meta(metadata: ObjectMeta) -> bytes:
         + string(5, "")  # uid
         + string(6, "")  # resourceVersion
         + integer(7, 0)  # generation
-        + message(8, _time(metadata.creation_timestamp))
+        + message(8, _seconds(metadata.creation_timestamp))
         + _map(11, metadata.labels)
     )
 
@@ -201,6 +199,10 @@ def _details(error: StatusError) -> bytes:
 
 @lru_cache(maxsize=_TIMES)
 def _time(moment: datetime.datetime) -> bytes:
+    return message(3, _seconds(moment))
+
+
+def _seconds(moment: datetime.datetime) -> bytes:
     return integer(1, int(moment.timestamp())) + integer(2, 0)
 
 

@@ -14,6 +14,7 @@ from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.catalog.inventory import ExternalSource
 from adapter.catalog.values import ExternalMetricValue
 from adapter.metrics.forward import Forwarder
+from adapter.planning.kept_plans import KeptPlans
 from adapter.planning.merged import MergedQueries
 from adapter.planning.planner import external_plan
 from adapter.planning.rule_queries import RuleQueries
@@ -55,6 +56,7 @@ class ExternalMetrics:
         self._queries = queries
         self._forwarder = forwarder
         self._clock = clock
+        self._plans = KeptPlans()
 
     async def values(
         self, *, namespace: str, metric: str, selector: LabelSelector, timeout: float | None
@@ -129,7 +131,11 @@ class ExternalMetrics:
             if merged is not None:
                 return merged
         try:
-            plan = external_plan(source, namespace=namespace, metric_selector=selector)
+            plan = self._plans.get(
+                source,
+                (namespace, str(selector)),
+                lambda: external_plan(source, namespace=namespace, metric_selector=selector),
+            )
         except SelectorNotSupported as error:
             raise bad_request(str(error)) from error
         except QueryError as error:

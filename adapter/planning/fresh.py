@@ -101,10 +101,12 @@ class Fresh(Generic[T]):
         self._entries: dict[Hashable, _Entry[T]] = {}
         self._calls: SharedCalls[Hashable, Kept[T]] = SharedCalls()
         self._generation = 0
+        self._time: Callable[[], float] = lambda: asyncio.get_running_loop().time()
         self._tasks = asyncio.TaskGroup()
         self._background: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
+        self._time = asyncio.get_running_loop().time
         await self._tasks.__aenter__()
         return self
 
@@ -122,7 +124,7 @@ class Fresh(Generic[T]):
         if entry is not None:
             if entry.failure is not None:
                 raise entry.failure.with_traceback(None)
-            if entry.kept is not None and entry.kept.until > asyncio.get_running_loop().time():
+            if entry.kept is not None and entry.kept.until > self._time():
                 entry.taken = True
                 return entry.kept
             entry.missed = True
@@ -131,7 +133,7 @@ class Fresh(Generic[T]):
     def current(self, key: Hashable) -> Kept[T] | None:
         """What `get` would give at once; None where it would ask, or raise what is kept of a failure."""
         entry = self._entries.get(key)
-        if entry is None or entry.kept is None or entry.kept.until <= asyncio.get_running_loop().time():
+        if entry is None or entry.kept is None or entry.kept.until <= self._time():
             return None
         entry.taken = True
         return entry.kept

@@ -173,15 +173,12 @@ class SharedQueries:
     async def _within(
         self, timeout: float | None, fresh: Fresh[T], key: Hashable, ask: Callable[[], Awaitable[T]]
     ) -> Kept[T]:
-        if timeout is None:
-            deadline = math.inf
-        elif timeout > 0:
-            deadline = asyncio.get_running_loop().time() + timeout
-        else:
+        if timeout is not None and timeout <= 0:
             raise PrometheusTimeout("no time was left for the query")
         kept = fresh.current(key)
         if kept is not None:
             return kept
+        deadline = math.inf if timeout is None else asyncio.get_running_loop().time() + timeout
         waiting = self._waiting.setdefault(key, [])
         waiting.append(deadline)
         try:

@@ -27,7 +27,7 @@ from multidict import CIMultiDict
 from prometheus_client import CollectorRegistry
 
 from adapter.content.encoding import Encoded, Representation
-from adapter.security.authentication import Authenticator, Credentials
+from adapter.security.authentication import USUAL_HEADERS, Authenticator, Credentials
 from adapter.security.authorization import Authorizer
 from adapter.security.request_info import RequestInfo
 from adapter.serving.accepting import LimitedSite, within_open_files
@@ -139,8 +139,9 @@ class RequestServer:
             raise too_many_requests("Too many requests, please try again later.", retry_after=1)
         self._in_flight += 1
         try:
-            deadline = asyncio.get_running_loop().time() + min(parsed.seconds(), self._limits.request_seconds)
-            return await within(deadline + _LAST_WORD_SECONDS, self._answer(request, certificate, parsed, deadline))
+            seconds = min(parsed.seconds(), self._limits.request_seconds)
+            work = self._answer(request, certificate, parsed, time.monotonic() + seconds)
+            return await within(seconds + _LAST_WORD_SECONDS, work)
         except DeadlineExceeded as error:
             message = "Timeout: request did not complete within the allotted timeout"
             raise StatusError(504, "Timeout", message, details={}) from error
@@ -155,7 +156,7 @@ class RequestServer:
             _refuse_impersonation(request)
             await self._authorizer.authorize(user, parsed.info)
             _log.debug("%s asks %s %s", user.name, request.method, parsed.target.path)
-        remaining = max(deadline - asyncio.get_running_loop().time(), 0.0)
+        remaining = max(deadline - time.monotonic(), 0.0)
         return await self._router.answer(_call(request, parsed, remaining))
 
     def _labels(self, info: RequestInfo) -> RequestLabels:
@@ -219,7 +220,7 @@ class Listener:
 def _refuse_impersonation(request: web.BaseRequest) -> None:
     """Whoever wants to be taken for somebody else must not be answered as who they are. Raises StatusError 403."""
     for name, _ in request.raw_headers:
-        if name[:1] in b"Ii" and name.lower().startswith(b"impersonate-"):
+        if name not in USUAL_HEADERS and name.lower().startswith(b"impersonate-"):
             raise forbidden("impersonation is not possible here: ask the API server, which passes on who you are then")
 
 
