@@ -106,6 +106,7 @@ def test_results_that_can_be_nan(query: str, nan: bool) -> None:
     [
         *("", "sum(", "sum(x))", "x{pod}", "rate(x)", "x{a=~'(['}", "{}"),
         *("rollup_rate(x[5m])", "x keep_metric_names", 'x{a="1" or b="2"}', "sum(x) limit 5", "x default 0"),
+        *("x offset Inf", "x offset NaN", "x offset 1e400"),
         *("(" * 20_000 + "x" + ")" * 20_000, "-" * 20_000 + "x", "x" * 5_000),
     ],
 )

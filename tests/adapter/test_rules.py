@@ -24,7 +24,7 @@ def parse(text: str) -> RulesFile:
     return parse_rules(text, source="rules.yaml")
 
 
-@pytest.mark.parametrize("path", sorted(RULES.iterdir()), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(RULES.rglob("*.yaml")), ids=lambda path: path.stem)
 def test_files_as_people_have_them_load(path: Path) -> None:
     rules = load_rules(path)
     assert rules.custom or rules.external or rules.resource
