@@ -21,7 +21,7 @@ setup: ## make .venv from the pinned lock file (nothing to do when it matches)
 demo: setup ## run the whole bundle on loopback; SECONDS=90 stops by itself
 	@$(PY) -m playground demo $(if $(SECONDS),--seconds $(SECONDS))
 
-test: lint unit conformance ## everything: lint, types, layers, tests, conformance
+test: lint unit ## everything: lint, types, layers, tests; the recorded cases are among the tests
 
 lint: setup ## ruff, mypy --strict, import-linter
 	$(PY) -m ruff check .
@@ -33,7 +33,7 @@ format: setup ## let ruff rewrite the code
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-unit: setup ## pytest, on all cores; PYTEST_ARGS="-k name" narrows it
+unit: setup ## pytest, with two workers more than there are cores; PYTEST_ARGS="-k name" narrows it
 	$(PY) -m pytest --numprocesses=auto $(PYTEST_ARGS)
 
 conformance: setup ## the recorded cases; CORPUS_DIR=DIR runs others of the same kind

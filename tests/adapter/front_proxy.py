@@ -27,7 +27,7 @@ class Connection:
     async def send(self, request: bytes) -> tuple[int, str, bytes]:
         """As `ask`, of a request as it goes over the wire."""
         self.writer.write(request)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
             length = re.search(r"Content-Length: (\d+)", head)
             assert length is not None

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from kube.certs import KeyPair
 from tests.adapter.serving import ServedAdapter
 
-_SECONDS = 10.0
+_SECONDS = 60.0
 
 
 class RawClient:

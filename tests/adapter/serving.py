@@ -187,7 +187,7 @@ class CannedMetrics:
 
     async def held(self) -> None:
         """Wait until a request is being held."""
-        await asyncio.wait_for(self.holding.wait(), 10.0)
+        await asyncio.wait_for(self.holding.wait(), 60)
 
     async def _note(self, arguments: dict[str, Any]) -> None:
         self.asked.append(arguments)

@@ -123,7 +123,7 @@ async def test_what_cannot_be_used_is_one_line(tmp_path: Path, rules: Path, argu
         flags = [f"--config={rules}", "--secure-port=0", f"--cert-dir={tmp_path}"]
         flags += [f"--{purpose}-kubeconfig={kubeconfig}" for purpose in ("lister", "authentication", "authorization")]
         process = await start(*flags, *given)
-        _, errors = await asyncio.wait_for(process.communicate(), 20.0)
+        _, errors = await asyncio.wait_for(process.communicate(), 60)
         output = errors.decode()
         lines = [line for line in output.splitlines() if line.startswith("Error: ")]
         assert process.returncode == 1
@@ -157,7 +157,7 @@ class RunningAdapter:
         """Read the log up to a line with this in it."""
         assert self.process.stderr is not None
         while True:
-            line = (await asyncio.wait_for(self.process.stderr.readline(), 20.0)).decode()
+            line = (await asyncio.wait_for(self.process.stderr.readline(), 60)).decode()
             self.log += line
             if found := re.search(pattern, line):
                 return found
@@ -167,7 +167,7 @@ class RunningAdapter:
         """Send SIGTERM, and give the exit status."""
         self.process.send_signal(signal.SIGTERM)
         assert self.process.stderr is not None
-        self.log += (await asyncio.wait_for(self.process.stderr.read(), 20.0)).decode()
+        self.log += (await asyncio.wait_for(self.process.stderr.read(), 60)).decode()
         return await self.process.wait()
 
     async def ask(self, path: str, **headers: str) -> tuple[int, Any]:
@@ -314,7 +314,7 @@ async def test_prometheus_that_hangs_leaves_health_and_discovery(tmp_path: Path,
                 else:
                     assert status == 404, body
                 if refused == 10 and not goes_on.is_set():
-                    await asyncio.wait_for(asked.wait(), 10.0)
+                    await asyncio.wait_for(asked.wait(), 60)
                     for path in ("/healthz", "/livez", "/readyz", "/apis", "/apis/custom.metrics.k8s.io/v1beta2"):
                         assert (await adapter.ask(path, **{"X-Remote-User": "bob"}))[0] == 200
                     goes_on.set()

@@ -139,7 +139,7 @@ async def test_head_that_is_too_large_in_sum_is_answered(tmp_path: Path) -> None
 
 def patient(*, idle: float) -> ServerLimits:
     """Limits under which a connection is closed for its head long before it would be for being idle, or vice versa."""
-    return ServerLimits(shutdown_seconds=1.0, connection=ConnectionLimits(head=0.5, idle=idle))
+    return ServerLimits(shutdown_seconds=1.0, connection=ConnectionLimits(head=2.0, idle=idle))
 
 
 NO_HEAD = "closed a connection: its request did not come in time"
@@ -155,7 +155,7 @@ async def test_after_the_end_of_a_body_no_head_is_due(
     pieces: list[bytes], expects_head: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="adapter.serving.connection")
-    async with served_adapter(tmp_path, limits=patient(idle=1.0)) as adapter, raw_client(adapter) as client:
+    async with served_adapter(tmp_path, limits=patient(idle=3.0)) as adapter, raw_client(adapter) as client:
         client.send(BODY)
         assert await client.status() == b"HTTP/1.1 405 Method Not Allowed"
         for piece in pieces:

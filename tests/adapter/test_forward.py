@@ -161,7 +161,7 @@ async def test_requests_for_the_same_at_the_same_moment_are_one(tmp_path: Path) 
         held = Held(server, "held")
         waiting = [asyncio.create_task(ask(external, "held")) for _ in range(50)]
         hurried = asyncio.create_task(ask(external, "held", timeout=0.01))
-        await asyncio.wait_for(held.asked.wait(), 5)
+        await asyncio.wait_for(held.asked.wait(), 60)
         with pytest.raises(StatusError) as late:
             await hurried
         assert late.value.code == 504
@@ -339,7 +339,7 @@ async def test_a_list_that_comes_when_another_adapter_was_taken_up_does_not_coun
             return await list_names(request)
 
         server.answers[API] = held
-        async with forwarding(tmp_path, options) as (_, names, forwarder, _), asyncio.timeout(10):
+        async with forwarding(tmp_path, options) as (_, names, forwarder, _), asyncio.timeout(60):
             await asked.wait()
             forwarder.take_up(dataclasses.replace(options, url=f"{options.url}/another"))
             go.set()

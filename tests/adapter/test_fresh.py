@@ -40,7 +40,7 @@ class Source:
             self.ended += 1
 
     async def until_asked(self, times: int) -> None:
-        async with asyncio.timeout(5), self.changed:
+        async with asyncio.timeout(60), self.changed:
             await self.changed.wait_for(lambda: self.asked >= times)
 
 

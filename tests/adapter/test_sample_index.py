@@ -112,7 +112,7 @@ async def test_what_was_asked_of_an_answer_is_prepared_for_the_next(monkeypatch:
         async def following(before: IndexedVector) -> IndexedVector:
             made.clear()
             shared._answers._renew(("queue_depth", DEFAULT_DESTINATION))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while (result := await shared.instant("queue_depth")) and isinstance(result, IndexedVector):
                     if result.index is not before.index:
                         return result

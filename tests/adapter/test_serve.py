@@ -97,7 +97,7 @@ class Running:
     async def connection(self) -> AsyncIterator[Connection]:
         """One of the front proxy's, once the adapter is ready and has the pods."""
         assert await eventually(self.ready, within=20.0)
-        (await asyncio.wait_for(self.pods.watches.get(), 20)).open()
+        (await asyncio.wait_for(self.pods.watches.get(), 60)).open()
         async with front_proxy(self.client) as connection:
             yield connection
 
@@ -182,10 +182,10 @@ async def test_memory_settles_once_what_is_there_to_stay_has_come(
         if held == "pods":
             assert await eventually(adapter.ready, within=20.0)  # the series have come
         else:
-            await asyncio.wait_for(adapter.pods.watches.get(), 20)  # the pods have come
-            await asyncio.wait_for(adapter.prometheus.asked.get(), 20)
+            await asyncio.wait_for(adapter.pods.watches.get(), 60)  # the pods have come
+            await asyncio.wait_for(adapter.prometheus.asked.get(), 60)
         assert settled == []
         adapter.pods.listed.set()
         adapter.prometheus.listed.set()
-        await asyncio.wait_for(done.wait(), 20)
+        await asyncio.wait_for(done.wait(), 60)
     assert settled == ["now"]

@@ -35,7 +35,7 @@ async def raw_exchange(
         "127.0.0.1", adapter.port, ssl=adapter.client_context(certificate), server_hostname="127.0.0.1"
     )
     writer.write(request)
-    answer = await asyncio.wait_for(reader.read(), 5.0)
+    answer = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     head, _, body = answer.partition(b"\r\n\r\n")
     return head.split(b"\r\n")[0].decode(), body
@@ -109,7 +109,7 @@ async def test_client_that_leaves_takes_its_request_along(tmp_path: Path) -> Non
         asking = asyncio.create_task(adapter.ask_as_master(POD_PATH))
         await adapter.metrics.held()
         asking.cancel()
-        await asyncio.wait_for(adapter.metrics.cancelled.wait(), 5.0)
+        await asyncio.wait_for(adapter.metrics.cancelled.wait(), 60)
 
 
 async def test_request_over_the_limit_is_told_to_come_again(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ async def closed_after(adapter: ServedAdapter, pieces: Iterable[bytes], *, every
             await asyncio.wait([reading], timeout=every)
     answer = b""
     with contextlib.suppress(ConnectionError):
-        answer = await asyncio.wait_for(reading, 5.0)
+        answer = await asyncio.wait_for(reading, 60)
     writer.close()
     return answer
 
@@ -246,7 +246,7 @@ async def test_client_that_asks_for_more_than_it_reads_loses_its_connection(
 
         await eventually(given_up, within=10.0, every=0.02)
         with contextlib.suppress(ConnectionError):
-            assert not (await asyncio.wait_for(reader.read(), 5.0)).endswith(b"}\n")
+            assert not (await asyncio.wait_for(reader.read(), 60)).endswith(b"}\n")
         writer.close()
 
 
@@ -277,7 +277,7 @@ async def test_handshake_that_does_not_come_ends_the_connection(tmp_path: Path) 
     async with served_adapter(tmp_path, limits=impatient(handshake=0.1)) as adapter:
         reader, writer = await asyncio.open_connection("127.0.0.1", adapter.port)
         with contextlib.suppress(ConnectionError):
-            assert await asyncio.wait_for(reader.read(), 5.0) == b""
+            assert await asyncio.wait_for(reader.read(), 60) == b""
         writer.close()
 
 
@@ -300,7 +300,7 @@ async def refused(
         "127.0.0.1", adapter.port, ssl=adapter.client_context(), server_hostname="127.0.0.1"
     )
     writer.write(REFUSED + header + b"\r\n\r\n")
-    assert b" 405 " in await asyncio.wait_for(reader.readline(), 5.0)
+    assert b" 405 " in await asyncio.wait_for(reader.readline(), 60)
     await reader.readuntil(b"}\n")
     yield reader, writer
     writer.close()
@@ -319,7 +319,7 @@ async def test_connection_serves_on_after_a_body_that_nobody_needs(
 ) -> None:
     async with served_adapter(tmp_path) as adapter, refused(adapter, header) as (reader, writer):
         writer.write(body + ASKED)
-        answer = await asyncio.wait_for(reader.read(), 10.0)
+        answer = await asyncio.wait_for(reader.read(), 60)
         assert (answer.split(b"\r\n")[0], answer[-2:]) == (b"HTTP/1.1 200 OK", b"ok")
     assert complaints(caplog) == []
 
@@ -331,7 +331,7 @@ async def test_connection_ends_in_order_after_a_chunked_body(tmp_path: Path, cap
         refused(adapter, b"Transfer-Encoding: chunked") as (reader, writer),
     ):
         writer.write(b"1e8480\r\n" + b"x" * 2_000_000 + b"\r\n0\r\n\r\n")
-        assert await asyncio.wait_for(reader.read(), 10.0) == b""
+        assert await asyncio.wait_for(reader.read(), 60) == b""
     assert complaints(caplog) == []
 
 
@@ -363,7 +363,7 @@ async def test_body_that_is_no_body_ends_the_connection(tmp_path: Path, caplog: 
         refused(adapter, b"Transfer-Encoding: chunked") as (reader, writer),
     ):
         writer.write(b"this is no chunk\r\n" + ASKED)
-        assert await asyncio.wait_for(reader.read(), 5.0) == b""
+        assert await asyncio.wait_for(reader.read(), 60) == b""
     assert complaints(caplog) == []
 
 
@@ -451,7 +451,7 @@ async def test_stopping_does_not_wait_for_ever(tmp_path: Path) -> None:
         adapter.metrics.hold = asyncio.Event()
         asking = asyncio.create_task(adapter.ask_as_master(POD_PATH))
         await adapter.metrics.held()
-        await asyncio.wait_for(adapter.listener.stop(), 5.0)
+        await asyncio.wait_for(adapter.listener.stop(), 60)
         assert adapter.metrics.cancelled.is_set()
         with pytest.raises(aiohttp.ClientError):
             await asking

@@ -138,6 +138,7 @@ async def test_authorities_that_cannot_be_used_change_nothing(tmp_path: Path, mo
         keeping.cancel()
 
 
+@pytest.mark.looptime
 async def test_renewed_serving_certificate_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapter.security.tls._POLL_SECONDS", 0.01)
     handshakes = Handshakes(tmp_path)

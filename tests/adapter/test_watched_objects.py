@@ -43,7 +43,7 @@ class Bed:
 
     async def follows(self, collection: Collection) -> Any:
         """Wait until a collection is watched; the watch."""
-        watch = await asyncio.wait_for(collection.watches.get(), 5)
+        watch = await asyncio.wait_for(collection.watches.get(), 60)
         watch.open()
         return watch
 
@@ -137,7 +137,7 @@ async def test_until_there_is_a_whole_list_each_request_lists(tmp_path: Path) ->
 @pytest.mark.parametrize("code", [403, 500])
 async def test_where_nothing_can_be_watched_each_request_lists(tmp_path: Path, code: int) -> None:
     async with bed(tmp_path) as cluster:
-        (await asyncio.wait_for(cluster.pods.watches.get(), 5)).refuse(code)
+        (await asyncio.wait_for(cluster.pods.watches.get(), 60)).refuse(code)
 
         async def lists() -> bool:
             return await cluster.names() == ["listed"]
@@ -164,6 +164,7 @@ async def test_while_the_watch_is_silent_for_longer_than_bookmarks_take_each_req
         assert await cluster.names(WEB) == found
 
 
+@pytest.mark.looptime
 async def test_other_kinds_are_followed_while_they_are_asked_for(tmp_path: Path) -> None:
     async with bed(tmp_path, idle_seconds=0.3, check_seconds=0.05) as cluster:
         assert cluster.nodes.lists == 0

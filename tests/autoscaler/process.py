@@ -11,12 +11,17 @@ from pathlib import Path
 
 import aiohttp
 
-LIMIT = 5.0
-"""Seconds in which a process must end, whatever it is at, when it is told to."""
-PATIENCE = 60.0
-"""Seconds to wait for what has no limit, on a machine that is busy."""
+from tests.eventually import PATIENCE
+
 ALONE = ("--leader-elect=false", "--state-configmap=")
 """Flags of one that shares nothing with others."""
+SAVES_OFTEN = """
+import runpy
+from autoscaler.loop import memory_store
+memory_store.SAVE_SECONDS = 0.1
+runpy.run_module("autoscaler", run_name="__main__", alter_sys=True)
+"""
+"""A program: `python -m autoscaler` that need not be waited for until it saves."""
 
 
 class Autoscaler:
@@ -46,17 +51,18 @@ class Autoscaler:
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    async def ended(self, *, within: float = LIMIT) -> int:
+    async def ended(self) -> int:
         """Its exit status, once it has ended."""
-        return await asyncio.wait_for(self._process.wait(), within)
+        return await asyncio.wait_for(self._process.wait(), PATIENCE)
 
 
 @asynccontextmanager
 async def autoscaler(
-    kubeconfig: Path, *arguments: str, environment: Mapping[str, str] | None = None
+    kubeconfig: Path, *arguments: str, environment: Mapping[str, str] | None = None, program: str = ""
 ) -> AsyncIterator[Autoscaler]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "autoscaler", "run", f"--kubeconfig={kubeconfig}"),
+        *(sys.executable, *(("-c", program) if program else ("-m", "autoscaler"))),
+        *("run", f"--kubeconfig={kubeconfig}"),
         *("--bind-address=127.0.0.1", "--metrics-port=0", *arguments),
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, **(environment or {})},

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -330,6 +331,7 @@ async def test_only_the_rights_of_kubernetes_own_controller_are_used(cluster: Cl
     }
 
 
+@pytest.mark.looptime(start=time.monotonic)
 async def test_an_api_server_that_is_away_is_said_once_and_outlived(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:

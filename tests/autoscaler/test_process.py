@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.autoscaler.cluster import Cluster, running_cluster
-from tests.autoscaler.process import ALONE, PATIENCE, autoscaler
-from tests.eventually import eventually
+from tests.autoscaler.process import ALONE, autoscaler
+from tests.eventually import PATIENCE, eventually
 from tests.kube.scripted import ScriptedServer
 
 SOON = 20.0
@@ -111,17 +111,32 @@ async def test_an_audit_fifo_that_is_full_holds_up_neither_reconciliation_nor_th
 
 
 async def test_without_an_api_server_it_waits_and_says_so_once(tmp_path: Path) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
-        kubeconfig = ScriptedServer(url=f"http://127.0.0.1:{nobody.getsockname()[1]}").kubeconfig(tmp_path)
+    tries = 0
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal tries
+        tries += 1
+        writer.transport.abort()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as nobody:
+        kubeconfig = ScriptedServer(url=f"http://127.0.0.1:{nobody.sockets[0].getsockname()[1]}").kubeconfig(tmp_path)
         async with autoscaler(kubeconfig, *ALONE) as process:
 
             async def waits() -> bool:
                 return "hpas failed: not listed yet" in await process.get("/readyz")
 
+            async def both_said() -> bool:
+                return len([line for line in process.said if "cannot be reached" in line]) == 2
+
             await eventually(waits, within=SOON)
             assert await process.get("/livez") == "ok"
-            await asyncio.sleep(2)  # time for a few tries
+            await eventually(both_said)
+            enough = tries + 10
+
+            async def tried_again() -> bool:
+                return tries >= enough
+
+            await eventually(tried_again)
             process.signal(signal.SIGINT)
             assert await process.ended() == 0
     complaints = [line for line in process.said if "cannot be reached" in line]
@@ -134,7 +149,7 @@ async def test_an_address_in_use_is_one_clear_line_and_status_1(tmp_path: Path) 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         async with autoscaler(kubeconfig, *ALONE, f"--metrics-port={port}") as process:
-            assert await process.ended(within=PATIENCE) == 1
+            assert await process.ended() == 1
     assert len(process.said) == 1
     assert process.said[0].startswith(f"Error: --bind-address=127.0.0.1 --metrics-port={port}: cannot serve there: ")
     assert process.said[0].endswith("address already in use")

@@ -11,8 +11,8 @@ from aiohttp import web
 
 from kube.credentials import credentials
 from tests.autoscaler.cluster import Cluster, running_cluster
-from tests.autoscaler.process import ALONE, PATIENCE, Autoscaler, autoscaler
-from tests.eventually import eventually
+from tests.autoscaler.process import ALONE, Autoscaler, autoscaler
+from tests.eventually import PATIENCE, eventually
 from tests.kube.scripted import ScriptedServer
 
 # Of 60 s and 15 s.

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.autoscaler.cluster import Cluster, running_cluster
-from tests.autoscaler.process import ALONE, PATIENCE, Autoscaler, autoscaler
-from tests.eventually import eventually
+from tests.autoscaler.process import ALONE, Autoscaler, autoscaler
+from tests.eventually import PATIENCE, eventually
 
 LIBRARY = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 QUICK = (*ALONE, "--horizontal-pod-autoscaler-sync-period=100ms", "--kube-api-qps=0")

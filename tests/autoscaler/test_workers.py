@@ -32,7 +32,7 @@ class Steps:
         return None
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10), self._moved:
+        async with asyncio.timeout(60), self._moved:
             await self._moved.wait_for(condition)
 
     async def _rest(self, key: HPAKey) -> None:
@@ -64,7 +64,7 @@ def steps() -> Steps:
 async def one_worker(queue: WorkQueue, steps: Steps) -> AsyncIterator[Workers]:
     stop = asyncio.Event()
     workers = Workers(queue, step=steps.step, wanted=lambda: 1)
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         tasks.create_task(workers.run(stop))
         yield workers
         stop.set()

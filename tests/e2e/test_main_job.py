@@ -30,7 +30,7 @@ TIMING = Timing(sync_period=1, relist_interval=1, downscale_stabilization=3)
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bundle(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bundle]:
     folder = tmp_path_factory.mktemp("bundle")
-    async with run_bundle(folder, load=demo_load(period=30), timing=TIMING) as bundle:
+    async with run_bundle(folder, load=demo_load(period=20), timing=TIMING) as bundle:
         yield bundle
 
 

@@ -110,7 +110,7 @@ class Bed:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        async with asyncio.timeout(30.0):
+        async with asyncio.timeout(60):
             output, errors = await process.communicate()
         assert process.returncode == 0, errors.decode()
         return output.decode()

@@ -80,7 +80,7 @@ async def test_other_tasks_have_their_turn_while_a_page_is_decoded(
         large = [thing(f"large-{number}", "1", text=number * "x" + 2000 * "x") for number in range(2)]
         server.answers[PATH] = answer({"metadata": {"resourceVersion": "7"}, "items": [*small, *large]})
         async with turns.counted():
-            listed = await asyncio.wait_for(list_objects(client, PATH, select), 5)
+            listed = await asyncio.wait_for(list_objects(client, PATH, select), 60)
     assert len(listed.items) == 5
     assert [*Counter(seen_at).values()] == [4, 1]
 

@@ -179,7 +179,7 @@ async def test_what_is_old_is_read_once_for_all_who_ask_meanwhile(tmp_path: Path
         server.answers["/apis"] = slow
         clock.now = 30.0
         await served(rest, "v1")
-        await asyncio.wait_for(asked.wait(), 10)
+        await asyncio.wait_for(asked.wait(), 60)
         for _ in range(10):
             await served(rest, "v1")
         looking = asyncio.create_task(rest.resource_for("gadgets"))

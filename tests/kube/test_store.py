@@ -41,14 +41,14 @@ class Followed:
         self.changes.put_nowait((key, old, new))
 
     async def change(self) -> tuple[str, str | None, str | None]:
-        (_, name), old, new = await asyncio.wait_for(self.changes.get(), 5)
+        (_, name), old, new = await asyncio.wait_for(self.changes.get(), 60)
         return name, old, new
 
     def away(self) -> bool:
         return self.store.away
 
     async def watch(self) -> Watch:
-        return await asyncio.wait_for(self.collection.watches.get(), 5)
+        return await asyncio.wait_for(self.collection.watches.get(), 60)
 
 
 @contextlib.asynccontextmanager
@@ -61,7 +61,7 @@ async def follow(folder: Path, *items: dict[str, Any]) -> AsyncIterator[Followed
         followed.store = Store(client, PATH, colour, on_change=followed.on_change, backoff=Backoff(0.001, 0.01))
         async with asyncio.TaskGroup() as group:
             running = group.create_task(followed.store.run())
-            await asyncio.wait_for(followed.store.wait_synced(), 5)
+            await asyncio.wait_for(followed.store.wait_synced(), 60)
             try:
                 yield followed
             finally:
@@ -89,7 +89,7 @@ async def test_changes_of_a_long_list_are_taken_up_in_parts(tmp_path: Path, monk
         store = Store(client, PATH, colour, on_change=lambda *_: told_at.append(turns.count))
         async with turns.counted(), asyncio.TaskGroup() as group:
             running = group.create_task(store.run())
-            await asyncio.wait_for(store.wait_synced(), 5)
+            await asyncio.wait_for(store.wait_synced(), 60)
             running.cancel()
     assert len(store) == 5
     assert sorted(Counter(told_at).values()) == [1, 2, 2]
@@ -110,9 +110,9 @@ async def test_many_events_at_once_are_taken_up_in_parts(tmp_path: Path, monkeyp
         store = Store(client, PATH, colour, on_change=on_change)
         async with turns.counted(), asyncio.TaskGroup() as group:
             running = group.create_task(store.run())
-            watch = await asyncio.wait_for(collection.watches.get(), 5)
+            watch = await asyncio.wait_for(collection.watches.get(), 60)
             watch.send_together("ADDED", [thing(f"thing-{number}", "1", colour="red") for number in range(6)])
-            await asyncio.wait_for(last.wait(), 5)
+            await asyncio.wait_for(last.wait(), 60)
             running.cancel()
     assert [*Counter(told_at).values()] == [2, 2, 2]
 
@@ -218,7 +218,7 @@ async def test_a_list_that_cannot_be_watched_is_no_list(tmp_path: Path, caplog: 
         store = Store(client, PATH, colour, backoff=Backoff(0.001, 0.01))
         async with asyncio.TaskGroup() as group:
             running = group.create_task(store.run())
-            await asyncio.wait_for(asked.wait(), 5)
+            await asyncio.wait_for(asked.wait(), 60)
             running.cancel()
     assert not store.synced
     assert len(store) == 0

@@ -47,7 +47,7 @@ async def test_the_context_ends_the_process_and_its_own_children(tmp_path: Path)
 async def test_a_process_deaf_to_sigterm_is_killed(tmp_path: Path) -> None:
     process = await ChildProcess.start("deaf", ["sh", "-c", STUBBORN], log=tmp_path / "log")
     await eventually(lambda: started(process), within=10)
-    assert await asyncio.wait_for(process.stop(grace=0.1), 10) == -signal.SIGKILL
+    assert await asyncio.wait_for(process.stop(grace=0.1), 60) == -signal.SIGKILL
 
 
 async def test_cancelled_while_stopping_it_kills_at_once(tmp_path: Path) -> None:

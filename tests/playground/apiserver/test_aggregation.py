@@ -189,7 +189,7 @@ async def test_the_caller_needs_the_permission(
 async def test_a_watch_is_streamed(admin: KubeClient, server: PlaygroundApiServer, extension: Extension) -> None:
     await register(server, extension)
     await availability(admin, "True")
-    async with aclosing(admin.watch(f"{API}/namespaces/default/things")) as events, asyncio.timeout(5):
+    async with aclosing(admin.watch(f"{API}/namespaces/default/things")) as events, asyncio.timeout(60):
         assert (await anext(events))["type"] == "ADDED"
 
 

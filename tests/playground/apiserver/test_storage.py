@@ -115,6 +115,7 @@ async def test_a_reader_that_is_far_too_slow_is_told_to_list_again() -> None:
     assert refusal.value.code == 410
 
 
+@pytest.mark.looptime
 async def test_a_closed_subscription_hears_no_more() -> None:
     storage = Storage()
     subscription = storage.subscribe(THINGS, 0)

@@ -21,7 +21,7 @@ Event = tuple[str, str]
 async def next_events(events: AsyncIterator[dict[str, Any]], count: int) -> list[Event]:
     """The next events that are no bookmarks, as (type, name)."""
     found: list[Event] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while len(found) < count:
             event = await anext(events)
             if event["type"] != "BOOKMARK":
@@ -74,7 +74,7 @@ async def test_a_watch_of_one_namespace_hears_of_no_other(admin: KubeClient) -> 
 async def test_bookmarks_bring_quiet_watches_up_to_date(admin: KubeClient) -> None:
     since = await revision(admin)
     query = {"resourceVersion": since, "allowWatchBookmarks": "true"}
-    async with aclosing(admin.watch(CONFIG_MAPS, query)) as events, asyncio.timeout(5):
+    async with aclosing(admin.watch(CONFIG_MAPS, query)) as events, asyncio.timeout(60):
         await admin.post("/api/v1/namespaces", {"metadata": {"name": "something-else"}})
         bookmark = await anext(events)
     assert bookmark["type"] == "BOOKMARK"
@@ -95,7 +95,7 @@ async def test_the_end_of_the_initial_objects_can_be_marked(admin: KubeClient) -
         "allowWatchBookmarks": "true",
         "resourceVersion": "",
     }
-    async with aclosing(admin.watch(CONFIG_MAPS, query)) as events, asyncio.timeout(5):
+    async with aclosing(admin.watch(CONFIG_MAPS, query)) as events, asyncio.timeout(60):
         assert (await anext(events))["type"] == "ADDED"
         mark = await anext(events)
     assert mark["type"] == "BOOKMARK"
@@ -121,7 +121,7 @@ async def test_a_store_survives_the_loss_of_history_and_of_the_server(
         changes.put_nowait(key[1])
 
     store: Store[str] = Store(admin, CONFIG_MAPS, lambda obj: str(obj["metadata"]["name"]), on_change=changed)
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         running = group.create_task(store.run())
         await store.wait_synced()
         await server.hang_up()
