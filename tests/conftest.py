@@ -27,8 +27,14 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that start processes, so that no worker is left with the longest of them at the end."""
+    """Begin with the tests that start processes, so that no worker is left with the longest of them at the end.
+
+    On a machine that is very busy the longest of them take minutes, so their time limit is a longer one.
+    """
     items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
+    for item in items:
+        if item.get_closest_marker("e2e") is not None:
+            item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -27,6 +27,10 @@ def pod(name: str, version: str, *, namespace: str = "shop", **labels: str) -> d
     return found
 
 
+# Virtual time: what is asked for seldom is given up when nothing else is left to do, not because all is slow.
+pytestmark = pytest.mark.looptime
+
+
 class Bed:
     def __init__(
         self,
@@ -164,7 +168,6 @@ async def test_while_the_watch_is_silent_for_longer_than_bookmarks_take_each_req
         assert await cluster.names(WEB) == found
 
 
-@pytest.mark.looptime
 async def test_other_kinds_are_followed_while_they_are_asked_for(tmp_path: Path) -> None:
     async with bed(tmp_path, idle_seconds=0.3, check_seconds=0.05) as cluster:
         assert cluster.nodes.lists == 0

@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.xdist_group("main_job"),
-    pytest.mark.timeout(300),
 ]
 
 HPAS_PATH = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
