@@ -210,6 +210,7 @@ async def adapter_bed(
         account = folder / "adapter.kubeconfig"
         await write_account_kubeconfig(client, account, admin=admin, account=manifests.account("adapter"))
         commands = {"milliscale": [sys.executable, "-m", "adapter", "serve", f"--metrics-freshness={freshness}"]}
+        commands["milliscale"].append("--shutdown-delay-duration=0s")
         if peer is not None:
             # With its default limits it may list pods five times a second.
             commands["peer"] = [str(peer), "--client-qps=100000", "--client-burst=100000"]

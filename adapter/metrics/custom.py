@@ -17,7 +17,7 @@ from adapter.catalog.groups import CUSTOM_GROUP
 from adapter.catalog.inventory import CustomSource
 from adapter.catalog.values import MetricValue, ObjectReference
 from adapter.metrics.objects import ObjectNames
-from adapter.planning.merged import MergedQueries
+from adapter.planning.merged import MergedQueries, SendAlone
 from adapter.planning.planner import custom_plan
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import Sample, Vector
@@ -188,16 +188,14 @@ class CustomMetrics:
         all_objects: bool,
     ) -> Mapping[str, Sample]:
         """The objects' samples by name."""
+        alone = SendAlone()
         if self._merged is not None:
-            merged = await self._merged.samples(
-                source,
-                namespace=request.namespace,
-                names=names,
-                metric_selector=request.metric_selector,
-                timeout=_left(deadline),
+            found = await self._merged.samples(
+                source, namespace=request.namespace, names=names, metric_selector=request.metric_selector
             )
-            if merged is not None:
-                return merged
+            if not isinstance(found, SendAlone):
+                return found
+            alone = found
         try:
             plan = custom_plan(
                 source,
@@ -215,6 +213,7 @@ class CustomMetrics:
         if not isinstance(result, Vector):
             self._queries.say_once(source.rule, "the query must make a vector, with a value for each object")
             raise internal_error("unable to fetch metrics")
+        alone.took(result.seconds)
         return self._by_name(source, result)
 
     def _in_place_of_nothing(self, request: _Request, rule: AnyRule, name: str) -> Sample | None:

@@ -82,6 +82,7 @@ class Answer:
     content: Encoded
     retry_after: int | None = None
     tag: str | None = None
+    gzip: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -12,13 +12,11 @@ HTTP/2 is not spoken; clients settle for HTTP/1.1 during the TLS handshake.
 from __future__ import annotations
 
 import asyncio
-import gzip
 import logging
-import re
 import socket
 import ssl
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -30,8 +28,8 @@ from adapter.security.authorization import Authorizer
 from adapter.security.request_info import RequestInfo, Target
 from adapter.serving.accepting import LimitedSite, within_open_files
 from adapter.serving.call import Answer, Call
+from adapter.serving.compression import COMPRESS_FROM, compressed, takes_gzip
 from adapter.serving.connection import ConnectionLimits, ConnectionServer
-from adapter.serving.discovery import Discovery
 from adapter.serving.open_connections import OpenConnections
 from adapter.serving.routes import Router
 from adapter.serving.telemetry import RequestLabels, Telemetry
@@ -42,9 +40,6 @@ __all__ = ["Listener", "RequestServer", "ServerLimits"]
 
 _log = logging.getLogger(__name__)
 
-# Below this a body is not worth compressing; the number is Kubernetes'.
-_COMPRESS_FROM = 128 * 1024
-_COMPRESSION_LEVEL = 1
 # The data path keeps to the deadline and knows for what the time was too short; it is given that much to say so.
 _LAST_WORD_SECONDS = 0.1
 # What a request is counted as whose client did not wait for the answer; web servers' common number for it.
@@ -77,9 +72,8 @@ class RequestServer:
     Args:
         authenticator: finds out who is asking.
         authorizer: decides whether they may.
-        router: has the answers.
+        router: has the answers; each request takes one at its start and keeps it to its end.
         telemetry: counts them.
-        discovery: knows the resources that telemetry may tell apart.
         limits: see ServerLimits.
     """
 
@@ -88,34 +82,32 @@ class RequestServer:
         *,
         authenticator: Authenticator,
         authorizer: Authorizer,
-        router: Router,
+        router: Callable[[], Router],
         telemetry: Telemetry,
-        discovery: Discovery,
         limits: ServerLimits,
     ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._router = router
         self._telemetry = telemetry
-        self._discovery = discovery
         self._limits = limits
         self._in_flight = 0
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; aiohttp's handler."""
         started = time.monotonic()
+        router = self._router()
         labels = RequestLabels(verb=request.method.lower())
         code = 500
         try:
             try:
                 target = Target.parse(request.raw_path)
                 info = RequestInfo.of(request.method, target)
-                labels = self._labels(info)
-                answer = await self._within_limits(request, target, info)
+                labels = _labels(info, router)
+                message = await self._within_limits(request, target, info, router)
             except StatusError as error:
-                answer = _error_answer(error, request)
-            code = answer.status
-            message = await _message(answer, request)
+                message = await _message(_error_answer(error, request), request)
+            code = message.status
             return message.response()
         except asyncio.CancelledError:
             code = _CLIENT_GONE
@@ -123,7 +115,9 @@ class RequestServer:
         finally:
             self._telemetry.observe(labels, code=code, seconds=time.monotonic() - started)
 
-    async def _within_limits(self, request: web.BaseRequest, target: Target, info: RequestInfo) -> Answer:
+    async def _within_limits(
+        self, request: web.BaseRequest, target: Target, info: RequestInfo, router: Router
+    ) -> _Message:
         open_to_all = self._authorizer.always_allows(target.path)
         # A busy process must not look like a dead one: neither to probes, whose paths are open to all, nor to the API
         # server, which asks for discovery and takes the whole API for unavailable without it.
@@ -133,14 +127,14 @@ class RequestServer:
         self._in_flight += 1
         self._telemetry.in_flight.set(self._in_flight)
         try:
-            return await self._before_deadline(request, target, info, open_to_all=open_to_all)
+            return await self._before_deadline(request, target, info, router, open_to_all=open_to_all)
         finally:
             self._in_flight -= 1
             self._telemetry.in_flight.set(self._in_flight)
 
     async def _before_deadline(
-        self, request: web.BaseRequest, target: Target, info: RequestInfo, *, open_to_all: bool
-    ) -> Answer:
+        self, request: web.BaseRequest, target: Target, info: RequestInfo, router: Router, *, open_to_all: bool
+    ) -> _Message:
         seconds = min(_wanted_seconds(target), self._limits.request_seconds)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
@@ -152,18 +146,12 @@ class RequestServer:
                     await self._authorizer.authorize(user, info)
                     _log.debug("%s asks %s %s", user.name, request.method, target.path)
                 remaining = max(deadline - loop.time(), 0.0)
-                return await self._router.answer(_call(request, target, info, remaining))
+                answer = await router.answer(_call(request, target, info, remaining))
+                return await _message(answer, request)
         except TimeoutError:
             if not timeout.expired():
                 raise
         raise StatusError(504, "Timeout", "Timeout: request did not complete within the allotted timeout", details={})
-
-    def _labels(self, info: RequestInfo) -> RequestLabels:
-        if not info.is_resource:
-            return RequestLabels(verb=info.verb)
-        if not self._discovery.knows(info.group, info.resource):
-            return RequestLabels(verb=info.verb, resource="unknown")
-        return RequestLabels(info.verb, info.group, info.version, info.resource)
 
 
 class Listener:
@@ -214,6 +202,14 @@ class Listener:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+
+
+def _labels(info: RequestInfo, router: Router) -> RequestLabels:
+    if not info.is_resource:
+        return RequestLabels(verb=info.verb)
+    if not router.knows(info.group, info.resource):
+        return RequestLabels(verb=info.verb, resource="unknown")
+    return RequestLabels(info.verb, info.group, info.version, info.resource)
 
 
 def _credentials(request: web.BaseRequest) -> Credentials:
@@ -282,10 +278,9 @@ class _Message:
 async def _message(answer: Answer, request: web.BaseRequest) -> _Message:
     """An answer, compressed where it is long and the client takes that."""
     headers, body = _headers(answer), answer.content.body
-    if len(body) >= _COMPRESS_FROM and _takes_gzip(request.headers.getall("Accept-Encoding", ())):
+    if len(body) >= COMPRESS_FROM and takes_gzip(request.headers.getall("Accept-Encoding", ())):
         headers["Content-Encoding"] = "gzip"
-        # The level is Kubernetes'; zlib lets other threads run meanwhile.
-        body = await asyncio.to_thread(gzip.compress, body, _COMPRESSION_LEVEL, mtime=0)
+        body = answer.gzip if answer.gzip is not None else await asyncio.to_thread(compressed, body)
     return _Message(answer.status, headers, body)
 
 
@@ -298,17 +293,8 @@ def _headers(answer: Answer) -> dict[str, str]:
     if answer.tag is not None:
         headers["ETag"] = answer.tag
         varies.append("Accept")
-    if len(content.body) >= _COMPRESS_FROM:
+    if len(content.body) >= COMPRESS_FROM:
         varies.append("Accept-Encoding")
     if varies:
         headers["Vary"] = ", ".join(varies)
     return {**headers, **answer.headers}
-
-
-def _takes_gzip(accept_encoding: Iterable[str]) -> bool:
-    """Whether a client lists gzip among the codings that it reads, and not with a quality of zero."""
-    for clause in ",".join(accept_encoding).split(","):
-        coding, *parameters = (part.strip().lower() for part in clause.split(";"))
-        if coding in ("gzip", "x-gzip"):
-            return not any(re.fullmatch(r"q\s*=\s*0(\.0*)?", parameter) for parameter in parameters)
-    return False

@@ -6,6 +6,8 @@ beyond Kubernetes' own count as one.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
@@ -78,6 +80,17 @@ class Telemetry:
         counter, histogram = series
         counter.inc()
         histogram.observe(seconds)
+
+    def keep(self, knows: Callable[[str, str], bool]) -> None:
+        """Drop what was counted for resources that are not known any more, by group and name."""
+        gone = [key for key in self._series if key[0].group and not knows(key[0].group, key[0].resource)]
+        for labels, code in gone:
+            del self._series[labels, code]
+            values = labels.values()
+            with contextlib.suppress(KeyError):
+                self._requests.remove(*values, str(code))
+            with contextlib.suppress(KeyError):
+                self._seconds.remove(*values)
 
     def exposition(self) -> Encoded:
         """/metrics: the registry as text."""
