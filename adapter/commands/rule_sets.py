@@ -124,7 +124,7 @@ class RuleSet:
             custom=CustomMetrics(catalog, queries, shared.objects, shared.mapper, merged=merged),
             external=ExternalMetrics(catalog, queries, forwarder=forwarder, merged=merged),
             usage=ResourceMetrics(rules.resource, queries, shared.objects, merged=merged),
-            debug=DebugPages(catalog, shared.mapper, probe),
+            debug=DebugPages(catalog, shared.mapper, probe, merged.paused if merged is not None else tuple),
             health=shared.health,
             telemetry=shared.telemetry,
             openapi=shared.openapi,

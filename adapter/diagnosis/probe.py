@@ -215,6 +215,10 @@ class Probe:
             problem="" if named else "the query finds nothing with the label of the object now",
         )
 
+    async def instant(self, query: str, destination: Destination) -> Vector | Scalar:
+        """What a query gives now. Raises PrometheusError."""
+        return await self._prometheus.instant(query, timeout=self._seconds, destination=destination)
+
     async def series_called(self, names: Iterable[str]) -> list[str]:
         """Which of some names Prometheus has series of, whatever the rules are; none when it cannot say."""
         matchers = [name for name in names if _SERIES_NAME.fullmatch(name)]
