@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
+
 from kube.client import KubeClient
 from kube.status import StatusError
 from kube.tasks import all_of
@@ -32,8 +34,7 @@ class NoMatchError(LookupError):
     """The API server serves no such resource or kind."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class GroupResource:
+class GroupResource(msgspec.Struct, frozen=True, order=True):
     """A resource and its group, without a version; the core group is ""."""
 
     group: str

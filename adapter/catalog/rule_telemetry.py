@@ -10,7 +10,7 @@ import bisect
 import contextlib
 import itertools
 from collections import Counter as Counted
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily, HistogramMetricFamily
@@ -75,8 +75,11 @@ class RuleTelemetry:
             with contextlib.suppress(KeyError):
                 self._families.prometheus.remove(path, server)
 
-    def handed_out(self, group: str, ages: Iterable[float]) -> None:
+    def handed_out(self, group: str, ages: Sequence[float]) -> None:
         """Note the ages of values, in seconds."""
+        if len(ages) == 1:
+            self._families.freshness.add(group, ages[0], 1)
+            return
         for age, count in Counted(ages).items():
             self._families.freshness.add(group, age, count)
 

@@ -6,25 +6,27 @@ says 500 to a client's own mistake or to an outage.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+import msgspec
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import CUSTOM_GROUP
 from adapter.catalog.inventory import CustomSource
 from adapter.catalog.values import MetricValue, ObjectReference
 from adapter.metrics.objects import ObjectNames
+from adapter.planning.kept_plans import KeptPlans
 from adapter.planning.merged import MergedQueries, SendAlone
-from adapter.planning.planner import custom_plan
+from adapter.planning.planner import Plan, custom_plan
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import Sample, Vector
 from adapter.rules import AnyRule, Policy, QueryRule
 from adapter.rules.query import QueryError, SelectorNotSupported
 from kube import status
 from kube.client import KubeError
+from kube.deadlines import DeadlineExceeded, within
 from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 from kube.selectors import LabelSelector
 from kube.status import StatusError, bad_request, internal_error, not_found, service_unavailable
@@ -33,9 +35,11 @@ __all__ = ["CustomMetrics"]
 
 _T = TypeVar("_T")
 
+# Queries for more objects are not kept.
+_FEW_NAMES = 50
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+
+class _Request(msgspec.Struct, frozen=True):
     """What both forms of a request have in common; `asked` is the resource as the client spells it."""
 
     asked: GroupResource
@@ -64,6 +68,7 @@ class CustomMetrics:
         """`merged` answers several requests at once; `clock` is the time in seconds since the epoch."""
         self._merged = merged
         self._clock = clock
+        self._plans = KeptPlans()
         self._catalog = catalog
         self._queries = queries
         self._objects = objects
@@ -156,26 +161,28 @@ class CustomMetrics:
         all_objects: bool = False,
     ) -> list[MetricValue]:
         samples = await self._samples(request, source, names, deadline, all_objects=all_objects)
+        api_version, kind, namespace, metric = info.api_version, info.kind, request.namespace, request.metric
+        selector = None if request.metric_selector.empty else request.metric_selector
+        rule, milli_of = source.rule, self._queries.milli
         values: list[MetricValue] = []
         for name in names:
-            sample = samples.get(name) or self._in_place_of_nothing(request, source.rule, name)
-            milli = self._queries.milli(source.rule, sample) if sample is not None else None
+            sample = samples.get(name) or self._in_place_of_nothing(request, rule, name)
+            milli = milli_of(rule, sample) if sample is not None else None
             if sample is None or milli is None:
                 continue
+            described = ObjectReference(api_version=api_version, kind=kind, namespace=namespace, name=name)
             values.append(
                 MetricValue(
-                    described_object=ObjectReference(
-                        api_version=info.api_version, kind=info.kind, namespace=request.namespace, name=name
-                    ),
-                    metric=request.metric,
-                    selector=None if request.metric_selector.empty else request.metric_selector,
+                    described_object=described,
+                    metric=metric,
+                    selector=selector,
                     timestamp=sample.timestamp,
                     window_seconds=None,
                     milli=milli,
                 )
             )
         now = self._clock()
-        self._queries.handed_out(CUSTOM_GROUP, (now - value.timestamp for value in values))
+        self._queries.handed_out(CUSTOM_GROUP, [now - value.timestamp for value in values])
         return values
 
     async def _samples(
@@ -197,13 +204,7 @@ class CustomMetrics:
                 return found
             alone = found
         try:
-            plan = custom_plan(
-                source,
-                names=names,
-                all_objects=all_objects,
-                namespace=request.namespace,
-                metric_selector=request.metric_selector,
-            )
+            plan = self._plan(request, source, names, all_objects=all_objects)
         except SelectorNotSupported as error:
             raise bad_request(str(error)) from error
         except QueryError as error:
@@ -215,6 +216,19 @@ class CustomMetrics:
             raise internal_error("unable to fetch metrics")
         alone.took(result.seconds)
         return self._by_name(source, result)
+
+    def _plan(self, request: _Request, source: CustomSource, names: list[str], *, all_objects: bool) -> Plan:
+        """The queries for some objects; those for few objects are kept. Raises as custom_plan."""
+        namespace, selector = request.namespace, request.metric_selector
+
+        def make() -> Plan:
+            return custom_plan(
+                source, names=names, all_objects=all_objects, namespace=namespace, metric_selector=selector
+            )
+
+        if len(names) > _FEW_NAMES:
+            return make()
+        return self._plans.get(source, ("all" if all_objects else "", namespace, str(selector), *names), make)
 
     def _in_place_of_nothing(self, request: _Request, rule: AnyRule, name: str) -> Sample | None:
         """What the rule says of an object without a value."""
@@ -256,17 +270,16 @@ def _is_asked_in_place(request: _Request, info: ResourceInfo, source: CustomSour
 
 
 def _deadline(timeout: float | None) -> float | None:
-    """When the time is up, on the loop's clock."""
-    return None if timeout is None else asyncio.get_running_loop().time() + timeout
+    """When the time is up, on the clock that does not go back."""
+    return None if timeout is None else time.monotonic() + timeout
 
 
 def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else deadline - asyncio.get_running_loop().time()
+    return None if deadline is None else deadline - time.monotonic()
 
 
-async def _before(deadline: float | None, work: Awaitable[_T]) -> _T:
+async def _before(deadline: float | None, work: Coroutine[Any, Any, _T]) -> _T:
     try:
-        async with asyncio.timeout_at(deadline):
-            return await work
-    except TimeoutError as error:
+        return await within(_left(deadline), work)
+    except DeadlineExceeded as error:
         raise status.timeout("Timeout: request did not complete within the allotted timeout") from error

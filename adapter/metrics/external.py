@@ -14,6 +14,7 @@ from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.catalog.inventory import ExternalSource
 from adapter.catalog.values import ExternalMetricValue
 from adapter.metrics.forward import Forwarder
+from adapter.planning.kept_plans import KeptPlans
 from adapter.planning.merged import MergedQueries, SendAlone
 from adapter.planning.planner import external_plan
 from adapter.planning.rule_queries import RuleQueries
@@ -55,6 +56,7 @@ class ExternalMetrics:
         self._queries = queries
         self._forwarder = forwarder
         self._clock = clock
+        self._plans = KeptPlans()
 
     async def values(
         self, *, namespace: str, metric: str, selector: LabelSelector, timeout: float | None
@@ -79,7 +81,7 @@ class ExternalMetrics:
                 self._catalog.require_loaded()
             if forwarder is not None:
                 values = await forwarder.values(namespace=namespace, metric=metric, selector=selector, timeout=timeout)
-                self._handed_out(value.timestamp for value in values)
+                self._handed_out([value.timestamp for value in values])
                 return values
             # prometheus-adapter names a resource in one namespace and none elsewhere.
             resource = "namespaces" if namespace == "default" else ""
@@ -104,7 +106,7 @@ class ExternalMetrics:
             if start:
                 await asyncio.sleep(0)
             part = samples[start : start + _PART]
-            self._handed_out(sample.timestamp for sample in part)
+            self._handed_out([sample.timestamp for sample in part])
             values += [
                 ExternalMetricValue(
                     metric=source.metric,
@@ -131,7 +133,11 @@ class ExternalMetrics:
                 return found
             alone = found
         try:
-            plan = external_plan(source, namespace=namespace, metric_selector=selector)
+            plan = self._plans.get(
+                source,
+                (namespace, str(selector)),
+                lambda: external_plan(source, namespace=namespace, metric_selector=selector),
+            )
         except SelectorNotSupported as error:
             raise bad_request(str(error)) from error
         except QueryError as error:
@@ -146,7 +152,7 @@ class ExternalMetrics:
 
     def _handed_out(self, times: Iterable[float]) -> None:
         now = self._clock()
-        self._queries.handed_out(EXTERNAL_GROUP, (now - sampled_at for sampled_at in times))
+        self._queries.handed_out(EXTERNAL_GROUP, [now - sampled_at for sampled_at in times])
 
     def _in_place_of_nothing(self, rule: AnyRule, metric: str) -> tuple[Scalar, ...]:
         """What the rule says of a result without values."""

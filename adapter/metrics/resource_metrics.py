@@ -138,7 +138,7 @@ class ResourceMetrics:
 
     def _handed_out(self, usages: Sequence[PodUsage] | Sequence[NodeUsage]) -> None:
         now = self._clock()
-        self._queries.handed_out(RESOURCE_GROUP, (now - usage.timestamp for usage in usages))
+        self._queries.handed_out(RESOURCE_GROUP, [now - usage.timestamp for usage in usages])
 
     def _pod(self, pod: ObjectMetadata, cpu: AllSamples, memory: AllSamples) -> PodUsage | None:
         of_cpu, of_memory = cpu.get(pod.name, ()), memory.get(pod.name, ())

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,7 +35,7 @@ _MAX_KINDS = 50
 
 @dataclass(slots=True, eq=False)
 class _Followed:
-    """A kind that is followed, and when it was last asked for, on the loop's clock."""
+    """A kind that is followed, and when it was last asked for, on the clock that does not go back."""
 
     store: Store[ObjectMetadata]
     index: LabelIndex[ObjectMetadata]
@@ -96,7 +97,7 @@ class WatchedObjects:
         found = self._found(info, namespace)
         if found is None:
             return await self._listed.names(info, namespace, selector)
-        return sorted(one.name for one in found.index.matching(namespace, selector))
+        return sorted([one.name for one in found.index.matching(namespace, selector)])
 
     async def objects(
         self, info: ResourceInfo, *, namespace: str, selector: LabelSelector, name: str = ""
@@ -122,18 +123,18 @@ class WatchedObjects:
             if self._tasks is not None and len(self._followed) < _MAX_KINDS:
                 self._follow(self._tasks, info)
             return None
-        followed.asked_at = asyncio.get_running_loop().time()
+        followed.asked_at = time.monotonic()
         return followed if followed.store.synced and not followed.store.away else None
 
     def _follow(self, tasks: asyncio.TaskGroup, info: ResourceInfo) -> None:
         index: LabelIndex[ObjectMetadata] = LabelIndex()
         store = Store(self._client, info.path(), _view, metadata_only=True, on_change=index.apply)
         task = tasks.create_task(store.run(), name=f"follow {info.group_resource}")
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         self._followed[info.group_resource] = _Followed(store, index, task, now)
 
     def _give_up_idle(self) -> None:
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         for resource, followed in list(self._followed.items()):
             keeps = self._pods and resource == _PODS.group_resource
             if not keeps and now - followed.asked_at >= self._idle_seconds:

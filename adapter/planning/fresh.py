@@ -101,10 +101,12 @@ class Fresh(Generic[T]):
         self._entries: dict[Hashable, _Entry[T]] = {}
         self._calls: SharedCalls[Hashable, Kept[T]] = SharedCalls()
         self._is_open = False
+        self._time: Callable[[], float] = lambda: asyncio.get_running_loop().time()
         self._tasks = asyncio.TaskGroup()
         self._fetching: dict[Hashable, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Self:
+        self._time = asyncio.get_running_loop().time
         await self._tasks.__aenter__()
         self._is_open = True
         return self
@@ -126,20 +128,20 @@ class Fresh(Generic[T]):
         if entry is not None:
             if entry.failure is not None:
                 raise entry.failure.with_traceback(None)
-            if entry.kept is not None and entry.kept.until > asyncio.get_running_loop().time():
+            if entry.kept is not None and entry.kept.until > self._time():
                 entry.taken = True
                 return entry.kept
             entry.missed = True
         return await self._ask(key, make)
 
-    def ready(self, key: Hashable) -> T | None:
-        """What is fresh for a key, taken without waiting; None where there is nothing."""
+    def current(self, key: Hashable) -> Kept[T] | None:
+        """What `get` would give at once; None where it would ask, or raise what is kept of a failure."""
         entry = self._entries.get(key)
         if entry is None:
             return None
-        if entry.kept is not None and entry.kept.until > asyncio.get_running_loop().time():
+        if entry.kept is not None and entry.kept.until > self._time():
             entry.taken = True
-            return entry.kept.value
+            return entry.kept
         entry.missed = True
         return None
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Protocol
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
@@ -134,7 +133,7 @@ class RuleQueries:
             StatusError: 503 when the rule makes such a value an error.
         """
         milli = to_milli(sample.value)
-        unusual = math.isnan(sample.value)
+        unusual = sample.value != sample.value  # NaN
         if milli is not None and not unusual:
             return milli
         match rule.values.nan if unusual else rule.values.inf:
@@ -148,7 +147,7 @@ class RuleQueries:
         self.say_once(rule, f"left out a sample {what}")
         return None
 
-    def handed_out(self, group: str, ages: Iterable[float]) -> None:
+    def handed_out(self, group: str, ages: Sequence[float]) -> None:
         """Note the ages of values that go out, in seconds."""
         self._telemetry.handed_out(group, ages)
 

@@ -79,7 +79,8 @@ class SharedQueries:
 
     def ready(self, query: str, destination: Destination) -> Vector | Scalar | None:
         """The answer to a query if it is fresh, without waiting."""
-        return self._answers.ready((query, destination))
+        kept = self._answers.current((query, destination))
+        return kept.value if kept is not None else None
 
     def fetch(
         self, query: str, destination: Destination, *, objects: ObjectLabels | None, observe: Callable[[Outcome], None]
@@ -134,12 +135,12 @@ class SharedQueries:
     async def _within(
         self, timeout: float | None, key: _Key, ask: Callable[[], Awaitable[Vector | Scalar]]
     ) -> Kept[Vector | Scalar]:
-        if timeout is None:
-            deadline = math.inf
-        elif timeout > 0:
-            deadline = asyncio.get_running_loop().time() + timeout
-        else:
+        if timeout is not None and timeout <= 0:
             raise PrometheusTimeout("no time was left for the query")
+        kept = self._answers.current(key)
+        if kept is not None:
+            return kept
+        deadline = math.inf if timeout is None else asyncio.get_running_loop().time() + timeout
         waiting = self._waiting.setdefault(key, [])
         waiting.append(deadline)
         try:

@@ -16,9 +16,10 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
-from urllib.parse import urlencode
 
 import aiohttp
+from cachetools import LRUCache
+from yarl import URL
 
 from adapter.prometheus.answers import Scalar, Vector, decode
 from adapter.prometheus.errors import PrometheusBadAnswer, PrometheusTimeout, PrometheusUnavailable
@@ -30,10 +31,15 @@ __all__ = ["PrometheusClient"]
 
 _log = logging.getLogger(__name__)
 
-_CONNECT_SECONDS = 5.0
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
 # The longest parameters in an address: half of what the largest defaults of proxies take.
 _MAX_ADDRESS = 12 * 1024
 _LONG_ANSWER = 256 * 1024
+# Compressing a short answer takes Prometheus longer than to evaluate the query. A query whose answer was this long is
+# answered compressed the next time; so many are remembered.
+_COMPRESSED_FROM = 64 * 1024
+_LONG_QUERIES = 4_096
+_UNCOMPRESSED = ("Accept-Encoding", "identity")
 _MAX_ANSWER = 64 * 1024 * 1024
 _MAX_WARNINGS = 200  # how many different ones are remembered, so that each is logged once
 
@@ -48,6 +54,9 @@ class PrometheusClient:
         self._credentials = Credentials(options)
         self._series = SeriesFinder(options, self._credentials)
         self._http: aiohttp.ClientSession | None = None
+        # Queries, by their hashes, that had long answers.
+        self._long: LRUCache[int, bool] = LRUCache(_LONG_QUERIES)
+        self._endpoint = URL(options.endpoint("query"))
         self._max_address = _MAX_ADDRESS
         self._warned: set[str] = set()
 
@@ -102,6 +111,8 @@ class PrometheusClient:
             raise PrometheusUnavailable(f"Prometheus cannot be reached: {_reason(error)}") from error
         finally:
             self._took("/api/v1/query", started)
+        if len(body) >= _COMPRESSED_FROM:
+            self._long[hash(query)] = True
         # In a thread where it takes long, so that the loop goes on meanwhile.
         is_long = len(body) >= _LONG_ANSWER
         answer = await asyncio.to_thread(decode, status, body, in_thread=True) if is_long else decode(status, body)
@@ -125,43 +136,45 @@ class PrometheusClient:
 
     async def _ask(self, parameters: dict[str, str], headers: tuple[tuple[str, str], ...]) -> tuple[int, bytes]:
         """Send a query, in the address or in the body."""
-        size = len(urlencode(parameters))
+        if hash(parameters["query"]) not in self._long:
+            headers = (_UNCOMPRESSED, *headers)
+        address = self._endpoint.with_query(parameters)
+        size = len(address.raw_query_string)
         if self._options.verb == "POST" or size > self._max_address:
-            return await self._send_safely("POST", parameters, headers)
-        status, body = await self._send_safely("GET", parameters, headers)
+            return await self._send_safely(self._endpoint, parameters, headers)
+        status, body = await self._send_safely(address, None, headers)
         if status not in (414, 431):
             return status, body
         _log.info("Prometheus, or a proxy before it, takes no address of %d bytes; long queries go by POST", size)
         self._max_address = min(self._max_address, size - 1)
-        return await self._send_safely("POST", parameters, headers)
+        return await self._send_safely(self._endpoint, parameters, headers)
 
     async def _send_safely(
-        self, verb: str, parameters: dict[str, str], headers: tuple[tuple[str, str], ...]
+        self, address: URL, form: dict[str, str] | None, headers: tuple[tuple[str, str], ...]
     ) -> tuple[int, bytes]:
         """Send; once more if the connection broke before there was an answer, since a query changes nothing."""
         try:
-            return await self._send(verb, parameters, headers)
+            return await self._send(address, form, headers)
         except aiohttp.ClientConnectorError:
             raise
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             _log.debug("asking again: %s", type(error).__name__)
-        return await self._send(verb, parameters, headers)
+        return await self._send(address, form, headers)
 
     async def _send(
-        self, verb: str, parameters: dict[str, str], headers: tuple[tuple[str, str], ...]
+        self, address: URL, form: dict[str, str] | None, headers: tuple[tuple[str, str], ...]
     ) -> tuple[int, bytes]:
+        """GET an address, or POST a form to it."""
         assert self._http is not None, "the client is not open"
-        post = verb == "POST"
         context: ssl.SSLContext | None = self._credentials.context()
         async with self._http.request(
-            verb,
-            self._options.endpoint("query"),
-            params=None if post else parameters,
-            data=parameters if post else None,
+            "GET" if form is None else "POST",
+            address,
+            data=form,
             headers=self._credentials.headers(*headers),
             ssl=context if context is not None else True,
             allow_redirects=False,  # who it leads to was not chosen to see our credentials
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+            timeout=_TIMEOUT,
         ) as response:
             return response.status, await _read(response)
 

@@ -8,9 +8,8 @@ nobody uses them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -83,30 +82,40 @@ class PrometheusServers:
         self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         """See PrometheusClient.instant."""
-        async with self._client(destination) as client:
-            return await client.instant(query, timeout=timeout, headers=destination.headers)
+        entry = await self._begin(destination)
+        try:
+            return await entry.client.instant(query, timeout=timeout, headers=destination.headers)
+        finally:
+            await self._end(destination, entry)
 
     async def series(
         self, selector: str, *, start: float, end: float, destination: Destination = DEFAULT_DESTINATION
     ) -> tuple[Series, ...]:
         """See PrometheusClient.series."""
-        async with self._client(destination) as client:
-            return await client.series(selector, start=start, end=end, headers=destination.headers)
+        entry = await self._begin(destination)
+        try:
+            return await entry.client.series(selector, start=start, end=end, headers=destination.headers)
+        finally:
+            await self._end(destination, entry)
 
-    @contextlib.asynccontextmanager
-    async def _client(self, destination: Destination) -> AsyncIterator[PrometheusClient]:
-        options = destination.server or self._default
-        entry = self._entry(options)
+    async def _begin(self, destination: Destination) -> _Entry:
+        """The client for a destination, which stays open until `_end`."""
+        entry = self._entry(destination.server or self._default)
         entry.users += 1
         try:
             if not entry.opened:
                 async with entry.opening:
                     await self._open(entry)
-            yield entry.client
-        finally:
-            entry.users -= 1
-            if options not in self._wanted:
-                await self._close_if_idle(options)
+        except BaseException:
+            await self._end(destination, entry)
+            raise
+        return entry
+
+    async def _end(self, destination: Destination, entry: _Entry) -> None:
+        entry.users -= 1
+        options = destination.server or self._default
+        if options is not self._default and options not in self._wanted:
+            await self._close_if_idle(options)
 
     async def _open(self, entry: _Entry) -> None:
         if entry.opened:

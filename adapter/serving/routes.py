@@ -14,8 +14,9 @@ Routing works on a request that has been authorized, and on the same segments th
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -101,6 +102,26 @@ class DebugProvider(Protocol):
         """The page of these segments after /debug."""
 
 
+class _CustomRequest(msgspec.Struct, frozen=True):
+    """What a target asks of custom.metrics.k8s.io; the name `*` stands for all that the selector matches."""
+
+    resource: str
+    group: str
+    namespace: str
+    name: str
+    metric: str
+    selector: LabelSelector
+    metric_selector: LabelSelector
+
+
+class _ExternalRequest(msgspec.Struct, frozen=True):
+    """What a target asks of external.metrics.k8s.io."""
+
+    namespace: str
+    metric: str
+    selector: LabelSelector
+
+
 class Router:
     """Finds the answer to a call, for one version of the rules. A request keeps the router that it began with."""
 
@@ -171,69 +192,45 @@ class Router:
         document = await self._discovery.aggregated(representation, representation.conversion)
         return _tagged(call, document.content, document.tag, gzip=document.gzip)
 
-    async def _custom_metric(self, call: Call, parts: list[str]) -> Answer:
-        match parts:
-            case ("namespaces", namespace, "metrics", metric) | ("namespaces", namespace, "metrics", metric, _):
-                resource, namespace, name = "namespaces", "", namespace
-            case ("namespaces", namespace, resource, name, metric):
-                pass
-            case ("namespaces", _, _):
-                require_get(call)
-                raise bad_request("invalid request path")
-            case (resource, name, metric):
-                namespace = ""
-            case _:
-                raise no_such_resource()
-        require_get(call)
+    async def _custom_metric(self, call: Call, parts: Sequence[str]) -> Answer:
+        wanted = call.target.known.get(_CustomRequest)
+        if wanted is None or call.method != "GET":
+            wanted = call.target.known[_CustomRequest] = _custom_request(call, parts)
+        assert isinstance(wanted, _CustomRequest)
         representation = call.representation()
-        check_numbers(call.target.query)
-        selector = label_selector(call, "labelSelector")
-        check_requested_name(call.target.query, name)
-        metric_selector = label_selector(call, "metricLabelSelector")
-        resource, _, group = resource.partition(".")
-        if name == "*":
+        if wanted.name == "*":
             values = await self._custom.selected(
-                resource=resource,
-                group=group,
-                namespace=namespace,
-                selector=selector,
-                metric=metric,
-                metric_selector=metric_selector,
+                resource=wanted.resource,
+                group=wanted.group,
+                namespace=wanted.namespace,
+                selector=wanted.selector,
+                metric=wanted.metric,
+                metric_selector=wanted.metric_selector,
                 timeout=call.timeout,
             )
         else:
             values = await self._custom.named(
-                resource=resource,
-                group=group,
-                namespace=namespace,
-                name=name,
-                metric=metric,
-                metric_selector=metric_selector,
+                resource=wanted.resource,
+                group=wanted.group,
+                namespace=wanted.namespace,
+                name=wanted.name,
+                metric=wanted.metric,
+                metric_selector=wanted.metric_selector,
                 timeout=call.timeout,
             )
-        content = await written(representation, lambda: custom_list(call.info.version, values), values=len(values))
-        return Answer(200, content)
+        return Answer(200, await written(representation, values, functools.partial(custom_list, call.info.version)))
 
-    async def _external_metric(self, call: Call, parts: list[str]) -> Answer:
-        match parts:
-            case ("namespaces", namespace, metric):
-                pass
-            case _:
-                raise no_such_resource()
-        require_get(call)
+    async def _external_metric(self, call: Call, parts: Sequence[str]) -> Answer:
+        wanted = call.target.known.get(_ExternalRequest)
+        if wanted is None or call.method != "GET":
+            wanted = call.target.known[_ExternalRequest] = _external_request(call, parts)
+        assert isinstance(wanted, _ExternalRequest)
         representation = call.representation()
         representation.require_form()
-        check_numbers(call.target.query)
-        selector = label_selector(call, "labelSelector")
-        field_selector(call.target.query)
-        if call.info.verb == "watch":
-            raise _not_watched()
-        check_list(call.target.query)
         values = await self._external.values(
-            namespace=namespace, metric=metric, selector=selector, timeout=call.timeout
+            namespace=wanted.namespace, metric=wanted.metric, selector=wanted.selector, timeout=call.timeout
         )
-        content = await written(representation, lambda: external_list(values), values=len(values))
-        return Answer(200, content)
+        return Answer(200, await written(representation, values, external_list))
 
     def _other(self, call: Call) -> Answer:
         """Everything that is no API."""
@@ -278,6 +275,48 @@ class Router:
     def _paths(self) -> msgspec.Struct:
         others = ("/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/statusz", "/version")
         return self._discovery.paths((*others, *self._health.paths))
+
+
+def _custom_request(call: Call, parts: Sequence[str]) -> _CustomRequest:
+    """What a request for a custom metric asks for; raises StatusError for whatever is wrong with it."""
+    match parts:
+        case ("namespaces", namespace, "metrics", metric) | ("namespaces", namespace, "metrics", metric, _):
+            resource, namespace, name = "namespaces", "", namespace
+        case ("namespaces", namespace, resource, name, metric):
+            pass
+        case ("namespaces", _, _):
+            require_get(call)
+            raise bad_request("invalid request path")
+        case (resource, name, metric):
+            namespace = ""
+        case _:
+            raise no_such_resource()
+    require_get(call)
+    call.representation()
+    check_numbers(call.target.query)
+    selector = label_selector(call, "labelSelector")
+    check_requested_name(call.target.query, name)
+    metric_selector = label_selector(call, "metricLabelSelector")
+    resource, _, group = resource.partition(".")
+    return _CustomRequest(resource, group, namespace, name, metric, selector, metric_selector)
+
+
+def _external_request(call: Call, parts: Sequence[str]) -> _ExternalRequest:
+    """What a request for an external metric asks for; raises StatusError for whatever is wrong with it."""
+    match parts:
+        case ("namespaces", namespace, metric):
+            pass
+        case _:
+            raise no_such_resource()
+    require_get(call)
+    call.representation().require_form()
+    check_numbers(call.target.query)
+    selector = label_selector(call, "labelSelector")
+    field_selector(call.target.query)
+    if call.info.verb == "watch":
+        raise _not_watched()
+    check_list(call.target.query)
+    return _ExternalRequest(namespace, metric, selector)
 
 
 def _not_watched() -> StatusError:

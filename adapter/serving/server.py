@@ -18,23 +18,26 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from aiohttp import web
+from multidict import CIMultiDict
 from prometheus_client import CollectorRegistry
 
 from adapter.content.encoding import Encoded, Representation
-from adapter.security.authentication import Authenticator, Credentials
+from adapter.security.authentication import USUAL_HEADERS, Authenticator, Credentials
 from adapter.security.authorization import Authorizer
-from adapter.security.request_info import RequestInfo, Target
+from adapter.security.request_info import RequestInfo
 from adapter.serving.accepting import LimitedSite, within_open_files
 from adapter.serving.call import Answer, Call
 from adapter.serving.compression import COMPRESS_FROM, compressed, takes_gzip
 from adapter.serving.connection import ConnectionLimits, ConnectionServer
 from adapter.serving.open_connections import OpenConnections
+from adapter.serving.parsed_targets import ParsedTarget, ParsedTargets
 from adapter.serving.routes import Router
 from adapter.serving.telemetry import RequestLabels, Telemetry
-from kube.durations import DurationError, parse_duration
-from kube.status import StatusError, bad_request, forbidden, too_many_requests
+from kube.deadlines import DeadlineExceeded, within
+from kube.status import StatusError, forbidden, too_many_requests
 
 __all__ = ["Listener", "RequestServer", "ServerLimits"]
 
@@ -45,6 +48,8 @@ _LAST_WORD_SECONDS = 0.1
 # What a request is counted as whose client did not wait for the answer; web servers' common number for it.
 _CLIENT_GONE = 499
 _FORBIDDEN = 403
+# Beside those of the documents there are few, of discovery's forms.
+_CONTENT_TYPES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,67 +96,61 @@ class RequestServer:
         self._router = router
         self._telemetry = telemetry
         self._limits = limits
+        self._targets = ParsedTargets(authorizer.always_allows)
         self._in_flight = 0
+        telemetry.count_in_flight(lambda: self._in_flight)
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; aiohttp's handler."""
+    async def handle(self, request: web.BaseRequest, certificate: bytes | None) -> web.StreamResponse:
+        """Answer one request of a client with this certificate (DER)."""
         started = time.monotonic()
-        router = self._router()
-        labels = RequestLabels(verb=request.method.lower())
-        code = 500
+        router, labels, code = self._router(), None, 500
         try:
             try:
-                target = Target.parse(request.raw_path)
-                info = RequestInfo.of(request.method, target)
-                labels = _labels(info, router)
-                message = await self._within_limits(request, target, info, router)
+                parsed = self._targets.parse(request.method, request.raw_path)
+                labels = _labels(parsed.info, router)
+                response = await self._within_limits(request, certificate, parsed, router)
             except StatusError as error:
-                message = await _message(_error_answer(error, request), request)
-            code = message.status
-            return message.response()
+                response = await _response(_error_answer(error, request), request)
+            code = response.status
+            return response
         except asyncio.CancelledError:
             code = _CLIENT_GONE
             raise
         finally:
+            labels = labels or RequestLabels(verb=request.method.lower())
             self._telemetry.observe(labels, code=code, seconds=time.monotonic() - started)
 
     async def _within_limits(
-        self, request: web.BaseRequest, target: Target, info: RequestInfo, router: Router
-    ) -> _Message:
-        open_to_all = self._authorizer.always_allows(target.path)
-        # A busy process must not look like a dead one: neither to probes, whose paths are open to all, nor to the API
-        # server, which asks for discovery and takes the whole API for unavailable without it.
-        never_refused = open_to_all or _is_discovery(target, info)
-        if self._in_flight >= self._limits.in_flight and not never_refused:
+        self, request: web.BaseRequest, certificate: bytes | None, parsed: ParsedTarget, router: Router
+    ) -> web.Response:
+        if self._in_flight >= self._limits.in_flight and not parsed.never_refused:
             raise too_many_requests("Too many requests, please try again later.", retry_after=1)
         self._in_flight += 1
-        self._telemetry.in_flight.set(self._in_flight)
         try:
-            return await self._before_deadline(request, target, info, router, open_to_all=open_to_all)
+            seconds = min(parsed.seconds(), self._limits.request_seconds)
+            work = self._answer(request, certificate, parsed, router, time.monotonic() + seconds)
+            return await within(seconds + _LAST_WORD_SECONDS, work)
+        except DeadlineExceeded as error:
+            message = "Timeout: request did not complete within the allotted timeout"
+            raise StatusError(504, "Timeout", message, details={}) from error
         finally:
             self._in_flight -= 1
-            self._telemetry.in_flight.set(self._in_flight)
 
-    async def _before_deadline(
-        self, request: web.BaseRequest, target: Target, info: RequestInfo, router: Router, *, open_to_all: bool
-    ) -> _Message:
-        seconds = min(_wanted_seconds(target), self._limits.request_seconds)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
-        try:
-            async with asyncio.timeout_at(deadline + _LAST_WORD_SECONDS) as timeout:
-                if not open_to_all:
-                    user = await self._authenticator.authenticate(_credentials(request))
-                    _refuse_impersonation(request)
-                    await self._authorizer.authorize(user, info)
-                    _log.debug("%s asks %s %s", user.name, request.method, target.path)
-                remaining = max(deadline - loop.time(), 0.0)
-                answer = await router.answer(_call(request, target, info, remaining))
-                return await _message(answer, request)
-        except TimeoutError:
-            if not timeout.expired():
-                raise
-        raise StatusError(504, "Timeout", "Timeout: request did not complete within the allotted timeout", details={})
+    async def _answer(
+        self,
+        request: web.BaseRequest,
+        certificate: bytes | None,
+        parsed: ParsedTarget,
+        router: Router,
+        deadline: float,
+    ) -> web.Response:
+        if not parsed.open_to_all:
+            user = await self._authenticator.authenticate(Credentials(certificate, request.raw_headers))
+            _refuse_impersonation(request)
+            await self._authorizer.authorize(user, parsed.info)
+            _log.debug("%s asks %s %s", user.name, request.method, parsed.target.path)
+        remaining = max(deadline - time.monotonic(), 0.0)
+        return await _response(await router.answer(_call(request, parsed, remaining)), request)
 
 
 class Listener:
@@ -212,42 +211,24 @@ def _labels(info: RequestInfo, router: Router) -> RequestLabels:
     return RequestLabels(info.verb, info.group, info.version, info.resource)
 
 
-def _credentials(request: web.BaseRequest) -> Credentials:
-    connection = request.get_extra_info("ssl_object")
-    certificate = connection.getpeercert(binary_form=True) if connection is not None else None
-    return Credentials(certificate, request.headers)
-
-
 def _refuse_impersonation(request: web.BaseRequest) -> None:
     """Whoever wants to be taken for somebody else must not be answered as who they are. Raises StatusError 403."""
-    if any(name.lower().startswith("impersonate-") for name in request.headers):
-        raise forbidden("impersonation is not possible here: ask the API server, which passes on who you are then")
+    for name, _ in request.raw_headers:
+        if name not in USUAL_HEADERS and name.lower().startswith(b"impersonate-"):
+            raise forbidden("impersonation is not possible here: ask the API server, which passes on who you are then")
 
 
-def _is_discovery(target: Target, info: RequestInfo) -> bool:
-    return target.segments[:1] == ("apis",) and not info.is_resource
-
-
-def _wanted_seconds(target: Target) -> float:
-    text = target.query.get("timeout")
-    if not text:
-        return float("inf")
-    try:
-        seconds = parse_duration(text)
-    except DurationError as error:
-        raise bad_request(f"invalid timeout specified in the request URL - time: {error.what}") from error
-    return seconds if seconds > 0 else float("inf")
-
-
-def _call(request: web.BaseRequest, target: Target, info: RequestInfo, seconds: float) -> Call:
+def _call(request: web.BaseRequest, parsed: ParsedTarget, seconds: float) -> Call:
+    headers = request.headers
+    known_tags = headers.get("If-None-Match")
     return Call(
         method=request.method,
-        target=target,
-        info=info,
-        accept=",".join(request.headers.getall("Accept", ())),
-        user_agent=request.headers.get("User-Agent", ""),
+        target=parsed.target,
+        info=parsed.info,
+        accept=",".join(headers.getall("Accept", ())),
+        user_agent=headers.get("User-Agent", ""),
         timeout=seconds,
-        known_tags=frozenset(tag.strip() for tag in request.headers.get("If-None-Match", "").split(",")),
+        known_tags=frozenset(tag.strip() for tag in known_tags.split(",")) if known_tags else frozenset(),
     )
 
 
@@ -260,33 +241,21 @@ def _error_answer(error: StatusError, request: web.BaseRequest | None) -> Answer
 
 def _unknown_clients_response(error: StatusError) -> web.Response:
     answer = _error_answer(error, None)
-    return _Message(answer.status, _headers(answer), answer.content.body).response()
+    return web.Response(status=answer.status, body=answer.content.body, headers=_headers(answer))
 
 
-@dataclass(frozen=True, slots=True)
-class _Message:
-    """An answer as it goes out."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    def response(self) -> web.Response:
-        return web.Response(status=self.status, body=self.body, headers=self.headers)
-
-
-async def _message(answer: Answer, request: web.BaseRequest) -> _Message:
-    """An answer, compressed where it is long and the client takes that."""
+async def _response(answer: Answer, request: web.BaseRequest) -> web.Response:
+    """An answer as it goes out, compressed where it is long and the client takes that."""
     headers, body = _headers(answer), answer.content.body
     if len(body) >= COMPRESS_FROM and takes_gzip(request.headers.getall("Accept-Encoding", ())):
         headers["Content-Encoding"] = "gzip"
         body = answer.gzip if answer.gzip is not None else await asyncio.to_thread(compressed, body)
-    return _Message(answer.status, headers, body)
+    return web.Response(status=answer.status, body=body, headers=headers)
 
 
-def _headers(answer: Answer) -> dict[str, str]:
+def _headers(answer: Answer) -> CIMultiDict[str]:
     content: Encoded = answer.content
-    headers = {"Content-Type": content.content_type, "Cache-Control": "no-cache, private", "Server": "milliscale"}
+    headers = _common_headers(content.content_type).copy()
     varies = []
     if answer.retry_after is not None:
         headers["Retry-After"] = str(answer.retry_after)
@@ -297,4 +266,13 @@ def _headers(answer: Answer) -> dict[str, str]:
         varies.append("Accept-Encoding")
     if varies:
         headers["Vary"] = ", ".join(varies)
-    return {**headers, **answer.headers}
+    for name, value in answer.headers.items():
+        headers[name] = value
+    return headers
+
+
+@lru_cache(maxsize=_CONTENT_TYPES)
+def _common_headers(content_type: str) -> CIMultiDict[str]:
+    """What every answer of a content type has; to be copied."""
+    named = {"Content-Type": content_type, "Cache-Control": "no-cache, private", "Server": "milliscale"}
+    return CIMultiDict(named)

@@ -216,7 +216,7 @@ async def test_once_it_is_closed_nothing_is_kept_or_fetched_and_whoever_still_as
     assert (await waiting).value == 1
     assert [(await kept.get("a", source.make)).value for _ in range(2)] == [2, 3]
     kept.fetch("a", source.make)
-    assert kept.ready("a") is None
+    assert kept.current("a") is None
     assert source.asked == 3
 
 
@@ -224,12 +224,14 @@ async def test_what_is_ready_is_taken_without_waiting_and_what_is_not_is_fetched
     source = Source(held=True)
     async with fresh() as kept:
         for _ in range(3):
-            assert kept.ready("a") is None
+            assert kept.current("a") is None
             kept.fetch("a", source.make)
         await source.until_asked(1)
         source.open.set()
         assert (await kept.get("a", source.make)).value == 1
-        assert kept.ready("a") == 1
+        ready = kept.current("a")
+        assert ready is not None
+        assert ready.value == 1
         assert source.asked == 1
 
 
