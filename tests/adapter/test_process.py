@@ -291,3 +291,5 @@ async def test_a_process_that_is_told_to_end_answers_until_the_delay_is_over_and
             assert await eventually(refuses, within=10)
             go.set()
             assert await asking
+            async with asyncio.timeout(20):
+                assert await adapter.process.wait() == 0
