@@ -7,6 +7,7 @@ import contextlib
 import logging
 import re
 import signal
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -154,8 +155,14 @@ async def test_rules_are_swapped_under_load(tmp_path: Path, log: Log, freshness:
             return background() == before_load
 
         assert await eventually(nothing_left, within=10, every=0.01)
+        await reload(adapter, tmp_path, "externalRules: [{name: last, query: 'vector(1)'}]", log)
+
+        async def lists_nothing() -> bool:
+            return not any(thread.name == "prometheus-series" for thread in threading.enumerate())
+
+        assert await eventually(lists_nothing, within=10, every=0.01)
     assert asked >= RELOADS * REQUESTS
-    assert not any("gone" in line or "Traceback" in line for line in log.lines)
+    assert [line for line in log.lines if "gone" in line] == log.lines[-4:-2]
 
 
 async def test_a_request_in_flight_ends_with_the_rules_that_it_began_with(tmp_path: Path, log: Log) -> None:
