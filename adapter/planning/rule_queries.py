@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -133,7 +134,9 @@ class RuleQueries:
             StatusError: 503 when the rule makes such a value an error.
         """
         milli = to_milli(sample.value)
-        unusual = sample.value != sample.value  # NaN
+        if milli:
+            return milli
+        unusual = math.isnan(sample.value)
         if milli is not None and not unusual:
             return milli
         match rule.values.nan if unusual else rule.values.inf:

@@ -109,6 +109,19 @@ async def test_a_query_goes_into_the_body_with_post(server: ScriptedPrometheus) 
     assert server.asked == [("POST", "/api/v1/query", {"query": query, "timeout": "2.500"})]
 
 
+async def test_only_a_query_with_a_long_answer_is_answered_compressed(server: ScriptedPrometheus) -> None:
+    """To compress a short answer takes Prometheus longer than to evaluate the query."""
+    sample = {"metric": {"pod": "web-6c5d8f7b9c-00000"}, "value": [9, "1"]}
+    many = {"status": "success", "data": {"resultType": "vector", "result": [sample] * 1_500}}
+    async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+        for query in ("short", "long", "short", "long", "long"):
+            server.reply = says(many if query == "long" else ONE)
+            assert isinstance(await client.instant(query), Vector)
+    codings = [headers["Accept-Encoding"] for headers in server.headers]
+    assert [coding == "identity" for coding in codings] == [True, True, True, False, False]
+    assert all("gzip" in coding for coding in codings[3:])
+
+
 async def test_headers_are_sent_with_queries_and_with_series(server: ScriptedPrometheus) -> None:
     options = PrometheusOptions(url=server.url, headers=(("X-Scope-OrgID", "team-a"),))
     async with PrometheusClient(options) as client:
