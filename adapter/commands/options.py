@@ -67,6 +67,7 @@ class ServingOptions:
         minimum_tls: the oldest TLS version that is spoken.
         ciphers: OpenSSL names of the TLS 1.2 cipher suites; empty for its own choice.
         limits: what one client may cost the others.
+        shutdown_delay: for how many seconds requests are still answered once the process is told to end.
     """
 
     bind_address: str = "0.0.0.0"  # noqa: S104  (an API server is there for the whole cluster)
@@ -77,6 +78,7 @@ class ServingOptions:
     minimum_tls: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
     ciphers: tuple[str, ...] = ()
     limits: ServerLimits = field(default_factory=ServerLimits)
+    shutdown_delay: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

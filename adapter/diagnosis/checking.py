@@ -11,6 +11,7 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource
 from adapter.diagnosis.examine import Examined, Source, examine
 from adapter.diagnosis.lint import in_order, lint
+from adapter.diagnosis.merging import merge_findings
 from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Example, Finding, MetricReport, Report, RuleReport, Severity
 from adapter.metrics.resource_metrics import resource_sources
@@ -51,6 +52,7 @@ async def check(
     async with asyncio.TaskGroup() as tasks:
         reports = [tasks.create_task(_with_examples(one, probe, examples, free)) for one in examined]
     rules = [task.result() for task in reports]
+    findings += await merge_findings(examined, rules, probe)
     rules += await _resource_rules(catalog.rules.resource, probe) if examples else []
     # What the file shows is not said again for what came of it.
     said = {(finding.code, finding.where) for finding in findings if finding.code != "overlap"}

@@ -221,6 +221,10 @@ class Probe:
         value = Value(of=of, value=str(Quantity.from_milli(sum(by_container.values()))))
         return Example(of=of, queries=(query,), values=(value,))
 
+    async def instant(self, query: str, destination: Destination) -> Vector | Scalar:
+        """What a query gives now. Raises PrometheusError."""
+        return await self._prometheus.instant(query, timeout=self._seconds, destination=destination)
+
     async def series_called(self, names: Iterable[str]) -> list[str]:
         """Which of some names Prometheus has series of, whatever the rules are; none when it cannot say."""
         matchers = [name for name in names if _SERIES_NAME.fullmatch(name)]

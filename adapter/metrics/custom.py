@@ -18,7 +18,7 @@ from adapter.catalog.inventory import CustomSource
 from adapter.catalog.values import MetricValue, ObjectReference
 from adapter.metrics.objects import ObjectNames
 from adapter.planning.kept_plans import KeptPlans
-from adapter.planning.merged import MergedQueries
+from adapter.planning.merged import MergedQueries, SendAlone
 from adapter.planning.planner import Plan, custom_plan
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import Sample, Vector
@@ -195,16 +195,14 @@ class CustomMetrics:
         all_objects: bool,
     ) -> Mapping[str, Sample]:
         """The objects' samples by name."""
+        alone = SendAlone()
         if self._merged is not None:
-            merged = await self._merged.samples(
-                source,
-                namespace=request.namespace,
-                names=names,
-                metric_selector=request.metric_selector,
-                timeout=_left(deadline),
+            found = await self._merged.samples(
+                source, namespace=request.namespace, names=names, metric_selector=request.metric_selector
             )
-            if merged is not None:
-                return merged
+            if not isinstance(found, SendAlone):
+                return found
+            alone = found
         try:
             plan = self._plan(request, source, names, all_objects=all_objects)
         except SelectorNotSupported as error:
@@ -216,6 +214,7 @@ class CustomMetrics:
         if not isinstance(result, Vector):
             self._queries.say_once(source.rule, "the query must make a vector, with a value for each object")
             raise internal_error("unable to fetch metrics")
+        alone.took(result.seconds)
         return self._by_name(source, request.namespace, result)
 
     def _plan(self, request: _Request, source: CustomSource, names: list[str], *, all_objects: bool) -> Plan:

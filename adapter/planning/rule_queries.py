@@ -64,11 +64,6 @@ class RuleQueries:
         self._failing: set[str] = set()
         self._said: dict[str, set[str]] = {}
 
-    def forget(self) -> None:
-        """Say everything anew: the rules have changed, and their keys mean others."""
-        self._failing.clear()
-        self._said.clear()
-
     async def carry_out(self, rule: AnyRule, plan: Plan, *, timeout: float | None) -> Vector | Scalar | None:
         """Evaluate the queries of a plan, and take what counts of the result; None when it has no single values.
 
@@ -85,9 +80,9 @@ class RuleQueries:
             result = await self.ask(rule, plan.queries[0], timeout=timeout)
         else:
             results = await self._ask_all(rule, plan.queries, timeout=timeout)
-            result = Vector(
-                tuple(sample for result in results if isinstance(result, Vector) for sample in result.samples)
-            )
+            vectors = [result for result in results if isinstance(result, Vector)]
+            samples = tuple(sample for vector in vectors for sample in vector.samples)
+            result = Vector(samples, seconds=sum(vector.seconds for vector in vectors))
         if not plan.filters:
             return result
         if isinstance(result, Vector):

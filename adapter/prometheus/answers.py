@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Protocol, TypeVar
 
@@ -36,17 +36,19 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """The values of any number of series, in the order of their labels."""
+    """The values of any number of series, in the order of their labels; `seconds` is what the query took."""
 
     samples: tuple[Sample, ...]
+    seconds: float = field(default=0.0, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number without labels."""
+    """A number without labels; `seconds` is a Vector's."""
 
     timestamp: float
     value: float
+    seconds: float = field(default=0.0, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ on gets every query of that length by POST.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
 import ssl
@@ -117,7 +118,7 @@ class PrometheusClient:
         answer = await asyncio.to_thread(decode, status, body, in_thread=True) if is_long else decode(status, body)
         for warning in answer.warnings:
             self._warn_once(warning)
-        return answer.result
+        return dataclasses.replace(answer.result, seconds=time.monotonic() - started)
 
     async def series(
         self, selector: str, *, start: float, end: float, headers: tuple[tuple[str, str], ...] = ()

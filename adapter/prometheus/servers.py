@@ -39,8 +39,16 @@ class PrometheusServers:
         default: PrometheusOptions,
         *,
         observe: Callable[[str, str, float], None] | None = None,
+        on_gone: Callable[[str], None] | None = None,
     ) -> None:
-        """`default` is the server of --prometheus-url; `observe` is told of requests: server, path and seconds."""
+        """Nothing is sent yet.
+
+        Args:
+            default: the server of --prometheus-url.
+            observe: is told of requests: server, path and seconds.
+            on_gone: is told the names of servers that are closed.
+        """
+        self._on_gone = on_gone
         self._default = default
         self._observe = observe
         self._entries: dict[PrometheusOptions, _Entry] = {}
@@ -130,3 +138,5 @@ class PrometheusServers:
         if entry is not None and entry.users == 0:
             del self._entries[options]
             await entry.client.__aexit__(None, None, None)
+            if self._on_gone is not None and all(one.name != options.name for one in self._entries):
+                self._on_gone(options.name)

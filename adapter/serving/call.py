@@ -87,6 +87,7 @@ class Answer(msgspec.Struct, frozen=True):
     content: Encoded
     retry_after: int | None = None
     tag: str | None = None
+    gzip: bytes | None = None
     headers: Mapping[str, str] = _NO_HEADERS
 
 

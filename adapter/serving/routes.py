@@ -15,7 +15,6 @@ Routing works on a request that has been authorized, and on the same segments th
 from __future__ import annotations
 
 import functools
-import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -124,7 +123,7 @@ class _ExternalRequest(msgspec.Struct, frozen=True):
 
 
 class Router:
-    """Finds the answer to a call."""
+    """Finds the answer to a call, for one version of the rules. A request keeps the router that it began with."""
 
     def __init__(
         self,
@@ -136,16 +135,21 @@ class Router:
         telemetry: Telemetry,
         usage: UsageProvider | None = None,
         debug: DebugProvider | None = None,
+        openapi: OpenApiPages | None = None,
     ) -> None:
         self._discovery = discovery
         self._custom = custom
         self._external = external
         self._health = health
         self._telemetry = telemetry
-        self._openapi = OpenApiPages(software_version())
+        self._openapi = openapi or OpenApiPages(software_version())
         self._status_page = StatusPage(version=software_version())
         self._resources = ResourceRoutes(usage) if usage is not None else None
         self._debug = debug
+
+    def knows(self, group: str, resource: str) -> bool:
+        """Tell whether a resource, in the words of authorization, is one that has metrics now."""
+        return self._discovery.knows(group, resource)
 
     async def answer(self, call: Call) -> Answer:
         """Answer a call.
@@ -162,11 +166,13 @@ class Router:
             return self._other(call)
         match segments[1:]:
             case ():
-                return self._groups(call)
+                return await self._groups(call)
             case (group,) if self._discovery.serves(group):
                 return answer_with(call, self._discovery.group(group))
             case (group, version) if self._discovery.serves(group, version):
-                return answer_with(call, self._discovery.resources(group, version))
+                require_get(call)
+                document = await self._discovery.resources(group, version, call.representation(streamed=False))
+                return Answer(200, document.content, gzip=document.gzip)
             case (group, version, *parts) if self._discovery.serves(group, version):
                 if group == RESOURCE_GROUP:
                     if self._resources is None:
@@ -177,14 +183,14 @@ class Router:
                 raise no_such_resource()
         return self._nowhere()
 
-    def _groups(self, call: Call) -> Answer:
+    async def _groups(self, call: Call) -> Answer:
         """All groups, alone or with everything in them; clients keep the latter until its tag changes."""
         require_get(call)
         representation = call.representation(DISCOVERY_FORMS, streamed=False)
         if representation.conversion is None:
             return Answer(200, representation.encode(self._discovery.group_list()))
-        content = representation.encode(self._discovery.aggregated(representation.conversion))
-        return _tagged(call, content, f'"{hashlib.sha256(content.body).hexdigest().upper()}"')
+        document = await self._discovery.aggregated(representation, representation.conversion)
+        return _tagged(call, document.content, document.tag, gzip=document.gzip)
 
     async def _custom_metric(self, call: Call, parts: Sequence[str]) -> Answer:
         wanted = call.target.known.get(_CustomRequest)
@@ -238,6 +244,7 @@ class Router:
                 return Answer(200, _PLAIN.encode(self._paths()))
             case ("metrics",):
                 require_get(call, "HEAD")
+                self._telemetry.keep(self.knows)
                 return Answer(200, self._telemetry.exposition())
             case ("metrics", "slis"):
                 require_get(call, "HEAD")
@@ -322,11 +329,13 @@ def _not_watched() -> StatusError:
     )
 
 
-def _tagged(call: Call, content: Encoded, tag: str, headers: Mapping[str, str] | None = None) -> Answer:
+def _tagged(
+    call: Call, content: Encoded, tag: str, headers: Mapping[str, str] | None = None, *, gzip: bytes | None = None
+) -> Answer:
     """A document with its entity tag, or the news that the client has it already."""
     if tag in call.known_tags:
         return Answer(304, Encoded(b"", content.content_type), tag=tag, headers=headers or {})
-    return Answer(200, content, tag=tag, headers=headers or {})
+    return Answer(200, content, tag=tag, headers=headers or {}, gzip=gzip)
 
 
 def _openapi(call: Call, page: OpenApiPage) -> Answer:

@@ -197,6 +197,7 @@ async def running_adapter(
         f"--config={rules}",
         "--bind-address=127.0.0.1",
         "--secure-port=0",
+        "--shutdown-delay-duration=0s",
         f"--tls-cert-file={serving.cert}",
         f"--tls-private-key-file={serving.key}",
         f"--requestheader-client-ca-file={proxy_authority}",
@@ -427,6 +428,7 @@ async def test_self_signed_certificate_and_all_addresses(tmp_path: Path, rules: 
         process = await start(
             f"--config={rules}",
             "--secure-port=0",
+            "--shutdown-delay-duration=0s",
             f"--cert-dir={tmp_path / 'certificates'}",
             *(f"--{purpose}-kubeconfig={kubeconfig}" for purpose in ("lister", "authentication", "authorization")),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import textwrap
 import time
@@ -31,6 +32,7 @@ from adapter.diagnosis.report import (
     Value,
 )
 from adapter.metrics.objects import ListedObjects
+from adapter.planning.merge_costs import Pause
 from adapter.prometheus import PrometheusError, PrometheusQueryError, PrometheusUnavailable, Series, Vector
 from adapter.rules import parse_rules
 from adapter.security.request_info import Query
@@ -419,6 +421,50 @@ async def test_both_commands_with_a_real_prometheus(tmp_path: Path) -> None:
         status, text = await asyncio.to_thread(run, "explain", "pods/hit_per_second")
         assert status == 1
         assert "did you mean pods/hits_per_second" in text
+
+
+class Merging(CannedPrometheus):
+    """Says how long queries take; those for all objects can fail."""
+
+    fails = False
+    merged_seconds = 12.0
+
+    async def instant(self, query: str, **arguments: Any) -> Vector:
+        if '=~".+"' in query:
+            if self.fails:
+                raise PrometheusQueryError("too many samples")
+            return dataclasses.replace(vector((POD, 1.0)), seconds=self.merged_seconds)
+        return dataclasses.replace(vector((POD, 1.0)), seconds=0.02)
+
+
+@pytest.mark.parametrize(
+    ("fails", "seconds", "findings"),
+    [
+        (True, 0.0, [("warning", "merge-fails", "rules[0]")]),
+        (False, 12.0, [("warning", "merge-costs", "rules[0]")]),
+        (False, 0.9, []),
+    ],
+)
+async def test_the_query_for_all_objects_is_tried_and_compared(
+    tmp_path: Path, fails: bool, seconds: float, findings: list[tuple[str, str, str]]
+) -> None:
+    prometheus = Merging(found={SELECTORS["first"]: PODS["first"], SELECTORS["second"]: (), SELECTORS["outside"]: ()})
+    prometheus.fails, prometheus.merged_seconds = fails, seconds
+    async with metrics_bed(tmp_path, parse_rules(RULES, source="rules.yaml"), prometheus) as opened:
+        await opened.catalog.relist()
+        report = await checked(opened, examples=1)
+    assert [one for one in said(report) if one[1].startswith("merge")] == findings
+
+
+async def test_what_a_running_adapter_does_not_merge_is_on_its_page(tmp_path: Path) -> None:
+    async with bed(tmp_path, ALL_FOUND) as opened:
+        paused = [("rules[0]", "hits_total", Pause.COST), ("rules[0]", "hits_total", Pause.COST)]
+        pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), lambda: paused)
+        report = await pages.answer(("rules",), Query.parse("examples=0"), seconds=5)
+    assert isinstance(report, Report)
+    [finding] = report.findings
+    assert (finding.code, finding.where) == ("merging-paused", "rules[0]")
+    assert finding.message == "requests are sent alone for a while: the merged query costs more than it saves"
 
 
 NARROW = Report(

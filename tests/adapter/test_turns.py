@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from adapter import turns
-from adapter.planning.sample_index import indexed, matching
+from adapter.planning.sample_index import by_object, indexed, matching
 from adapter.planning.shared_queries import SharedQueries
 from adapter.prometheus import Sample, Vector
 from adapter.prometheus.answers import decode
@@ -59,14 +59,18 @@ async def test_looking_through_an_answer_pauses(pauses: list[int]) -> None:
         assert len(pauses) == passes * EACH, selector
     pauses.clear()
     async with SharedQueries(CannedPrometheus(result=Vector(SAMPLES)), freshness=60.0) as shared:
-        await shared.grouped("up", namespace_label="namespace", name_label="pod")
+        result = await shared.instant("up")
+        assert isinstance(result, Vector)
+        await by_object(result, ("namespace", "pod"))
     assert len(pauses) == EACH
     assert threading.get_ident() not in pauses
 
 
 async def test_what_is_done_on_the_loop_has_no_pauses(pauses: list[int]) -> None:
-    short = Vector(SAMPLES[:2_000])
+    short = Vector(SAMPLES[:500])
     async with SharedQueries(CannedPrometheus(result=short), freshness=60.0) as shared:
-        await shared.grouped("up", namespace_label="namespace", name_label="pod")
+        result = await shared.instant("up")
+        assert isinstance(result, Vector)
+        await by_object(result, ("namespace", "pod"))
     await matching(Vector(SAMPLES[:500]), (), LabelSelector.parse("pod!=a"))
     assert pauses == []
