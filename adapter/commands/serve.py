@@ -37,7 +37,7 @@ from adapter.metrics.watched_objects import WatchedObjects
 from adapter.planning.merged import MergedQueries
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.shared_queries import SharedQueries
-from adapter.prometheus import PrometheusServers
+from adapter.prometheus import MemoryBudget, PrometheusServers
 from adapter.rules import RulesFile
 from adapter.security.authentication import Authenticator, TokenReviewer
 from adapter.security.authorization import Authorizer
@@ -91,7 +91,11 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
             telemetry = Telemetry()
             rule_telemetry = RuleTelemetry(telemetry.registry)
             prometheus = await stack.enter_async_context(
-                PrometheusServers(prometheus_options, observe=rule_telemetry.asked)
+                PrometheusServers(
+                    prometheus_options,
+                    observe=rule_telemetry.asked,
+                    budget=MemoryBudget(options.prometheus.response_memory),
+                )
             )
             forwarder = await stack.enter_async_context(
                 Forwarder(

@@ -27,6 +27,7 @@ from typing import Protocol
 from cachetools import LRUCache
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
+from adapter.fairness import for_all_namespaces
 from adapter.planning.fresh import Kept
 from adapter.planning.mergeable import merged_custom_query, merged_external_query
 from adapter.planning.sample_index import matching
@@ -198,17 +199,21 @@ class MergedQueries:
             return None
         group = self._group(key)
         now = self._clock()
-        group.note((namespace, names[0], names[-1], len(names)), len(names), now=now)
+        # A client can write any number of selectors, each of which has a query of its own. So one namespace alone does
+        # not make the adapter ask, with its selectors, for the objects of all others.
+        who = namespace if selector else (namespace, names[0], names[-1], len(names))
+        group.note(who, len(names), now=now)
         if not group.merges(rule, now=now):
             return None
         try:
-            kept = await self._queries.grouped(
-                query,
-                namespace_label=source.namespace_label if namespace else "",
-                name_label=source.resource_label,
-                timeout=timeout,
-                destination=rule.destination,
-            )
+            with for_all_namespaces():
+                kept = await self._queries.grouped(
+                    query,
+                    namespace_label=source.namespace_label if namespace else "",
+                    name_label=source.resource_label,
+                    timeout=timeout,
+                    destination=rule.destination,
+                )
         except PrometheusError as error:
             self._failed(group, rule, error)
             return None
@@ -245,7 +250,8 @@ class MergedQueries:
         if not group.merges(rule, now=now):
             return None
         try:
-            kept = await self._queries.kept(query, timeout=timeout, destination=rule.destination)
+            with for_all_namespaces():
+                kept = await self._queries.kept(query, timeout=timeout, destination=rule.destination)
         except PrometheusError as error:
             self._failed(group, rule, error)
             return None

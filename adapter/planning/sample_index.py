@@ -112,7 +112,7 @@ async def indexed(vector: Vector, labels: Iterable[str] = ()) -> Vector:
         return vector
     index = SampleIndex(vector.samples)
     await index.prepare(labels)
-    return IndexedVector(vector.samples, index=index)
+    return IndexedVector(vector.samples, vector.memory, index=index)
 
 
 async def matching(vector: Vector, labels: _Labels, selector: LabelSelector) -> Vector:

@@ -21,6 +21,7 @@ from adapter.planning.sample_index import asked_of, indexed
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
+    PrometheusBusy,
     PrometheusResultError,
     PrometheusTimeout,
     Sample,
@@ -33,8 +34,9 @@ __all__ = ["Grouped", "SharedQueries"]
 
 T = TypeVar("T")
 
-# Samples that are kept of all answers together; each takes some 500 bytes.
-_MAX_SAMPLES = 300_000
+# Samples that are kept of all answers together; each takes some 500 bytes, and one that takes more counts as several.
+_MAX_SAMPLES = 200_000
+_SAMPLE_BYTES = 500
 # A longer answer is sorted by objects in a thread, so that the loop goes on meanwhile.
 _LONG = 2_000
 # How much before its deadline a query may be called out of time; Prometheus is told milliseconds.
@@ -57,11 +59,13 @@ class Grouped:
         samples: each object's first sample, by namespace and name; the namespace is "" for objects at the root.
         ambiguous: all samples of the objects that have several, by namespace and name together.
         size: how many samples there are.
+        memory: how many bytes they take, about; 0 where nobody has estimated it.
     """
 
     samples: Mapping[str, Mapping[str, Sample]]
     ambiguous: Mapping[tuple[str, str], Sequence[Sample]]
     size: int
+    memory: int = 0
 
 
 class SharedQueries:
@@ -81,7 +85,7 @@ class SharedQueries:
         )
         self._grouped: Fresh[Grouped] = Fresh(
             period=freshness,
-            weigh=lambda grouped: grouped.size + 1,
+            weigh=lambda grouped: _weight_of(grouped.size, grouped.memory),
             max_weight=_MAX_SAMPLES,
             keeps=_concerns_all,
             parts=_samples_of,
@@ -152,9 +156,10 @@ class SharedQueries:
                 raise PrometheusResultError("the query's result is not a vector")
             size = len(result.samples)
             if size <= _LONG:
-                return _by_object(result.samples, size, namespace_label, name_label)
+                return Grouped(*_by_object(result.samples, namespace_label, name_label), size, result.memory)
             samples = leaving_turns(result.samples)
-            return await asyncio.to_thread(_by_object, samples, size, namespace_label, name_label)
+            found = await asyncio.to_thread(_by_object, samples, namespace_label, name_label)
+            return Grouped(*found, size, result.memory)
 
         return await self._within(timeout, self._grouped, key, ask)
 
@@ -198,11 +203,15 @@ class SharedQueries:
 
 
 def _concerns_all(failure: Exception) -> bool:
-    return not isinstance(failure, _OutOfTime)
+    return not isinstance(failure, (_OutOfTime, PrometheusBusy))
 
 
 def _weight(result: Vector | Scalar) -> int:
-    return len(result.samples) + 1 if isinstance(result, Vector) else 1
+    return _weight_of(len(result.samples), result.memory) if isinstance(result, Vector) else 1
+
+
+def _weight_of(samples: int, memory: int) -> int:
+    return max(samples, memory // _SAMPLE_BYTES) + 1
 
 
 def _samples_of(grouped: Grouped) -> Sequence[Sample]:
@@ -210,7 +219,10 @@ def _samples_of(grouped: Grouped) -> Sequence[Sample]:
     return [*first, *chain.from_iterable(grouped.ambiguous.values())]
 
 
-def _by_object(found: Iterable[Sample], size: int, namespace_label: str, name_label: str) -> Grouped:
+def _by_object(
+    found: Iterable[Sample], namespace_label: str, name_label: str
+) -> tuple[dict[str, dict[str, Sample]], dict[tuple[str, str], list[Sample]]]:
+    """Each object's first sample, and all samples of those that have several."""
     samples: dict[str, dict[str, Sample]] = {}
     ambiguous: dict[tuple[str, str], list[Sample]] = {}
     for sample in found:
@@ -220,4 +232,4 @@ def _by_object(found: Iterable[Sample], size: int, namespace_label: str, name_la
         first = samples.setdefault(namespace, {}).setdefault(name, sample)
         if first is not sample:
             ambiguous.setdefault((namespace, name), [first]).append(sample)
-    return Grouped(samples, ambiguous, size)
+    return samples, ambiguous

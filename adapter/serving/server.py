@@ -12,19 +12,22 @@ HTTP/2 is not spoken; clients settle for HTTP/1.1 during the TLS handshake.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import logging
 import re
 import socket
 import ssl
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from adapter.content.encoding import Encoded, Representation
+from adapter.fairness import FairSemaphore, QueueFullError, enter_namespace
 from adapter.security.authentication import Authenticator, Credentials
 from adapter.security.authorization import Authorizer
 from adapter.security.request_info import RequestInfo, Target
@@ -58,7 +61,8 @@ class ServerLimits:
 
     Attributes:
         connections: open at a time, those in their TLS handshake included.
-        in_flight: requests that are worked on at a time; more are answered with 429 at once.
+        in_flight: requests that are worked on at a time; of each namespace a quarter as many may wait to be next, and
+            more are answered with 429 at once.
         request_seconds: how long a request may take; a `timeout` parameter can only shorten it.
         shutdown_seconds: how long requests in flight may still take when the process is told to end.
         connection: how long clients may take their time.
@@ -100,6 +104,7 @@ class RequestServer:
         self._discovery = discovery
         self._limits = limits
         self._in_flight = 0
+        self._slots = FairSemaphore(limits.in_flight, max_waiting=limits.in_flight // 4)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; aiohttp's handler."""
@@ -128,31 +133,45 @@ class RequestServer:
         # A busy process must not look like a dead one: neither to probes, whose paths are open to all, nor to the API
         # server, which asks for discovery and takes the whole API for unavailable without it.
         never_refused = open_to_all or _is_discovery(target, info)
-        if self._in_flight >= self._limits.in_flight and not never_refused:
-            raise too_many_requests("Too many requests, please try again later.", retry_after=1)
+        enter_namespace(info.namespace)
+        slot = contextlib.nullcontext() if never_refused else self._slots.slot(info.namespace)
+        try:
+            return await self._before_deadline(request, target, info, slot, open_to_all=open_to_all)
+        except QueueFullError as error:
+            raise too_many_requests("Too many requests, please try again later.", retry_after=1) from error
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
         self._in_flight += 1
         self._telemetry.in_flight.set(self._in_flight)
         try:
-            return await self._before_deadline(request, target, info, open_to_all=open_to_all)
+            yield
         finally:
             self._in_flight -= 1
             self._telemetry.in_flight.set(self._in_flight)
 
     async def _before_deadline(
-        self, request: web.BaseRequest, target: Target, info: RequestInfo, *, open_to_all: bool
+        self,
+        request: web.BaseRequest,
+        target: Target,
+        info: RequestInfo,
+        slot: AbstractAsyncContextManager[None],
+        *,
+        open_to_all: bool,
     ) -> Answer:
         seconds = min(_wanted_seconds(target), self._limits.request_seconds)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         try:
-            async with asyncio.timeout_at(deadline + _LAST_WORD_SECONDS) as timeout:
-                if not open_to_all:
-                    user = await self._authenticator.authenticate(_credentials(request))
-                    _refuse_impersonation(request)
-                    await self._authorizer.authorize(user, info)
-                    _log.debug("%s asks %s %s", user.name, request.method, target.path)
-                remaining = max(deadline - loop.time(), 0.0)
-                return await self._router.answer(_call(request, target, info, remaining))
+            async with asyncio.timeout_at(deadline + _LAST_WORD_SECONDS) as timeout, slot:
+                with self._counted():
+                    if not open_to_all:
+                        user = await self._authenticator.authenticate(_credentials(request))
+                        _refuse_impersonation(request)
+                        await self._authorizer.authorize(user, info)
+                        _log.debug("%s asks %s %s", user.name, request.method, target.path)
+                    remaining = max(deadline - loop.time(), 0.0)
+                    return await self._router.answer(_call(request, target, info, remaining))
         except TimeoutError:
             if not timeout.expired():
                 raise
