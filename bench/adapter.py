@@ -16,11 +16,27 @@ from pathlib import Path
 import click
 import msgspec
 
-from bench.adapter_bed import BIG, CUSTOM, EXTERNAL, NAMESPACES, PODS, AdapterBed, Server, Totals, adapter_bed, wide_pod
+from bench.adapter_bed import (
+    BARE,
+    BIG,
+    CUSTOM,
+    EXTERNAL,
+    NAMESPACES,
+    OURS,
+    PEER,
+    PODS,
+    UNCACHED,
+    AdapterBed,
+    Server,
+    Totals,
+    adapter_bed,
+    wide_pod,
+)
 from bench.costs import Cost, show, write_lines
 from bench.load_generator import Outcome
 
 _CONNECTIONS = 16
+_BARE_SCENARIO = "any"
 _METRIC = "http_requests_per_second"
 _LIST = f"{CUSTOM}/namespaces/big/pods/%2A/{_METRIC}"
 # Which labels select how many of the pods of the namespace `big`.
@@ -53,27 +69,21 @@ _NEW_REQUESTS = 30_000
 
 
 def _new(*targets: str, requests: int = _NEW_REQUESTS) -> tuple[str, ...]:
-    """With a parameter that means nothing, so that no answer is one that was given before."""
+    """With a parameter that means nothing, so that no target is one that was there before."""
     marked = (f"{target}{'&' if '?' in target else '?'}request=" for target in itertools.cycle(targets))
     return tuple(f"{target}{number}" for number, target in zip(range(requests), marked, strict=False))
 
 
-_SCENARIOS = {
-    "single pod": _SINGLE,
-    "single pod, new": _new(*_SINGLE),
-    "10 of 20 pods": _SELECTED,
-    "10 of 20 pods, new": _new(*_SELECTED),
-    "external": _EXTERNAL,
-    "external, new": _new(*_EXTERNAL),
-    "mixed": _MIXED,
-}
+_MAIN = {"single pod": _SINGLE, "10 of 20 pods": _SELECTED, "external": _EXTERNAL}
+_MORE = {"single pod, new": _new(*_SINGLE), "mixed": _MIXED}
+_Scenario = tuple[str, tuple[str, ...], int, float]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement; times are in milliseconds, `cpu` columns in cores, memory in MiB.
 
-    `per_cpu_s` is how many requests a core would answer if it did nothing else, which says more than `rps` where other
-    processes keep the cores busy. `rss_peak` is the most that there was since the process began.
+    `cpu_us` is the server's CPU time for each request in microseconds, which says more than `rps` where other processes
+    keep the cores busy. `rss_peak` is the most that there was since the process began.
     """
 
     server: str
@@ -86,8 +96,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     queries: int
     queries_per_s: float
+    cpu_us: float
     cpu: float
-    per_cpu_s: float
     cpu_prometheus: float
     cpu_load: float
     rss: float
@@ -106,7 +116,7 @@ async def _measure(
         print(f"{server.name}, {scenario}: {outcome.failed} failed, such as\n{outcome.failure}", file=sys.stderr)
     # The warm-up costs as well.
     took = outcome.seconds + 1.0
-    cpu = (after.cost.cpu_seconds - before.cost.cpu_seconds) / took
+    used = after.cost.cpu_seconds - before.cost.cpu_seconds
     print(f"{server.name}, {scenario}: {outcome.requests_per_second:,.0f} answers a second", file=sys.stderr)
     return Row(
         server=server.name,
@@ -119,8 +129,8 @@ async def _measure(
         failed=outcome.failed,
         queries=after.queries - before.queries,
         queries_per_s=(after.queries - before.queries) / took,
-        cpu=cpu,
-        per_cpu_s=outcome.requests_per_second / cpu if cpu else 0.0,
+        cpu_us=used / max(outcome.all_requests, 1) * 1e6,
+        cpu=used / took,
         cpu_prometheus=(prometheus_after.cpu_seconds - prometheus.cpu_seconds) / took,
         cpu_load=_load_cpu(outcome),
         rss=after.cost.rss,
@@ -143,33 +153,66 @@ def _late(before: Totals, after: Totals, bound: float) -> int:
     return over(after) - over(before)
 
 
-async def _run(peer: Path | None, seconds: float, freshness: str, output: Path, wide: int) -> None:
-    growth = tuple(wide // part for part in (8, 4, 2, 1)) if wide else ()
-    scenarios = [
-        *((name, targets, _CONNECTIONS, seconds) for name, targets in _SCENARIOS.items()),
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A scenario beside aiohttp alone and the peer: our figures as multiples of theirs."""
+
+    scenario: str
+    server: str
+    cpu_of_aiohttp: float
+    rps_of_peer: float
+    p99_of_peer: float
+
+
+def _compared(rows: Sequence[Row]) -> list[Comparison]:
+    main = {(row.server, row.scenario): row for row in rows if row.connections == _CONNECTIONS}
+    bare = main[BARE, _BARE_SCENARIO]
+    return [
+        Comparison(
+            scenario=row.scenario,
+            server=server,
+            cpu_of_aiohttp=row.cpu_us / bare.cpu_us,
+            rps_of_peer=row.rps / peer.rps if peer is not None else 0.0,
+            p99_of_peer=row.p99 / peer.p99 if peer is not None else 0.0,
+        )
+        for (server, scenario), row in main.items()
+        if server in (OURS, UNCACHED) and scenario in _MAIN
+        for peer in (main.get((PEER, scenario)),)
+    ]
+
+
+def _scenarios(server: str, seconds: float, growth: Sequence[int], *, quick: bool) -> list[_Scenario]:
+    if server == BARE:
+        return [(_BARE_SCENARIO, _SINGLE, _CONNECTIONS, seconds)]
+    main: list[_Scenario] = [(name, targets, _CONNECTIONS, seconds) for name, targets in _MAIN.items()]
+    if quick or server == UNCACHED:
+        return main
+    return [
+        *main,
+        *((name, targets, _CONNECTIONS, seconds) for name, targets in _MORE.items()),
         *(("single pod", _SINGLE, connections, seconds / 2) for connections in (4, 8, 32)),
         *((name, targets, 1, seconds / 2) for name, targets in _lists().items()),
         *((name, targets, _CONNECTIONS, seconds) for name, targets in _wide(growth).items()),
     ]
+
+
+async def _run(peer: Path | None, seconds: float, freshness: str, output: Path, wide: int, *, quick: bool) -> None:
+    growth = tuple(wide // part for part in (8, 4, 2, 1)) if wide and not quick else ()
     with tempfile.TemporaryDirectory() as folder:
         async with adapter_bed(Path(folder) / "main", peer=peer, freshness=freshness, wide=growth) as bed:
             print(f"API server: {'kube-apiserver' if bed.is_real else 'the playground'}; freshness {freshness}")
             rows = [
                 await _measure(bed, server, name, *targets, connections=connections, seconds=each)
                 for server in bed.servers
-                for name, targets, connections, each in scenarios
+                for name, targets, connections, each in _scenarios(server.name, seconds, growth, quick=quick)
             ]
-    show("Adapter; times in ms, CPU in cores, memory in MiB", rows)
+    show("Adapter; times in ms, CPU in microseconds for each request and in cores, memory in MiB", rows)
+    show("Beside aiohttp alone and prometheus-adapter (0 where there is none)", _compared(rows))
     await asyncio.to_thread(write_lines, output, rows)
     print(f"every figure is in {output}")
 
 
 def _lists() -> dict[str, tuple[str, ...]]:
-    lists = {f"list of {pods}": f"{_LIST}?labelSelector={labels}" for pods, labels in _SHARES.items()}
-    return {
-        **{scenario: (target,) for scenario, target in lists.items()},
-        **{f"{scenario}, new": _new(target, requests=2_000) for scenario, target in lists.items()},
-    }
+    return {f"list of {pods}": (f"{_LIST}?labelSelector={labels}",) for pods, labels in _SHARES.items()}
 
 
 def _wide(growth: Sequence[int]) -> dict[str, tuple[str, ...]]:
@@ -193,10 +236,11 @@ def _wide(growth: Sequence[int]) -> dict[str, tuple[str, ...]]:
 @click.option(
     "--wide-series", type=int, default=100_000, show_default=True, help="The most series behind one rule; 0 for none."
 )
+@click.option("--quick", is_flag=True, help="Only the scenarios that are compared, in about two minutes.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("bench-adapter.jsonl"), show_default=True)
-def main(seconds: float, freshness: str, peer: Path | None, wide_series: int, output: Path) -> None:
+def main(*, seconds: float, freshness: str, peer: Path | None, wide_series: int, quick: bool, output: Path) -> None:
     """Measure and print."""
-    asyncio.run(_run(peer, seconds, freshness, output, wide_series))
+    asyncio.run(_run(peer, seconds, freshness, output, wide_series, quick=quick))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import msgspec
 
 from bench.costs import Cost
 from bench.load_generator import Outcome, Task
+from bench.recorded_heads import hpa_head
 from kube.client import KubeClient
 from playground.apiserver import PlaygroundApiServer
 from playground.apiserver.pki import Pki
@@ -36,11 +37,15 @@ from playground.processes import ChildProcess
 from playground.prometheus import PrometheusServer, Series, openmetrics
 
 __all__ = [
+    "BARE",
     "BIG",
     "CUSTOM",
     "EXTERNAL",
     "NAMESPACES",
+    "OURS",
+    "PEER",
     "PODS",
+    "UNCACHED",
     "AdapterBed",
     "Server",
     "Totals",
@@ -57,6 +62,13 @@ PODS: Final = 20
 BIG: Final = 5000
 """Pods of the namespace `big`; a label `share` divides them into eighths."""
 
+BARE: Final = "aiohttp"
+"""An HTTPS server on aiohttp with one handler; see bench.bare_server."""
+
+OURS: Final = "milliscale"
+UNCACHED: Final = "milliscale, freshness 0s"
+PEER: Final = "prometheus-adapter"
+
 CUSTOM: Final = "/apis/custom.metrics.k8s.io/v1beta2"
 EXTERNAL: Final = "/apis/external.metrics.k8s.io/v1beta1"
 
@@ -65,7 +77,15 @@ _START_SECONDS: Final = 120.0
 _AT_A_TIME: Final = 16
 _BEFORE, _AFTER = 300.0, 1500.0
 _STEP: Final = 120.0  # Prometheus looks back five minutes
-_USER: Final = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+# Whose requests were recorded; the manifests give the rights to a service account.
+_READER: Final = "milliscale-metrics-reader"
+_RIGHTS: Final = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "bench-metrics-reader"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": _READER},
+    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:kube-controller-manager"}],
+}
 _RULES: Final = """\
 rules:
 - seriesQuery: 'http_requests_total{namespace!="",pod!=""}'
@@ -100,13 +120,14 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running adapter: ours, or the peer."""
+    """A running server: ours, the peer, or aiohttp alone, which counts nothing."""
 
     name: str
     port: int
     process: ChildProcess
     _pki: Pki
     _prometheus_url: str
+    is_adapter: bool = True
 
     async def load(self, *targets: str, connections: int, seconds: float) -> Outcome:
         """Ask for the targets in turn, as the API server's aggregation layer would for an HPA controller."""
@@ -116,14 +137,7 @@ class Server:
             certificate=str(self._pki.front_proxy.certificate),
             key=str(self._pki.front_proxy.key),
             targets=targets,
-            headers={
-                "Accept": "application/json",
-                "Accept-Encoding": "gzip",
-                "User-Agent": "kube-controller-manager/v1.36.0",
-                "X-Forwarded-For": LOOPBACK,
-                "X-Remote-User": _USER,
-                "X-Remote-Group": "system:serviceaccounts",
-            },
+            head=hpa_head(),
             connections=connections,
             seconds=seconds,
         )
@@ -141,7 +155,7 @@ class Server:
     async def totals(self) -> Totals:
         """What it has done since its start."""
         queries = await _samples(f"{self._prometheus_url}/metrics")
-        own = await self.get("/metrics")
+        own = await self.get("/metrics") if self.is_adapter else ""
         return Totals(
             cost=await asyncio.to_thread(Cost.of, self.process.pid),
             queries=int(sum(value for name, value in queries if _is_query_count(name))),
@@ -175,7 +189,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class AdapterBed:
-    """The running bed. `servers` are our adapter and, where there is one, the peer."""
+    """The running bed. `servers` are aiohttp alone, our adapter, ours without freshness, and the peer if any."""
 
     is_real: bool
     prometheus: PrometheusServer
@@ -205,20 +219,24 @@ async def adapter_bed(
         admin = pki.kubeconfig(url, "admin", ["system:masters"])
         client = await stack.enter_async_context(await KubeClient.connect(admin))
         manifests = await Manifests.render(await find_async("kubectl"))
-        await apply(client, manifests.rights)
+        await apply(client, [*manifests.rights, _RIGHTS])
         await _create_objects(client)
         account = folder / "adapter.kubeconfig"
         await write_account_kubeconfig(client, account, admin=admin, account=manifests.account("adapter"))
-        commands = {"milliscale": [sys.executable, "-m", "adapter", "serve", f"--metrics-freshness={freshness}"]}
+        serve = [sys.executable, "-m", "adapter", "serve"]
+        commands = {
+            OURS: [*serve, f"--metrics-freshness={freshness}"],
+            UNCACHED: [*serve, "--metrics-freshness=0s"],
+        }
         if peer is not None:
             # With its default limits it may list pods five times a second.
-            commands["peer"] = [str(peer), "--client-qps=100000", "--client-burst=100000"]
-        servers = []
+            commands[PEER] = [str(peer), "--client-qps=100000", "--client-burst=100000"]
+        servers = [await _bare_server(stack, folder, pki, prometheus.url)]
         for name, command in commands.items():
             port = free_port()
             rules = folder / f"{name}.yaml"
-            ours = name == "milliscale"
-            await asyncio.to_thread(rules.write_text, _RULES if ours else _RULES.replace("  merge: always\n", ""))
+            text = _RULES.replace("  merge: always\n", "") if name == PEER else _RULES
+            await asyncio.to_thread(rules.write_text, text)
             flags = {
                 "prometheus-url": prometheus.url,
                 "config": rules,
@@ -237,6 +255,16 @@ async def adapter_bed(
             await _until_ready(server)
             servers.append(server)
         yield AdapterBed(is_real, prometheus, tuple(servers))
+
+
+async def _bare_server(stack: AsyncExitStack, folder: Path, pki: Pki, prometheus_url: str) -> Server:
+    port = free_port()
+    command = [sys.executable, "-m", "bench.bare_server", f"--port={port}"]
+    command += [f"--certificate={pki.serving.certificate}", f"--key={pki.serving.key}"]
+    command += [f"--client-ca={pki.requestheader_ca_file}"]
+    process = await ChildProcess.start(BARE, command, log=folder / f"{BARE}.log", directory=_ROOT)
+    await stack.enter_async_context(process)
+    return Server(BARE, port, process, pki, prometheus_url, is_adapter=False)
 
 
 async def _start_api(stack: AsyncExitStack, folder: Path) -> tuple[str, Pki, bool]:

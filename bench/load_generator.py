@@ -2,22 +2,25 @@
 
 It is a process of its own (`python -m bench.load_generator`), told what to do in JSON on its standard input and saying
 what came of it in JSON on its standard output, so that what it costs can be told from what it measures. It writes
-requests that were put together beforehand and reads no more of an answer than its status and its length.
+requests that were put together beforehand, but for the Audit-Id, which is another one in each, and reads no more of an
+answer than its status and its length.
 """
 
 from __future__ import annotations
 
 import array
 import asyncio
+import itertools
 import ssl
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import msgspec
 
+from bench.recorded_heads import Head
 from kube.process import run
 
 __all__ = ["Outcome", "Task", "carry_out"]
@@ -37,7 +40,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         certificate: the client certificate's file, with its key.
         key: the key's file.
         targets: paths with their queries, which are asked for in turn.
-        headers: sent with each request.
+        head: the headers of each request.
         connections: how many there are.
         seconds: for how long.
         warm_up: seconds before anything counts.
@@ -48,16 +51,20 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     certificate: str
     key: str
     targets: tuple[str, ...]
-    headers: dict[str, str]
+    head: Head
     connections: int
     seconds: float
     warm_up: float = 1.0
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it; times are in milliseconds, `cpu_seconds` are the generator's own."""
+    """What came of it; times are in milliseconds, `cpu_seconds` are the generator's own.
+
+    `requests` are those that count, `all_requests` those of the warm-up too.
+    """
 
     requests: int
+    all_requests: int
     failed: int
     seconds: float
     requests_per_second: float
@@ -74,12 +81,14 @@ class _Tally:
 
     def __init__(self) -> None:
         self.counts = False
+        self.all = 0
         self.times = array.array("d")
         self.failed = 0
         self.failure = ""
         self.read = 0
 
     def note(self, seconds: float, status: bytes, answer: bytes) -> None:
+        self.all += 1
         if not self.counts:
             return
         self.times.append(seconds)
@@ -92,8 +101,11 @@ class _Tally:
 class _Connection(asyncio.Protocol):
     """Asks, and asks again."""
 
-    def __init__(self, requests: Sequence[bytes], first: int, tally: _Tally) -> None:
+    def __init__(
+        self, requests: Sequence[tuple[bytes, bytes]], first: int, tally: _Tally, audit_ids: Iterator[bytes]
+    ) -> None:
         self._requests = requests
+        self._audit_ids = audit_ids
         self._next = first
         self._tally = tally
         self._sent = 0.0
@@ -159,10 +171,10 @@ class _Connection(asyncio.Protocol):
 
     def _ask(self) -> None:
         assert self._transport is not None
-        request = self._requests[self._next]
+        before, after = self._requests[self._next]
         self._next = (self._next + 1) % len(self._requests)
         self._sent = time.perf_counter()
-        self._transport.write(request)
+        self._transport.write(before + next(self._audit_ids) + after if after else before)
 
     def _fail(self, why: str) -> None:
         if not self.done.done():
@@ -186,8 +198,8 @@ async def carry_out(task: Task) -> Outcome:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.load_cert_chain(task.certificate, task.key)
-    headers = "".join(f"{name}: {value}\r\n" for name, value in {"Host": task.host, **task.headers}.items())
-    requests = [f"GET {target} HTTP/1.1\r\n{headers}\r\n".encode() for target in task.targets]
+    requests = [task.head.of(target) for target in task.targets]
+    audit_ids = (b"%08x-0000-4000-8000-%012x" % (number & 0xFFFFFFFF, number) for number in itertools.count())
     tally = _Tally()
     loop = asyncio.get_running_loop()
     connections: list[_Connection] = []
@@ -195,7 +207,7 @@ async def carry_out(task: Task) -> Outcome:
         for index in range(task.connections):
             first = index * len(requests) // task.connections
             _, protocol = await loop.create_connection(
-                lambda first=first: _Connection(requests, first, tally),  # type: ignore[misc]
+                lambda first=first: _Connection(requests, first, tally, audit_ids),  # type: ignore[misc]
                 task.host,
                 task.port,
                 ssl=context,
@@ -228,11 +240,12 @@ def _outcome(tally: _Tally, seconds: float, used: float) -> Outcome:
     times = sorted(tally.times)
     if not times:
         return Outcome(
-            requests=0, failed=0, seconds=seconds, requests_per_second=0.0, p50=0.0, p99=0.0, worst=0.0, bytes_read=0,
-            cpu_seconds=used, failure="no answer in time",
+            requests=0, all_requests=tally.all, failed=0, seconds=seconds, requests_per_second=0.0, p50=0.0, p99=0.0,
+            worst=0.0, bytes_read=0, cpu_seconds=used, failure="no answer in time",
         )  # fmt: skip
     return Outcome(
         requests=len(times),
+        all_requests=tally.all,
         failed=tally.failed,
         seconds=seconds,
         requests_per_second=len(times) / seconds,

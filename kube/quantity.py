@@ -19,7 +19,7 @@ import math
 import re
 from dataclasses import dataclass
 
-__all__ = ["Format", "Quantity", "QuantityError"]
+__all__ = ["Format", "Quantity", "QuantityError", "milli_text"]
 
 _MAX_TEXT = 1024
 _MAX_EXPONENT = 2048
@@ -189,6 +189,14 @@ class Quantity:
 
     def __hash__(self) -> int:
         return hash(self._nanos())
+
+
+def milli_text(milli: int) -> str:
+    """The text of a quantity of `milli` thousandths, as `str(Quantity.from_milli(milli))` and much faster."""
+    if milli % 1000:
+        return f"{milli}m"
+    units = milli // 1000
+    return str(units) if units % 1000 else str(Quantity.from_milli(milli))
 
 
 def _interpret_suffix(suffix: str) -> tuple[int, Format]:

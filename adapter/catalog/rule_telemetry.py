@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections import Counter as Counted
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import HistogramMetricFamily
@@ -74,8 +74,11 @@ class RuleTelemetry:
         """Count a request to a Prometheus."""
         self._prometheus.labels(path, server).observe(seconds)
 
-    def handed_out(self, group: str, ages: Iterable[float]) -> None:
+    def handed_out(self, group: str, ages: Sequence[float]) -> None:
         """Note the ages of values, in seconds."""
+        if len(ages) == 1:
+            self._freshness.add(group, ages[0], 1)
+            return
         for age, count in Counted(ages).items():
             self._freshness.add(group, age, count)
 

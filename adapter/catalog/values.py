@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kube.selectors import LabelSelector
 
@@ -17,8 +18,7 @@ __all__ = ["ExternalMetricValue", "MetricValue", "ObjectReference", "to_milli"]
 _INT64_LIMIT = 2.0**63
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectReference:
+class ObjectReference(msgspec.Struct, frozen=True, kw_only=True):
     """The object that a metric is about. `namespace` is "" for one at the root of the cluster."""
 
     api_version: str
@@ -27,8 +27,7 @@ class ObjectReference:
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricValue:
+class MetricValue(msgspec.Struct, frozen=True, kw_only=True):
     """One item of a MetricValueList.
 
     Attributes:
@@ -48,8 +47,7 @@ class MetricValue:
     milli: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExternalMetricValue:
+class ExternalMetricValue(msgspec.Struct, frozen=True, kw_only=True):
     """One item of an ExternalMetricValueList.
 
     `labels` is None for a scalar, which has none; the other attributes are those of MetricValue.

@@ -71,6 +71,10 @@ def prometheus_flags(command: Command) -> Command:
     @click.option("--prometheus-ca-file", type=FILE, help="The authority of Prometheus' certificate.")
     @click.option("--prometheus-client-tls-cert-file", type=FILE, help="A client certificate for Prometheus.")
     @click.option("--prometheus-client-tls-key-file", type=FILE, help="The key of that certificate.")
+    @bool_option(
+        "--prometheus-insecure-skip-tls-verify",
+        help="Do not verify Prometheus' certificate; a CA file is safer.",
+    )
     @click.option(
         "--prometheus-token-file", type=FILE, help="A bearer token for Prometheus; read again when the file changes."
     )
@@ -111,6 +115,7 @@ def prometheus_flags(command: Command) -> Command:
         prometheus_ca_file: Path | None,
         prometheus_client_tls_cert_file: Path | None,
         prometheus_client_tls_key_file: Path | None,
+        prometheus_insecure_skip_tls_verify: bool,
         prometheus_token_file: Path | None,
         prometheus_headers: tuple[tuple[str, str], ...],
         prometheus_verb: str,
@@ -130,6 +135,7 @@ def prometheus_flags(command: Command) -> Command:
                 cert_file=prometheus_client_tls_cert_file,
                 key_file=prometheus_client_tls_key_file,
                 connections=prometheus_max_queries,
+                insecure_skip_tls_verify=prometheus_insecure_skip_tls_verify,
             )
         except PrometheusConfigError as error:
             raise click.UsageError(str(error)) from error

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from adapter.catalog.values import ExternalMetricValue, MetricValue
-from kube.quantity import Quantity
+from kube.quantity import milli_text
 from kube.selectors import LabelSelector, Operator
 
 __all__ = [
@@ -41,6 +41,9 @@ _EXPRESSION_OPERATORS = {
 
 class ListMeta(msgspec.Struct, frozen=True):
     """metav1.ListMeta; nothing in it means anything for metrics."""
+
+
+_LIST_META = ListMeta()
 
 
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -119,8 +122,9 @@ def custom_list(version: str, values: Iterable[MetricValue]) -> ListDocument:
     api_version = f"custom.metrics.k8s.io/{version}"
     if version == "v1beta1":
         legacy = tuple(_legacy_item(value) for value in values)
-        return ListDocument("MetricValueList", api_version, ListMeta(), legacy)
-    return ListDocument("MetricValueList", api_version, ListMeta(), tuple(_item(value) for value in values))
+        return ListDocument("MetricValueList", api_version, _LIST_META, legacy)
+    items = tuple([_item(value) for value in values])
+    return ListDocument("MetricValueList", api_version, _LIST_META, items)
 
 
 def external_list(values: Iterable[ExternalMetricValue]) -> ListDocument:
@@ -130,12 +134,12 @@ def external_list(values: Iterable[ExternalMetricValue]) -> ListDocument:
             metric_name=value.metric,
             metric_labels=None if value.labels is None else dict(value.labels),
             timestamp=_whole_second(int(value.timestamp)),
-            value=str(Quantity.from_milli(value.milli)),
+            value=milli_text(value.milli),
             window=value.window_seconds,
         )
         for value in values
     )
-    return ListDocument("ExternalMetricValueList", "external.metrics.k8s.io/v1beta1", ListMeta(), items)
+    return ListDocument("ExternalMetricValueList", "external.metrics.k8s.io/v1beta1", _LIST_META, items)
 
 
 def _item(value: MetricValue) -> Item:
@@ -143,7 +147,7 @@ def _item(value: MetricValue) -> Item:
         described_object=_reference(value),
         metric=Identifier(value.metric, _selector_object(value.selector)),
         timestamp=_whole_second(int(value.timestamp)),
-        value=str(Quantity.from_milli(value.milli)),
+        value=milli_text(value.milli),
         window_seconds=value.window_seconds,
     )
 
@@ -153,7 +157,7 @@ def _legacy_item(value: MetricValue) -> LegacyItem:
         described_object=_reference(value),
         metric_name=value.metric,
         timestamp=_whole_second(int(value.timestamp)),
-        value=str(Quantity.from_milli(value.milli)),
+        value=milli_text(value.milli),
         selector=_selector_object(value.selector),
         window=value.window_seconds,
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -43,10 +44,12 @@ _YAML_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _NAMES = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
 _STREAMS = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
 _FORM = ("as", "g", "v")
+# What is chosen for an Accept header of up to this length is kept, for so many.
+_SHORT_ACCEPT = 512
+_ACCEPTS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(msgspec.Struct, frozen=True):
     """A body and its Content-Type."""
 
     body: bytes
@@ -101,17 +104,17 @@ class Representation:
         indented = pretty.lower() in ("1", "t", "true") or (not pretty and user_agent.startswith(_PEOPLE))
         if not accept:
             return cls(MediaType.JSON, indented)
-        if not _names_one(accept):
-            raise _not_acceptable(f"{_NAMES}, {_STREAMS}" if streamed else _NAMES)
-        return cls._chosen(accept, indented=indented, offered=offered)
+        negotiate = _negotiated if len(accept) <= _SHORT_ACCEPT else _negotiate
+        return negotiate(accept, tuple(offered), indented, streamed)
 
     @classmethod
     def for_error(cls, accept: str) -> Representation:
         """Choose for an error, which is for everybody; here `application/*` will do, too."""
-        return cls._chosen(accept) if accept else cls()
+        return cls.chosen(accept) if accept else cls()
 
     @classmethod
-    def _chosen(cls, accept: str, *, indented: bool = False, offered: Collection[Conversion] = ()) -> Representation:
+    def chosen(cls, accept: str, *, indented: bool = False, offered: Collection[Conversion] = ()) -> Representation:
+        """The first of what Accept names that can be had; a form that nothing can have where it names nothing else."""
         for clause in _parse_accept(accept):
             media_type = clause.choice(_SPOKEN)
             if media_type is not None and (clause.conversion is None or clause.conversion in offered):
@@ -152,6 +155,20 @@ class Representation:
             return Encoded(protobuf.encode_error(error), self.media_type.value)
         fallback = Representation(MediaType.JSON, pretty=True)
         return (Representation(self.media_type, self.pretty) if self.media_type else fallback).encode(error.body())
+
+
+def _negotiate(
+    accept: str,
+    offered: tuple[Conversion, ...],
+    indented: bool,
+    streamed: bool,
+) -> Representation:
+    if not _names_one(accept):
+        raise _not_acceptable(f"{_NAMES}, {_STREAMS}" if streamed else _NAMES)
+    return Representation.chosen(accept, indented=indented, offered=offered)
+
+
+_negotiated = lru_cache(maxsize=_ACCEPTS)(_negotiate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,18 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
-from adapter.content.documents import ExternalItem, Item, LegacyItem, ListDocument, Reference, SelectorObject
+from adapter.content.documents import (
+    ExternalItem,
+    Identifier,
+    Item,
+    LegacyItem,
+    ListDocument,
+    Reference,
+    SelectorObject,
+)
 from adapter.content.resource_documents import (
     Container,
     NodeMetrics,
@@ -29,6 +38,12 @@ from kube.status import StatusError
 __all__ = ["encode_error", "encode_list", "encode_resource"]
 
 _MAGIC = b"k8s\x00"
+# What is kept written: references to this many objects, some 500 bytes each, names of metrics, and times.
+_REFERENCES = 16_384
+_IDENTIFIERS = 1_024
+_TIMES = 256
+# Only those with names up to this length, a name and a namespace of Kubernetes: clients choose what they ask for.
+_SHORT_NAMES = 320
 
 
 def encode_list(document: ListDocument) -> bytes:
@@ -67,16 +82,18 @@ def _unknown(api_version: str, kind: str, raw: bytes) -> bytes:
 def _item(item: Item | LegacyItem | ExternalItem) -> bytes:
     match item:
         case Item():
+            described = item.described_object
+            is_short = len(described.name) + len(described.namespace) <= _SHORT_NAMES
             return (
-                message(1, _reference(item.described_object))
-                + message(2, string(1, item.metric.name) + _selector(2, item.metric.selector))
+                (_short_reference if is_short else _reference)(described)
+                + _identifier(item.metric)
                 + message(3, _time(item.timestamp))
                 + _optional(4, item.window_seconds)
                 + message(5, string(1, item.value))
             )
         case LegacyItem():
             return (
-                message(1, _reference(item.described_object))
+                _reference(item.described_object)
                 + string(2, item.metric_name)
                 + message(3, _time(item.timestamp))
                 + _optional(4, item.window)
@@ -127,15 +144,31 @@ def _object_meta(metadata: ObjectMeta) -> bytes:
 
 
 def _reference(reference: Reference) -> bytes:
-    return (
+    return message(
+        1,
         string(1, reference.kind)
         + string(2, reference.namespace)
         + string(3, reference.name)
         + string(4, "")  # uid
         + string(5, reference.api_version)
         + string(6, "")  # resourceVersion
-        + string(7, "")  # fieldPath
+        + string(7, ""),  # fieldPath
     )
+
+
+# An object's metrics are asked for every few seconds.
+_short_reference = lru_cache(maxsize=_REFERENCES)(_reference)
+
+
+@lru_cache(maxsize=_IDENTIFIERS)
+def _kept_identifier(name: str) -> bytes:
+    return message(2, string(1, name))
+
+
+def _identifier(metric: Identifier) -> bytes:
+    if metric.selector is None and len(metric.name) <= _SHORT_NAMES:
+        return _kept_identifier(metric.name)
+    return message(2, string(1, metric.name) + _selector(2, metric.selector))
 
 
 def _selector(field: int, selector: SelectorObject | None) -> bytes:
@@ -166,6 +199,7 @@ def _details(error: StatusError) -> bytes:
     )
 
 
+@lru_cache(maxsize=_TIMES)
 def _time(moment: datetime.datetime) -> bytes:
     return integer(1, int(moment.timestamp())) + integer(2, 0)
 

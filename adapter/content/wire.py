@@ -5,11 +5,17 @@ from __future__ import annotations
 __all__ = ["flag", "integer", "message", "string"]
 
 _VARINT, _BYTES = 0, 2
+# Most fields have a number below 16 and a content below 128 bytes, so that both take a byte.
+_LARGE, _LONG = 16, 128
+_HEADS = tuple(tuple(bytes((field << 3 | _BYTES, size)) for size in range(_LONG)) for field in range(_LARGE))
 
 
 def message(field: int, content: bytes) -> bytes:
     """A field that holds a message, or bytes."""
-    return _varint(field << 3 | _BYTES) + _varint(len(content)) + content
+    size = len(content)
+    if size < _LONG and field < _LARGE:
+        return _HEADS[field][size] + content
+    return _varint(field << 3 | _BYTES) + _varint(size) + content
 
 
 def string(field: int, text: str) -> bytes:

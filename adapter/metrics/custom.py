@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+import msgspec
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import CUSTOM_GROUP
@@ -25,6 +26,7 @@ from adapter.rules import AnyRule, Policy, QueryRule
 from adapter.rules.query import QueryError, SelectorNotSupported
 from kube import status
 from kube.client import KubeError
+from kube.deadlines import DeadlineExceeded, within
 from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 from kube.selectors import LabelSelector
 from kube.status import StatusError, bad_request, internal_error, not_found, service_unavailable
@@ -34,8 +36,7 @@ __all__ = ["CustomMetrics"]
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(msgspec.Struct, frozen=True):
     """What both forms of a request have in common; `asked` is the resource as the client spells it."""
 
     asked: GroupResource
@@ -175,7 +176,7 @@ class CustomMetrics:
                 )
             )
         now = self._clock()
-        self._queries.handed_out(CUSTOM_GROUP, (now - value.timestamp for value in values))
+        self._queries.handed_out(CUSTOM_GROUP, [now - value.timestamp for value in values])
         return values
 
     async def _samples(
@@ -215,7 +216,7 @@ class CustomMetrics:
         if not isinstance(result, Vector):
             self._queries.say_once(source.rule, "the query must make a vector, with a value for each object")
             raise internal_error("unable to fetch metrics")
-        return self._by_name(source, result)
+        return self._by_name(source, request.namespace, result)
 
     def _in_place_of_nothing(self, request: _Request, rule: AnyRule, name: str) -> Sample | None:
         """What the rule says of an object without a value."""
@@ -228,21 +229,27 @@ class CustomMetrics:
                 )
         return None
 
-    def _by_name(self, source: CustomSource, vector: Vector) -> Mapping[str, Sample]:
+    def _by_name(self, source: CustomSource, namespace: str, vector: Vector) -> Mapping[str, Sample]:
         """Each object's sample; the first in the order of labels where the query makes several."""
         samples: dict[str, Sample] = {}
         for sample in vector.samples:
-            name = sample.labels.get(source.resource_label)
+            name = source.object_of(sample.labels, namespace=namespace)
             if name is None:
                 continue
             if samples.setdefault(name, sample) is not sample:
-                by = source.resource_label if isinstance(source.rule, QueryRule) else "<<.GroupBy>>"
                 self._queries.say_once(
                     source.rule,
-                    "the query makes several values for one object, and the first is taken; aggregate it"
-                    f" with by ({by})",
+                    f"the query makes several values for one object, and the first is taken; {_advice(source)}",
                 )
         return samples
+
+
+def _advice(source: CustomSource) -> str:
+    """What makes one value of several."""
+    if isinstance(source.rule, QueryRule):
+        return f"aggregate it with by ({source.resource_label})"
+    matchers = "" if "Label" in source.rule.query.source else "write {<<.LabelMatchers>>} after its series, and "
+    return f"{matchers}aggregate it with by (<<.GroupBy>>)"
 
 
 def _is_asked_in_place(request: _Request, info: ResourceInfo, source: CustomSource) -> bool:
@@ -265,9 +272,8 @@ def _left(deadline: float | None) -> float | None:
     return None if deadline is None else deadline - asyncio.get_running_loop().time()
 
 
-async def _before(deadline: float | None, work: Awaitable[_T]) -> _T:
+async def _before(deadline: float | None, work: Coroutine[Any, Any, _T]) -> _T:
     try:
-        async with asyncio.timeout_at(deadline):
-            return await work
-    except TimeoutError as error:
+        return await within(deadline, work)
+    except DeadlineExceeded as error:
         raise status.timeout("Timeout: request did not complete within the allotted timeout") from error

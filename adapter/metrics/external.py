@@ -79,7 +79,7 @@ class ExternalMetrics:
                 self._catalog.require_loaded()
             if forwarder is not None:
                 values = await forwarder.values(namespace=namespace, metric=metric, selector=selector, timeout=timeout)
-                self._handed_out(value.timestamp for value in values)
+                self._handed_out([value.timestamp for value in values])
                 return values
             # prometheus-adapter names a resource in one namespace and none elsewhere.
             resource = "namespaces" if namespace == "default" else ""
@@ -104,7 +104,7 @@ class ExternalMetrics:
             if start:
                 await asyncio.sleep(0)
             part = samples[start : start + _PART]
-            self._handed_out(sample.timestamp for sample in part)
+            self._handed_out([sample.timestamp for sample in part])
             values += [
                 ExternalMetricValue(
                     metric=source.metric,
@@ -143,7 +143,7 @@ class ExternalMetrics:
 
     def _handed_out(self, times: Iterable[float]) -> None:
         now = self._clock()
-        self._queries.handed_out(EXTERNAL_GROUP, (now - sampled_at for sampled_at in times))
+        self._queries.handed_out(EXTERNAL_GROUP, [now - sampled_at for sampled_at in times])
 
     def _in_place_of_nothing(self, rule: AnyRule, metric: str) -> tuple[Scalar, ...]:
         """What the rule says of a result without values."""

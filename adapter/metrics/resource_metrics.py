@@ -142,7 +142,7 @@ class ResourceMetrics:
 
     def _handed_out(self, usages: Sequence[PodUsage] | Sequence[NodeUsage]) -> None:
         now = self._clock()
-        self._queries.handed_out(RESOURCE_GROUP, (now - usage.timestamp for usage in usages))
+        self._queries.handed_out(RESOURCE_GROUP, [now - usage.timestamp for usage in usages])
 
     def _pod(self, pod: ObjectMetadata, cpu: AllSamples, memory: AllSamples) -> PodUsage | None:
         of_cpu, of_memory = cpu.get(pod.name, ()), memory.get(pod.name, ())
@@ -234,7 +234,9 @@ class ResourceMetrics:
             raise internal_error("unable to fetch metrics")
         samples: dict[str, list[Sample]] = {}
         for sample in result.samples:
-            samples.setdefault(sample.labels.get(source.resource_label, ""), []).append(sample)
+            found = source.object_of(sample.labels, namespace=namespace)
+            if found is not None:
+                samples.setdefault(found, []).append(sample)
         return samples
 
 

@@ -128,6 +128,14 @@ class Fresh(Generic[T]):
             entry.missed = True
         return await self._ask(key, make)
 
+    def current(self, key: Hashable) -> Kept[T] | None:
+        """What `get` would give at once; None where it would ask, or raise what is kept of a failure."""
+        entry = self._entries.get(key)
+        if entry is None or entry.kept is None or entry.kept.until <= asyncio.get_running_loop().time():
+            return None
+        entry.taken = True
+        return entry.kept
+
     def known(self, key: Hashable) -> T | None:
         """What is kept for a key; None also where that has ended."""
         entry = self._entries.get(key)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Protocol
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
@@ -157,7 +157,7 @@ class RuleQueries:
         self.say_once(rule, f"left out a sample {what}")
         return None
 
-    def handed_out(self, group: str, ages: Iterable[float]) -> None:
+    def handed_out(self, group: str, ages: Sequence[float]) -> None:
         """Note the ages of values that go out, in seconds."""
         self._telemetry.handed_out(group, ages)
 

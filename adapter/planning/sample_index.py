@@ -1,8 +1,9 @@
 """Finding the samples that one request wants among very many that are in memory.
 
 A merged answer, or that of a short rule, can have a hundred thousand samples, of which each request wants a few. So a
-long answer that is kept is indexed by the labels that requests say the values of: the namespace's label, and those that
-selectors equal. Making an index, and looking at many samples one by one, is done in threads, so that the loop goes on.
+answer that is kept is indexed by the labels that requests say the values of: the namespace's label, and those that
+selectors equal. Where an answer is long, making an index of it and looking at many samples one by one is done in
+threads, so that the loop goes on.
 An answer that follows another one is indexed by what was asked of that one before anybody gets it, so nobody waits.
 """
 
@@ -11,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from adapter.prometheus import Sample, Vector
 from adapter.turns import leaving_turns
@@ -20,12 +22,15 @@ from kube.selectors import LabelSelector, Operator
 
 __all__ = ["IndexedVector", "SampleIndex", "asked_of", "indexed", "matching"]
 
-# Up to so many samples are looked at one by one, on the loop: some 0.3 ms.
+# Up to so many samples are looked at one by one, rather than indexed.
+_SHORT = 16
+# What takes looking at more of them than this, some 0.3 ms, is done in a thread.
 _FEW = 500
 # An index takes up to 150 bytes for each sample, so there are no more than these of one answer.
 _MAX_LABELS = 4
 _ONE_OF = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
 
+_Made = TypeVar("_Made")
 _Labels = tuple[tuple[str, str], ...]
 # By value; the position itself where there is only one. A list for each of very many values would take ten times the
 # memory, and have the garbage collector go through all of it.
@@ -48,7 +53,7 @@ class SampleIndex:
         found: Sequence[Sequence[int]] = (range(len(self._samples)),)
         for label, values in _exact(labels, selector):
             size = sum(map(len, found))
-            if size <= _FEW:
+            if size <= _SHORT:
                 break
             positions = await self._positions(label)
             if positions:
@@ -80,12 +85,18 @@ class SampleIndex:
                 return known
             if len(self._by_label) >= _MAX_LABELS:
                 return None
-            made = await asyncio.to_thread(_by_value, self._samples, label)
+            made = await self._make(_by_value, label)
             if made:
                 self._by_label[label] = made
             else:
-                self._labels = await asyncio.to_thread(_labels, self._samples)
+                self._labels = await self._make(_labels)
             return made
+
+    async def _make(self, make: Callable[..., _Made], *arguments: str) -> _Made:
+        """What is made of all samples, in a thread where they are many."""
+        if len(self._samples) <= _FEW:
+            return make(self._samples, *arguments)
+        return await asyncio.to_thread(make, self._samples, *arguments)
 
     def _known(self, label: str) -> _Positions | None:
         """What is known of a label already; one that no sample has takes no place of an index."""
@@ -108,7 +119,7 @@ def asked_of(vector: object) -> tuple[str, ...]:
 
 async def indexed(vector: Vector, labels: Iterable[str] = ()) -> Vector:
     """A vector as it is worth keeping: indexed where it is long, and for these labels at once."""
-    if len(vector.samples) <= _FEW:
+    if len(vector.samples) <= _SHORT:
         return vector
     index = SampleIndex(vector.samples)
     await index.prepare(labels)

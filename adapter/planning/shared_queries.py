@@ -184,6 +184,9 @@ class SharedQueries:
             deadline = asyncio.get_running_loop().time() + timeout
         else:
             raise PrometheusTimeout("no time was left for the query")
+        kept = fresh.current(key)
+        if kept is not None:
+            return kept
         waiting = self._waiting.setdefault(key, [])
         waiting.append(deadline)
         try:

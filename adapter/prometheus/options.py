@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import msgspec
+
 from adapter.prometheus.errors import PrometheusConfigError
 from adapter.upstream import ServerAccess
 
@@ -61,8 +63,7 @@ class PrometheusOptions(ServerAccess):
         return f"{self.base}/api/v1/{path}"
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(msgspec.Struct, frozen=True):
     """Where a rule's queries go.
 
     Attributes:

@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
 from cachetools import LRUCache, TTLCache
 from cryptography import x509
 from cryptography.x509.oid import NameOID
-from multidict import CIMultiDictProxy
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from adapter.security.trust import ClientTrust, FrontProxy
 from kube.client import KubeClient, KubeUnreachable
 from kube.shared_calls import SharedCalls
 from kube.status import StatusError, service_unavailable, unauthorized
 
-__all__ = ["Authenticator", "Credentials", "TokenReviewer", "User"]
+__all__ = ["Authenticator", "Credentials", "RawHeaders", "TokenReviewer", "User"]
 
 _ANONYMOUS = "system:anonymous"
 _AUTHENTICATED_GROUP = "system:authenticated"
@@ -36,10 +38,21 @@ _TIMEOUT_SECONDS = 10.0
 # For how long what was found out about a certificate is believed.
 _BELIEVED = datetime.timedelta(seconds=10)
 _MAX_HOLDERS = 256
+# Of what a front proxy said of users, in bytes: users are few, but they choose what goes with their names.
+_MAX_USERS = 4 * 1024 * 1024
+_USER_BYTES = 512
+# Headers of every forwarded request that say nothing of the user, unless a cluster's configuration has them say it.
+_USUAL = (
+    *(b"Host", b"User-Agent", b"Accept", b"Accept-Encoding", b"Audit-Id", b"Kubectl-Command", b"Kubectl-Session"),
+    *(b"X-Forwarded-For", b"X-Forwarded-Host", b"X-Forwarded-Proto", b"X-Forwarded-Uri"),
+)
+_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
+
+RawHeaders = tuple[tuple[bytes, bytes], ...]
+"""Names and values of headers as they came."""
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(msgspec.Struct, frozen=True):
     """Somebody, as access rules know them."""
 
     name: str
@@ -53,12 +66,11 @@ class User:
         return cls(_ANONYMOUS, (_UNAUTHENTICATED_GROUP,))
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(msgspec.Struct, frozen=True):
     """What a client showed: its certificate (DER), for which TLS found some authority to vouch, and its headers."""
 
     certificate: bytes | None
-    headers: CIMultiDictProxy[str]
+    headers: RawHeaders
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +142,11 @@ class Authenticator:
         Raises:
             StatusError: 401 if what was shown does not hold, 503 if it cannot be checked now.
         """
-        token = _bearer_token(credentials.headers)
         user = self._by_certificate(credentials)
-        if user is None and token and _is_text(token):
+        if user is not None:
+            return user
+        token = _bearer_token(credentials.headers)
+        if token and _is_text(token):
             user = await self._tokens.review(token)
         if user is not None:
             return _with_authenticated_group(user)
@@ -146,8 +160,8 @@ class Authenticator:
         holder = self._holder(credentials.certificate)
         if holder is None:
             raise unauthorized()
-        if holder.proxy is not None:
-            user = _remote_user(credentials.headers, holder.proxy)
+        if holder.remote is not None:
+            user = holder.remote.named(credentials.headers)
             if user is not None:
                 return user
         return holder.client
@@ -177,14 +191,14 @@ class _Holder:
         trust: by which authorities.
         since: when that was.
         until: for how long it is believed.
-        proxy: what counts of the headers beside it, if it is the front proxy's.
+        remote: whom the headers beside it name, if it is the front proxy's.
         client: whose it is, if it is a client's.
     """
 
     trust: ClientTrust
     since: datetime.datetime
     until: datetime.datetime
-    proxy: FrontProxy | None
+    remote: _RemoteUsers | None
     client: User | None
 
     @classmethod
@@ -194,14 +208,52 @@ class _Holder:
             proxy = None
         client = None
         if trust.clients and trust.clients.vouches_for(certificate, now=now):
-            client = _certificate_user(certificate)
+            holder = _certificate_user(certificate)
+            client = _with_authenticated_group(holder) if holder is not None else None
         return cls(
             trust=trust,
             since=now,
             until=min(now + _BELIEVED, certificate.not_valid_after_utc),
-            proxy=proxy,
+            remote=_RemoteUsers(proxy) if proxy is not None else None,
             client=client,
         )
+
+
+class _RemoteUsers:
+    """The users that a front proxy names, each read once from the headers that say who it is, as they came.
+
+    Everything else in a head changes from one request to the next, such as the Audit-Id.
+    """
+
+    def __init__(self, proxy: FrontProxy) -> None:
+        self._proxy = proxy
+        headers = (*proxy.username_headers, *proxy.group_headers, *proxy.uid_headers)
+        self._names = frozenset(header.lower().encode() for header in headers)
+        self._prefixes = tuple(prefix.lower().encode() for prefix in proxy.extra_prefixes)
+        self._others = frozenset(name for name in _USUAL if not self._counts(name))
+        self._users: LRUCache[RawHeaders, User] = LRUCache(_MAX_USERS, getsizeof=_size)
+
+    def named(self, headers: RawHeaders) -> User | None:
+        """The user that these headers name, or None."""
+        others = self._others
+        said = tuple([header for header in headers if header[0] not in others and self._counts(header[0])])
+        user = self._users.get(said)
+        if user is None:
+            decoded = CIMultiDict((_text(name), _text(value)) for name, value in said)
+            user = _remote_user(CIMultiDictProxy(decoded), self._proxy)
+            if user is not None:
+                user = self._users[said] = _with_authenticated_group(user)
+        return user
+
+    def _counts(self, name: bytes) -> bool:
+        lower = name.lower()
+        return lower in self._names or lower.startswith(self._prefixes)
+
+
+def _size(user: User) -> int:
+    """What a user takes, with the headers that it was read from."""
+    texts = (user.name, user.uid, *user.groups, *(text for key, values in user.extra for text in (key, *values)))
+    return _USER_BYTES + sum(100 + 4 * len(text) for text in texts)
 
 
 def _allowed(certificate: x509.Certificate, proxy: FrontProxy) -> bool:
@@ -217,7 +269,7 @@ def _remote_user(headers: CIMultiDictProxy[str], proxy: FrontProxy) -> User | No
     for header, value in headers.items():
         for prefix in proxy.extra_prefixes:
             if header.lower().startswith(prefix.lower()):
-                extra.setdefault(unquote(header[len(prefix) :].lower()), []).append(value)
+                extra.setdefault(_extra_key(header[len(prefix) :]), []).append(value)
                 break
     user = User(
         name=name,
@@ -227,6 +279,19 @@ def _remote_user(headers: CIMultiDictProxy[str], proxy: FrontProxy) -> User | No
     )
     said = (user.name, user.uid, *user.groups, *(text for key, values in user.extra for text in (key, *values)))
     return user if all(map(_is_text, said)) else None
+
+
+def _extra_key(name: str) -> str:
+    """The key that a header's name stands for, percent-encoded and in any case.
+
+    Upstream: k8s.io/apiserver/pkg/authentication/request/headerrequest.unescapeExtraKey.
+    """
+    key = name.lower()
+    return key if _NO_ESCAPE.search(key) else unquote(key)
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
 
 
 def _is_text(value: str) -> bool:
@@ -254,9 +319,10 @@ def _common_name(certificate: x509.Certificate) -> str:
     return str(names[-1].value) if names else ""
 
 
-def _bearer_token(headers: Mapping[str, str]) -> str:
+def _bearer_token(headers: RawHeaders) -> str:
     """The token, "" for none. It stands after one space; after two there is none, as in Kubernetes."""
-    scheme, _, rest = headers.get("Authorization", "").strip().partition(" ")
+    value = next((value for name, value in headers if name.lower() == b"authorization"), b"")
+    scheme, _, rest = _text(value).strip().partition(" ")
     return rest.partition(" ")[0] if scheme.lower() == "bearer" else ""
 
 

@@ -7,7 +7,6 @@ seconds. Without an answer nothing is allowed.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from cachetools import TLRUCache
+from cachetools import LRUCache
 
 from adapter.security.authentication import User
 from adapter.security.request_info import RequestInfo
@@ -30,7 +29,9 @@ _log = logging.getLogger(__name__)
 
 _ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _PRIVILEGED_GROUP = "system:masters"
-_MAX_DECISIONS = 8192
+# Of decisions with what they are about, in bytes: clients choose how long names are.
+_MAX_DECISIONS = 16 * 1024 * 1024
+_DECISION_BYTES = 512
 _TIMEOUT_SECONDS = 10.0
 
 
@@ -46,11 +47,16 @@ class AuthorizationOptions:
     unauthorized_ttl: float = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Decision:
+class _Decision(msgspec.Struct, frozen=True):
+    """`until` is on the clock; `size` is what the decision takes in bytes, with what it is about."""
+
     allowed: bool
     reason: str
     until: float
+    size: int
+
+
+_Attributes = tuple[User, RequestInfo]
 
 
 class Authorizer:
@@ -68,10 +74,10 @@ class Authorizer:
         self._client = client
         self._options = options
         self._clock = clock
-        self._decisions: TLRUCache[bytes, _Decision] = TLRUCache(
-            _MAX_DECISIONS, ttu=lambda _key, decision, _now: decision.until, timer=clock
+        self._decisions: LRUCache[_Attributes, _Decision] = LRUCache(
+            _MAX_DECISIONS, getsizeof=lambda decision: decision.size
         )
-        self._reviews: SharedCalls[bytes, _Decision] = SharedCalls()
+        self._reviews: SharedCalls[_Attributes, _Decision] = SharedCalls()
 
     def always_allows(self, path: str) -> bool:
         """Tell whether everybody may read this path, so that nobody needs to be known."""
@@ -88,15 +94,15 @@ class Authorizer:
         """
         if _PRIVILEGED_GROUP in user.groups:
             return
-        spec = _review_spec(user, info)
-        key = hashlib.sha256(msgspec.json.encode(spec)).digest()
+        key = (user, info)
         decision = self._decisions.get(key)
-        if decision is None:
-            decision = await self._reviews.call(key, lambda: self._review(key, spec))
+        if decision is None or decision.until <= self._clock():
+            decision = await self._reviews.call(key, lambda: self._review(key))
         if not decision.allowed:
             raise _refusal(user, info, decision.reason)
 
-    async def _review(self, key: bytes, spec: dict[str, Any]) -> _Decision:
+    async def _review(self, key: _Attributes) -> _Decision:
+        spec = _review_spec(*key)
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
         try:
             answer = await self._client.post(_ACCESS_REVIEWS, body, timeout=_TIMEOUT_SECONDS)
@@ -114,8 +120,11 @@ class Authorizer:
             raise internal_error("access cannot be checked")
         allowed = status.get("allowed") is True
         ttl = self._options.authorized_ttl if allowed else self._options.unauthorized_ttl
-        decision = _Decision(allowed, str(status.get("reason") or ""), self._clock() + ttl)
-        self._decisions[key] = decision
+        reason = str(status.get("reason") or "")
+        size = _DECISION_BYTES + 4 * (len(msgspec.json.encode(spec)) + len(key[1].path) + len(reason))
+        decision = _Decision(allowed, reason, self._clock() + ttl, size)
+        if ttl:
+            self._decisions[key] = decision
         return decision
 
 

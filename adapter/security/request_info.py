@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from urllib.parse import unquote, unquote_plus
+
+import msgspec
 
 from kube.field_selectors import FieldSelector, FieldSelectorError
 from kube.status import bad_request
@@ -24,7 +27,7 @@ _MAX_PARAMETERS = 1000
 _NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Query:
     """The query parameters of a request, decoded, in order."""
 
@@ -51,17 +54,25 @@ class Query:
 
     def get(self, name: str, default: str = "") -> str:
         """The first value of a parameter."""
-        return next((value for key, value in self.pairs if key == name), default)
+        values = self._by_name.get(name)
+        return values[0] if values else default
 
     def getall(self, name: str) -> tuple[str, ...]:
         """Every value of a parameter."""
-        return tuple(value for key, value in self.pairs if key == name)
+        return tuple(self._by_name.get(name, ()))
 
     def __contains__(self, name: object) -> bool:
-        return any(key == name for key, _ in self.pairs)
+        return name in self._by_name
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[str]]:
+        values: dict[str, list[str]] = {}
+        for name, value in self.pairs:
+            values.setdefault(name, []).append(value)
+        return values
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Target:
     """The target of a request line, decoded: `path` begins with a slash, `segments` are what is between the slashes."""
 
@@ -88,15 +99,14 @@ class Target:
             raise bad_request("invalid request path")
         return target
 
-    @property
+    @cached_property
     def segments(self) -> tuple[str, ...]:
         """The path's segments; slashes at its ends do not count."""
         stripped = self.path.strip("/")
         return tuple(stripped.split("/")) if stripped else ()
 
 
-@dataclass(frozen=True, slots=True)
-class RequestInfo:
+class RequestInfo(msgspec.Struct, frozen=True):
     """The attributes that authorization decides on.
 
     Attributes:

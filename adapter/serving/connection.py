@@ -12,9 +12,8 @@ metav1.Status, because that is what clients of an API server decode, instead of 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -57,7 +56,8 @@ class ConnectionLimits:
         idle: between two requests. Longer than Go clients keep an idle connection (90 s), so that it is they who close
             it and no request meets a closing.
         body: for sending the rest of a request's body, once it is answered.
-        read: for reading an answer, when more is to come. The last one is left to the socket, and to `idle`.
+        read: for reading on, when there is more to send than the connection holds. The rest is left to the socket, and
+            to `idle`.
     """
 
     handshake: float = 10.0
@@ -71,23 +71,31 @@ class ConnectionServer(web.Server):
     """Makes a Connection of each connection.
 
     Args:
-        handler: answers one request.
+        handler: answers one request, given the client's certificate (DER), for which TLS found some authority to vouch.
         error_response: how an error is written for a client of which nothing is known.
         limits: see ConnectionLimits.
     """
 
     def __init__(
         self,
-        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        handler: Callable[[web.BaseRequest, bytes | None], Awaitable[web.StreamResponse]],
         *,
         error_response: ErrorResponse,
         limits: ConnectionLimits,
     ) -> None:
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
-            with cast("_Connection", request.protocol).answering(request):
+            connection = cast("_Connection", request.protocol)
+            connection.begin_answering(request)
+            try:
                 if request.version not in _VERSIONS:
-                    return error_response(_other_version())
-                return await handler(request)
+                    response: web.StreamResponse = error_response(_other_version())
+                else:
+                    response = await handler(request, connection.certificate)
+            finally:
+                connection.end_answering()
+            if _leaves_something(request):
+                response.force_close()
+            return response
 
         super().__init__(answer, handler_cancellation=True)
         self._limits = limits
@@ -129,20 +137,24 @@ class _Connection(RequestHandler):
         self._body_bytes = 0
         self._is_refused = False
         self._head_timer: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
+        self.certificate: bytes | None = None
+        """The client's, as DER."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Expect a request."""
         super().connection_made(transport)
         encryption = transport.get_extra_info("ssl_object")
-        is_known = encryption is not None and encryption.getpeercert(binary_form=True) is not None
+        self.certificate = encryption.getpeercert(binary_form=True) if encryption is not None else None
         both_ways = cast("asyncio.Transport", transport)
         both_ways.set_write_buffer_limits(high=_MAX_UNREAD)
-        self._place.opened(both_ways.abort, known=is_known)
+        self._place.opened(both_ways.abort, known=self.certificate is not None)
         self._expect_head()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Expect nothing more."""
         self._have_head()
+        self._stop_read_timer()
         self._place.left()
         super().connection_lost(exc)
 
@@ -191,33 +203,29 @@ class _Connection(RequestHandler):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    @contextlib.contextmanager
-    def answering(self, request: web.BaseRequest) -> Iterator[None]:
-        """While a request is being answered; what comes meanwhile is its body, or a request after it."""
+    def begin_answering(self, request: web.BaseRequest) -> None:
+        """A request is being answered; what comes until `end_answering` is its body, or a request after it."""
         self._have_head()
         self._body, self._body_bytes = request.content, 0
         self._is_answering = self._place.busy = True
-        try:
-            yield
-        finally:
-            # The answer is still to be sent. That is the client's work: were it ours, those who do not read would keep
-            # all others out.
-            self._is_answering = self._place.busy = False
 
-    async def finish_response(
-        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
-    ) -> tuple[web.StreamResponse, bool]:
-        """Send an answer to a client that reads it in time. It is the last one after some requests; see below."""
-        if _leaves_something(request):
-            resp.force_close()
-        try:
-            async with asyncio.timeout(self._limits.read):
-                return await super().finish_response(request, resp, start_time)
-        except TimeoutError:
-            _log.debug("closed a connection: its client did not read the answer")
-            if self.transport is not None:
-                self.transport.abort()
-            return resp, True
+    def end_answering(self) -> None:
+        """The answer is still to be sent.
+
+        That is the client's work: were it ours, those who do not read would keep all others out.
+        """
+        self._is_answering = self._place.busy = False
+
+    def pause_writing(self) -> None:
+        """There is more to send than the client reads at the moment: it has its time."""
+        super().pause_writing()
+        if self._read_timer is None:
+            self._read_timer = self._loop.call_later(self._limits.read, self._not_read)
+
+    def resume_writing(self) -> None:
+        """The client has read on."""
+        self._stop_read_timer()
+        super().resume_writing()
 
     def handle_error(
         self,
@@ -236,6 +244,17 @@ class _Connection(RequestHandler):
         response = self._error(error)
         response.force_close()
         return response
+
+    def _not_read(self) -> None:
+        self._read_timer = None
+        _log.debug("closed a connection: its client did not read the answer")
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _stop_read_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
     def _expect_head(self) -> None:
         if self._head_timer is None:

@@ -22,6 +22,7 @@ _MAX_DIGITS = 20
 _INT64 = range(-(2**63), 2**63)
 _MATCHES = ("Exact", "NotOlderThan", "")
 _MATCH = "resourceVersionMatch"
+_ANY_FIELDS = FieldSelector.parse("")
 
 
 def check_numbers(query: Query) -> None:
@@ -58,8 +59,11 @@ def check_list(query: Query) -> None:
 
 def field_selector(query: Query) -> FieldSelector:
     """The `fieldSelector`. Raises StatusError 400 where it is none."""
+    text = query.get("fieldSelector")
+    if not text:
+        return _ANY_FIELDS
     try:
-        return FieldSelector.parse(query.get("fieldSelector"))
+        return FieldSelector.parse(text)
     except FieldSelectorError as error:
         raise bad_request(str(error)) from error
 

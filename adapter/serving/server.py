@@ -12,34 +12,35 @@ HTTP/2 is not spoken; clients settle for HTTP/1.1 during the TLS handshake.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import logging
 import re
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from aiohttp import web
+from multidict import CIMultiDict
 from prometheus_client import CollectorRegistry
 
 from adapter.content.encoding import Encoded, Representation
 from adapter.fairness import FairSemaphore, QueueFullError, enter_namespace
 from adapter.security.authentication import Authenticator, Credentials
 from adapter.security.authorization import Authorizer
-from adapter.security.request_info import RequestInfo, Target
+from adapter.security.request_info import RequestInfo
 from adapter.serving.accepting import LimitedSite, within_open_files
 from adapter.serving.call import Answer, Call
 from adapter.serving.connection import ConnectionLimits, ConnectionServer
 from adapter.serving.discovery import Discovery
 from adapter.serving.open_connections import OpenConnections
+from adapter.serving.parsed_targets import ParsedTarget, ParsedTargets
 from adapter.serving.routes import Router
 from adapter.serving.telemetry import RequestLabels, Telemetry
-from kube.durations import DurationError, parse_duration
-from kube.status import StatusError, bad_request, forbidden, too_many_requests
+from kube.deadlines import DeadlineExceeded, within
+from kube.status import StatusError, forbidden, too_many_requests
 
 __all__ = ["Listener", "RequestServer", "ServerLimits"]
 
@@ -53,6 +54,8 @@ _LAST_WORD_SECONDS = 0.1
 # What a request is counted as whose client did not wait for the answer; web servers' common number for it.
 _CLIENT_GONE = 499
 _FORBIDDEN = 403
+# Beside those of the documents there are few, of discovery's forms.
+_CONTENT_TYPES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,79 +106,70 @@ class RequestServer:
         self._telemetry = telemetry
         self._discovery = discovery
         self._limits = limits
+        self._targets = ParsedTargets(authorizer.always_allows)
         self._in_flight = 0
         self._slots = FairSemaphore(limits.in_flight, max_waiting=limits.in_flight // 4)
+        telemetry.count_in_flight(lambda: self._in_flight)
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; aiohttp's handler."""
+    async def handle(self, request: web.BaseRequest, certificate: bytes | None) -> web.StreamResponse:
+        """Answer one request of a client with this certificate (DER)."""
         started = time.monotonic()
-        labels = RequestLabels(verb=request.method.lower())
+        labels = None
         code = 500
         try:
             try:
-                target = Target.parse(request.raw_path)
-                info = RequestInfo.of(request.method, target)
-                labels = self._labels(info)
-                answer = await self._within_limits(request, target, info)
+                parsed = self._targets.parse(request.method, request.raw_path)
+                labels = self._labels(parsed.info)
+                answer = await self._within_limits(request, certificate, parsed)
             except StatusError as error:
                 answer = _error_answer(error, request)
             code = answer.status
-            message = await _message(answer, request)
-            return message.response()
+            headers, body = _headers(answer), answer.content.body
+            if len(body) >= _COMPRESS_FROM and _takes_gzip(request.headers.getall("Accept-Encoding", ())):
+                headers["Content-Encoding"] = "gzip"
+                # The level is Kubernetes'; zlib lets other threads run meanwhile.
+                body = await asyncio.to_thread(gzip.compress, body, _COMPRESSION_LEVEL, mtime=0)
+            return web.Response(status=code, body=body, headers=headers)
         except asyncio.CancelledError:
             code = _CLIENT_GONE
             raise
         finally:
+            labels = labels or RequestLabels(verb=request.method.lower())
             self._telemetry.observe(labels, code=code, seconds=time.monotonic() - started)
 
-    async def _within_limits(self, request: web.BaseRequest, target: Target, info: RequestInfo) -> Answer:
-        open_to_all = self._authorizer.always_allows(target.path)
-        # A busy process must not look like a dead one: neither to probes, whose paths are open to all, nor to the API
-        # server, which asks for discovery and takes the whole API for unavailable without it.
-        never_refused = open_to_all or _is_discovery(target, info)
-        enter_namespace(info.namespace)
-        slot = contextlib.nullcontext() if never_refused else self._slots.slot(info.namespace)
+    async def _within_limits(self, request: web.BaseRequest, certificate: bytes | None, parsed: ParsedTarget) -> Answer:
+        enter_namespace(parsed.info.namespace)
+        deadline = asyncio.get_running_loop().time() + min(parsed.seconds(), self._limits.request_seconds)
+        answering = self._answer if parsed.never_refused else self._answer_in_turn
         try:
-            return await self._before_deadline(request, target, info, slot, open_to_all=open_to_all)
+            return await within(deadline + _LAST_WORD_SECONDS, answering(request, certificate, parsed, deadline))
         except QueueFullError as error:
             raise too_many_requests("Too many requests, please try again later.", retry_after=1) from error
+        except DeadlineExceeded as error:
+            message = "Timeout: request did not complete within the allotted timeout"
+            raise StatusError(504, "Timeout", message, details={}) from error
 
-    @contextlib.contextmanager
-    def _counted(self) -> Iterator[None]:
+    async def _answer_in_turn(
+        self, request: web.BaseRequest, certificate: bytes | None, parsed: ParsedTarget, deadline: float
+    ) -> Answer:
+        """Answer within the limit on requests in flight, which namespaces share."""
+        async with self._slots.slot(parsed.info.namespace):
+            return await self._answer(request, certificate, parsed, deadline)
+
+    async def _answer(
+        self, request: web.BaseRequest, certificate: bytes | None, parsed: ParsedTarget, deadline: float
+    ) -> Answer:
         self._in_flight += 1
-        self._telemetry.in_flight.set(self._in_flight)
         try:
-            yield
+            if not parsed.open_to_all:
+                user = await self._authenticator.authenticate(Credentials(certificate, request.raw_headers))
+                _refuse_impersonation(request)
+                await self._authorizer.authorize(user, parsed.info)
+                _log.debug("%s asks %s %s", user.name, request.method, parsed.target.path)
+            remaining = max(deadline - asyncio.get_running_loop().time(), 0.0)
+            return await self._router.answer(_call(request, parsed, remaining))
         finally:
             self._in_flight -= 1
-            self._telemetry.in_flight.set(self._in_flight)
-
-    async def _before_deadline(
-        self,
-        request: web.BaseRequest,
-        target: Target,
-        info: RequestInfo,
-        slot: AbstractAsyncContextManager[None],
-        *,
-        open_to_all: bool,
-    ) -> Answer:
-        seconds = min(_wanted_seconds(target), self._limits.request_seconds)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
-        try:
-            async with asyncio.timeout_at(deadline + _LAST_WORD_SECONDS) as timeout, slot:
-                with self._counted():
-                    if not open_to_all:
-                        user = await self._authenticator.authenticate(_credentials(request))
-                        _refuse_impersonation(request)
-                        await self._authorizer.authorize(user, info)
-                        _log.debug("%s asks %s %s", user.name, request.method, target.path)
-                    remaining = max(deadline - loop.time(), 0.0)
-                    return await self._router.answer(_call(request, target, info, remaining))
-        except TimeoutError:
-            if not timeout.expired():
-                raise
-        raise StatusError(504, "Timeout", "Timeout: request did not complete within the allotted timeout", details={})
 
     def _labels(self, info: RequestInfo) -> RequestLabels:
         if not info.is_resource:
@@ -235,42 +229,24 @@ class Listener:
             self._runner = None
 
 
-def _credentials(request: web.BaseRequest) -> Credentials:
-    connection = request.get_extra_info("ssl_object")
-    certificate = connection.getpeercert(binary_form=True) if connection is not None else None
-    return Credentials(certificate, request.headers)
-
-
 def _refuse_impersonation(request: web.BaseRequest) -> None:
     """Whoever wants to be taken for somebody else must not be answered as who they are. Raises StatusError 403."""
-    if any(name.lower().startswith("impersonate-") for name in request.headers):
-        raise forbidden("impersonation is not possible here: ask the API server, which passes on who you are then")
+    for name, _ in request.raw_headers:
+        if name[:1] in b"Ii" and name.lower().startswith(b"impersonate-"):
+            raise forbidden("impersonation is not possible here: ask the API server, which passes on who you are then")
 
 
-def _is_discovery(target: Target, info: RequestInfo) -> bool:
-    return target.segments[:1] == ("apis",) and not info.is_resource
-
-
-def _wanted_seconds(target: Target) -> float:
-    text = target.query.get("timeout")
-    if not text:
-        return float("inf")
-    try:
-        seconds = parse_duration(text)
-    except DurationError as error:
-        raise bad_request(f"invalid timeout specified in the request URL - time: {error.what}") from error
-    return seconds if seconds > 0 else float("inf")
-
-
-def _call(request: web.BaseRequest, target: Target, info: RequestInfo, seconds: float) -> Call:
+def _call(request: web.BaseRequest, parsed: ParsedTarget, seconds: float) -> Call:
+    headers = request.headers
+    known_tags = headers.get("If-None-Match")
     return Call(
         method=request.method,
-        target=target,
-        info=info,
-        accept=",".join(request.headers.getall("Accept", ())),
-        user_agent=request.headers.get("User-Agent", ""),
+        target=parsed.target,
+        info=parsed.info,
+        accept=",".join(headers.getall("Accept", ())),
+        user_agent=headers.get("User-Agent", ""),
         timeout=seconds,
-        known_tags=frozenset(tag.strip() for tag in request.headers.get("If-None-Match", "").split(",")),
+        known_tags=frozenset(tag.strip() for tag in known_tags.split(",")) if known_tags else frozenset(),
     )
 
 
@@ -283,34 +259,12 @@ def _error_answer(error: StatusError, request: web.BaseRequest | None) -> Answer
 
 def _unknown_clients_response(error: StatusError) -> web.Response:
     answer = _error_answer(error, None)
-    return _Message(answer.status, _headers(answer), answer.content.body).response()
+    return web.Response(status=answer.status, body=answer.content.body, headers=_headers(answer))
 
 
-@dataclass(frozen=True, slots=True)
-class _Message:
-    """An answer as it goes out."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    def response(self) -> web.Response:
-        return web.Response(status=self.status, body=self.body, headers=self.headers)
-
-
-async def _message(answer: Answer, request: web.BaseRequest) -> _Message:
-    """An answer, compressed where it is long and the client takes that."""
-    headers, body = _headers(answer), answer.content.body
-    if len(body) >= _COMPRESS_FROM and _takes_gzip(request.headers.getall("Accept-Encoding", ())):
-        headers["Content-Encoding"] = "gzip"
-        # The level is Kubernetes'; zlib lets other threads run meanwhile.
-        body = await asyncio.to_thread(gzip.compress, body, _COMPRESSION_LEVEL, mtime=0)
-    return _Message(answer.status, headers, body)
-
-
-def _headers(answer: Answer) -> dict[str, str]:
+def _headers(answer: Answer) -> CIMultiDict[str]:
     content: Encoded = answer.content
-    headers = {"Content-Type": content.content_type, "Cache-Control": "no-cache, private", "Server": "milliscale"}
+    headers = _common_headers(content.content_type).copy()
     varies = []
     if answer.retry_after is not None:
         headers["Retry-After"] = str(answer.retry_after)
@@ -321,7 +275,16 @@ def _headers(answer: Answer) -> dict[str, str]:
         varies.append("Accept-Encoding")
     if varies:
         headers["Vary"] = ", ".join(varies)
-    return {**headers, **answer.headers}
+    for name, value in answer.headers.items():
+        headers[name] = value
+    return headers
+
+
+@lru_cache(maxsize=_CONTENT_TYPES)
+def _common_headers(content_type: str) -> CIMultiDict[str]:
+    """What every answer of a content type has; to be copied."""
+    named = {"Content-Type": content_type, "Cache-Control": "no-cache, private", "Server": "milliscale"}
+    return CIMultiDict(named)
 
 
 def _takes_gzip(accept_encoding: Iterable[str]) -> bool:

@@ -6,8 +6,9 @@ beyond Kubernetes' own count as one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -21,8 +22,7 @@ _LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _VERBS = frozenset({"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"})
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLabels:
+class RequestLabels(msgspec.Struct, frozen=True):
     """What one request is counted under; `resource` is bounded by whoever fills it in."""
 
     verb: str = ""
@@ -64,7 +64,7 @@ class Telemetry:
             buckets=_LAG_BUCKETS,
             registry=self.registry,
         )
-        self.in_flight = Gauge(
+        self._in_flight = Gauge(
             "apiserver_current_inflight_requests", "Requests being answered now.", registry=self.registry
         )
 
@@ -78,6 +78,10 @@ class Telemetry:
         counter, histogram = series
         counter.inc()
         histogram.observe(seconds)
+
+    def count_in_flight(self, count: Callable[[], int]) -> None:
+        """`count` tells how many requests are being answered, whenever that is looked at."""
+        self._in_flight.set_function(count)
 
     def exposition(self) -> Encoded:
         """/metrics: the registry as text."""

@@ -13,9 +13,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from multidict import CIMultiDict, CIMultiDictProxy
 
-from adapter.security.authentication import Authenticator, Credentials, TokenReviewer, User
+from adapter.security.authentication import Authenticator, Credentials, RawHeaders, TokenReviewer, User
 from adapter.security.authorization import AuthorizationOptions
 from adapter.security.trust import CertificateBundle, ClientTrust, FrontProxy, TrustOptions
 from kube.certs import CertificateAuthority, KeyPair
@@ -363,7 +362,7 @@ async def test_the_same_question_at_the_same_time_is_asked_once(tmp_path: Path) 
 
 SAYS_BOB = ((b"x-remote-user", b"bob"),)
 HOUR = datetime.timedelta(hours=1)
-NO_HEADERS = CIMultiDictProxy[str](CIMultiDict())
+NO_HEADERS: RawHeaders = ()
 BOB = User("bob", ("system:authenticated",))
 
 
@@ -392,14 +391,10 @@ def trusting(authorities: Authorities) -> ClientTrust:
     return ClientTrust(front_proxy=proxy, clients=bundle(authorities.clients))
 
 
-RawHeaders = tuple[tuple[bytes, bytes], ...]
-
-
 async def named_by_proxy(authenticator: Authenticator, certificate: bytes, said: RawHeaders) -> User | None:
     """The user of a request with this certificate and these headers; None where it is refused."""
-    decoded = CIMultiDict((name.decode(), value.decode("utf-8", "surrogateescape")) for name, value in said)
     try:
-        return await authenticator.authenticate(Credentials(certificate, CIMultiDictProxy(decoded)))
+        return await authenticator.authenticate(Credentials(certificate, said))
     except StatusError as error:
         if error.code != 401:
             raise

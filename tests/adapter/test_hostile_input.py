@@ -241,7 +241,7 @@ async def test_whole_server_never_fails(requests: list[Any], samples: list[tuple
             server = app(bed)
             for method, path, query, headers in requests:
                 request = make_mocked_request(method, f"{path}?{query}", CIMultiDict(headers), transport=PLAIN)
-                answer = await server.handle(request)
+                answer = await server.handle(request, None)
                 assert isinstance(answer, web.Response)
                 assert answer.status < 500, (method, path, query, answer.body)
                 if answer.content_type == "application/json" and answer.status != 301:

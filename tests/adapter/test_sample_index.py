@@ -143,6 +143,6 @@ async def test_of_one_answer_there_are_four_indexes() -> None:
 
 
 async def test_short_answers_need_none() -> None:
-    short = Vector(LONG.samples[:100])
+    short = Vector(LONG.samples[:16])
     assert await indexed(short) is short
     assert await found(short, "ns-1", "queue=q6") == [6.0]

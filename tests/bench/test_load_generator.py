@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.load_generator import Outcome, Task, carry_out
+from bench.recorded_heads import Head
 from playground.apiserver.pki import Pki
 
 _OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -42,7 +43,7 @@ async def _outcome(folder: Path, pieces: Sequence[bytes]) -> Outcome:
             certificate=str(pki.front_proxy.certificate),
             key=str(pki.front_proxy.key),
             targets=("/one", "/two"),
-            headers={},
+            head=Head(()),
             connections=2,
             seconds=0.1,
             warm_up=0.05,

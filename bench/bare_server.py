@@ -1,0 +1,50 @@
+"""What an HTTPS server on aiohttp costs before it does anything: `python -m bench.bare_server`.
+
+One handler that gives the same answer to every request, TLS as the adapter has it (a client certificate of the front
+proxy's CA), and uvloop. What the adapter takes beyond that is its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import click
+from aiohttp import web
+
+from kube.process import run, stopped_by_signals
+
+_FILE = click.Path(path_type=Path, exists=True)
+
+
+async def _serve(port: int, certificate: Path, key: Path, client_ca: Path, body: bytes) -> None:
+    async def answer(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=body, content_type="application/vnd.kubernetes.protobuf")
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    context.load_verify_locations(client_ca)
+    context.verify_mode = ssl.CERT_REQUIRED
+    stop = asyncio.Event()
+    runner = web.ServerRunner(web.Server(answer, access_log=None))
+    with stopped_by_signals(stop):
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
+        await stop.wait()
+        await runner.cleanup()
+
+
+@click.command(help=__doc__)
+@click.option("--port", type=int, required=True)
+@click.option("--certificate", type=_FILE, required=True)
+@click.option("--key", type=_FILE, required=True)
+@click.option("--client-ca", type=_FILE, required=True)
+@click.option("--bytes", "size", type=int, default=320, show_default=True, help="The length of the answer's body.")
+def main(port: int, certificate: Path, key: Path, client_ca: Path, size: int) -> None:
+    """Serve until SIGTERM."""
+    run(_serve(port, certificate, key, client_ca, b"x" * size))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Work with a deadline: as with asyncio.timeout, but no timer is set for work that does not wait."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kube.deadlines import DeadlineExceeded, within
+
+
+def soon() -> float:
+    return asyncio.get_running_loop().time() + 0.01
+
+
+async def test_work_that_does_not_wait_has_its_result_even_after_the_deadline() -> None:
+    async def work() -> int:
+        return 5
+
+    assert await within(0.0, work()) == 5
+
+
+async def test_work_that_does_not_wait_sets_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> int:
+        return 5
+
+    monkeypatch.setattr(asyncio, "timeout_at", None)
+    assert await within(0.0, work()) == 5
+
+
+async def test_work_that_waits_several_times_has_its_result() -> None:
+    async def work() -> list[str]:
+        first: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(first.set_result, "a")
+        return [await first, await asyncio.sleep(0, "b"), await asyncio.to_thread(lambda: "c")]
+
+    assert await within(None, work()) == ["a", "b", "c"]
+
+
+async def test_work_that_waits_too_long_is_cancelled() -> None:
+    cancelled = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(1)
+            raise
+
+    with pytest.raises(DeadlineExceeded):
+        await within(soon(), work())
+    assert cancelled == [1]
+
+
+async def test_an_error_of_the_work_is_raised_as_it_is() -> None:
+    async def work(*, waits: bool) -> None:
+        if waits:
+            await asyncio.sleep(0)
+        raise TimeoutError("its own")
+
+    for waits in (False, True):
+        with pytest.raises(TimeoutError, match="its own") as caught:
+            await within(soon() + 60, work(waits=waits))
+        assert not isinstance(caught.value, DeadlineExceeded)
+
+
+async def test_what_the_work_waits_for_can_fail() -> None:
+    failing: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def work() -> str:
+        try:
+            return await failing
+        except ValueError as error:
+            return f"caught {error}"
+
+    asyncio.get_running_loop().call_soon(failing.set_exception, ValueError("x"))
+    assert await within(soon() + 60, work()) == "caught x"
+
+
+async def test_who_is_cancelled_cancels_the_work() -> None:
+    waiting = asyncio.Event()
+    cancelled = []
+
+    async def work() -> None:
+        waiting.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(1)
+            await asyncio.sleep(0)  # a clean-up may wait
+            raise
+
+    task = asyncio.create_task(within(None, work()))
+    await waiting.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert cancelled == [1]
+
+
+async def test_the_innermost_of_several_deadlines_counts() -> None:
+    async def work() -> str:
+        try:
+            await within(soon(), asyncio.Event().wait())
+        except DeadlineExceeded:
+            return "the inner one"
+        return "none"
+
+    assert await within(soon() + 60, work()) == "the inner one"
+
+
+async def test_timeouts_begun_before_the_first_wait_still_count() -> None:
+    async def work() -> str:
+        try:
+            async with asyncio.timeout(0.005):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return "its own timeout"
+        return "none"
+
+    assert await within(soon() + 60, work()) == "its own timeout"
