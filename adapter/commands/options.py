@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from adapter.prometheus import PrometheusOptions
+from adapter.prometheus.budget import DEFAULT_BYTES
 from adapter.security.authorization import AuthorizationOptions
 from adapter.security.tls import CertificateFiles, NamedCertificate
 from adapter.security.trust import TrustOptions
@@ -23,11 +24,13 @@ class PrometheusAccess:
         options: where it is and how it is asked.
         in_cluster: use the pod's service account.
         kubeconfig: use what this kubeconfig says of its current context.
+        response_memory: how many bytes long responses may take together while they are read.
     """
 
     options: PrometheusOptions
     in_cluster: bool = False
     kubeconfig: Path | None = None
+    response_memory: int = DEFAULT_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

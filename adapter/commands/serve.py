@@ -35,7 +35,7 @@ from adapter.commands.reload import RulesReloader
 from adapter.commands.rule_sets import RuleSets, Shared
 from adapter.metrics.watched_objects import WatchedObjects
 from adapter.openapi import OpenApiPages
-from adapter.prometheus import PrometheusServers
+from adapter.prometheus import MemoryBudget, PrometheusServers
 from adapter.rules import RulesFile
 from adapter.security.authentication import Authenticator, TokenReviewer
 from adapter.security.authorization import Authorizer
@@ -95,7 +95,12 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
             telemetry.registry.register(ClientMetrics(clients.distinct))
             rule_telemetry = RuleTelemetry(telemetry.registry)
             prometheus = await stack.enter_async_context(
-                PrometheusServers(prometheus_options, observe=rule_telemetry.asked, on_gone=rule_telemetry.server_gone)
+                PrometheusServers(
+                    prometheus_options,
+                    observe=rule_telemetry.asked,
+                    on_gone=rule_telemetry.server_gone,
+                    budget=MemoryBudget(options.prometheus.response_memory),
+                )
             )
             http = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))
             listening = stack.enter_context(closing(_bind(options.serving)))

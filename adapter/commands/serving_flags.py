@@ -99,7 +99,7 @@ def serving_flags(command: Command) -> Command:
         type=click.IntRange(min=1),
         default=limits.in_flight,
         show_default=True,
-        help="Requests that are worked on at a time; more are answered with 429.",
+        help="Requests that are worked on at a time; of each namespace a quarter as many may wait, more get 429.",
     )
     @click.option(
         "--request-timeout",

@@ -29,6 +29,7 @@ from cachetools import LRUCache
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.fairness import for_all_namespaces
 from adapter.planning.merge_costs import MergeGroup, Pause
 from adapter.planning.mergeable import merged_custom_query, merged_external_query
 from adapter.planning.sample_index import ObjectLabels, by_object, matching
@@ -171,7 +172,9 @@ class MergedQueries:
         if group is None:
             return _ALONE
         objects = (source.namespace_label if namespace else "", source.resource_label)
-        who = f"{namespace}/{names[0]}/{names[-1]}/{len(names)}"
+        # A client can write any number of selectors, each of which has a query of its own. So one namespace alone does
+        # not make the adapter query, with its selectors, the objects of all others.
+        who = namespace if selector else f"{namespace}/{names[0]}/{names[-1]}/{len(names)}"
         result = self._result(group, rule, who, objects=objects)
         if result is None:
             return SendAlone(group)
@@ -190,12 +193,13 @@ class MergedQueries:
             group.served(who)
             return result
         if merges:
-            self._queries.fetch(
-                group.query,
-                rule.destination,
-                objects=objects,
-                observe=lambda outcome: self._fetched(group, rule, outcome),
-            )
+            with for_all_namespaces():
+                self._queries.fetch(
+                    group.query,
+                    rule.destination,
+                    objects=objects,
+                    observe=lambda outcome: self._fetched(group, rule, outcome),
+                )
         return None
 
     def _fetched(self, group: MergeGroup, rule: Rule, outcome: Outcome) -> None:

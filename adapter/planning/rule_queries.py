@@ -20,6 +20,7 @@ from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
     PrometheusBadAnswer,
+    PrometheusBusy,
     PrometheusError,
     PrometheusQueryError,
     PrometheusResultError,
@@ -98,10 +99,13 @@ class RuleQueries:
             timeout: the seconds that are left, or None.
 
         Raises:
-            StatusError: 503 or 504 when Prometheus is away or slow, 500 when the query is wrong.
+            StatusError: 503 or 504 when Prometheus is away or slow, 500 when the query is wrong, 429 when too many
+                queries of the namespace wait.
         """
         try:
             result = await self._prometheus.instant(query, timeout=timeout, destination=rule.destination)
+        except PrometheusBusy as error:
+            raise _status(rule, error) from error  # which is not the rule's fault
         except PrometheusResultError as error:
             self._failed(rule, query, error)
             return None
@@ -171,6 +175,9 @@ class RuleQueries:
 
 def _status(rule: AnyRule, error: PrometheusError) -> StatusError:
     match error:
+        case PrometheusBusy():
+            message = "Too many queries for this namespace are waiting, please try again later."
+            return status.too_many_requests(message, retry_after=1)
         case PrometheusTimeout():
             return status.timeout(f"Timeout: Prometheus did not answer in time for {rule}")
         case PrometheusQueryError():

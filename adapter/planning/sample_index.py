@@ -152,7 +152,7 @@ async def indexed(vector: Vector, labels: Iterable[str] = (), objects: Iterable[
         return vector
     index = SampleIndex(vector.samples)
     await index.prepare(labels, wanted)
-    return IndexedVector(vector.samples, seconds=vector.seconds, index=index)
+    return IndexedVector(vector.samples, vector.memory, seconds=vector.seconds, index=index)
 
 
 async def by_object(vector: Vector, labels: ObjectLabels) -> ObjectSamples:

@@ -19,6 +19,7 @@ from adapter.planning.sample_index import ObjectLabels, asked_of, indexed, objec
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
+    PrometheusBusy,
     PrometheusError,
     PrometheusTimeout,
     Scalar,
@@ -30,8 +31,9 @@ _Key = tuple[str, Destination]
 Outcome = Vector | Scalar | PrometheusError
 """What came of a query."""
 
-# Samples that are kept of all answers together; each takes some 500 bytes.
-_MAX_SAMPLES = 300_000
+# Samples that are kept of all answers together; each takes some 500 bytes, and one that takes more counts as several.
+_MAX_SAMPLES = 200_000
+_SAMPLE_BYTES = 500
 # How much before its deadline a query may be called out of time; Prometheus is told milliseconds.
 _EARLY_SECONDS = 0.01
 
@@ -160,8 +162,8 @@ class SharedQueries:
 
 
 def _concerns_all(failure: Exception) -> bool:
-    return not isinstance(failure, _OutOfTime)
+    return not isinstance(failure, (_OutOfTime, PrometheusBusy))
 
 
 def _weight(result: Vector | Scalar) -> int:
-    return len(result.samples) + 1 if isinstance(result, Vector) else 1
+    return max(len(result.samples), result.memory // _SAMPLE_BYTES) + 1 if isinstance(result, Vector) else 1

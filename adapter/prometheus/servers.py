@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from adapter.prometheus.answers import Scalar, Vector
+from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.client import PrometheusClient
 from adapter.prometheus.errors import PrometheusConfigError, PrometheusUnavailable
 from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, PrometheusOptions
@@ -40,6 +41,7 @@ class PrometheusServers:
         *,
         observe: Callable[[str, str, float], None] | None = None,
         on_gone: Callable[[str], None] | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         """Nothing is sent yet.
 
@@ -47,8 +49,10 @@ class PrometheusServers:
             default: the server of --prometheus-url.
             observe: is told of requests: server, path and seconds.
             on_gone: is told the names of servers that are closed.
+            budget: for the long responses of all servers together.
         """
         self._on_gone = on_gone
+        self._budget = budget or MemoryBudget()
         self._default = default
         self._observe = observe
         self._entries: dict[PrometheusOptions, _Entry] = {}
@@ -130,7 +134,7 @@ class PrometheusServers:
         found = self._entries.get(options)
         if found is None:
             observe = functools.partial(self._observe, options.name) if self._observe is not None else None
-            found = self._entries[options] = _Entry(PrometheusClient(options, observe=observe))
+            found = self._entries[options] = _Entry(PrometheusClient(options, observe=observe, budget=self._budget))
         return found
 
     async def _close_if_idle(self, options: PrometheusOptions) -> None:

@@ -25,6 +25,7 @@ from multidict import CIMultiDict
 from prometheus_client import CollectorRegistry
 
 from adapter.content.encoding import Encoded, Representation
+from adapter.fairness import FairSemaphore, QueueFullError, enter_namespace
 from adapter.security.authentication import USUAL_HEADERS, Authenticator, Credentials
 from adapter.security.authorization import Authorizer
 from adapter.security.request_info import RequestInfo
@@ -58,7 +59,8 @@ class ServerLimits:
 
     Attributes:
         connections: open at a time, those in their TLS handshake included.
-        in_flight: requests that are worked on at a time; more are answered with 429 at once.
+        in_flight: requests that are worked on at a time; of each namespace a quarter as many may wait to be next, and
+            more are answered with 429 at once.
         request_seconds: how long a request may take; a `timeout` parameter can only shorten it.
         shutdown_seconds: how long requests in flight may still take when the process is told to end.
         connection: how long clients may take their time.
@@ -98,6 +100,7 @@ class RequestServer:
         self._limits = limits
         self._targets = ParsedTargets(authorizer.always_allows)
         self._in_flight = 0
+        self._slots = FairSemaphore(limits.in_flight, max_waiting=limits.in_flight // 4)
         telemetry.count_in_flight(lambda: self._in_flight)
 
     async def handle(self, request: web.BaseRequest, certificate: bytes | None) -> web.StreamResponse:
@@ -123,18 +126,36 @@ class RequestServer:
     async def _within_limits(
         self, request: web.BaseRequest, certificate: bytes | None, parsed: ParsedTarget, router: Router
     ) -> web.Response:
-        if self._in_flight >= self._limits.in_flight and not parsed.never_refused:
-            raise too_many_requests("Too many requests, please try again later.", retry_after=1)
-        self._in_flight += 1
+        enter_namespace(parsed.info.namespace)
+        seconds = min(parsed.seconds(), self._limits.request_seconds)
+        work = self._in_turn(request, certificate, parsed, router, time.monotonic() + seconds)
         try:
-            seconds = min(parsed.seconds(), self._limits.request_seconds)
-            work = self._answer(request, certificate, parsed, router, time.monotonic() + seconds)
             return await within(seconds + _LAST_WORD_SECONDS, work)
+        except QueueFullError as error:
+            raise too_many_requests("Too many requests, please try again later.", retry_after=1) from error
         except DeadlineExceeded as error:
             message = "Timeout: request did not complete within the allotted timeout"
             raise StatusError(504, "Timeout", message, details={}) from error
+
+    async def _in_turn(
+        self,
+        request: web.BaseRequest,
+        certificate: bytes | None,
+        parsed: ParsedTarget,
+        router: Router,
+        deadline: float,
+    ) -> web.Response:
+        """Answer within the limit on requests in flight, which namespaces share."""
+        namespace = parsed.info.namespace
+        if not parsed.never_refused:
+            await self._slots.acquire(namespace)
+        self._in_flight += 1
+        try:
+            return await self._answer(request, certificate, parsed, router, deadline)
         finally:
             self._in_flight -= 1
+            if not parsed.never_refused:
+                self._slots.release(namespace)
 
     async def _answer(
         self,

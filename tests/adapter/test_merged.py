@@ -140,6 +140,16 @@ async def test_very_long_selectors_are_asked_for_alone_and_nothing_of_them_is_ke
         assert after - before < 1_000_000
 
 
+async def test_selectors_of_one_namespace_alone_do_not_make_queries_for_all_namespaces() -> None:
+    async with planner(result("web-0", "web-1")) as bed:
+        for n in range(50):
+            for pod in ("web-0", "web-1", "web-2"):
+                assert await ask(bed, source(SUM), pod, selector=f"verb=x{n}") is None
+        assert bed.prometheus.queries == []
+        assert await ask(bed, source(SUM), "web-0", namespace="other", selector="verb=x0") == {}
+        assert len(bed.prometheus.queries) == 1
+
+
 async def test_of_a_selector_its_text_is_kept() -> None:
     """Its values by themselves would be 60 bytes each."""
     values = ",".join(f"{n:03}" for n in range(240))

@@ -74,6 +74,7 @@ async def running_adapter(
     prometheus: str = "http://127.0.0.1:9",
     fresh: str = "5s",
     delay: str = "0s",
+    more: tuple[str, ...] = (),
 ) -> AsyncIterator[RunningAdapter]:
     """An adapter that knows its clients by their certificates; its API server has some resources and nothing else."""
     config = _written(folder, rules, authorities)
@@ -89,7 +90,7 @@ async def running_adapter(
         command += [f"--tls-cert-file={pair.cert}", f"--tls-private-key-file={pair.key}"]
         command += [f"--client-ca-file={folder / 'clients.pem'}", f"--metrics-freshness={fresh}"]
         command += [f"--shutdown-delay-duration={delay}"]
-        command += [f"--requestheader-client-ca-file={folder / 'front-proxy.pem'}"]
+        command += [f"--requestheader-client-ca-file={folder / 'front-proxy.pem'}", *more]
         async with await ChildProcess.start("adapter", command, log=folder / "log") as process:
             yield RunningAdapter(client, process, config)
             assert await process.stop(grace=8) == 0
