@@ -399,7 +399,7 @@ def indented(text: str, spaces: int) -> str:
 @pytest.mark.e2e
 async def test_both_commands_with_a_real_prometheus(tmp_path: Path) -> None:
     start = time.time() - 600
-    points = [(start + step, 10.0 * step) for step in range(0, 601, 10)]
+    points = [(start + step, 10.0 * step) for step in range(0, 1201, 10)]
     (tmp_path / "rules.yaml").write_text(CLI_RULES)
     async with PrometheusServer(tmp_path / "data", samples=openmetrics([Loaded("hits_total", POD, points)])) as server:
 
