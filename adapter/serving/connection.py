@@ -40,6 +40,7 @@ _MAX_HEAD: Final = 128 * 1024
 _MAX_BODY: Final = 16 * 1024 * 1024
 # Of answers that a client does not read; the one that goes beyond it is written, and then no other.
 _MAX_UNREAD: Final = 64 * 1024
+_END: Final = b"\r\n\r\n"
 _TOO_MANY_HEADERS: Final = "Too many headers"
 _VERSIONS: Final = frozenset({HttpVersion10, HttpVersion11})
 
@@ -173,6 +174,8 @@ class _Connection(RequestHandler):
         body = None if self._body.is_eof() else self._body
         before = 0 if body is None else body.total_bytes
         super().data_received(data)
+        if body is None and data.endswith(_END) and self._messages and self._messages[-1][1] is EMPTY_PAYLOAD:
+            return  # whole heads and no bodies, as nearly always: nothing of another head is there
         beyond = len(data) if body is None else self._beyond_body(body, len(data), body.total_bytes - before)
         if self._is_answering:
             return
