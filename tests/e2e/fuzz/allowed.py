@@ -10,7 +10,7 @@ from typing import Any
 
 from kube.quantity import Quantity, QuantityError
 from tests.e2e.fuzz.answers import Answer
-from tests.e2e.fuzz.cases import Phase
+from tests.e2e.fuzz.cases import Phase, Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +53,18 @@ def _beyond_64_bits(difference: Difference) -> bool:
     return any(map(_wraps, _values([answer.items for answer in difference.state.answers.values()])))
 
 
-def _values(answer: object) -> Iterator[str]:
+def _values(answer: object, resource: str | None = None) -> Iterator[str]:
+    """The quantities in a response, of usages those of one resource only where it is given."""
     match answer:
+        case {"usage": dict() as usage}:
+            yield from (str(value) for name, value in usage.items() if resource in (None, name))
         case dict():
             yield from (str(answer["value"]),) if "value" in answer else ()
-            for usage in (answer.get("usage") or {}).values() if isinstance(answer.get("usage"), dict) else ():
-                yield str(usage)
             for each in answer.values():
-                yield from _values(each)
+                yield from _values(each, resource)
         case list() | tuple():
             for each in answer:
-                yield from _values(each)
+                yield from _values(each, resource)
 
 
 def _wraps(text: str) -> bool:
@@ -76,26 +77,33 @@ def _wraps(text: str) -> bool:
     return abs(nanos) // 10**6 > 2**60 or (quantity.long and nanos < -(2**63))
 
 
-_MANY = 2**26
+_PODS = 30
+"""More than the pods, or series, of a case: what a ratio may be multiplied by."""
 
 
 def _beyond_32_bits(difference: Difference) -> bool:
     """A number of replicas, or of percent, that Kubernetes' integers may not hold: it depends on the processor."""
-    state = difference.state
-    largest = max((abs(_milli(text)) for text in _values([each.items for each in state.answers.values()])), default=0)
-    smallest = min(filter(None, (abs(_milli(text)) for text in _divisors(state))), default=1000)
-    return largest * 100 > smallest * _MANY
+    return any(_ratio(metric, difference.state) * _PODS >= 2**31 for metric in difference.state.spec["metrics"])
 
 
-def _divisors(state: Phase) -> Iterator[str]:
-    for metric in state.spec["metrics"]:
-        for fields in metric.values():
-            target = fields["target"] if isinstance(fields, dict) else {}
-            yield from (str(target[key]) for key in ("value", "averageValue") if key in target)
-    for pod in state.pods:
-        spec = pod.manifest["spec"]
-        for container in (*spec["containers"], *spec.get("initContainers", ())):
-            yield from container["resources"]["requests"].values()
+def _ratio(metric: dict[str, Any], state: Phase) -> float:
+    """How many times its target a metric may be at most; for a utilization in percent, against the least request."""
+    fields = metric[metric["type"][0].lower() + metric["type"][1:]]
+    target = fields["target"]
+    name = fields.get("name")
+    answer = state.answers.get("resource" if name else fields["metric"]["name"])
+    values = [] if answer is None or answer.items is None else list(_values(answer.items, name))
+    largest = max((abs(_milli(text)) for text in values), default=0)
+    if "averageUtilization" in target:
+        requests = (abs(_milli(text)) for pod in state.pods for text in _requests(pod, name))
+        return 100 * largest / min(filter(None, requests), default=1)
+    return largest / (abs(_milli(str(target.get("averageValue", target.get("value"))))) or 1)
+
+
+def _requests(pod: Pod, resource: str) -> Iterator[str]:
+    spec = pod.manifest["spec"]
+    for each in (spec, *spec["containers"], *spec.get("initContainers", ())):
+        yield from filter(None, [each.get("resources", {}).get("requests", {}).get(resource)])
 
 
 def _milli(text: str) -> int:
