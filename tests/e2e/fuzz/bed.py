@@ -1,10 +1,9 @@
 """The cluster of a run, the phases of its cases, and the comparison after each."""
 
 import asyncio
-import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from playground.kube_apiserver import KubeApiServer
 from tests.e2e.controllers import ASSETS, ROOT, autoscaler, controller_manager, started
 from tests.e2e.fuzz.allowed import ENDS_CASE, Difference, allowed_class, neutral
 from tests.e2e.fuzz.cases import Case, Kind, Phase, Target, make_case
+from tests.e2e.fuzz.compare import differing, fields_of, is_parked
 from tests.e2e.fuzz.server import FuzzedMetrics
 from tests.e2e.scripted_metrics import registered
 
@@ -133,6 +133,10 @@ class Bed:
         self._sync = sync
         self._ways: dict[tuple[str, str], list[int]] = defaultdict(list)
         self._scaled_at: dict[str, float] = {}
+        self._known: dict[str, set[str]] = defaultdict(set)
+        """Each HPA's events of the phases before."""
+        self._standing: dict[tuple[str, str], tuple[Any, Any]] = {}
+        """The last allowed difference in each HPA's fields."""
         self.stores = [
             Store(client, f"{_PATHS[kind]}/{kind.lower()}s", _replicas, on_change=self._scaled) for kind in _PATHS
         ]
@@ -274,7 +278,7 @@ class Bed:
         waiting = set(names)
         while waiting:
             sides = await self._statuses()
-            waiting = {name for name in waiting if not all(_parked(side.get(name, {})) for side in sides)}
+            waiting = {name for name in waiting if not all(is_parked(side.get(name, {})) for side in sides)}
             if time.monotonic() > deadline:
                 raise AssertionError(
                     f"not parked: {sorted(waiting)[:10]}, e.g. {[side.get(min(waiting)) for side in sides]}"
@@ -297,13 +301,13 @@ class Bed:
                 if min(looks) < LOOKS and elapsed < 5 * self._sync + 3:
                     continue
                 theirs, ours = (
-                    dict(_fields(side.get(name, {}), space)) for side, (_, space) in zip(sides, SIDES, strict=True)
+                    dict(fields_of(side.get(name, {}), space)) for side, (_, space) in zip(sides, SIDES, strict=True)
                 )
                 ways = [self._ways[space, name] for _, space in SIDES]
                 theirs["way"], ours["way"] = (list(way) for way in ways)
                 state = self._cases[name].phases[number]
-                found[name] = len(theirs), _differences(name, number, theirs, ours, state)
-                wrong = [each for each in found[name][1] if allowed_class(each) is None]
+                found[name] = len(theirs), differing(name, number, theirs, ours, state)
+                wrong = [each for each in found[name][1] if self._class(each) is None]
                 moved = time.monotonic() - max(start, self._scaled_at.get(name, 0.0))
                 if not wrong or moved > 6 * self._sync + 12:
                     waiting.remove(name)
@@ -319,29 +323,41 @@ class Bed:
         deadline = time.monotonic() + _EVENT_SECONDS
         while True:
             compared, differences = await self._events_that_differ(number, names)
-            if time.monotonic() > deadline or all(map(allowed_class, differences)):
+            if time.monotonic() > deadline or all(map(self._class, differences)):
                 break
             await asyncio.sleep(1)
         self.report.events += compared
         self._note(differences)
+        for side in await self._events():
+            for name, texts in side.items():
+                self._known[name] |= texts.keys()
 
-    async def _events_that_differ(self, number: int, names: list[str]) -> tuple[int, list[Difference]]:
-        """How many were compared, and the differences."""
-        compared, differences = 0, []
+    async def _events(self) -> list[dict[str, Counter[str]]]:
+        """{HPA: {type, reason and message: how often}} of both sides."""
         sides = []
         for _, space in SIDES:
             by_hpa: dict[str, Counter[str]] = defaultdict(Counter)
             for event in (await self._client.get(f"/api/v1/namespaces/{space}/events"))["items"]:
-                text = f"{event['type']} {event['reason']} {neutral(event['message'], space)}"
-                by_hpa[event["involvedObject"]["name"]][text] += event.get("count") or 1
+                # That a status could not be written is the work of this bed, which changes the HPAs.
+                if event["reason"] != "FailedUpdateStatus":
+                    text = f"{event['type']} {event['reason']} {neutral(event['message'], space)}"
+                    by_hpa[event["involvedObject"]["name"]][text] += event.get("count") or 1
             sides.append(by_hpa)
+        return sides
+
+    async def _events_that_differ(self, number: int, names: list[str]) -> tuple[int, list[Difference]]:
+        """How many were compared, and the differences."""
+        compared, differences = 0, []
+        sides = await self._events()
         for name in names:
             theirs, ours = (side[name] for side in sides)
             # Which of many similar events are combined is random in Kubernetes.
             if max(theirs.total(), ours.total()) > _SPENT or any(_COMBINED in text for text in (*theirs, *ours)):
                 continue
-            compared += len(theirs)
-            only = [sorted(one.keys() - other.keys()) for one, other in ((theirs, ours), (ours, theirs))]
+            compared += len(theirs.keys() - self._known[name])
+            only = [
+                sorted(one.keys() - other.keys() - self._known[name]) for one, other in ((theirs, ours), (ours, theirs))
+            ]
             if any(only):
                 # A pair of messages that says the same in other words is one difference.
                 state = self._cases[name].phases[number]
@@ -350,50 +366,20 @@ class Bed:
 
     def _note(self, differences: Iterable[Difference]) -> None:
         for difference in differences:
-            name = allowed_class(difference)
+            name = self._class(difference)
             if name is None:
                 self.report.differences.append(difference)
             else:
                 self.report.allowed[name] += 1
+                self._standing[difference.case, difference.field] = difference.theirs, difference.ours
             if name is None or name in ENDS_CASE:
                 self._ended.add(difference.case)
+
+    def _class(self, difference: Difference) -> str | None:
+        """What allows a difference; one that is still there from the phase before is allowed as it was then."""
+        before = self._standing.get((difference.case, difference.field))
+        return "the same as before" if before == (difference.theirs, difference.ours) else allowed_class(difference)
 
 
 def _replicas(raw: Mapping[str, Any]) -> int:
     return int((raw.get("spec") or {}).get("replicas") or 0)
-
-
-def _parked(status: Mapping[str, Any]) -> bool:
-    return any('"parked" not found' in each.get("message", "") for each in status.get("conditions") or ())
-
-
-def _fields(status: Mapping[str, Any], namespace: str) -> Iterator[tuple[str, Any]]:
-    """The fields of a status, without times and what only one of the APIs has."""
-    yield "currentReplicas", status.get("currentReplicas") or 0
-    yield "desiredReplicas", status.get("desiredReplicas") or 0
-    yield "lastScaleTime", status.get("lastScaleTime") is not None
-    for condition in status.get("conditions") or ():
-        for key in ("status", "reason", "message"):
-            yield f"{condition['type']}.{key}", neutral(condition.get(key, ""), namespace)
-    for index, metric in enumerate(status.get("currentMetrics") or ()):
-        for path, value in _leaves(metric):
-            yield f"currentMetrics[{index}]{path}", value
-
-
-def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict) and value:
-        for key, each in sorted(value.items()):
-            for path, leaf in _leaves(each):
-                yield f".{key}{path}", leaf
-    elif value not in (None, {}):
-        yield "", json.dumps(value) if isinstance(value, list) else value
-
-
-def _differences(
-    name: str, number: int, theirs: dict[str, Any], ours: dict[str, Any], state: Phase
-) -> list[Difference]:
-    return [
-        Difference(name, number, key, theirs.get(key), ours.get(key), state)
-        for key in (*theirs, *(ours.keys() - theirs.keys()))
-        if theirs.get(key) != ours.get(key)
-    ]
