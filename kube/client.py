@@ -427,7 +427,7 @@ def _no_answer() -> Iterator[None]:
 
 
 def _status_error(answer: Answer) -> StatusError:
-    return StatusError.from_body(answer.status, answer.content)
+    return StatusError.from_body(answer.status, answer.content, content_type=answer.headers.get("Content-Type", ""))
 
 
 def _event_error(status: object) -> StatusError:

@@ -354,7 +354,7 @@ class Controller:
         unfinished = self._workers.busy
         working.cancel()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_in_time(self._recorder.flush(), otherwise="not all events could be sent"))
+            tasks.create_task(_in_time(self._recorder.close(), otherwise="not all events could be sent"))
             if self._memory_store is not None:
                 # A step that was broken off may have scaled without being remembered.
                 saving = self._memory_store.save(self._memory, final=not unfinished)
