@@ -6,6 +6,7 @@ and targets are read once.
 
 from __future__ import annotations
 
+import datetime
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -15,19 +16,24 @@ import pytest
 
 from adapter.planning.kept_plans import KeptPlans
 from adapter.planning.planner import Plan
-from adapter.security.authentication import RawHeaders, User, _RemoteUsers
+from adapter.security.authentication import (
+    Authenticator,
+    Credentials,
+    RawHeaders,
+    TokenReviewer,
+    User,
+    _RemoteUsers,
+)
 from adapter.security.authorization import AuthorizationOptions, Authorizer
 from adapter.security.request_info import RequestInfo, Target
 from adapter.serving import parsed_targets
 from adapter.serving.parsed_targets import ParsedTargets
 from bench.recorded_heads import RecordedRequest, recorded_requests
-from kube.certs import CertificateAuthority
 from kube.status import StatusError
 from tests.adapter.front_proxy import front_proxy
-from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, AccessApi, Authorities, served_adapter
-from tests.adapter.test_authentication import trusting
+from tests.adapter.serving import EXTERNAL_PATH, FRONT_PROXY, POD_PATH, AccessApi, Authorities, served_adapter
+from tests.adapter.test_authentication import der, trusting
 from tests.adapter.test_recorded_heads import publish_uid_header, specs
-from tests.eventually import eventually
 from tests.kube.scripted import connected, scripted_server
 
 MIB = 1024 * 1024
@@ -75,16 +81,18 @@ async def test_impersonation_is_refused_also_of_a_user_who_is_known(tmp_path: Pa
 
 
 async def test_who_the_front_proxy_is_is_looked_at_again_when_the_authorities_change(tmp_path: Path) -> None:
-    """On a connection that stays open, of a user who was known."""
-    async with served_adapter(tmp_path) as adapter, front_proxy(adapter) as connection:
-        assert (await connection.send(named("bob").head()))[0] == 200
-        others = Authorities(front_proxy=CertificateAuthority.create("other"))
-        adapter.api.publish(others.config_map() | {"client-ca-file": adapter.authorities.clients.cert_pem.decode()})
-
-        async def refused() -> bool:
-            return (await connection.send(named("bob").head()))[0] == 401
-
-        assert await eventually(refused, within=10.0, every=0.001)
+    """At once, of a user and a certificate that were known a moment ago."""
+    before, after = Authorities(), Authorities()
+    certificate = der(before.front_proxy.issue(FRONT_PROXY, client=True))
+    credentials = Credentials(certificate, ((b"X-Remote-User", b"bob"),))
+    trust = [trusting(before)]
+    now = datetime.datetime.now(datetime.UTC)
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        authenticator = Authenticator(lambda: trust[0], TokenReviewer(client, ttl=10.0), now=lambda: now)
+        assert (await authenticator.authenticate(credentials)).name == "bob"
+        trust[0] = trusting(after)
+        with pytest.raises(StatusError, match="Unauthorized"):
+            await authenticator.authenticate(credentials)
 
 
 @pytest.mark.parametrize("allowed_first", [True, False])
