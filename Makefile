@@ -6,6 +6,8 @@ CORPUS_DIR ?=
 GOLDEN ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+# Images often set this. The tests start many processes, and each of them would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint format unit conformance golden bench bench-adapter bench-autoscaler bench-listing lock clean

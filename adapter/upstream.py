@@ -59,6 +59,7 @@ class ServerAccess:
         ca_file: certificates that the server's own must be signed by; None for the system's.
         cert_file: a client certificate, with its key in `key_file`.
         key_file: the client certificate's key.
+        insecure_skip_tls_verify: take any certificate of the server; who it is, nobody then knows.
 
     Raises:
         UpstreamConfigError: two of them do not go together, or one is nonsense.
@@ -77,6 +78,7 @@ class ServerAccess:
     ca_file: Path | None = None
     cert_file: Path | None = None
     key_file: Path | None = None
+    insecure_skip_tls_verify: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what can never work."""
@@ -96,6 +98,8 @@ class ServerAccess:
             raise self.error(f"basic authentication at {self.what} needs both a name and a file with the password")
         if self.username and self.token_file is not None:
             raise self.error(f"give {self.what} a token or a name and password, not both")
+        if self.insecure_skip_tls_verify and self.ca_file is not None:
+            raise self.error(f"give {self.what} a CA file or skip the verification of its certificate, not both")
         if ":" in self.username:
             raise self.error("a name for basic authentication cannot have a colon")
 
@@ -137,6 +141,13 @@ class Credentials:
             stamp = self._stamp_now()
             self._context = _context(self._access)
             self._stamp = stamp
+            if self._access.insecure_skip_tls_verify:
+                _log.warning(
+                    "the certificate of %s at %s is not verified: whoever can redirect the connection sees the"
+                    " credentials and chooses the values",
+                    self._access.what,
+                    _address(self._access.base),
+                )
 
     def context(self) -> ssl.SSLContext | None:
         """What verifies the server and shows who we are, of the newest files; None for plain HTTP."""
@@ -217,6 +228,9 @@ def _context(access: ServerAccess) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=access.ca_file)
     except (OSError, ssl.SSLError) as error:
         raise access.error(f"CA file for {access.what} {access.ca_file}: {_reason(error)}") from error
+    if access.insecure_skip_tls_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
     if access.cert_file is not None:
         try:
             context.load_cert_chain(access.cert_file, access.key_file)
@@ -225,6 +239,11 @@ def _context(access: ServerAccess) -> ssl.SSLContext:
                 f"client certificate for {access.what} {access.cert_file}, {access.key_file}: {_reason(error)}"
             ) from error
     return context
+
+
+def _address(url: str) -> str:
+    """A URL's host and port, without a password that may be before it."""
+    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 def _reason(error: OSError | ssl.SSLError) -> str:

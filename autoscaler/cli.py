@@ -25,7 +25,7 @@ from autoscaler.loop.options import Availability, Journal, Options
 from autoscaler.records.audit import AuditLogError
 from kube.client import KubeConfigError
 from kube.durations import POSITIVE_DURATION
-from kube.flags import ANY_FINITE, CONTEXT_SETTINGS, verbosity_option
+from kube.flags import ANY_FINITE, CONTEXT_SETTINGS, bool_option, verbosity_option
 from kube.logs import setup_logging
 from kube.process import run as run_process
 from kube.version import installed_version
@@ -81,7 +81,14 @@ def main() -> None:
     show_default=True,
     help="What becomes of decisions. act: they are carried out. dry-run: only events, metrics and decisions tell of "
     "them. shadow: they are compared with those of Kubernetes' own controller, and nothing is written. The annotation "
-    f"{PREFIX}mode of a single HPA goes before it. Without act this process takes no Lease and saves no memory.",
+    f"{PREFIX}mode restricts it for a single HPA. Without act this process takes no Lease and saves no memory.",
+)
+@bool_option(
+    "--allow-foreign-controller",
+    default=_DEFAULTS.allow_foreign_controller,
+    show_default=True,
+    help="Go on acting on HPAs whose status kube-controller-manager writes, too. Without it they are left to that one "
+    "until it has not written them for ten minutes.",
 )
 @click.option(
     "--horizontal-pod-autoscaler-sync-period",
@@ -117,6 +124,14 @@ def main() -> None:
     help="How many requests may exceed --kube-api-qps at once.",
 )
 @click.option(
+    "--watch-bookmark-interval",
+    "bookmark_seconds",
+    type=POSITIVE_DURATION,
+    default="1m0s",
+    # Of API servers; only a test needs another.
+    hidden=True,
+)
+@click.option(
     "--bind-address",
     default=_DEFAULTS.bind_address,
     show_default=True,
@@ -137,10 +152,12 @@ def run(
     kubeconfig: Path | None,
     hpa_apis: tuple[HPAApi, ...] | None,
     mode: str,
+    allow_foreign_controller: bool,
     sync_period: float,
     workers: int | None,
     qps: float,
     burst: int,
+    bookmark_seconds: float,
     bind_address: str,
     metrics_port: int,
     availability: Availability,
@@ -155,10 +172,12 @@ def run(
         hpa_apis=_DEFAULTS.hpa_apis if hpa_apis is None else hpa_apis,
         welcome_hpa_apis=_DEFAULTS.welcome_hpa_apis if hpa_apis is None else (),
         mode=Mode(mode),
+        allow_foreign_controller=allow_foreign_controller,
         sync_period=sync_period,
         workers=workers,
         qps=qps,
         burst=burst,
+        bookmark_seconds=bookmark_seconds,
         bind_address=bind_address,
         metrics_port=metrics_port,
         # What it takes to act is left to the processes that do.

@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import ssl
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from kubernetes_asyncio import config as kubernetes_config
-from kubernetes_asyncio.client import ApiClient, Configuration
+from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import kube_config
 from yaml import YAMLError
 
-__all__ = ["BadCredentialsError", "api_client"]
+__all__ = ["BadCredentialsError", "Credentials", "credentials"]
 
 _log = logging.getLogger(__name__)
 
@@ -41,8 +43,18 @@ class BadCredentialsError(Exception):
     """There is no usable configuration; the message says what to give."""
 
 
-async def api_client(kubeconfig: Path | None, context: str | None = None) -> ApiClient:
-    """A client of kubernetes-asyncio, which has its configuration and its TLS; nothing is sent.
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What it takes to speak to an API server."""
+
+    configuration: Configuration
+    """Of kubernetes-asyncio; its `auth_settings()` reads tokens again when they may have changed."""
+    tls: ssl.SSLContext
+    """With the cluster's CA, and our own certificate if there is one."""
+
+
+async def credentials(kubeconfig: Path | None, context: str | None = None) -> Credentials:
+    """Read the configuration; nothing is sent.
 
     Args:
         kubeconfig: the file, or None for the service account of the pod that this runs in.
@@ -57,13 +69,24 @@ async def api_client(kubeconfig: Path | None, context: str | None = None) -> Api
             await asyncio.to_thread(_load_service_account, configuration)
         else:
             await _load_kubeconfig(configuration, kubeconfig, context)
-        # 0 is aiohttp's word for no limit: a watch holds its connection, and requests must not wait for one.
-        configuration.connection_pool_maxsize = 0
-        return ApiClient(configuration)
+        return Credentials(configuration, _tls(configuration))
     except _BAD as error:
         raise BadCredentialsError(_explain(kubeconfig, error)) from error
     finally:
         _forget_key_files()
+
+
+def _tls(configuration: Configuration) -> ssl.SSLContext:
+    """As kubernetes-asyncio makes it for its own connections."""
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if configuration.disable_strict_ssl_verification:
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
 
 
 def _load_service_account(configuration: Configuration) -> None:

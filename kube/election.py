@@ -276,7 +276,7 @@ class LeaderElector:
         """Give the Lease back if it is ours, so that the next candidate need not wait; best effort."""
         try:
             async with asyncio.timeout(_RELEASE_SECONDS):
-                lease = self._see(await self._client.get(self._path))
+                lease = self._see(await self._client.get(self._path, timeout=_RELEASE_SECONDS))
                 if lease.holder == self._identity:
                     await self._put(lease, self._spec(lease, ""))
                     _log.info("%s: released", self._label)

@@ -2,6 +2,7 @@
 
 Twenty thousand pods are 100 MB of JSON, seven times that as dicts, and seconds of decoding. Of one page (500 objects,
 as kubectl and client-go ask for) and one object that is little. Between a few objects other tasks have their turn.
+Where objects are so large that a page is more than 32 MiB, pages have fewer objects from there on.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kube.client import KubeClient, KubeUnreachable, Query
+from kube.client import AnswerTooLarge, KubeClient, KubeUnreachable, Query
 
 __all__ = ["Listed", "list_objects"]
 
 T = TypeVar("T")
 
 _PAGE = 500
+_PAGE_BYTES = 2**25
+_FEWER = 10
 # Of JSON, between two turns of the event loop: a few milliseconds. Objects may have from 500 bytes to 1.5 MiB.
 _BYTES_AT_ONCE = 2**18
 _MALFORMED = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
@@ -68,11 +71,12 @@ async def list_objects(
     Raises:
         StatusError: the API server refuses; 410: it has forgotten the moment of the first page, so begin again.
         KubeUnreachable: there is no answer, or it is no list.
+        AnswerTooLarge: a single object is too large.
     """
     first: Mapping[str, str | int | bool] = {**(query or {}), "limit": _PAGE}
     later = {name: value for name, value in first.items() if name not in _FIRST_PAGE_ONLY}
     items: list[T] = []
-    page = await _page(client, path, first, accept)
+    page, limit = await _page(client, path, first, accept, limit=_PAGE)
     version = page.metadata.resource_version
     while True:
         in_a_row = 0
@@ -85,13 +89,21 @@ async def list_objects(
                 await asyncio.sleep(0)
         if not page.metadata.continue_:
             return Listed(version, items)
-        page = await _page(client, path, {**later, "continue": page.metadata.continue_}, accept)
+        page, limit = await _page(client, path, {**later, "continue": page.metadata.continue_}, accept, limit=limit)
 
 
-async def _page(client: KubeClient, path: str, query: Query, accept: str) -> _Page:
-    content = await client.get_bytes(path, query, accept=accept)
+async def _page(client: KubeClient, path: str, query: Query, accept: str, *, limit: int) -> tuple[_Page, int]:
+    """A page of up to `limit` objects, and the limit that it has in the end."""
+    while True:
+        try:
+            content = await client.get_bytes(path, {**query, "limit": limit}, accept=accept, max_bytes=_PAGE_BYTES)
+            break
+        except AnswerTooLarge:
+            if limit == 1:
+                raise
+            limit = max(1, limit // _FEWER)
     try:
-        return msgspec.json.decode(content, type=_Page)
+        return msgspec.json.decode(content, type=_Page), limit
     except _MALFORMED as error:
         raise KubeUnreachable(f"the API server's answer to a list request is no list: {error}") from error
 

@@ -1,8 +1,12 @@
 """REST mapping: which resource a name or a kind means, learnt from the API server's own discovery.
 
-Discovery is read once and kept; when something unknown is asked for it is read again, at most once in a while, so that
-a new CustomResourceDefinition is found without a restart and a misspelt name does not become a load. A group that
-cannot be read, because its aggregated server is down, say, keeps what it last had and hides nothing else.
+Discovery is kept. When something unknown is asked for it is read again, at most once in a while, so that a new
+CustomResourceDefinition is found without a restart and a misspelt name does not become a load. What is known is read
+again in the background when it is asked for and half a minute old, so that a kind whose versions change is not looked
+for in one that is gone; kube-controller-manager resets its discovery as often. A group that cannot be read, because its
+aggregated server is down, say, keeps what it last had and hides nothing else; a reading that fails changes nothing.
+
+Aggregated discovery (Kubernetes 1.26 and later) is two requests; without it there is one for each version of a group.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kube.client import KubeClient
+from kube.client import KubeClient, KubeError
 from kube.status import StatusError
 from kube.tasks import all_of
 
@@ -28,6 +32,15 @@ _log = logging.getLogger(__name__)
 _METRIC_GROUPS = frozenset({"custom.metrics.k8s.io", "external.metrics.k8s.io", "metrics.k8s.io"})
 
 _NOT_FOUND = 404
+# Also the media types that client-go asks for, and in its order.
+_AGGREGATED = "APIGroupDiscoveryList"
+_ACCEPT = ",".join(
+    (
+        f"application/json;g=apidiscovery.k8s.io;v=v2;as={_AGGREGATED}",
+        f"application/json;g=apidiscovery.k8s.io;v=v2beta1;as={_AGGREGATED}",
+        "application/json",
+    )
+)
 
 
 class NoMatchError(LookupError):
@@ -97,15 +110,29 @@ class FixedResources:
 
 
 class RestMapper:
-    """Answers from the last discovery, and reads it again when asked for something unknown."""
+    """Answers from the last discovery, and reads it again when that is old or something unknown is asked for.
+
+    Args:
+        client: the connection.
+        refresh_seconds: what is unknown is looked for at most this often.
+        max_age_seconds: what is known is read again, in the background, when it is asked for and this old.
+        clock: seconds; only differences matter.
+    """
 
     def __init__(
-        self, client: KubeClient, *, refresh_seconds: float = 10.0, clock: Callable[[], float] = time.monotonic
+        self,
+        client: KubeClient,
+        *,
+        refresh_seconds: float = 10.0,
+        max_age_seconds: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """At most one discovery in `refresh_seconds`; `clock` counts in seconds."""
         self._client = client
         self._refresh_seconds = refresh_seconds
+        self._max_age_seconds = max_age_seconds
         self._clock = clock
+        self._old_at = float("inf")
+        self._renewing: asyncio.Task[None] | None = None
         self._read_at: float | None = None
         self._reading = asyncio.Lock()
         self._by_path: dict[str, tuple[ResourceInfo, ...]] = {}
@@ -122,6 +149,7 @@ class RestMapper:
             NoMatchError: there is none.
             KubeUnreachable, StatusError: discovery could not be read.
         """
+        self._renew_if_old()
         wanted = GroupResource(group, resource.lower())
         found = self._by_name.get(wanted)
         if found is None and await self._refresh():
@@ -139,6 +167,7 @@ class RestMapper:
             NoMatchError: there is none.
             KubeUnreachable, StatusError: discovery could not be read.
         """
+        self._renew_if_old()
         found = self._by_kind.get((group, kind))
         if found is None and await self._refresh():
             found = self._by_kind.get((group, kind))
@@ -154,20 +183,59 @@ class RestMapper:
                 return True  # another task has just done it
             if before is not None and self._clock() - before < self._refresh_seconds:
                 return False
-            self._index(await self._discover())
-            self._read_at = self._clock()
+            await self._read()
             return True
 
+    def _renew_if_old(self) -> None:
+        """Read discovery again beside the requests, which go on with the old one until the new one is there."""
+        if self._clock() >= self._old_at:
+            # If it fails, it is tried again as much later.
+            self._old_at = self._clock() + self._max_age_seconds
+            self._renewing = asyncio.create_task(self._renew(), name="renew discovery")
+
+    async def _renew(self) -> None:
+        async with self._reading:
+            try:
+                await self._read()
+            except (StatusError, KubeError) as error:
+                _log.debug("discovery: %s; what was known is kept", error)
+
+    async def _read(self) -> None:
+        self._index(await self._discover())
+        self._read_at = self._clock()
+        self._old_at = self._read_at + self._max_age_seconds
+
     async def _discover(self) -> list[ResourceInfo]:
-        groups = (await self._client.get("/apis")).get("groups")
+        named = await self._client.get("/apis", accept=_ACCEPT)
+        if named.get("kind") == _AGGREGATED:
+            core = await self._client.get("/api", accept=_ACCEPT)
+            self._by_path = dict(self._aggregated([*_objects(core.get("items")), *_objects(named.get("items"))]))
+        else:
+            self._by_path = await self._version_by_version(_objects(named.get("groups")))
+        return [info for infos in self._by_path.values() for info in infos]
+
+    def _aggregated(self, groups: Iterable[dict[str, Any]]) -> Iterable[tuple[str, tuple[ResourceInfo, ...]]]:
+        """The resources of each version in aggregated discovery, where the preferred versions come first."""
+        for group in groups:
+            metadata = group.get("metadata")
+            name = str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
+            for version in _objects(group.get("versions") if name not in _METRIC_GROUPS else None):
+                text = str(version.get("version", ""))
+                path = f"/apis/{name}/{text}" if name else f"/api/{text}"
+                infos = tuple(_aggregated_infos(name, text, _objects(version.get("resources"))))
+                # The aggregated server is down, and the API server may never have seen what it has.
+                stale = version.get("freshness") == "Stale"
+                yield path, self._by_path.get(path, infos) if stale and not infos else infos
+
+    async def _version_by_version(self, groups: Iterable[dict[str, Any]]) -> dict[str, tuple[ResourceInfo, ...]]:
+        """The resources of each version, from a request for each."""
         versions = [("", "v1", "/api/v1")]
-        for group in _objects(groups):
+        for group in groups:
             name = str(group.get("name", ""))
             if name not in _METRIC_GROUPS:
                 versions += [(name, version, f"/apis/{name}/{version}") for version in _versions(group)]
         found = await all_of(self._resources(*version) for version in versions)
-        self._by_path = {path: infos for (_, _, path), infos in zip(versions, found, strict=True)}
-        return [info for infos in found for info in infos]
+        return {path: infos for (_, _, path), infos in zip(versions, found, strict=True)}
 
     async def _resources(self, group: str, version: str, path: str) -> tuple[ResourceInfo, ...]:
         try:
@@ -212,6 +280,23 @@ def _versions(group: dict[str, Any]) -> list[str]:
     first = preferred.get("version") if isinstance(preferred, dict) else None
     versions = [str(entry.get("version", "")) for entry in _objects(group.get("versions"))]
     return sorted(versions, key=lambda version: version != first)
+
+
+def _aggregated_infos(group: str, version: str, entries: Iterable[dict[str, Any]]) -> Iterable[ResourceInfo]:
+    for entry in entries:
+        name, response = entry.get("resource"), entry.get("responseKind")
+        kind = response.get("kind") if isinstance(response, dict) else None
+        if not isinstance(name, str) or not isinstance(kind, str) or not kind:
+            continue
+        singular = entry.get("singularResource")
+        yield ResourceInfo(
+            group=group,
+            version=version,
+            kind=kind,
+            plural=name,
+            singular=singular if isinstance(singular, str) and singular else kind.lower(),
+            namespaced=entry.get("scope") == "Namespaced",
+        )
 
 
 def _infos(group: str, version: str, entries: Iterable[dict[str, Any]]) -> Iterable[ResourceInfo]:

@@ -8,6 +8,11 @@ JSON in memory (`kube.listing`); views are taken up when the list is complete, s
 
 While the API server is away the store keeps what it has and tries again, with jittered backoff, saying so once when the
 contact is lost and once when it is back.
+
+A store is *stale* when nothing proves any more that it has what the API server has. A list, an event or a bookmark is a
+proof, and so is a watch that could be opened, as long as it is open. A proof holds for one bookmark interval, and while
+a watch is open for half an interval more, since bookmarks are not sent to the second. A watch that is silent for longer
+is closed and opened anew: a peer that vanished makes a store stale, a server that sends no bookmarks does not.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from kube.backoff import Backoff
-from kube.client import KubeClient, KubeError, KubeUnreachable
+from kube.client import KubeClient, KubeError, KubeUnreachable, WatchSilent
 from kube.listing import list_objects
 from kube.status import StatusError
 
@@ -75,6 +80,7 @@ class Store(Generic[T]):
         on_change: Callable[[Key, T | None, T | None], None] | None = None,
         backoff: Backoff | None = None,
         random: Callable[[], float] = _random.random,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing is read before `run`.
 
@@ -89,6 +95,7 @@ class Store(Generic[T]):
                 None for one that is gone. It must not raise and must not wait.
             backoff: the delays between tries.
             random: numbers in [0, 1), for the spread of the watches' ends.
+            clock: seconds; tells how long the server has been silent.
         """
         self._client = client
         self._path = path
@@ -104,7 +111,10 @@ class Store(Generic[T]):
         self._must_list = True
         self._failure: StatusError | KubeError | None = None
         self._synced = asyncio.Event()
-        self._heard_at = time.monotonic()
+        self._clock = clock
+        # The last list or event, and when the watch that is open was opened.
+        self._heard_at = clock()
+        self._opened_at: float | None = None
 
     @property
     def synced(self) -> bool:
@@ -123,8 +133,24 @@ class Store(Generic[T]):
 
     @property
     def silent_seconds(self) -> float:
-        """Seconds since the server last sent something; a watch that is well gets a bookmark every minute or so."""
-        return time.monotonic() - self._heard_at
+        """Seconds since there was a proof that this is what the API server has."""
+        heard_at = self._heard_at if self._opened_at is None else max(self._heard_at, self._opened_at)
+        return self._clock() - heard_at
+
+    @property
+    def stale(self) -> bool:
+        """Whether what is here may be out of date by more than a bookmark interval; not before the first list."""
+        limit = self._client.bookmark_seconds if self._opened_at is None else self._client.silence_seconds
+        return self.synced and self.silent_seconds >= limit
+
+    @property
+    def problem(self) -> str | None:
+        """Why one cannot rely on what is here at the moment, for a readiness probe; None: one can."""
+        if not self.synced:
+            return "not listed yet"
+        if self.away:
+            return "no contact to the API server"
+        return "the watch is silent, objects may be out of date" if self.stale else None
 
     async def wait_synced(self) -> None:
         """Return when the first list has arrived."""
@@ -150,6 +176,10 @@ class Store(Generic[T]):
                 if self._must_list:
                     await self._list()
                 useful = await self._watch()
+            except WatchSilent as error:
+                # Perhaps the peer is gone, perhaps the server sends no bookmarks: a new watch will tell.
+                _log.debug("%s: %s; watching anew", self._path, error)
+                continue
             except (StatusError, KubeError) as error:
                 if self._failure is None:
                     _log.warning("%s: %s; trying again", self._path, error)
@@ -173,7 +203,7 @@ class Store(Generic[T]):
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
         self._version = listed.version
-        self._heard_at = time.monotonic()
+        self._heard_at = self._clock()
         self._must_list = False
         self._backoff.reset()
         self._back()
@@ -193,7 +223,9 @@ class Store(Generic[T]):
         query = {**self._query, "resourceVersion": self._version, "allowWatchBookmarks": True}
         seconds = _WATCH_SECONDS * (1 + self._random())
         count = 0
-        events = self._client.watch(self._path, query, seconds=seconds, accept=self._accept.watches, on_open=self._back)
+        events = self._client.watch(
+            self._path, query, seconds=seconds, accept=self._accept.watches, on_open=self._opened
+        )
         try:
             async with contextlib.aclosing(events):
                 async for event in events:
@@ -208,10 +240,12 @@ class Store(Generic[T]):
             if error.code != _GONE:
                 raise
             self._must_list = True
+        finally:
+            self._opened_at = None
         return count > 0
 
     def _apply(self, event: Mapping[str, Any]) -> None:
-        self._heard_at = time.monotonic()
+        self._heard_at = self._clock()
         kind, entry = event.get("type"), event.get("object")
         metadata = entry.get("metadata") if isinstance(entry, dict) else None
         version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
@@ -239,6 +273,10 @@ class Store(Generic[T]):
             self._items.setdefault(namespace, items)[name] = new
         if self._on_change is not None:
             self._on_change(key, old, new)
+
+    def _opened(self) -> None:
+        self._opened_at = self._clock()
+        self._back()
 
     def _back(self) -> None:
         if self._failure is not None:

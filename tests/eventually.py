@@ -7,12 +7,17 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def eventually(check: Callable[[], Awaitable[T]], *, within: float, every: float = 0.1) -> T:
+PATIENCE = 60.0
+"""Seconds to wait for an event that must come, on a machine that is busy. It is never part of what is tested."""
+
+
+async def eventually(check: Callable[[], Awaitable[T]], *, within: float = PATIENCE, every: float = 0.1) -> T:
     """Call `check` until what it returns is true; that is returned.
 
-    An AssertionError of `check` means not yet. After `within` seconds the last one is raised, or one that shows what
-    was returned last.
+    An AssertionError of `check` means not yet. After `within` seconds, which are never fewer than PATIENCE, the last
+    one is raised, or one that shows what was returned last.
     """
+    within = max(within, PATIENCE)
     deadline = asyncio.get_running_loop().time() + within
     while True:
         try:

@@ -65,6 +65,16 @@ class CustomSource:
     namespace_label: str
     group_by: tuple[str, ...] = ()
 
+    def object_of(self, labels: Mapping[str, str], *, namespace: str) -> str | None:
+        """The name of the object that a sample is about; None if it has no name, or the label of another namespace.
+
+        A query that does not use <<.LabelMatchers>> finds the series of all namespaces. Where its result does not
+        have the namespace's label, it is about the namespace that is asked for. `namespace` is "" at the root.
+        """
+        if namespace and labels.get(self.namespace_label, namespace) != namespace:
+            return None
+        return labels.get(self.resource_label)
+
 
 @dataclass(frozen=True, slots=True)
 class ExternalSource:

@@ -67,6 +67,10 @@ def prometheus_flags(command: Command) -> Command:
     @click.option("--prometheus-ca-file", type=FILE, help="The authority of Prometheus' certificate.")
     @click.option("--prometheus-client-tls-cert-file", type=FILE, help="A client certificate for Prometheus.")
     @click.option("--prometheus-client-tls-key-file", type=FILE, help="The key of that certificate.")
+    @bool_option(
+        "--prometheus-insecure-skip-tls-verify",
+        help="Do not verify Prometheus' certificate; a CA file is safer.",
+    )
     @click.option(
         "--prometheus-token-file", type=FILE, help="A bearer token for Prometheus; read again when the file changes."
     )
@@ -92,6 +96,7 @@ def prometheus_flags(command: Command) -> Command:
         prometheus_ca_file: Path | None,
         prometheus_client_tls_cert_file: Path | None,
         prometheus_client_tls_key_file: Path | None,
+        prometheus_insecure_skip_tls_verify: bool,
         prometheus_token_file: Path | None,
         prometheus_headers: tuple[tuple[str, str], ...],
         prometheus_verb: str,
@@ -108,6 +113,7 @@ def prometheus_flags(command: Command) -> Command:
                 ca_file=prometheus_ca_file,
                 cert_file=prometheus_client_tls_cert_file,
                 key_file=prometheus_client_tls_key_file,
+                insecure_skip_tls_verify=prometheus_insecure_skip_tls_verify,
             )
         except PrometheusConfigError as error:
             raise click.UsageError(str(error)) from error

@@ -48,7 +48,8 @@ def authorized_options(
                 "--prometheus-auth-incluster: not running in a pod with a service account "
                 f"(there is no {token}); give --prometheus-auth-config or --prometheus-token-file"
             )
-        yield replace(options, token_file=options.token_file or token, ca_file=service_account / "ca.crt")
+        ca_file = None if options.insecure_skip_tls_verify else service_account / "ca.crt"
+        yield replace(options, token_file=options.token_file or token, ca_file=ca_file)
     else:
         with tempfile.TemporaryDirectory(prefix="prometheus-auth-") as directory:
             kubeconfig = _Kubeconfig(access.kubeconfig, Path(directory))
@@ -74,10 +75,6 @@ class _Kubeconfig:
         for key in _UNSUPPORTED:
             if key in self._user:
                 raise self._error(f"user.{key} is not supported for Prometheus; use a token or a client certificate")
-        if self._cluster.get("insecure-skip-tls-verify"):
-            raise self._error(
-                "insecure-skip-tls-verify is not supported for Prometheus; name its certificate authority"
-            )
         headers = options.headers
         token_file = options.token_file or self._file(self._user, "tokenFile")
         if token_file is None:
@@ -89,6 +86,8 @@ class _Kubeconfig:
             ca_file=self._file(self._cluster, "certificate-authority"),
             cert_file=options.cert_file or self._file(self._user, "client-certificate"),
             key_file=options.key_file or self._file(self._user, "client-key"),
+            insecure_skip_tls_verify=options.insecure_skip_tls_verify
+            or self._cluster.get("insecure-skip-tls-verify") is True,
         )
 
     def _authorization(self) -> tuple[tuple[str, str], ...]:

@@ -46,6 +46,7 @@ from adapter.serving.health import Health
 from adapter.serving.server import Listener, RequestServer
 from adapter.serving.telemetry import Telemetry
 from kube.client import KubeClient
+from kube.client_metrics import ClientMetrics
 from kube.loop_lag import watch_loop
 from kube.mapping import RestMapper
 from kube.process import settle_memory, stopped_by_signals
@@ -70,6 +71,11 @@ class _Clients:
     authentication: KubeClient
     authorization: KubeClient
 
+    @property
+    def distinct(self) -> set[KubeClient]:
+        """Each once."""
+        return {self.lister, self.authentication, self.authorization}
+
 
 async def serve(options: ServeOptions, rules: RulesFile) -> None:
     """Serve the metrics of `rules` until SIGTERM or SIGINT.
@@ -86,6 +92,7 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
         async with AsyncExitStack() as stack:
             clients = await _connect(options, stack)
             telemetry = Telemetry()
+            telemetry.registry.register(ClientMetrics(clients.distinct))
             rule_telemetry = RuleTelemetry(telemetry.registry)
             prometheus = await stack.enter_async_context(
                 PrometheusServers(prometheus_options, observe=rule_telemetry.asked, on_gone=rule_telemetry.server_gone)

@@ -215,7 +215,7 @@ class CustomMetrics:
             self._queries.say_once(source.rule, "the query must make a vector, with a value for each object")
             raise internal_error("unable to fetch metrics")
         alone.took(result.seconds)
-        return self._by_name(source, result)
+        return self._by_name(source, request.namespace, result)
 
     def _plan(self, request: _Request, source: CustomSource, names: list[str], *, all_objects: bool) -> Plan:
         """The queries for some objects; those for few objects are kept. Raises as custom_plan."""
@@ -241,21 +241,27 @@ class CustomMetrics:
                 )
         return None
 
-    def _by_name(self, source: CustomSource, vector: Vector) -> Mapping[str, Sample]:
+    def _by_name(self, source: CustomSource, namespace: str, vector: Vector) -> Mapping[str, Sample]:
         """Each object's sample; the first in the order of labels where the query makes several."""
         samples: dict[str, Sample] = {}
         for sample in vector.samples:
-            name = sample.labels.get(source.resource_label)
+            name = source.object_of(sample.labels, namespace=namespace)
             if name is None:
                 continue
             if samples.setdefault(name, sample) is not sample:
-                by = source.resource_label if isinstance(source.rule, QueryRule) else "<<.GroupBy>>"
                 self._queries.say_once(
                     source.rule,
-                    "the query makes several values for one object, and the first is taken; aggregate it"
-                    f" with by ({by})",
+                    f"the query makes several values for one object, and the first is taken; {_advice(source)}",
                 )
         return samples
+
+
+def _advice(source: CustomSource) -> str:
+    """What makes one value of several."""
+    if isinstance(source.rule, QueryRule):
+        return f"aggregate it with by ({source.resource_label})"
+    matchers = "" if "Label" in source.rule.query.source else "write {<<.LabelMatchers>>} after its series, and "
+    return f"{matchers}aggregate it with by (<<.GroupBy>>)"
 
 
 def _is_asked_in_place(request: _Request, info: ResourceInfo, source: CustomSource) -> bool:

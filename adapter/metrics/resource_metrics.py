@@ -233,7 +233,9 @@ class ResourceMetrics:
         alone.took(result.seconds)
         samples: dict[str, list[Sample]] = {}
         for sample in result.samples:
-            samples.setdefault(sample.labels.get(source.resource_label, ""), []).append(sample)
+            name = source.object_of(sample.labels, namespace=namespace)
+            if name is not None:
+                samples.setdefault(name, []).append(sample)
         return samples
 
 

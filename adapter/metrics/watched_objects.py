@@ -2,7 +2,8 @@
 
 Only metadata is transferred and kept. Pods are followed from the start, other kinds from their first request on and
 until nobody has asked for a while. As long as the API server has not given a whole list, and whenever the contact is
-lost (which includes the right to list, but not to watch), objects are listed anew for each request.
+lost (which includes the right to list, but not to watch) or the watch is silent for longer than bookmarks take, objects
+are listed anew for each request.
 
 An object that was made or labelled a moment ago may not be here yet: like every cache of a controller, this one is
 behind the API server by the time that a watch event takes.
@@ -124,7 +125,7 @@ class WatchedObjects:
                 self._follow(self._tasks, info)
             return None
         followed.asked_at = time.monotonic()
-        return followed if followed.store.synced and not followed.store.away else None
+        return followed if followed.store.problem is None else None
 
     def _follow(self, tasks: asyncio.TaskGroup, info: ResourceInfo) -> None:
         index: LabelIndex[ObjectMetadata] = LabelIndex()

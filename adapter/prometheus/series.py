@@ -73,6 +73,9 @@ class SeriesFinder:
         self._options = options
         self._credentials = credentials
         self._free = asyncio.Semaphore(_THREADS)
+        if options.insecure_skip_tls_verify:
+            # Credentials warn of it, once.
+            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
     async def find(
         self, selector: str, *, start: float, end: float, headers: tuple[tuple[str, str], ...] = ()
@@ -132,6 +135,7 @@ class SeriesFinder:
             with requests.Session() as session:
                 # Nothing from the environment: a netrc file would win over the token.
                 session.trust_env = False
+                session.verify = not options.insecure_skip_tls_verify
                 session.headers.update(self._credentials.headers(*headers))
                 connection = PrometheusConnect(
                     options.base, session=session, timeout=(_CONNECT_SECONDS, options.series_timeout)

@@ -1,38 +1,31 @@
-r"""Go's regular expressions (RE2 syntax) on Python's `re`.
+r"""Go's regular expressions, by RE2 itself.
 
-Rules files are written for prometheus-adapter, which is written in Go. The two dialects look alike and differ in
-corners: what `$` and `\s` mean, POSIX classes, `{,3}`, flags in the middle, and everything that RE2 does not have
-(lookaround, back-references, possessive repeats). So a pattern is not handed through but read as Go reads it and
-written anew (adapter.rules.regex_syntax), and what Go would refuse is refused. The few things of Go that are not
-offered (`\p{Greek}`, `\C`) are refused, too, by name.
-
-RE2 works in linear time and `re` does not. Where `re` might have to try many ways through a pattern for a text, the
-match is looked for in linear time here too (adapter.rules.linear).
+Rules files are written for prometheus-adapter, whose patterns Go's regexp package reads. It and RE2 share their syntax,
+and both match in linear time. RE2 words its errors a little differently, and lacks four of Go's Unicode classes
+(docs/rules.md).
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from adapter.rules.linear import Expression, Program, spelt, ways
-from adapter.rules.regex_syntax import GoRegexError, read_pattern
+import re2
 
-__all__ = ["MAX_TEXT", "GoMatch", "GoRegex", "GoRegexError"]
-
-MAX_TEXT = 1024
-"""Longer texts match nothing."""
-
-# Steps of re that take some hundredths of a second.
-_MAX_WAYS = 2_000_000
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False  # they are raised
 _EXPANSION = re.compile(r"\$(?:\$|([A-Za-z0-9_]+)|\{([A-Za-z0-9_]+)\})", re.ASCII)
+_DIGITS = 9
+
+
+class GoRegexError(ValueError):
+    """A pattern that Go would refuse."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoMatch:
-    """What was found: the whole, and each group, which is None if it took no part."""
+    """The text of the match, and of each group; None for a group that took no part."""
 
     groups: tuple[str | None, ...]
 
@@ -45,52 +38,36 @@ class GoRegex:
     """A compiled pattern.
 
     Attributes:
-        pattern: as it was written.
-        groups: how many capturing groups it has.
-        expression: what it says.
+        pattern: the source.
+        groups: the number of capturing groups.
     """
 
     pattern: str
     groups: int
-    expression: Expression
-    _names: Mapping[str, int]
-    _compiled: re.Pattern[str]
-    _program: Program = field(compare=False)
-    _re_up_to: int
+    _compiled: Any = field(compare=False, repr=False)
 
     @classmethod
     def compile(cls, pattern: str) -> GoRegex:
-        """Read a pattern as Go's regexp.Compile does.
+        """Compile a pattern. Upstream: regexp.Compile.
 
         Raises:
-            GoRegexError: with what is wrong, in Go's words where Go has some.
+            GoRegexError: with RE2's words for what is wrong.
         """
-        read = read_pattern(pattern)
-        expression = read.expression
+        if r"\C" in pattern.replace(r"\\", ""):
+            raise GoRegexError(r"invalid escape sequence: \C")  # a single byte: RE2 has it, Go does not
         try:
-            compiled = re.compile(spelt(expression), re.ASCII)
-            program = Program(expression, groups=read.groups)
-        except (ValueError, re.error, OverflowError, RecursionError) as error:
-            raise GoRegexError(f"cannot be compiled: {error}") from error
-        # The longest text for which re, from each of its places, has few enough ways to try.
-        re_up_to = bisect_left(
-            range(MAX_TEXT + 1), True, key=lambda length: (length + 1) * ways(expression, length) > _MAX_WAYS
-        )
-        return cls(pattern, read.groups, expression, read.names, compiled, program, re_up_to - 1)
+            compiled = re2.compile(pattern, _OPTIONS)
+        except re2.error as error:
+            raise GoRegexError(_message(error)) from error
+        return cls(pattern, compiled.groups, compiled)
 
     def search(self, text: str) -> GoMatch | None:
-        """The leftmost match anywhere in the text, as Go's MatchString looks for it."""
-        length = len(text)
-        if length > MAX_TEXT:
-            return None
-        if length > self._re_up_to:
-            groups = self._program.search(text)
-            return GoMatch(groups) if groups is not None else None
+        """The leftmost match anywhere in the text. Upstream: Regexp.FindStringSubmatch."""
         found = self._compiled.search(text)
-        return GoMatch((found[0], *found.groups())) if found is not None else None
+        return GoMatch((found.group(0), *found.groups())) if found is not None else None
 
     def expand(self, template: str, match: GoMatch) -> str:
-        """Fill `$1`, `${1}`, `$name` and `$$`, as Go's Regexp.Expand does.
+        """Fill `$1`, `${1}`, `$name` and `$$`. Upstream: Regexp.Expand.
 
         A name is as long as it can be, so `$1x` means the group named "1x"; a group that does not exist or took no
         part is empty; any other `$` stays.
@@ -100,16 +77,21 @@ class GoRegex:
             name = found[1] or found[2]
             if name is None:
                 return "$"
-            index = int(name[:9]) if name.isdecimal() else self._names.get(name)
-            return (match[index] or "") if index is not None and index <= self.groups else ""
+            index = self._index(name)
+            return (match[index] or "") if index is not None else ""
 
         return _EXPANSION.sub(fill, template)
 
     def unknown_groups(self, template: str) -> list[str]:
         """The groups that a template of `expand` names and the pattern does not have."""
         names = [found[1] or found[2] for found in _EXPANSION.finditer(template)]
-        return [
-            name
-            for name in names
-            if name is not None and not (int(name[:9]) <= self.groups if name.isdecimal() else name in self._names)
-        ]
+        return [name for name in names if name is not None and self._index(name) is None]
+
+    def _index(self, name: str) -> int | None:
+        index = int(name[:_DIGITS]) if name.isdecimal() else self._compiled.groupindex.get(name)
+        return index if index is not None and index <= self.groups else None
+
+
+def _message(error: re2.error) -> str:
+    message = error.args[0]
+    return message.decode(errors="replace") if isinstance(message, bytes) else str(message)

@@ -278,6 +278,7 @@ def _server(name: str, entry: dict[str, object], place: Place) -> PrometheusOpti
             raise place.at("maxQueryBytes").error(f"must be at least {_SMALLEST_QUERY_LIMIT}")
     seconds = _seconds(written.timeout, place.at("timeout")) if written.timeout else defaults.query_timeout
     headers = _headers(written.headers, place.at("headers"))
+    insecure = place.at("insecureSkipTLSVerify").read(strictyaml.boolean, written.insecure_skip_tls_verify)
     try:
         return PrometheusOptions(
             name=name,
@@ -290,6 +291,7 @@ def _server(name: str, entry: dict[str, object], place: Place) -> PrometheusOpti
             ca_file=_file(written.ca_file),
             cert_file=_file(written.cert_file),
             key_file=_file(written.key_file),
+            insecure_skip_tls_verify=insecure,
             query_timeout=seconds,
             max_query_bytes=limit,
         )
@@ -305,6 +307,7 @@ def _forward(written: WrittenForward | None, place: Place) -> ForwardOptions | N
     url = place.at("url").required(written.url)
     headers = _headers(written.headers, place.at("headers"))
     timeout = _seconds(written.timeout, place.at("timeout")) if written.timeout else 10.0
+    insecure = place.at("insecureSkipTLSVerify").read(strictyaml.boolean, written.insecure_skip_tls_verify)
     try:
         return ForwardOptions(
             url=url,
@@ -315,6 +318,7 @@ def _forward(written: WrittenForward | None, place: Place) -> ForwardOptions | N
             ca_file=_file(written.ca_file),
             cert_file=_file(written.cert_file),
             key_file=_file(written.key_file),
+            insecure_skip_tls_verify=insecure,
             timeout=timeout,
         )
     except ValueError as error:

@@ -118,6 +118,7 @@ class _Access(_Strict, kw_only=True):
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
+    insecure_skip_tls_verify: str = msgspec.field(name="insecureSkipTLSVerify", default="false")
     timeout: str = ""
 
 

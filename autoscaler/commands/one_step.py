@@ -74,6 +74,7 @@ async def compute_step(
     apis: Iterable[HPAApi] = HPA_APIS,
     memory: MemoryLocation | None = None,
     wall_clock: Callable[[], float] = time.time,
+    clock: Callable[[], float] = time.monotonic,
 ) -> ComputedStep:
     """Observe an HPA and decide on it, without acting.
 
@@ -85,6 +86,7 @@ async def compute_step(
         apis: where to look for the HPA, in this order.
         memory: where the running loop saves what it remembers; None: the step has no memory.
         wall_clock: the current time in seconds since the epoch.
+        clock: the clock of restored histories, in seconds.
 
     Raises:
         StepError: there is no such HPA, or something that is needed cannot be read.
@@ -112,7 +114,8 @@ async def compute_step(
     observed = await observer.observe(hpa)
     # The running loop goes on remembering after each save, so for its next step nothing is to be caught up with.
     history = replace(remembered.of(hpa), complete=True)
-    decision = decide(observed.observation, history, round(wall_clock() * 1000))
+    now_ms, monotonic_ms = round(wall_clock() * 1000), round(clock() * 1000)
+    decision = decide(observed.observation, history, now_ms, monotonic_ms=monotonic_ms)
     return ComputedStep(record=record_of(decision, mode=_MODE), notes=tuple(notes))
 
 

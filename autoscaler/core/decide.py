@@ -23,7 +23,7 @@ from autoscaler.core.history import History
 from autoscaler.core.model import Status
 from autoscaler.core.normalize import normalize, remember_scale
 from autoscaler.core.observation import Scale, ScaleError, TargetError
-from autoscaler.core.overrides import PAUSED, held, stand_in
+from autoscaler.core.overrides import PAUSED, STALE, held, held_as_stale, stand_in
 from autoscaler.core.pod_groups import PodTiming
 from autoscaler.core.preconditions import BELOW_MIN, SelectorProblem
 from autoscaler.core.proposal import Tolerance
@@ -35,29 +35,32 @@ if TYPE_CHECKING:
 __all__ = ["conclude", "decide", "rehearse"]
 
 
-def decide(observation: Observation, history: History, now_ms: int) -> Decision:
+def decide(observation: Observation, history: History, now_ms: int, *, monotonic_ms: int | None = None) -> Decision:
     """Decide what to do, given everything that `missing` asked for.
 
     Args:
         observation: what was read.
         history: what was remembered of this HPA so far; empty for one that is new.
-        now_ms: the time of the whole step, in milliseconds since the Unix epoch.
+        now_ms: the time of the whole step, in milliseconds since the Unix epoch: for conditions, `lastScaleTime`, and
+            comparisons with times that come from the API.
+        monotonic_ms: the same by the history's clock: for windows and rate limits. None: `now_ms`, where one clock is
+            used for both, as in a recording.
 
     Raises:
         ValueError: something that `missing` asks for has not been read.
     """
-    return _unless_paused(_decide(observation, history, now_ms))
+    return _unless_paused(_decide(observation, history, now_ms, now_ms if monotonic_ms is None else monotonic_ms))
 
 
-def _decide(observation: Observation, history: History, now_ms: int) -> Decision:
+def _decide(observation: Observation, history: History, now_ms: int, monotonic_ms: int) -> Decision:
     """The decision, pauses aside."""
     hpa, scale, config = observation.hpa, observation.scale, observation.config
     conditions = Conditions(hpa.status.conditions, now_ms)
-    start = Decision(observation=observation, now_ms=now_ms, status=hpa.status, history=history)
+    start = Decision(
+        observation=observation, now_ms=now_ms, monotonic_ms=monotonic_ms, status=hpa.status, history=history
+    )
     if not isinstance(scale, Scale):
         return _without_scale(start, scale, conditions)
-    if not config.scale_to_zero:
-        conditions.remove(SCALED_TO_ZERO)
     conditions.set(ABLE_TO_SCALE, True, "SucceededGetScale")
     history = catch_up(
         history,
@@ -65,6 +68,7 @@ def _decide(observation: Observation, history: History, now_ms: int) -> Decision
         status=hpa.status,
         behavior=hpa.spec.behavior,
         now_ms=now_ms,
+        monotonic_ms=monotonic_ms,
     )
     start = replace(start, current_replicas=scale.spec_replicas, history=history)
     bound = preconditions.bound(hpa, scale, config)
@@ -106,7 +110,7 @@ def conclude(decision: Decision, *, scale_error: str | None = None) -> Outcome:
                 behavior=hpa.spec.behavior,
                 previous_replicas=decision.current_replicas or 0,
                 new_replicas=decision.scale_to,
-                now_ms=decision.now_ms,
+                now_ms=decision.monotonic_ms,
             )
     status = replace(status, observed_generation=hpa.generation or None)
     return Outcome(
@@ -170,6 +174,13 @@ def _by_bound(start: Decision, scale: Scale, bound: Bound, conditions: Condition
     """Scaling is disabled, or the count is out of bounds: neither stabilisation nor rate limits apply."""
     if not bound.reason:
         conditions.set(SCALING_ACTIVE, False, "ScalingDisabled")
+        if not start.observation.config.scale_to_zero:
+            conditions.remove(SCALED_TO_ZERO)
+    current, stale = scale.spec_replicas, start.observation.stale
+    back = held_as_stale(stale, current_replicas=current, desired=bound.replicas, reason=bound.reason)
+    if back is not None:
+        conditions.set(SCALING_LIMITED, True, back.condition, back.message)
+        return replace(start, held=back, status=_status(start, scale, conditions, desired_replicas=current))
     return replace(
         start,
         scale_to=bound.replicas if bound.reason else None,
@@ -225,7 +236,10 @@ def _by_metrics(start: Decision, scale: Scale, conditions: Conditions) -> Decisi
 
 def _by_proposal(start: Decision, scale: Scale, proposed: int, reason: str, conditions: Conditions) -> Decision:
     """A replica count is asked for, for `reason`: stabilisation, rate limits and bounds say what becomes of it."""
-    spec, current = start.observation.hpa.spec, scale.spec_replicas
+    spec, current, stale = start.observation.hpa.spec, scale.spec_replicas, start.observation.stale
+    back = held_as_stale(stale, current_replicas=current, desired=proposed, reason=reason)
+    if back is not None:
+        proposed = current
     normalized = normalize(
         proposed_replicas=proposed,
         current_replicas=current,
@@ -234,9 +248,11 @@ def _by_proposal(start: Decision, scale: Scale, proposed: int, reason: str, cond
         behavior=spec.behavior,
         downscale_stabilization_ms=start.observation.config.downscale_stabilization_ms,
         history=start.history,
-        now_ms=start.now_ms,
+        now_ms=start.monotonic_ms,
     )
     conditions.set_normalized(normalized)
+    if back is not None:
+        conditions.set(SCALING_LIMITED, True, back.condition, back.message)
     desired = normalized.desired_replicas
     if current == 0 and desired < spec.min_replicas:
         # The minimum was raised while the target was scaled to zero.
@@ -244,6 +260,7 @@ def _by_proposal(start: Decision, scale: Scale, proposed: int, reason: str, cond
     return replace(
         start,
         normalized=normalized,
+        held=back,
         scale_to=None if desired == current else desired,
         rescale_reason=reason,
         status=_status(start, scale, conditions, desired_replicas=desired),
@@ -259,11 +276,12 @@ def _unless_paused(decision: Decision) -> Decision:
     conditions = Conditions(decision.status.conditions, decision.now_ms)
     if back is None:
         # Where the metrics were not asked, the condition is still that of an earlier step.
-        if any(each.type == SCALING_LIMITED and each.reason == PAUSED for each in conditions.all):
+        ended = (PAUSED, STALE) if decision.held is None else ()
+        if any(each.type == SCALING_LIMITED and each.reason in ended for each in conditions.all):
             conditions.remove(SCALING_LIMITED)
             decision = replace(decision, status=replace(decision.status, conditions=conditions.all))
         return decision
-    conditions.set(SCALING_LIMITED, True, PAUSED, back.message)
+    conditions.set(SCALING_LIMITED, True, back.condition, back.message)
     status = replace(decision.status, desired_replicas=current, conditions=conditions.all)
     return replace(decision, scale_to=None, rescale_reason="", held=back, status=status)
 
@@ -330,8 +348,14 @@ def _status(start: Decision, scale: Scale, conditions: Conditions, *, desired_re
 
 
 def _set_scaled_to_zero(decision: Decision, conditions: Conditions) -> None:
-    """Note whether it was this controller that scaled to zero, so that it may wake the target again."""
+    """Note whether it was this controller that scaled to zero, so that it may wake the target again.
+
+    With the feature off a condition that is left from before goes with the next scale, or where scaling is disabled
+    (`_by_bound`), and stays until then. Upstream: podautoscaler.reconcileAutoscaler.
+    """
     hpa = decision.observation.hpa
     if decision.observation.config.scale_to_zero:
         zero = decision.scale_to == 0 and hpa.spec.min_replicas == 0 and preconditions.can_wake(hpa)
         conditions.set(SCALED_TO_ZERO, zero, "ScaledToZero" if zero else "NotScaledToZero")
+    else:
+        conditions.remove(SCALED_TO_ZERO)

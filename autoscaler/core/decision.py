@@ -32,6 +32,9 @@ class Decision:
 
     observation: Observation
     now_ms: int
+    """When it was made, in milliseconds since the Unix epoch."""
+    monotonic_ms: int
+    """The same by the history's clock."""
     current_replicas: int | None = None
     """`spec.replicas` of the scale; None if that could not be read."""
     tolerance: Tolerance | None = None
@@ -49,7 +52,7 @@ class Decision:
     rescale_reason: str = ""
     """Why, in the words of the event."""
     held: Held | None = None
-    """The scale that a pause held back, if any; `scale_to` is None then."""
+    """The scale that a pause held back, if any; `scale_to` is None then. Or the scale-down that stale objects did."""
     status: Status
     """The HPA's status as far as it is known before the scale is written."""
     events: tuple[Event, ...] = ()

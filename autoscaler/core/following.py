@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from autoscaler.core.history import Recommendation
+from autoscaler.core.history import LONG_AGO_MS, Recommendation
 from autoscaler.core.normalize import remember_scale
 
 if TYPE_CHECKING:
@@ -32,7 +32,15 @@ __all__ = ["catch_up", "follow", "is_behind"]
 _SECOND_MS: Final = 999
 
 
-def follow(history: History, *, old: Status, new: Status, behavior: Behavior | None, now_ms: int) -> History:
+def follow(
+    history: History,
+    *,
+    old: Status,
+    new: Status,
+    behavior: Behavior | None,
+    now_ms: int,
+    monotonic_ms: int | None = None,
+) -> History:
     """The memory after an HPA's status has changed from `old` to `new`, with the scale that this tells of, if any.
 
     Args:
@@ -40,7 +48,8 @@ def follow(history: History, *, old: Status, new: Status, behavior: Behavior | N
         old: the status as last seen.
         new: the status as seen now.
         behavior: the HPA's, without which nothing is remembered.
-        now_ms: the current time, in milliseconds since the Unix epoch.
+        now_ms: the current time, in milliseconds since the Unix epoch, as `lastScaleTime` is.
+        monotonic_ms: the same by the history's clock; None: `now_ms`.
     """
     if new.last_scale_ms is None or new.last_scale_ms == old.last_scale_ms:
         return history
@@ -52,7 +61,7 @@ def follow(history: History, *, old: Status, new: Status, behavior: Behavior | N
         previous_replicas=new.current_replicas,
         new_replicas=new.desired_replicas,
         # It was made within that second, and before it is seen; mostly that is a moment ago.
-        now_ms=min(now_ms, new.last_scale_ms + _SECOND_MS),
+        now_ms=(now_ms if monotonic_ms is None else monotonic_ms) - max(0, now_ms - new.last_scale_ms - _SECOND_MS),
     )
 
 
@@ -62,7 +71,13 @@ def is_behind(history: History) -> bool:
 
 
 def catch_up(
-    history: History, *, current_replicas: int, status: Status, behavior: Behavior | None, now_ms: int
+    history: History,
+    *,
+    current_replicas: int,
+    status: Status,
+    behavior: Behavior | None,
+    now_ms: int,
+    monotonic_ms: int | None = None,
 ) -> History:
     """The memory with which to take a step: itself where it is complete, and not of a new HPA.
 
@@ -72,14 +87,18 @@ def catch_up(
         status: the HPA's status now.
         behavior: the HPA's, without which no scale is remembered.
         now_ms: the current time, in milliseconds since the Unix epoch.
+        monotonic_ms: the same by the history's clock; None: `now_ms`.
     """
     if not is_behind(history):
         return history
+    monotonic_ms = now_ms if monotonic_ms is None else monotonic_ms
     if not history.complete:
         events = (*history.scale_up_events, *history.scale_down_events)
-        known_ms = max((each.time_ms for each in events), default=0)
+        known_ms = max((each.time_ms for each in events), default=LONG_AGO_MS) + now_ms - monotonic_ms
         if status.last_scale_ms is not None and status.last_scale_ms > known_ms:
             before = replace(status, last_scale_ms=None)
-            history = follow(history, old=before, new=status, behavior=behavior, now_ms=now_ms)
-    seed = Recommendation(current_replicas, now_ms)
+            history = follow(
+                history, old=before, new=status, behavior=behavior, now_ms=now_ms, monotonic_ms=monotonic_ms
+            )
+    seed = Recommendation(current_replicas, monotonic_ms)
     return replace(history, recommendations=(*history.recommendations, seed), complete=True)

@@ -1,15 +1,25 @@
-"""What is remembered of an HPA from step to step, as Kubernetes' controller remembers it."""
+"""What is remembered of an HPA from step to step, as Kubernetes' controller remembers it.
+
+Its times are milliseconds of a clock that nobody sets and whose zero means nothing, as Go's are where Kubernetes
+compares them. So a wall clock that is set forward does not end a stabilization window or a policy's period early, and
+one that is set back does not prolong them. What is saved or shown is converted (`autoscaler.loop.saved_memory`,
+`autoscaler.records.facts`); times that come from the API, such as a pod's start, are compared with the wall clock.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-__all__ = ["History", "Recommendation", "ScaleEvent"]
+__all__ = ["LONG_AGO_MS", "History", "Recommendation", "ScaleEvent"]
+
+LONG_AGO_MS: Final = -(2**53)
+"""A time before any window; zero is not, on a machine that has just started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """A replica count that was proposed at a time."""
+    """A replica count that was proposed at a time (of the history's clock)."""
 
     replicas: int
     time_ms: int

@@ -1,7 +1,9 @@
 """Settings of a single HPA: its annotations `milliscale.io/...`, read once when the HPA changes.
 
 Each setting that is also a flag takes the flag's place for this HPA, no more: what the HPA's own spec says
-(`behavior.scaleDown.stabilizationWindowSeconds`, a tolerance there) still goes before it. An annotation that is
+(`behavior.scaleDown.stabilizationWindowSeconds`, a tolerance there) still goes before it. Whoever may edit an HPA may
+write them, so none can do more than the HPA's spec could, or than the process may do: the mode is restricted by the
+process' own (`Reconciler.configured_mode_of`), the stabilization window by what the API allows. An annotation that is
 misspelt or has an impossible value is ignored and told of; it never keeps the HPA from being reconciled.
 """
 
@@ -17,7 +19,7 @@ from autoscaler.core.config import Config, Fallback, Pause, PodSelection
 from autoscaler.core.modes import Mode
 from kube.durations import DurationError, format_duration, parse_duration
 
-__all__ = ["PREFIX", "Knobs", "parse_knobs"]
+__all__ = ["LONGEST_WINDOW_MS", "PREFIX", "Knobs", "parse_knobs"]
 
 PREFIX: Final = "milliscale.io/"
 
@@ -44,6 +46,9 @@ _KNOWN: Final = (
     _POD_SELECTION,
 )
 
+LONGEST_WINDOW_MS: Final = 3600 * 1000
+"""The longest stabilization window that an HPA can have; Kubernetes' validation says so of the one in its spec."""
+
 _MAX_INT32: Final = 2**31 - 1
 _HOUR: Final = 3600.0
 _SHOWN: Final = 40
@@ -67,7 +72,7 @@ class Knobs:
     fallback: Fallback | None = None
     pod_selection: PodSelection = PodSelection.SELECTOR
     problems: tuple[str, ...] = ()
-    """What is wrong with annotations, one sentence for each that is ignored."""
+    """What is wrong with annotations, one sentence for each that is ignored or counts for less than it says."""
 
     def applied_to(self, config: Config) -> Config:
         """What decisions on this HPA depend on, where the flags say `config`."""
@@ -103,6 +108,13 @@ def parse_knobs(annotations: Mapping[str, str]) -> Knobs:
             problems.append(f"annotation {PREFIX}{name}: {_shown(ours[name])} is ignored: {error}")
             return None
 
+    window_ms = read(_DOWNSCALE_STABILIZATION, _window)
+    if window_ms is not None and window_ms > LONGEST_WINDOW_MS:
+        # Not ignored: the shorter window of the flag would take replicas away sooner than was asked for.
+        text, most = _shown(ours[_DOWNSCALE_STABILIZATION]), format_duration(LONGEST_WINDOW_MS / 1000)
+        limit = f"{text} counts as {most}, the longest window that the API allows"
+        problems.append(f"annotation {PREFIX}{_DOWNSCALE_STABILIZATION}: {limit}")
+        window_ms = LONGEST_WINDOW_MS
     replicas = read(_FALLBACK_REPLICAS, _whole(1, _MAX_INT32))
     threshold = read(_FALLBACK_THRESHOLD, _whole(1, 1000))
     if threshold is not None and _FALLBACK_REPLICAS not in ours:
@@ -112,7 +124,7 @@ def parse_knobs(annotations: Mapping[str, str]) -> Knobs:
         mode=read(_MODE, _one_of(Mode)),
         sync_period=read(_SYNC_PERIOD, _duration(1.0, _HOUR)),
         tolerance=read(_TOLERANCE, _tolerance),
-        downscale_stabilization_ms=read(_DOWNSCALE_STABILIZATION, _milliseconds),
+        downscale_stabilization_ms=window_ms,
         cpu_initialization_period_ms=read(_CPU_INITIALIZATION_PERIOD, _milliseconds),
         initial_readiness_delay_ms=read(_INITIAL_READINESS_DELAY, _milliseconds),
         paused=read(_PAUSED, _one_of(Pause)) or Pause.NONE,
@@ -157,6 +169,14 @@ def _duration(least: float, most: float) -> Callable[[str], float]:
         return seconds
 
     return parse
+
+
+def _window(text: str) -> int:
+    try:
+        seconds = parse_duration(text)
+    except DurationError:
+        seconds = -1.0
+    return round(seconds * 1000) if seconds >= 0 else round(_duration(0.0, _HOUR)(text) * 1000)
 
 
 def _milliseconds(text: str) -> int:

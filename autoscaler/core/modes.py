@@ -1,7 +1,7 @@
 """What a controller does with its decisions: act on them, rehearse them, or compare them with another controller's.
 
-The mode is a flag of the process, and an annotation of a single HPA goes before it. Whatever the mode, a step reads and
-decides in the same way; only what follows the decision differs:
+The mode is a flag of the process; an annotation of a single HPA can restrict it further and never widen it. Whatever
+the mode, a step reads and decides in the same way; only what follows the decision differs:
 
     mode      scale, status   events                            own metrics, decisions
     act       written         written                           yes
@@ -24,3 +24,8 @@ class Mode(StrEnum):
     ACT = "act"
     DRY_RUN = "dry-run"
     SHADOW = "shadow"
+
+    def allows(self, other: Mode) -> bool:
+        """Whether the other mode writes nothing that this one does not."""
+        order = (Mode.SHADOW, Mode.DRY_RUN, Mode.ACT)
+        return order.index(other) <= order.index(self)

@@ -83,7 +83,7 @@ def normalize(
         behavior: the HPA's, defaulted; None selects Kubernetes' older rules.
         downscale_stabilization_ms: the window for scaling down where behavior sets none.
         history: earlier recommendations and scale events.
-        now_ms: the current time.
+        now_ms: the current time, by the history's clock.
     """
     latest = Recommendation(proposed_replicas, now_ms)
     if behavior is None:
@@ -130,7 +130,7 @@ def normalize(
 def remember_scale(
     history: History, *, behavior: Behavior | None, previous_replicas: int, new_replicas: int, now_ms: int
 ) -> History:
-    """The history after a scale from `previous_replicas` to `new_replicas` succeeded at `now_ms`.
+    """The history after a scale from `previous_replicas` to `new_replicas` succeeded at `now_ms`, by its clock.
 
     Nothing is remembered without behavior, which alone needs it.
     """

@@ -216,4 +216,6 @@ class Observation:
     """One per `spec.metrics` entry, in order; an entry is None where no answer is wanted."""
     other_selectors: Mapping[str, LabelSelector] = field(default_factory=dict)
     """Other HPAs of this namespace: {NAMESPACE/NAME: its scale's selector}. May leave out those that match no pod."""
+    stale: tuple[str, ...] = ()
+    """The resources, such as "pods", whose watch does not tell for sure any more what there is."""
     config: Config = field(default_factory=Config)

@@ -1,10 +1,14 @@
-"""Where an HPA's own settings turn a decision from what Kubernetes would do: a pause, and a fallback without metrics.
+"""Where a decision differs from what Kubernetes would do: a pause, a fallback without metrics, and stale objects.
 
-Both are part of the decision, so that whoever looks at one sees them: a pause says what it kept from happening, a
-fallback says what it stood in for. Kubernetes knows neither, so the words are ours.
+All are part of the decision, so that whoever looks at one sees them: a pause and stale objects say what they kept from
+happening, a fallback says what it stood in for. Kubernetes knows none of them, so the words are ours.
 
 A fallback raises and never lowers: it stands in for metrics that are not known, which is no reason to take replicas
 away. The replica count that it asks for is stabilised and limited like any metric's.
+
+Objects that may be out of date (`Observation.stale`) are no reason to take replicas away either: pods that are missing
+in them would look like load that is gone. What asks for fewer replicas asks for the current count then. That count is
+also what is remembered, so that the stabilisation window begins anew when the objects are known again.
 """
 
 from __future__ import annotations
@@ -17,25 +21,41 @@ from autoscaler.core.knobs import PREFIX
 if TYPE_CHECKING:
     from autoscaler.core.config import Fallback, Pause
 
-__all__ = ["PAUSED", "Held", "StandIn", "held", "stand_in"]
+__all__ = ["PAUSED", "STALE", "Held", "StandIn", "held", "held_as_stale", "stand_in"]
 
 PAUSED = "Paused"
 """The reason of the ScalingLimited condition while a pause holds a scale back."""
 
 
+STALE = "StaleWatch"
+"""The reason of the ScalingLimited condition while stale objects hold a scale-down back."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A scale that a pause held back."""
+    """A scale that a pause or stale objects held back."""
 
-    pause: Pause
+    pause: Pause | None = None
+    stale: tuple[str, ...] = ()
+    """The resources that may be out of date; empty: it was the pause."""
     replicas: int
     """What the target would have been scaled to."""
     reason: str
     """Why, in the words of the event that there would have been."""
 
     @property
+    def condition(self) -> str:
+        """The reason of the ScalingLimited condition."""
+        return STALE if self.stale else PAUSED
+
+    @property
     def message(self) -> str:
         """For the condition."""
+        if self.stale:
+            return (
+                f"the watch on {' and '.join(self.stale)} is silent or fails, so what is known may be out of date, "
+                f"which keeps the target from being scaled down to {self.replicas} replicas"
+            )
         return f"annotation {PREFIX}paused: {self.pause} keeps the target from being scaled to {self.replicas} replicas"
 
 
@@ -68,6 +88,11 @@ def held(pause: Pause, *, current_replicas: int, scale_to: int | None, reason: s
     if scale_to is None or not pause.forbids(current=current_replicas, desired=scale_to):
         return None
     return Held(pause=pause, replicas=scale_to, reason=reason)
+
+
+def held_as_stale(stale: tuple[str, ...], *, current_replicas: int, desired: int, reason: str) -> Held | None:
+    """The scale-down to `desired` replicas, for `reason`, if the resources in `stale` may be out of date."""
+    return Held(stale=stale, replicas=desired, reason=reason) if stale and desired < current_replicas else None
 
 
 def stand_in(fallback: Fallback | None, *, failures: int, current_replicas: int) -> StandIn | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
-from autoscaler.core.overrides import PAUSED
 
 if TYPE_CHECKING:
     from autoscaler.core.decision import Decision
@@ -22,11 +21,12 @@ _READY: Final = "ReadyForNewScale"
 def reason_of(decision: Decision) -> str:
     """What had the last word on the replica count.
 
-    Paused and Fallback are ours. Of a count that the metrics ask for: what limited it, else what stabilised it, else
-    ValidMetricFound. Of a count out of bounds: TooManyReplicas or TooFewReplicas. Where there is none: the failure.
+    Paused, StaleWatch and Fallback are ours. Of a count that the metrics ask for: what limited it, else what stabilised
+    it, else ValidMetricFound. Of a count out of bounds: TooManyReplicas or TooFewReplicas. Where there is none: the
+    failure.
     """
     if decision.held is not None:
-        return PAUSED
+        return decision.held.condition
     normalized = decision.normalized
     if normalized is None:
         return _without_metrics(decision)

@@ -9,7 +9,7 @@
     elector     says when this process may act
     decisions   the records of the last steps, for whoever asks why; and a file of all of them
     shadow      compares decisions with the built-in controller's, of HPAs in shadow mode
-    rivals      notices where the built-in controller acts on the same HPAs
+    foreign     notices HPAs that the built-in controller writes, which are then left to it
     endpoint    health and metrics over HTTP
 
 One TaskGroup owns all tasks: should one of them end by a bug, the process ends and is started anew, rather than living
@@ -36,22 +36,22 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
+from autoscaler.core.knobs import LONGEST_WINDOW_MS
 from autoscaler.core.modes import Mode
 from autoscaler.loop.complaints import Complaints
 from autoscaler.loop.debug import decision_routes, shadow_routes
 from autoscaler.loop.events import EventRecorder
+from autoscaler.loop.foreign_writer import EVENT_MESSAGE, EVENT_REASON, ForeignWriterDetector
 from autoscaler.loop.health import application, serving
 from autoscaler.loop.hpas import HPAs
 from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.memory import Memory
 from autoscaler.loop.memory_store import MemoryStore
 from autoscaler.loop.metrics_client import MetricsClient
-from autoscaler.loop.observe import Observer
+from autoscaler.loop.observe import Observer, Staleness
 from autoscaler.loop.ownership import ReplicaSets
 from autoscaler.loop.queue import WorkQueue
 from autoscaler.loop.reconcile import Reconciler
-from autoscaler.loop.rivals import Rivals
-from autoscaler.loop.saved_memory import LONGEST_WINDOW_MS
 from autoscaler.loop.scales import ScaleClient
 from autoscaler.loop.status import StatusWriter
 from autoscaler.loop.telemetry import Telemetry
@@ -105,7 +105,9 @@ async def run(options: Options) -> None:
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
         stack.enter_context(stopped_by_signals(stop))
-        client = await KubeClient.connect(options.kubeconfig, user_agent="milliscale-autoscaler")
+        client = await KubeClient.connect(
+            options.kubeconfig, user_agent="milliscale-autoscaler", bookmark_seconds=options.bookmark_seconds
+        )
         await stack.enter_async_context(client)
         on_record = None
         if options.journal.audit is not None:
@@ -123,6 +125,7 @@ class Controller:
         self._options = options
         self._shard = options.availability.shard
         self._telemetry = Telemetry()
+        self._telemetry.about_client(client)
         tick = min(_TICK_SECONDS, options.sync_period / _TICKS_PER_PERIOD)
         self._queue = WorkQueue(tick=tick, on_take=self._telemetry.started)
         self._pod_index = PodIndex()
@@ -187,6 +190,11 @@ class Controller:
             selectors=self._selectors,
             config=options.config,
             controllers=self._replica_sets.controllers,
+            stale=Staleness(
+                hpa=self._hpas.stale,
+                pods=lambda: self._pods.stale,
+                replica_sets=lambda: self._replica_sets.stale,
+            ),
         )
         self._shadow = Shadow(
             sync_period=options.sync_period, config=options.config, on_comparison=self._telemetry.compared
@@ -201,9 +209,14 @@ class Controller:
             decisions=self._decisions,
             shadow=self._shadow,
             mode=options.mode,
+            held=lambda key: self._foreign.holds(key),
+        )
+        self._foreign = ForeignWriterDetector(
+            allowed=options.allow_foreign_controller,
+            on_write=self._telemetry.rival_wrote,
+            on_release=self._released,
         )
         self._workers = Workers(self._queue, step=self._step, wanted=lambda: self._workers_wanted)
-        self._rivals = Rivals(on_write=self._telemetry.rival_wrote)
         self._acts = may_write
         self._complaints = Complaints(away=lambda: self._hpas.away or self._pods.away)
 
@@ -217,8 +230,8 @@ class Controller:
         app = application(
             self._telemetry,
             live={"leaderElection": self._elector.problem} if self._elector else {},
-            ready={"hpas": lambda: self._hpas.problem, "pods": lambda: _problem(self._pods)},
-            notes={"rival": lambda: self._rivals.problem},
+            ready={"hpas": lambda: self._hpas.problem, "pods": lambda: self._pods.problem},
+            notes={"foreignWriter": lambda: self._foreign.problem},
             pages=[
                 *decision_routes(self._decisions, options.journal.access),
                 *shadow_routes(self._shadow, options.journal.access),
@@ -294,7 +307,8 @@ class Controller:
         if self._memory_store is None:
             self._memory.restore({})
             return
-        oldest_ms = time.time() * 1000 - LONGEST_WINDOW_MS
+        longest_ms = max(LONGEST_WINDOW_MS, self._options.config.downscale_stabilization_ms)
+        oldest_ms = time.monotonic() * 1000 - longest_ms
 
         def matters(key: HPAKey, remembered: Remembered) -> bool:
             # An HPA that is not there may be of an API whose watch has yet to begin.
@@ -381,6 +395,11 @@ class Controller:
         else:
             await self._observer.note(tracked.hpa)
 
+    def _released(self, key: HPAKey) -> None:
+        """An HPA has been left to the built-in controller, which does not write it any more."""
+        self._telemetry.held(self._foreign.held)
+        self._reconciler.released(key)
+
     def _request_failed(self, group: str, code: int | None) -> None:
         self._telemetry.request_failed(group, code)
         if code is None:
@@ -394,11 +413,15 @@ class Controller:
         if own:
             self._own_hpas += (new is not None) - (old is not None)
             self._telemetry.autoscalers(self._own_hpas)
+            if new is None:
+                self._foreign.forget(key)
+                self._telemetry.held(self._foreign.held)
             if isinstance(new, TrackedHPA):
-                before = old if isinstance(old, TrackedHPA) else None
-                self._reconciler.changed(None if before is None else before.hpa, new.hpa)
-                if before is not None and self._acts() and self._reconciler.mode_of(new.hpa) is Mode.ACT:
-                    self._rivals.changed(key, before.rival_time, new.rival_time)
+                acting = self._acts() and self._reconciler.configured_mode_of(new.hpa) is Mode.ACT
+                if self._foreign.changed(key, new.rival_time, acting=acting):
+                    self._telemetry.held(self._foreign.held)
+                    self._recorder.record(new.hpa, "Warning", EVENT_REASON, EVENT_MESSAGE)
+                self._reconciler.changed(old.hpa if isinstance(old, TrackedHPA) else None, new.hpa)
         if old is None or new is None or old.wish != new.wish:
             self._queue.add(key)
         elif not own:
@@ -416,10 +439,3 @@ async def _in_time(work: Coroutine[None, None, None], *, otherwise: str) -> None
             await work
     except TimeoutError:
         _log.warning(otherwise)
-
-
-def _problem(store: Store[Pod]) -> str | None:
-    """What is wrong with a store, for the readiness probe."""
-    if not store.synced:
-        return "not listed yet"
-    return "no contact to the API server" if store.away else None

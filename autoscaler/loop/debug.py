@@ -75,14 +75,25 @@ def decision_routes(log: DecisionLog, access: DebugAccess) -> list[web.RouteDef]
 
 
 def shadow_routes(
-    shadow: Shadow, access: DebugAccess, *, wall_clock: Callable[[], float] = time.time
+    shadow: Shadow,
+    access: DebugAccess,
+    *,
+    wall_clock: Callable[[], float] = time.time,
+    clock: Callable[[], float] = time.monotonic,
 ) -> list[web.RouteDef]:
-    """The page about shadow mode, for an application; `wall_clock` is the time in seconds since the epoch."""
+    """The page about shadow mode, for an application.
+
+    Args:
+        shadow: what compares.
+        access: who may read the page.
+        wall_clock: the time in seconds since the epoch.
+        clock: the time in seconds by which `shadow` compares.
+    """
     if access is DebugAccess.OFF:
         return []
 
     async def report(_: web.Request) -> web.Response:
-        return _json(page_of(shadow, round(wall_clock() * 1000)))
+        return _json(page_of(shadow, round(wall_clock() * 1000), monotonic_ms=round(clock() * 1000)))
 
     return [web.get(SHADOW_PATH, _guarded(report, access))]
 

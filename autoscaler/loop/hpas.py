@@ -87,6 +87,11 @@ class HPAs:
         """Whether contact to the API server is lost, as far as the required APIs can tell."""
         return any(store.away for store in self._required.values())
 
+    def stale(self, key: HPAKey) -> bool:
+        """Whether what is known of an HPA may be out of date."""
+        store = self._by_group.get(key.group)
+        return store is not None and store.stale
+
     @property
     def problem(self) -> str | None:
         """Why not all HPAs of the required APIs are known at the moment; None: they are."""
@@ -94,10 +99,8 @@ class HPAs:
             where = "" if api.built_in else f"{api.api_version}: "
             if api in self._missing:
                 return f"{where}not served by this cluster"
-            if not store.synced:
-                return f"{where}not listed yet"
-            if store.away:
-                return f"{where}no contact to the API server"
+            if store.problem is not None:
+                return f"{where}{store.problem}"
         return None
 
     async def wait_synced(self) -> None:

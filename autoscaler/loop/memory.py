@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from autoscaler.core.history import History
+from autoscaler.core.history import LONG_AGO_MS, History
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,10 +28,11 @@ class Remembered:
 
     @property
     def latest_ms(self) -> int:
-        """When something was last added; 0: nothing ever was."""
+        """When something was last added, by the history's clock; LONG_AGO_MS: nothing ever was."""
         history = self.history
         scales = (*history.scale_up_events, *history.scale_down_events)
-        return max((*(each.time_ms for each in history.recommendations), *(each.time_ms for each in scales)), default=0)
+        times = (*(each.time_ms for each in history.recommendations), *(each.time_ms for each in scales))
+        return max(times, default=LONG_AGO_MS)
 
 
 class Memory:

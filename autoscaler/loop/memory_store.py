@@ -17,10 +17,11 @@ import contextlib
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import quote
 
-from autoscaler.loop.saved_memory import LONGEST_WINDOW_MS, SavedMemoryError, decode, encode
+from autoscaler.core.knobs import LONGEST_WINDOW_MS
+from autoscaler.loop.saved_memory import SavedMemoryError, decode, encode
 from kube.backoff import Backoff
 from kube.client import KubeError, KubeUnreachable
 from kube.status import StatusError
@@ -59,6 +60,11 @@ class MemoryLocation:
     name: str
 
 
+class _Times(TypedDict):
+    now_ms: int
+    monotonic_ms: int
+
+
 class MemoryStore:
     """Saves and restores a memory.
 
@@ -69,6 +75,7 @@ class MemoryStore:
         longest_window_ms: the longest stabilisation window that is in use by flag.
         load_seconds: how long to ask an API server that fails.
         wall_clock: the current time in seconds since the epoch.
+        clock: the clock of the histories' times, in seconds.
     """
 
     def __init__(
@@ -80,6 +87,7 @@ class MemoryStore:
         longest_window_ms: int = 0,
         load_seconds: float = _LOAD_SECONDS,
         wall_clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._location = location
@@ -90,6 +98,7 @@ class MemoryStore:
         self._longest_window_ms = max(LONGEST_WINDOW_MS, longest_window_ms)
         self._load_seconds = load_seconds
         self._wall_clock = wall_clock
+        self._clock = clock
         # None: there is no ConfigMap, as far as is known.
         self._version: str | None = None
         self._saved_changes: tuple[int, bool] | None = None
@@ -113,7 +122,7 @@ class MemoryStore:
             try:
                 content = _content(config_map)
                 # Decoding takes long where there are many HPAs, and the lease has to be renewed meanwhile.
-                found = await asyncio.to_thread(decode, content, now_ms=self._now_ms())
+                found = await asyncio.to_thread(decode, content, **self._times())
             except SavedMemoryError as error:
                 _log.warning("ConfigMap %s/%s is not restored: %s", self._location.namespace, name, error)
                 continue
@@ -139,7 +148,7 @@ class MemoryStore:
         if changes == self._saved_changes:
             return
         encoded = await asyncio.to_thread(
-            encode, memory.snapshot(), now_ms=self._now_ms(), final=final, longest_window_ms=self._longest_window_ms
+            encode, memory.snapshot(), **self._times(), final=final, longest_window_ms=self._longest_window_ms
         )
         try:
             await self._write(encoded.content)
@@ -219,8 +228,8 @@ class MemoryStore:
         else:
             _log.info("%s: all is well again", self._label)
 
-    def _now_ms(self) -> int:
-        return round(self._wall_clock() * 1000)
+    def _times(self) -> _Times:
+        return {"now_ms": round(self._wall_clock() * 1000), "monotonic_ms": round(self._clock() * 1000)}
 
 
 def _content(config_map: Mapping[str, Any]) -> bytes:

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from autoscaler.core.config import Config
-    from autoscaler.core.model import HPA, MetricIdentifier, MetricSource
+    from autoscaler.core.model import HPA, HPAKey, MetricIdentifier, MetricSource
     from autoscaler.core.observation import MetricAnswer
     from autoscaler.loop.label_index import PodIndex, SelectorIndex
     from autoscaler.loop.metrics_client import MetricsClient
     from autoscaler.loop.scales import ScaleClient
 
-__all__ = ["Observed", "Observer"]
+__all__ = ["Observed", "Observer", "Staleness"]
 
 _OWNERS_UNKNOWN = (
     "pods are selected for their owner, and the ReplicaSets have not been listed yet, "
@@ -55,6 +55,16 @@ class Observed:
         return self.target is None or self.target.body is not None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staleness:
+    """Which watches do not tell for sure any more what there is (`kube.store`)."""
+
+    hpa: Callable[[HPAKey], bool] = lambda _: False
+    """That on the API of this HPA."""
+    pods: Callable[[], bool] = lambda: False
+    replica_sets: Callable[[], bool] = lambda: False
+
+
 class Observer:
     """Reads scales, pods and metric values.
 
@@ -65,6 +75,7 @@ class Observer:
         selectors: which HPA's target selects what; this HPA's is noted here.
         controllers: {a ReplicaSet's uid: the uid of its controller, or ""}, for HPAs with the pod selection `owner`;
             None: that is not known yet.
+        stale: which watches may be out of date.
         config: what the flags say; with the HPA's own settings it goes into every observation.
         clock: the current time in seconds, to measure with.
     """
@@ -78,6 +89,7 @@ class Observer:
         selectors: SelectorIndex,
         config: Config,
         controllers: Callable[[], Mapping[str, str] | None] = lambda: None,
+        stale: Staleness | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._scales = scales
@@ -86,6 +98,7 @@ class Observer:
         self._selectors = selectors
         self._config = config
         self._controllers = controllers
+        self._stale = stale or Staleness()
         self._clock = clock
 
     async def observe(self, hpa: HPA, *, to_scale: bool = True) -> Observed:
@@ -93,7 +106,8 @@ class Observer:
 
         Unless it is meant `to_scale`, the scale may be one that a watch has told of.
         """
-        observation = Observation(hpa=hpa, config=hpa.knobs.applied_to(self._config))
+        config = hpa.knobs.applied_to(self._config)
+        observation = Observation(hpa=hpa, config=config, stale=self._stale_for(hpa))
         target: TargetScale | None = None
         seconds: tuple[float, ...] = ()
         while (wanted := missing(observation)) is not None:
@@ -132,8 +146,19 @@ class Observer:
             if isinstance(wanted, PodsWanted):
                 self._selectors.put(hpa.key, wanted.selector, target=hpa.target)
 
+    def _stale_for(self, hpa: HPA, *, pods: bool = False, owners: bool = False) -> tuple[str, ...]:
+        """The resources that an observation is made of and whose watches may be out of date."""
+        watches = {
+            "horizontalpodautoscalers": self._stale.hpa(hpa.key),
+            "pods": pods and self._stale.pods(),
+            "replicasets": owners and self._stale.replica_sets(),
+        }
+        return tuple(resource for resource, stale in watches.items() if stale)
+
     def _with_pods(self, observation: Observation, selector: LabelSelector) -> Observation:
         hpa, scale = observation.hpa, observation.scale
+        stale = self._stale_for(hpa, pods=True, owners=observation.config.pod_selection is PodSelection.OWNER)
+        observation = replace(observation, stale=stale)
         pods = self._pods.matching(hpa.namespace, selector)
         if observation.config.pod_selection is not PodSelection.OWNER:
             return replace(observation, pods=pods, other_selectors=self._selectors.others(hpa.key, pods))

@@ -10,6 +10,7 @@ from autoscaler.core.config import Config
 from autoscaler.core.modes import Mode
 from autoscaler.loop.debug import DebugAccess
 from autoscaler.loop.shards import Shard
+from kube.client import BOOKMARK_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +58,9 @@ class Options:
     welcome_hpa_apis: tuple[HPAApi, ...] = (MILLISCALE,)
     """Whose HPAs are reconciled as well, once the cluster serves them."""
     mode: Mode = Mode.ACT
-    """What becomes of the decisions on HPAs that do not say it themselves."""
+    """What becomes of the decisions; an HPA's annotation can only restrict it."""
+    allow_foreign_controller: bool = False
+    """Go on acting on HPAs whose status kube-controller-manager writes, too."""
     sync_period: float = 15.0
     """Seconds from the end of an HPA's reconciliation to the start of its next."""
     workers: int | None = None
@@ -66,6 +69,8 @@ class Options:
     """Requests a second to the API server: for scales, statuses and events together, and for each metrics API."""
     burst: int = 30
     """How many requests may exceed `qps` at once."""
+    bookmark_seconds: float = BOOKMARK_SECONDS
+    """How often the API server sends a bookmark to a watch."""
     bind_address: str = "0.0.0.0"  # noqa: S104  # probes and Prometheus come from outside the pod
     metrics_port: int = 8080
     availability: Availability = field(default_factory=Availability)

@@ -94,6 +94,11 @@ class ReplicaSets:
         self._asked.set()
         return self._controllers if self._store.synced else None
 
+    @property
+    def stale(self) -> bool:
+        """Whether what is known of ReplicaSets may be out of date."""
+        return self._store.stale
+
     async def run(self) -> None:
         """List and watch once somebody has asked, until cancelled."""
         await self._asked.wait()

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from autoscaler.core.decide import conclude, decide, rehearse
 from autoscaler.core.decision import Event
-from autoscaler.core.evaluate import unanswerable
 from autoscaler.core.following import follow, is_behind
-from autoscaler.core.model import ExternalMetric, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
+from autoscaler.core.knobs import PREFIX
 from autoscaler.core.modes import Mode
-from autoscaler.core.reasons import reason_of
+from autoscaler.loop.monitor import observe_reconciliation
 from autoscaler.loop.scales import ScaleWriteError
 from autoscaler.loop.status import StatusWriteError
 from autoscaler.loop.telemetry import Action, ErrorKind
@@ -31,11 +31,10 @@ from autoscaler.records.facts import Subject, facts_of
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from autoscaler.core.decision import Decision, Outcome
-    from autoscaler.core.evaluate import Evaluation
-    from autoscaler.core.model import HPA, HPAKey, InvalidHPA, MetricSource, Status
+    from autoscaler.core.model import HPA, HPAKey, InvalidHPA, Status
     from autoscaler.loop.events import EventRecorder
     from autoscaler.loop.memory import Memory
     from autoscaler.loop.observe import Observed, Observer
@@ -96,9 +95,10 @@ class Reconciler:
         memory: what is remembered of each HPA from step to step.
         decisions: keeps the facts of each step.
         shadow: compares the decisions on HPAs in shadow mode.
-        mode: what becomes of the decisions on HPAs that do not say it themselves.
-        wall_clock: the time in seconds since the epoch, for decisions.
-        clock: a time in seconds that only goes forward, for durations.
+        mode: what becomes of the decisions; an HPA's annotation can only restrict it.
+        held: whether this process must not act on an HPA, because another controller does.
+        wall_clock: the time in seconds since the epoch, for statuses and for times that come from the API.
+        clock: a time in seconds that only goes forward, for histories and durations.
     """
 
     def __init__(
@@ -113,6 +113,7 @@ class Reconciler:
         decisions: DecisionLog,
         shadow: Shadow,
         mode: Mode = Mode.ACT,
+        held: Callable[[HPAKey], bool] = lambda _: False,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -125,6 +126,7 @@ class Reconciler:
         self._decisions = decisions
         self._shadow = shadow
         self._mode = mode
+        self._held = held
         self._wall_clock = wall_clock
         self._clock = clock
         self._told: dict[HPAKey, tuple[str, ...]] = {}
@@ -134,11 +136,16 @@ class Reconciler:
 
         Must not run twice at the same time for the same HPA; a step has not ended before its ending has.
         """
-        hpa = tracked.hpa
-        mode = self.mode_of(hpa)
         started = self._clock()
+        with self._internal_errors_counted(started):
+            return await self._reconcile(tracked, started)
+
+    async def _reconcile(self, tracked: TrackedHPA, started: float) -> Ending:
+        hpa = tracked.hpa
         self._tell_problems(hpa)
         observed, decision = await self._decide(hpa)
+        # Not earlier: another controller may have been noticed meanwhile.
+        mode = self.mode_of(hpa)
         scale_error: str | None = None
         if mode is Mode.ACT:
             scale_error = await self._write_scale(observed, decision)
@@ -163,6 +170,10 @@ class Reconciler:
         return Ending(waits, partial(self._end, step))
 
     async def _end(self, step: _Step, superseded: asyncio.Future[None] | None) -> Ended:
+        with self._internal_errors_counted(step.started):
+            return await self._store_status(step, superseded)
+
+    async def _store_status(self, step: _Step, superseded: asyncio.Future[None] | None) -> Ended:
         hpa, decision, outcome = step.tracked.hpa, step.decision, step.outcome
         status_error: str | None = None
         stored = True
@@ -176,30 +187,38 @@ class Reconciler:
                 status_error = str(error)
                 outcome = outcome.status_not_stored(hpa, status_error)
         self._record(hpa, outcome.late_events)
-        self._count(decision, step.observed, outcome.error, seconds=self._clock() - step.started)
         if self._decisions.wanted:
             facts = facts_of(decision, outcome, scale_error=step.scale_error, status_error=status_error, mode=step.mode)
             self._decisions.add(Subject.of(hpa), facts)
+        observe_reconciliation(
+            self._telemetry,
+            decision,
+            outcome,
+            scale_error=step.scale_error,
+            metric_seconds=step.observed.seconds,
+            seconds=self._clock() - step.started,
+        )
         return Ended(outcome.error, superseded=not stored)
 
     async def refuse(self, tracked: RefusedHPA) -> Ending:
         """Tell an HPA that it is not valid, and do nothing else; the ending's error is what is wrong with it."""
-        hpa = tracked.hpa
+        hpa, started = tracked.hpa, self._clock()
         self._tell_problems(hpa)
         refusal = refuse(hpa, self._now_ms())
         self._record(hpa, [Event("Warning", INVALID_SPEC, refusal.message)])
         status = refusal.status if self.mode_of(hpa) is Mode.ACT else None
         waits = status is not None and not self._statuses.free
-        return Ending(waits, partial(self._end_refusal, tracked, status, refusal.message))
+        return Ending(waits, partial(self._end_refusal, tracked, status, refusal.message, started))
 
     async def _end_refusal(
-        self, tracked: RefusedHPA, status: Status | None, problem: str, _: asyncio.Future[None] | None
+        self, tracked: RefusedHPA, status: Status | None, problem: str, started: float, _: asyncio.Future[None] | None
     ) -> Ended:
         if status is not None:
             try:
                 await self._statuses.write(tracked, status)
             except StatusWriteError as error:
                 self._record(tracked.hpa, [Event("Warning", "FailedUpdateStatus", str(error))])
+        self._telemetry.reconciled(Action.NONE, ErrorKind.SPEC, seconds=self._clock() - started)
         return Ended(problem)
 
     def changed(self, old: HPA | None, new: HPA) -> None:
@@ -215,15 +234,22 @@ class Reconciler:
             self._telemetry.no_longer_compared(new.key)
         if mode is Mode.ACT:
             return
-        now_ms = self._now_ms()
+        monotonic_ms = self._monotonic_ms()
         before = self._memory.of(new)
         # Without a step there is no memory to follow with.
         if before.recommendations and old is not None and old.uid == new.uid:
-            after = follow(before, old=old.status, new=new.status, behavior=new.spec.behavior, now_ms=now_ms)
+            after = follow(
+                before,
+                old=old.status,
+                new=new.status,
+                behavior=new.spec.behavior,
+                now_ms=self._now_ms(),
+                monotonic_ms=monotonic_ms,
+            )
             if after != before:
                 self._memory.keep(new, after)
         if mode is Mode.SHADOW:
-            self._shadow.saw(new, now_ms)
+            self._shadow.saw(new, monotonic_ms)
 
     def forget(self, key: HPAKey) -> None:
         """An HPA is gone: drop what is remembered of it."""
@@ -235,8 +261,19 @@ class Reconciler:
         self._decisions.forget(key)
 
     def mode_of(self, hpa: HPA | InvalidHPA) -> Mode:
-        """What becomes of the decisions on an HPA."""
-        return hpa.knobs.mode or self._mode
+        """What becomes of the decisions on an HPA now: none is acted on while another controller acts on it."""
+        mode = self.configured_mode_of(hpa)
+        return Mode.SHADOW if mode is Mode.ACT and self._held(hpa.key) else mode
+
+    def configured_mode_of(self, hpa: HPA | InvalidHPA) -> Mode:
+        """What becomes of the decisions on an HPA by the process' mode and the HPA's annotation."""
+        asked = hpa.knobs.mode
+        return self._mode if asked is None or not self._mode.allows(asked) else asked
+
+    def released(self, key: HPAKey) -> None:
+        """Another controller no longer acts on an HPA, so there is nothing left to compare with."""
+        self._shadow.forget(key)
+        self._telemetry.no_longer_compared(key)
 
     async def _decide(self, hpa: HPA) -> tuple[Observed, Decision]:
         """A decision, and what it is based on; one to scale is always based on a scale that was read for it.
@@ -244,11 +281,15 @@ class Reconciler:
         So is what a memory begins with: a watch may tell of fewer replicas than there are by now.
         """
         observed = await self._observer.observe(hpa, to_scale=is_behind(self._memory.of(hpa)))
-        decision = decide(observed.observation, self._memory.of(hpa), self._now_ms())
+        decision = self._decide_on(observed)
         if decision.scale_to is not None and not observed.may_scale:
             observed = await self._observer.observe(hpa)
-            decision = decide(observed.observation, self._memory.of(hpa), self._now_ms())
+            decision = self._decide_on(observed)
         return observed, decision
+
+    def _decide_on(self, observed: Observed) -> Decision:
+        history = self._memory.of(observed.observation.hpa)
+        return decide(observed.observation, history, self._now_ms(), monotonic_ms=self._monotonic_ms())
 
     async def _write_scale(self, observed: Observed, decision: Decision) -> str | None:
         if decision.scale_to is None or observed.target is None:
@@ -270,6 +311,10 @@ class Reconciler:
     def _tell_problems(self, hpa: HPA | InvalidHPA) -> None:
         """Say what is wrong with an HPA's annotations, if that is news."""
         problems = hpa.knobs.problems
+        asked = hpa.knobs.mode
+        if asked is not None and not self._mode.allows(asked):
+            limit = f"this process runs with --mode={self._mode}, which an annotation can only restrict"
+            problems = (*problems, f'annotation {PREFIX}mode: "{asked}" is ignored: {limit}')
         if problems == self._told.get(hpa.key, ()):
             return
         self._told[hpa.key] = problems
@@ -277,48 +322,17 @@ class Reconciler:
             _log.warning("%s: %s", hpa.key, problem)
             self._record(hpa, [Event("Warning", "InvalidAnnotation", problem)])
 
+    @contextmanager
+    def _internal_errors_counted(self, started: float) -> Iterator[None]:
+        """Count a reconciliation that ends by a bug as what it is, an internal error."""
+        try:
+            yield
+        except Exception:
+            self._telemetry.reconciled(Action.NONE, ErrorKind.INTERNAL, seconds=self._clock() - started)
+            raise
+
     def _now_ms(self) -> int:
         return round(self._wall_clock() * 1000)
 
-    def _count(self, decision: Decision, observed: Observed, error: str | None, *, seconds: float) -> None:
-        hpa, current = observed.observation.hpa, decision.current_replicas or 0
-        for index, evaluation in enumerate(decision.evaluations):
-            proposed = current if evaluation.proposal is None else evaluation.proposal.replicas
-            self._telemetry.computed(
-                _metric_type(evaluation.spec.source),
-                Action.of(current=current, desired=proposed),
-                _error_kind(evaluation),
-                seconds=observed.seconds[index] if observed.seconds else 0.0,
-            )
-        desired = current if decision.scale_to is None else decision.scale_to
-        kind = ErrorKind.NONE
-        if error is not None:
-            kinds = {_error_kind(evaluation) for evaluation in decision.evaluations}
-            kind = ErrorKind.SPEC if ErrorKind.SPEC in kinds else ErrorKind.INTERNAL
-        action = Action.of(current=current, desired=desired)
-        self._telemetry.decided(action, reason_of(decision))
-        self._telemetry.reconciled(action, kind, seconds=seconds)
-        if decision.current_replicas is not None:
-            self._telemetry.desired_replicas(hpa.key, desired)
-
-
-def _error_kind(evaluation: Evaluation) -> ErrorKind:
-    if evaluation.failure is None:
-        return ErrorKind.NONE
-    return ErrorKind.INTERNAL if unanswerable(evaluation.spec) is None else ErrorKind.SPEC
-
-
-def _metric_type(source: MetricSource) -> str:
-    match source:
-        case ResourceMetric(_, None):
-            return "Resource"
-        case ResourceMetric():
-            return "ContainerResource"
-        case PodsMetric():
-            return "Pods"
-        case ObjectMetric():
-            return "Object"
-        case ExternalMetric():
-            return "External"
-        case InvalidMetric():
-            return "Invalid"
+    def _monotonic_ms(self) -> int:
+        return round(self._clock() * 1000)

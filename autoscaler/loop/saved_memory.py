@@ -3,6 +3,9 @@
 It is gzipped JSON, so that an operator can look into it with standard tools. Times are differences to the sample
 before, which compress well: an HPA with a full window of five minutes takes about 70 bytes.
 
+The history's clock means nothing to another process, so what is saved are ages, beside the wall clock's time. Restored
+ages are older by as much as the wall clock has moved on since; where it was set back, they are what they were.
+
 What is too old to count under any settings loses its content but keeps its slot, as null: Kubernetes uses slots again
 in an order that depends on all of them, and an HPA without any would be taken for a new one, whose current number of
 replicas becomes a recommendation. So a decision after restoring is the decision that there would have been.
@@ -18,25 +21,25 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from autoscaler.core.history import History, Recommendation, ScaleEvent
+from autoscaler.core.history import LONG_AGO_MS, History, Recommendation, ScaleEvent
+from autoscaler.core.knobs import LONGEST_WINDOW_MS
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.memory import Remembered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["LIMIT_BYTES", "LONGEST_WINDOW_MS", "Encoded", "SavedMemoryError", "decode", "encode"]
+__all__ = ["LIMIT_BYTES", "Encoded", "SavedMemoryError", "decode", "encode"]
 
 LIMIT_BYTES = 1_000_000
 """What fits into a ConfigMap, which may hold 1 MiB."""
-LONGEST_WINDOW_MS = 24 * 3600 * 1000
-"""The longest stabilisation window that an HPA can ask for, which is by annotation; its spec allows an hour."""
 
 _VERSION = 1
 # A saved memory of this size would be of half a million HPAs; more is no memory but an attack on ours.
 _MAX_DECODED_BYTES = 64 * 2**20
 _GZIP = 16 + zlib.MAX_WBITS
-_SHRINK = 0.95
+# What is aimed at, and what will do, of the limit; and how often another part is tried.
+_FILLED, _ENOUGH, _ATTEMPTS = 0.95, 0.85, 8
 
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _Slot: TypeAlias = tuple[_Count, int] | None
@@ -67,7 +70,7 @@ class _SavedHPA(msgspec.Struct, array_like=True, frozen=True):
 class _Saved(msgspec.Struct, frozen=True):
     version: int
     saved_ms: int
-    """The time that the first of each list's differences is to."""
+    """When it was saved, since the Unix epoch: the time that the first of each list's differences is to."""
     hpas: tuple[_SavedHPA, ...]
 
 
@@ -88,6 +91,7 @@ def encode(
     memory: Mapping[HPAKey, Remembered],
     *,
     now_ms: int,
+    monotonic_ms: int | None = None,
     final: bool = True,
     longest_window_ms: int = LONGEST_WINDOW_MS,
     limit_bytes: int = LIMIT_BYTES,
@@ -95,31 +99,47 @@ def encode(
     """Bring a memory into its saved form.
 
     Where it is too large, those HPAs go first whose last recommendations were all the same and which were not scaled:
-    their current number of replicas says as much. Then those that were heard of longest ago.
+    their current number of replicas says as much. The namespaces share the room fairly: one that needs less than an
+    equal part has all that it needs, and of one that needs more the largest histories go first, of those about as large
+    the ones that were added to longest ago. So nobody can push out the histories of others' HPAs by long ones of their
+    own (a window of an hour at a sync period of a second is 3,600 recommendations).
 
     Args:
         memory: what is remembered.
-        now_ms: the current time.
+        now_ms: the current time, since the Unix epoch.
+        monotonic_ms: the same by the histories' clock; None: `now_ms`.
         final: whether no step follows before somebody restores this.
         longest_window_ms: what is older than this cannot count any more.
         limit_bytes: how large the result may be.
     """
-    expired_ms = now_ms - longest_window_ms
-    kept = list(memory.items())
-    content = _pack(kept, now_ms, expired_ms, final=final)
+    monotonic_ms = now_ms if monotonic_ms is None else monotonic_ms
+    expired_ms = monotonic_ms - longest_window_ms
+
+    hpas = [
+        _Encoded(
+            namespace=key.namespace,
+            steady=_is_steady(remembered.history, expired_ms),
+            latest_ms=remembered.latest_ms,
+            json=msgspec.json.encode(_saved_hpa(key, remembered, monotonic_ms, expired_ms, final=final)),
+        )
+        for key, remembered in memory.items()
+    ]
+    kept, content = hpas, _pack(hpas, now_ms)
     if len(content) > limit_bytes:
-        kept.sort(key=lambda item: (_is_steady(item[1].history, expired_ms), -item[1].latest_ms))
-        while len(content) > limit_bytes and kept:
-            kept = kept[: int(len(kept) * limit_bytes / len(content) * _SHRINK)]
-            content = _pack(kept, now_ms, expired_ms, final=final)
-    return Encoded(content=content, left_out=len(memory) - len(kept))
+        kept, content = _fitting(hpas, now_ms, limit_bytes=limit_bytes, needed_bytes=len(content))
+    return Encoded(content=content, left_out=len(hpas) - len(kept))
 
 
-def decode(content: bytes, *, now_ms: int) -> dict[HPAKey, Remembered]:
+def decode(content: bytes, *, now_ms: int, monotonic_ms: int | None = None) -> dict[HPAKey, Remembered]:
     """Read a saved memory.
 
     A time that is ahead of `now_ms`, because the clocks of two machines differ, becomes `now_ms`: so it cannot hold a
     scale-down back for ever.
+
+    Args:
+        content: what was saved.
+        now_ms: the current time, since the Unix epoch.
+        monotonic_ms: the same by the clock that the histories shall have; None: `now_ms`.
 
     Raises:
         SavedMemoryError: it is damaged, or was saved by a release whose form is not known here.
@@ -132,8 +152,9 @@ def decode(content: bytes, *, now_ms: int) -> dict[HPAKey, Remembered]:
         saved = msgspec.json.decode(text, type=_Saved)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SavedMemoryError(f"it is damaged: {error}") from error
+    now_ms, age_ms = now_ms if monotonic_ms is None else monotonic_ms, max(0, now_ms - saved.saved_ms)
     return {
-        HPAKey(each.namespace, each.name, each.group): Remembered(each.uid, _history(each, saved.saved_ms, now_ms))
+        HPAKey(each.namespace, each.name, each.group): Remembered(each.uid, _history(each, now_ms - age_ms, now_ms))
         for each in saved.hpas
     }
 
@@ -141,10 +162,68 @@ def decode(content: bytes, *, now_ms: int) -> dict[HPAKey, Remembered]:
 # --- writing -------------------------------------------------------------------------------------------------------
 
 
-def _pack(memory: Iterable[tuple[HPAKey, Remembered]], now_ms: int, expired_ms: int, *, final: bool) -> bytes:
-    hpas = tuple(_saved_hpa(key, remembered, now_ms, expired_ms, final=final) for key, remembered in memory)
-    saved = _Saved(version=_VERSION, saved_ms=now_ms, hpas=hpas)
-    return gzip.compress(msgspec.json.encode(saved), compresslevel=6, mtime=0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Encoded:
+    """One HPA's part of the saved form."""
+
+    namespace: str
+    steady: bool
+    latest_ms: int
+    json: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.json)
+
+
+def _pack(hpas: Iterable[_Encoded], now_ms: int) -> bytes:
+    parts = [msgspec.Raw(each.json) for each in hpas]
+    text = msgspec.json.encode({"version": _VERSION, "saved_ms": now_ms, "hpas": parts})
+    return gzip.compress(text, compresslevel=6, mtime=0)
+
+
+def _fitting(
+    hpas: Iterable[_Encoded], now_ms: int, *, limit_bytes: int, needed_bytes: int
+) -> tuple[list[_Encoded], bytes]:
+    """The HPAs for which there is room, and their saved form; all of them need `needed_bytes`."""
+    changing, steady = [each for each in hpas if not each.steady], [each for each in hpas if each.steady]
+    kept: list[_Encoded] = []
+    content = _pack(kept, now_ms)
+    # How well a part compresses is known only when it has been: look for the room that fills the limit.
+    low, high = 0, sum(each.size for each in hpas)
+    room = int(high * limit_bytes / needed_bytes * _FILLED)
+    for _ in range(_ATTEMPTS):
+        part = _fair_part(changing, room)
+        part += _fair_part(steady, room - sum(each.size for each in part))
+        packed = _pack(part, now_ms)
+        if len(packed) > limit_bytes:
+            high = room
+        else:
+            low, kept, content = room, part, packed
+            if len(packed) > _ENOUGH * limit_bytes:
+                break
+        room = int(room * limit_bytes / len(packed) * _FILLED)
+        if not low < room < high:
+            room = (low + high) // 2
+    return kept, content
+
+
+def _fair_part(hpas: Iterable[_Encoded], room: int) -> list[_Encoded]:
+    """As many of the HPAs as `room` bytes hold, so that each namespace has an equal part or all that it needs."""
+    namespaces: dict[str, list[_Encoded]] = {}
+    for each in hpas:
+        namespaces.setdefault(each.namespace, []).append(each)
+    kept: list[_Encoded] = []
+    # Whoever needs least comes first and leaves the rest of its part to those after it.
+    by_need = sorted(namespaces.values(), key=lambda of_one: sum(each.size for each in of_one))
+    for index, of_one in enumerate(by_need):
+        part = room // (len(by_need) - index)
+        for each in sorted(of_one, key=lambda each: (each.size.bit_length(), -each.latest_ms)):
+            if each.size <= part:
+                kept.append(each)
+                part -= each.size
+                room -= each.size
+    return kept
 
 
 def _saved_hpa(key: HPAKey, remembered: Remembered, now_ms: int, expired_ms: int, *, final: bool) -> _SavedHPA:
@@ -206,7 +285,7 @@ def _history(saved: _SavedHPA, saved_ms: int, now_ms: int) -> History:
         time_ms = saved_ms
         for slot in saved.recommendations:
             if slot is None:
-                yield Recommendation(0, 0)
+                yield Recommendation(0, LONG_AGO_MS)
             else:
                 time_ms += slot[1]
                 yield Recommendation(slot[0], _past(time_ms, now_ms))
@@ -215,7 +294,7 @@ def _history(saved: _SavedHPA, saved_ms: int, now_ms: int) -> History:
         time_ms = saved_ms
         for slot in slots:
             if slot is None:
-                yield ScaleEvent(0, 0, outdated=True)
+                yield ScaleEvent(0, LONG_AGO_MS, outdated=True)
             else:
                 time_ms += slot[1]
                 yield ScaleEvent(slot[0], _past(time_ms, now_ms), outdated=slot[2])
@@ -230,4 +309,4 @@ def _history(saved: _SavedHPA, saved_ms: int, now_ms: int) -> History:
 
 
 def _past(time_ms: int, now_ms: int) -> int:
-    return max(0, min(time_ms, now_ms))
+    return max(LONG_AGO_MS, min(time_ms, now_ms))

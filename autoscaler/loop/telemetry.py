@@ -15,6 +15,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from autoscaler.records.shadow import Verdict
+from kube.client_metrics import ClientMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from autoscaler.core.model import HPAKey
     from autoscaler.records.shadow import Comparison
+    from kube.client import KubeClient
 
 __all__ = ["CONTENT_TYPE", "Action", "ErrorKind", "Telemetry"]
 
@@ -149,7 +151,12 @@ class Telemetry:
         )
         self._rival_writes = Counter(
             f"{_PREFIX}_rival_status_writes_total",
-            "Number of status writes of kube-controller-manager that were seen, on HPAs that this controller acts on.",
+            "Number of status writes of kube-controller-manager that were seen, on HPAs for this controller to act on.",
+            registry=self._registry,
+        )
+        self._held = Gauge(
+            f"{_PREFIX}_foreign_controlled_hpas",
+            "Number of HPAs that this controller does not act on, as kube-controller-manager writes their status.",
             registry=self._registry,
         )
         self._shadow_comparisons = Counter(
@@ -207,6 +214,10 @@ class Telemetry:
         """Kubernetes' own controller has written the status of an HPA that this one acts on."""
         self._rival_writes.inc()
 
+    def held(self, number: int) -> None:
+        """So many HPAs are left to Kubernetes' own controller."""
+        self._held.set(number)
+
     def compared(self, key: HPAKey, comparison: Comparison) -> None:
         """One decision in shadow mode was compared."""
         labels = (key.namespace, key.qualified_name)
@@ -233,6 +244,14 @@ class Telemetry:
         self._shadow_difference.remove(key.namespace, key.qualified_name)
         for verdict in Verdict:
             self._shadow_comparisons.remove(key.namespace, key.qualified_name, verdict)
+
+    def about_client(self, client: KubeClient) -> None:
+        """Show what a client counts."""
+        self._registry.register(ClientMetrics([client]))
+
+    def collect(self) -> Iterable[Metric]:
+        """Everything, as the library's own types."""
+        return self._registry.collect()
 
     def render(self) -> bytes:
         """Everything in Prometheus' text format."""

@@ -8,8 +8,8 @@ the workers, which do not wait with them (`autoscaler.loop.workers`). The last k
 newer one is to follow.
 
 As everything that the autoscaler does to a cluster goes through here, this is also where a process that has lost its
-lease is kept from writing, however long before it decided to: the last thing before a request is sent. And it is where
-requests that fail can be counted.
+lease is kept from writing, however long before it decided to: the last thing before a request is sent, and before each
+repetition of it. And it is where requests that fail can be counted.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import heapq
 import time
 from contextlib import contextmanager
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kube.client import KubeError
@@ -211,15 +212,16 @@ class ThrottledClient:
 
     async def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
         """As KubeClient.get."""
-        await self._bucket.take(self._reads)
+        take = partial(self._bucket.take, self._reads)
+        await take()
         with self._told_of_errors(path):
-            return await self._client.get(path, query)
+            return await self._client.get(path, query, before_retry=take)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """As KubeClient.post."""
         await self._wait_to_write()
         with self._told_of_errors(path):
-            return await self._client.post(path, body)
+            return await self._client.post(path, body, before_retry=self._wait_to_write)
 
     async def put(
         self,
@@ -244,13 +246,13 @@ class ThrottledClient:
         """
         await self._wait_to_write(urgency, unless, place)
         with self._told_of_errors(path):
-            return await self._client.put(path, body)
+            return await self._client.put(path, body, before_retry=partial(self._wait_to_write, urgency, unless, place))
 
     async def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """As KubeClient.patch, a JSON merge patch."""
         await self._wait_to_write()
         with self._told_of_errors(path):
-            return await self._client.patch(path, body)
+            return await self._client.patch(path, body, before_retry=self._wait_to_write)
 
     async def _wait_to_write(
         self, urgency: Urgency | None = None, unless: asyncio.Future[None] | None = None, place: int | None = None

@@ -35,8 +35,6 @@ _WATCHED: Final = {
     GroupResource("apps", "statefulsets"): "/apis/apps/v1/statefulsets",
 }
 _ENOUGH: Final = 50
-# API servers send bookmarks once a minute.
-_SILENCE_SECONDS: Final = 90.0
 
 
 class Workloads:
@@ -79,9 +77,7 @@ class _Kind:
                 self._asked.clear()
                 self._wanted.set()
         store = self._store
-        # A connection may be dead for minutes before that is noticed; nobody knows how old this is then.
-        fresh = store.synced and not store.away and store.silent_seconds < _SILENCE_SECONDS
-        return store.get(*key) if fresh else None
+        return store.get(*key) if store.problem is None else None
 
     async def run(self) -> None:
         await self._wanted.wait()

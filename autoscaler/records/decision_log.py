@@ -61,9 +61,10 @@ class IndexPage(msgspec.Struct, frozen=True, kw_only=True):
 class _Entry:
     """One step; it stays in the order of all steps for a while after it was dropped, without its facts."""
 
-    __slots__ = ("packed", "subject")
+    __slots__ = ("number", "packed", "subject")
 
-    def __init__(self, subject: Subject, packed: bytes) -> None:
+    def __init__(self, number: int, subject: Subject, packed: bytes) -> None:
+        self.number = number
         self.subject = subject
         self.packed: bytes | None = packed
 
@@ -90,6 +91,7 @@ class DecisionLog:
         # In the order of their coming, with those that were dropped since as long as they are not many.
         self._all: deque[_Entry] = deque()
         self._count = 0
+        self._added = 0
         self._bytes = 0
 
     @property
@@ -107,7 +109,8 @@ class DecisionLog:
         if entries and entries[-1].subject == subject:
             subject = entries[-1].subject
         packed = self._encoder.encode(facts)
-        entry = _Entry(subject, packed)
+        self._added += 1
+        entry = _Entry(self._added, subject, packed)
         entries.append(entry)
         self._all.append(entry)
         self._count += 1
@@ -129,17 +132,20 @@ class DecisionLog:
     def page(self, namespace: str, name: str, *, last: int | None = None) -> DecisionsPage | None:
         """The last decisions on the HPAs of this name, of every API; None if there are none."""
         found = [
-            (self._decoder.decode(entry.packed), entry.subject)
+            entry
             for key, entries in self._by_key.items()
             if (key.namespace, key.name) == (namespace, name)
             for entry in entries
-            if entry.packed is not None
         ]
         if not found:
             return None
-        found.sort(key=lambda each: each[0].now_ms)
-        chosen = found if last is None else found[-last:]
-        decisions = [msgspec.Raw(msgspec.json.encode(render(subject, facts))) for facts, subject in chosen]
+        # Not by their times, which are the wall clock's: it may have been set back.
+        found.sort(key=lambda each: each.number)
+        decisions = [
+            msgspec.Raw(msgspec.json.encode(render(entry.subject, self._decoder.decode(entry.packed))))
+            for entry in (found if last is None else found[-last:])
+            if entry.packed is not None
+        ]
         return DecisionsPage(version=VERSION, namespace=namespace, name=name, decisions=decisions)
 
     def index(self) -> IndexPage:

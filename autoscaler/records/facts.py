@@ -183,8 +183,8 @@ class Facts(_Row, frozen=True, kw_only=True):
     fallback: tuple[int, int, int] | None
     """Replicas, threshold and failures."""
     normalized: NormalizedFacts | None
-    held_back: tuple[str, int, str] | None
-    """The pause, the replicas and the reason."""
+    held_back: tuple[str, int, str, tuple[str, ...]] | None
+    """The pause, the replicas, the reason, and the stale resources."""
     written: WrittenFacts | None
     events: tuple[tuple[str, str, str], ...]
     """Type, reason and message."""
@@ -240,8 +240,10 @@ def facts_of(
         fallback=None
         if stand_in is None
         else (stand_in.fallback.replicas, stand_in.fallback.failure_threshold, stand_in.failures),
-        normalized=None if decision.normalized is None else _normalized(decision.normalized),
-        held_back=None if held is None else (str(held.pause), held.replicas, held.reason),
+        normalized=None
+        if decision.normalized is None
+        else _normalized(decision.normalized, ahead_ms=decision.now_ms - decision.monotonic_ms),
+        held_back=None if held is None else (str(held.pause or ""), held.replicas, held.reason, held.stale),
         written=written,
         events=tuple((event.type, event.reason, _shortened(event.message)) for event in events),
         error=_shortened(decision.error if outcome is None else outcome.error),
@@ -375,14 +377,15 @@ def _names(pods: tuple[str, ...]) -> SomeNames:
 # --- limits --------------------------------------------------------------------------------------------------------
 
 
-def _normalized(normalized: Normalized) -> NormalizedFacts:
+def _normalized(normalized: Normalized, *, ahead_ms: int) -> NormalizedFacts:
+    """`ahead_ms`: by how much the wall clock is ahead of the history's, so that times can be shown."""
     held_by, down = normalized.held_by, normalized.scale_down_limit
     return NormalizedFacts(
         normalized.proposed_replicas,
         normalized.stabilized_replicas,
         normalized.stabilization,
         normalized.window_ms,
-        None if held_by is None else (held_by.replicas, held_by.time_ms),
+        None if held_by is None else (held_by.replicas, held_by.time_ms + ahead_ms),
         _limit(normalized.scale_up_limit),
         None if down is None else _limit(down),
         normalized.desired_replicas,

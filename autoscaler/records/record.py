@@ -174,10 +174,12 @@ class FallbackRecord(_Record, frozen=True, kw_only=True):
 
 
 class PauseRecord(_Record, frozen=True, kw_only=True):
-    """A scale that a pause held back."""
+    """A scale that a pause or stale objects held back."""
 
     paused: str
-    """The annotation's value."""
+    """The annotation's value; empty: it was stale objects."""
+    stale: tuple[str, ...] = ()
+    """The resources that were known only as of some time ago."""
     replicas: int
     """What the target would have been scaled to."""
     reason: str

@@ -179,8 +179,8 @@ def _fallback(replicas: int, failure_threshold: int, failures: int) -> FallbackR
     return FallbackRecord(replicas=replicas, failure_threshold=failure_threshold, failures=failures)
 
 
-def _pause(paused: str, replicas: int, reason: str) -> PauseRecord:
-    return PauseRecord(paused=paused, replicas=replicas, reason=reason)
+def _pause(paused: str, replicas: int, reason: str, stale: tuple[str, ...]) -> PauseRecord:
+    return PauseRecord(paused=paused, stale=stale, replicas=replicas, reason=reason)
 
 
 def _limit(limit: LimitFacts | None) -> LimitRecord | None:

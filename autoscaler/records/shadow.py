@@ -12,7 +12,7 @@ found. Between two writes of the status the wish stays, since an unchanged statu
 After a start this process does not know what the other remembers of the minutes before. Differences are not held
 against either until every window of the HPA has passed once.
 
-Times are milliseconds since the Unix epoch, of one clock, that of this process.
+Times are milliseconds of the history's clock (`autoscaler.core.history`), as only differences matter here.
 """
 
 from __future__ import annotations
@@ -191,10 +191,10 @@ class Shadow:
         if decision.current_replicas is None:
             return  # there is no scale to decide on, or no API server to read it from
         hpa = decision.observation.hpa
-        standing = self._standing(hpa, decision.now_ms)
+        standing = self._standing(hpa, decision.monotonic_ms)
         ours = None if decision.failed else decision.status.desired_replicas
-        standing.waiting.append((decision.now_ms, ours))
-        self._settle(hpa.key, standing, decision.now_ms)
+        standing.waiting.append((decision.monotonic_ms, ours))
+        self._settle(hpa.key, standing, decision.monotonic_ms)
 
     def forget(self, key: HPAKey) -> None:
         """An HPA is gone, or no longer in shadow mode."""

@@ -78,13 +78,21 @@ class ShadowPage(_Json, frozen=True, kw_only=True):
     hpas: list[HPAEntry]
 
 
-def page_of(shadow: Shadow, now_ms: int) -> ShadowPage:
-    """How all comparisons stand, at a time in milliseconds since the Unix epoch."""
-    standings = shadow.standings(now_ms)
+def page_of(shadow: Shadow, now_ms: int, *, monotonic_ms: int | None = None) -> ShadowPage:
+    """How all comparisons stand now.
+
+    Args:
+        shadow: what compares.
+        now_ms: the current time, in milliseconds since the Unix epoch.
+        monotonic_ms: the same by the clock of the comparisons; None: `now_ms`.
+    """
+    monotonic_ms = now_ms if monotonic_ms is None else monotonic_ms
+    standings = shadow.standings(monotonic_ms)
+    ahead_ms = now_ms - monotonic_ms
     return ShadowPage(
         window_seconds=shadow.window_ms / 1000,
         agreement=_agreement(standings.values()),
-        hpas=[_entry(key, standings[key]) for key in sorted(standings)],
+        hpas=[_entry(key, standings[key], ahead_ms) for key in sorted(standings)],
     )
 
 
@@ -116,7 +124,7 @@ def as_table(page: ShadowPage) -> str:
     return "\n".join([*lines, "", total])
 
 
-def _entry(key: HPAKey, standing: Standing) -> HPAEntry:
+def _entry(key: HPAKey, standing: Standing, ahead_ms: int) -> HPAEntry:
     return HPAEntry(
         namespace=key.namespace,
         name=key.name,
@@ -124,13 +132,13 @@ def _entry(key: HPAKey, standing: Standing) -> HPAEntry:
         comparisons={str(verdict): standing.counts[verdict] for verdict in Verdict},
         agreement=_agreement([standing]),
         waiting=len(standing.waiting),
-        last=None if standing.last is None else _comparison(standing.last),
-        differences=[_comparison(each) for each in standing.differences],
+        last=None if standing.last is None else _comparison(standing.last, ahead_ms),
+        differences=[_comparison(each, ahead_ms) for each in standing.differences],
     )
 
 
-def _comparison(comparison: Comparison) -> ComparisonEntry:
-    time = datetime.fromtimestamp(comparison.time_ms / 1000, UTC)
+def _comparison(comparison: Comparison, ahead_ms: int) -> ComparisonEntry:
+    time = datetime.fromtimestamp((comparison.time_ms + ahead_ms) / 1000, UTC)
     return ComparisonEntry(
         time=time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         ours=comparison.ours,

@@ -243,7 +243,10 @@ def _consequences(record: DecisionRecord) -> Iterator[str]:
     yield from _limits(record)
     if record.held_back is not None:
         pause = record.held_back
-        yield f"not scaled to {pause.replicas}, because annotation milliscale.io/paused is {pause.paused}"
+        why = f"annotation milliscale.io/paused is {pause.paused}"
+        if pause.stale:
+            why = f"the watch on {' and '.join(pause.stale)} is silent or fails"
+        yield f"not scaled to {pause.replicas}, because {why}"
     written = record.written
     if written is None:
         return
@@ -280,7 +283,8 @@ def _limits(record: DecisionRecord) -> Iterator[str]:
                 yield f"held to {limited} by maxReplicas {bounds.max_replicas}"
             case "TooFewReplicas":
                 yield f"raised to {limited} by minReplicas {bounds.min_replicas}"
-    desired = record.desired_replicas if record.held_back is None else record.held_back.replicas
+    back = record.held_back
+    desired = record.desired_replicas if back is None or back.stale else back.replicas
     if desired != limited:
         yield f"raised to {desired} by minReplicas {bounds.min_replicas}, on waking from 0"
 

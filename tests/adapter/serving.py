@@ -8,7 +8,7 @@ import json
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -374,6 +374,8 @@ async def served_adapter(
     authorities = authorities or Authorities()
     api = AccessApi(authorities)
     limits = limits or ServerLimits(shutdown_seconds=5.0)
+    # The default is more than an ordinary user's limit of 1024 open files admits, and that would be logged.
+    limits = replace(limits, connections=min(limits.connections, 200))
     adapter = ServedAdapter(directory, authorities, api)
     files = write_pair(directory, authorities.serving.issue("adapter", hosts=["127.0.0.1", "localhost"], server=True))
     async with scripted_server() as api_server, connected(api_server, directory) as client:

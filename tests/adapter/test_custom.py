@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from collections.abc import AsyncIterator
@@ -10,8 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import MetricValue, ObjectReference
+from adapter.metrics.custom import CustomMetrics
+from adapter.metrics.objects import ListedObjects
+from adapter.planning.merged import MergedQueries
+from adapter.planning.rule_queries import RuleQueries
+from adapter.planning.shared_queries import SharedQueries
 from adapter.prometheus import (
     PrometheusBadAnswer,
     PrometheusError,
@@ -78,7 +86,8 @@ async def test_the_value_of_one_object(bed: MetricsBed) -> None:
     ],
 )
 async def test_objects_of_every_kind(bed: MetricsBed, change: dict[str, str], described: tuple[str, str, str]) -> None:
-    labels = dict.fromkeys(("pod", "deployment", "node", "namespace"), "a")
+    labels = dict.fromkeys(("pod", "deployment", "node"), "a")
+    labels["namespace"] = "shop" if described[2] else "a"
     bed.prometheus.result = vector((labels, 1))
     [value] = await named(bed, **change)
     about = value.described_object
@@ -316,3 +325,71 @@ async def test_lists_that_are_none_hold_no_objects(bed: MetricsBed) -> None:
         bed.api.answers["/api/v1/namespaces/shop/pods"] = answer(body)
         with pytest.raises(StatusError, match="could not find the metric"):
             await selected(bed)
+
+
+WAITING = """
+rules:
+- seriesQuery: 'num_requests_waiting'
+  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: 'avg_over_time(<<.Series>>[1m])'
+  merge: MERGE
+"""
+
+
+@contextlib.asynccontextmanager
+async def unmatched(folder: Path, merge: str = "auto") -> AsyncIterator[MetricsBed]:
+    """A rule whose query does not use the matchers, and a result with the pods of all namespaces."""
+    found = (series("num_requests_waiting", "namespace", "pod"),)
+    prometheus = CannedPrometheus(found={"num_requests_waiting": found})
+    prometheus.result = vector(
+        ({"namespace": "default", "pod": "a"}, 1),
+        ({"namespace": "default", "pod": "b"}, 2),
+        ({"namespace": "shop", "pod": "a"}, 1000),
+    )
+    rules = parse_rules(WAITING.replace("MERGE", merge), source="rules.yaml")
+    async with metrics_bed(folder, rules, prometheus) as bed:
+        await bed.catalog.relist()
+        bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("a", "b")
+        yield bed
+
+
+async def test_a_result_with_the_namespaces_label_is_filtered_by_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with unmatched(tmp_path) as bed:
+        [value] = await named(bed, metric="num_requests_waiting")
+        assert (value.described_object.namespace, value.milli) == ("shop", 1_000_000)
+        values = await selected(bed, metric="num_requests_waiting")
+        assert [(value.described_object.name, value.milli) for value in values] == [("a", 1_000_000)]
+        with pytest.raises(StatusError, match="could not find the metric num_requests_waiting for pods b"):
+            await named(bed, "b", metric="num_requests_waiting")
+    assert [one for one in caplog.records if one.levelno >= logging.WARNING] == [], "one value for each object"
+
+
+async def test_a_result_without_the_namespaces_label_counts_for_any_namespace(tmp_path: Path) -> None:
+    async with unmatched(tmp_path) as bed:
+        bed.prometheus.result = vector(({"pod": "a"}, 7), ({"namespace": "default", "pod": "b"}, 8))
+        values = await selected(bed, metric="num_requests_waiting")
+        assert [(value.described_object.name, value.milli) for value in values] == [("a", 7000)]
+
+
+async def test_a_merged_result_is_filtered_by_namespace_and_object(tmp_path: Path) -> None:
+    async with unmatched(tmp_path, merge="always") as bed, SharedQueries(bed.prometheus, freshness=5.0) as shared:
+        queries = RuleQueries(shared, telemetry=RuleTelemetry(CollectorRegistry()))
+        bed.custom = CustomMetrics(
+            bed.catalog, queries, ListedObjects(bed.client), bed.mapper, merged=MergedQueries(shared)
+        )
+        values = await selected(bed, metric="num_requests_waiting")
+        assert [(value.described_object.name, value.milli) for value in values] == [("a", 1_000_000)]
+        [value] = await named(bed, metric="num_requests_waiting", namespace="default")
+        assert value.milli == 1000
+        assert len(bed.prometheus.queries) == 1
+
+
+async def test_the_advice_names_the_matchers_where_the_query_lacks_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with unmatched(tmp_path) as bed:
+        bed.prometheus.result = vector(({"pod": "a", "path": "/"}, 7), ({"pod": "a", "path": "/x"}, 8))
+        await named(bed, metric="num_requests_waiting")
+    assert "write {<<.LabelMatchers>>} after its series, and aggregate it with by (<<.GroupBy>>)" in caplog.text

@@ -129,6 +129,7 @@ async def test_rules_are_swapped_under_a_running_process(tmp_path: Path) -> None
         for line in (
             f'{latency}{{path="/api/v1/query",server="default"}}',
             "milliscale_adapter_config_last_reload_successful 1.0",
+            "# TYPE rest_client_request_retries_total counter",
             'milliscale_adapter_rule_metrics{rule="externalRules[0]"} 1.0',
             'metrics_apiserver_metric_freshness_seconds_count{group="external.metrics.k8s.io"}',
         ):

@@ -1,6 +1,7 @@
 """Credentials for Prometheus from the pod's service account or from a kubeconfig."""
 
 import base64
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +92,27 @@ def test_kubeconfig_with_a_password(tmp_path: Path) -> None:
         assert options.headers[-1] == ("Authorization", "Basic " + base64.b64encode(b"ann:pw").decode())
 
 
+def test_kubeconfig_of_a_cluster_whose_certificate_is_not_verified(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, cluster={"insecure-skip-tls-verify": True}, user={"token": "secret"})
+    with authorized_options(PrometheusAccess(options=OPTIONS, kubeconfig=path)) as options:
+        assert options.insecure_skip_tls_verify
+    path = kubeconfig(tmp_path, cluster={"insecure-skip-tls-verify": False}, user={"token": "secret"})
+    with authorized_options(PrometheusAccess(options=OPTIONS, kubeconfig=path)) as options:
+        assert not options.insecure_skip_tls_verify
+
+
+def test_service_account_without_its_ca(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret")
+    access = PrometheusAccess(options=replace(OPTIONS, insecure_skip_tls_verify=True), in_cluster=True)
+    with authorized_options(access, service_account=tmp_path) as options:
+        assert (options.token_file, options.ca_file) == (tmp_path / "token", None)
+
+
 @pytest.mark.parametrize(
     ("cluster", "user", "message"),
     [
         ({}, {"exec": {"command": "x"}}, r"user\.exec is not supported"),
-        ({"insecure-skip-tls-verify": True}, {}, "insecure-skip-tls-verify is not supported"),
+        ({"insecure-skip-tls-verify": True, "certificate-authority": "ca.crt"}, {}, "a CA file or skip .* not both"),
         ({"certificate-authority-data": "%"}, {}, "certificate-authority-data is not base64"),
     ],
 )

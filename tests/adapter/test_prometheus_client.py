@@ -504,6 +504,24 @@ async def test_series_are_asked_for_with_the_tls_of_queries(
             assert await client.series("a", start=0, end=1) == ()
 
 
+async def test_a_certificate_is_not_verified_where_the_options_say_so(
+    authority: CertificateAuthority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    async with scripted(tls=tls) as server:
+        async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+            with pytest.raises(PrometheusUnavailable):
+                await client.series("a", start=0, end=1)
+        assert "is not verified" not in caplog.text
+        unverified = PrometheusOptions(url=server.url, insecure_skip_tls_verify=True)
+        async with PrometheusClient(unverified) as client:
+            assert isinstance(await client.instant("a"), Vector)
+            server.reply = says({"status": "success", "data": []})
+            assert await client.series("a", start=0, end=1) == ()
+    assert f"the certificate of Prometheus at {server.url.removeprefix('https://')} is not verified" in caplog.text
+
+
 async def test_tls_files_are_read_again_when_they_change(
     authority: CertificateAuthority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

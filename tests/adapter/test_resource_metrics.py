@@ -138,6 +138,16 @@ async def test_values_of_containers_and_the_earliest_time() -> None:
     )
 
 
+async def test_containers_of_another_namespaces_pod_are_not_counted() -> None:
+    both = [("other", 8.0), ("shop", 0.25)]
+    prometheus = Prometheus(
+        cpu=[sample(value, namespace=namespace, pod="web", container="app") for namespace, value in both],
+        memory=[sample(value, namespace=namespace, pod="web", container="app") for namespace, value in both],
+    )
+    [found] = await metrics(prometheus, pod("web")).pods(namespace="shop", selector=EVERYTHING, timeout=5)
+    assert found.containers == (ContainerUsage("app", usage(250, 250)),)
+
+
 @pytest.mark.parametrize("value", [math.nan, -1.0])
 async def test_negative_and_nan_are_zero(value: float) -> None:
     prometheus = Prometheus([sample(value, instance="n")], [sample(value, instance="n")])

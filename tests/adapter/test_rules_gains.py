@@ -82,6 +82,19 @@ def test_rules_name_servers_headers_and_how_old_series_may_be() -> None:
     assert set(rules.servers) == {server}
 
 
+def test_a_server_whose_certificate_is_not_verified() -> None:
+    written = "url: 'https://a', insecureSkipTLSVerify: true"
+    rules = parse(f"prometheusServers: {{a: {{{written}}}}}\nrules: [{{{SERIES_RULE}, prometheus: a}}]")
+    assert [server.insecure_skip_tls_verify for server in rules.servers] == [True]
+    forward = parse(f"forwardExternal: {{{written}}}").forward
+    assert forward is not None
+    assert forward.insecure_skip_tls_verify
+    with pytest.raises(RulesError, match=r"prometheusServers\.a\.insecureSkipTLSVerify: expected true or false"):
+        parse("prometheusServers: {a: {url: 'https://a', insecureSkipTLSVerify: maybe}}")
+    with pytest.raises(RulesError, match="a CA file or skip the verification of its certificate, not both"):
+        parse(f"prometheusServers: {{a: {{{written}, caFile: /ca}}}}")
+
+
 def test_values_that_are_none_have_policies() -> None:
     rules = parse(f"rules: [{{{SERIES_RULE}, nan: missing, inf: zero, empty: error}}, {{{SERIES_RULE}}}]")
     asked, default = (rule.values for rule in rules.custom)

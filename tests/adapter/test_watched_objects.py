@@ -11,6 +11,7 @@ import pytest
 from adapter.metrics.watched_objects import WatchedObjects
 from kube.mapping import ResourceInfo
 from kube.selectors import LabelSelector
+from kube.store import Store
 from tests.eventually import eventually
 from tests.kube.scripted import Collection, ScriptedServer, answer, connected, scripted_server, thing
 
@@ -145,6 +146,22 @@ async def test_where_nothing_can_be_watched_each_request_lists(tmp_path: Path, c
         before = cluster.direct.lists
         assert await cluster.names() == ["listed"]
         assert cluster.direct.lists == before + 1
+
+
+@pytest.mark.parametrize(("silent_seconds", "found"), [(89.9, ["web-0", "web-1", "web-2"]), (90.0, ["listed"])])
+async def test_while_the_watch_is_silent_for_longer_than_bookmarks_take_each_request_lists(
+    silent_seconds: float, found: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bed(tmp_path) as cluster:
+        watch = await cluster.follows(cluster.pods)
+        watch.send("ADDED", pod("web-2", "2", app="web"))
+
+        async def heard() -> bool:
+            return len(await cluster.names(WEB)) == 3
+
+        await eventually(heard, within=5.0, every=0.01)
+        monkeypatch.setattr(Store, "silent_seconds", silent_seconds)
+        assert await cluster.names(WEB) == found
 
 
 async def test_other_kinds_are_followed_while_they_are_asked_for(tmp_path: Path) -> None:

@@ -186,10 +186,10 @@ class Cluster:
 
 
 @asynccontextmanager
-async def running_cluster(folder: Path) -> AsyncIterator[Cluster]:
+async def running_cluster(folder: Path, *, bookmark_seconds: float = 60.0) -> AsyncIterator[Cluster]:
     """A cluster whose custom metrics API is registered and available."""
     async with (
-        PlaygroundApiServer(folder, availability_seconds=0.1) as server,
+        PlaygroundApiServer(folder, availability_seconds=0.1, bookmark_seconds=bookmark_seconds) as server,
         _metrics_api(server, folder) as metrics,
         await KubeClient.connect(server.kubeconfig()) as admin,
     ):

@@ -1,10 +1,11 @@
 """`python -m autoscaler run` as a process, for tests of how processes behave."""
 
 import asyncio
+import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -51,11 +52,14 @@ class Autoscaler:
 
 
 @asynccontextmanager
-async def autoscaler(kubeconfig: Path, *arguments: str) -> AsyncIterator[Autoscaler]:
+async def autoscaler(
+    kubeconfig: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[Autoscaler]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "autoscaler", "run", f"--kubeconfig={kubeconfig}"),
         *("--bind-address=127.0.0.1", "--metrics-port=0", *arguments),
         stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **(environment or {})},
     )
     running = Autoscaler(process)
     listening = asyncio.create_task(running.listen())

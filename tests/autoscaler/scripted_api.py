@@ -72,6 +72,11 @@ class ScriptedApi:
         return web.json_response(answer, status=status)
 
 
+def busy(_: Asked) -> web.StreamResponse:
+    """429, to be asked again after a second."""
+    return web.json_response(status_body(429, "busy"), status=429, headers={"Retry-After": "1"})
+
+
 def status_body(code: int, message: str) -> dict[str, Any]:
     """A metav1.Status."""
     return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}

@@ -114,10 +114,12 @@ async def test_a_missing_target_is_said_and_the_other_hpas_go_on(cluster: Cluste
 async def test_a_bug_that_one_hpa_meets_is_logged_and_the_others_go_on(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def decide_unless_odd(observation: Observation, history: History, now_ms: int) -> Decision:
+    def decide_unless_odd(
+        observation: Observation, history: History, now_ms: int, *, monotonic_ms: int | None = None
+    ) -> Decision:
         if observation.hpa.name == "odd":
             raise RuntimeError("unheard of")
-        return decide(observation, history, now_ms)
+        return decide(observation, history, now_ms, monotonic_ms=monotonic_ms)
 
     monkeypatch.setattr("autoscaler.loop.reconcile.decide", decide_unless_odd)
     for name in ("odd", "web"):
@@ -318,6 +320,7 @@ async def test_health_and_metrics_while_it_runs(cluster: Cluster, caplog: pytest
 
         prefix = "horizontal_pod_autoscaler_controller"
         assert await shown(f"{prefix}_num_horizontal_pod_autoscalers 1.0")
+        assert await shown("# TYPE rest_client_request_retries_total counter")
         desired = f'{prefix}_desired_replicas{{hpa_name="web",namespace="default"}} 1.0'
         await eventually(lambda: shown(desired), within=SOON, every=0.01)
         await cluster.admin.delete("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web")

@@ -396,6 +396,22 @@ def test_with_the_feature_off_zero_is_final_and_the_condition_goes() -> None:
     assert world.reasons()["ScalingActive"] == "-ScalingDisabled"
 
 
+def test_with_the_feature_off_the_condition_stays_until_the_next_scale() -> None:
+    """As in Kubernetes 1.36: it is removed only where the target is scaled, or scaling is disabled at zero."""
+    world = World(hpa(external_metric(100), minimum=0, behavior=AT_ONCE), replicas=2, config=TO_ZERO)
+    world.step(300)
+    assert world.reasons()["ScaledToZero"] == "-NotScaledToZero"
+    world.config = Config(scale_to_zero=False)
+    world.step(300)
+    assert world.reasons()["ScaledToZero"] == "-NotScaledToZero"
+    world.step(600, scale_error="denied")
+    assert world.reasons()["ScaledToZero"] == "-NotScaledToZero"
+    world.step("unavailable")
+    assert world.reasons()["ScaledToZero"] == "-NotScaledToZero"
+    world.step(600)
+    assert "ScaledToZero" not in world.reasons()
+
+
 # --- the contract --------------------------------------------------------------------------------------------------
 
 

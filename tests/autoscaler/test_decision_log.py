@@ -58,6 +58,16 @@ def test_the_last_ones_are_kept_oldest_first() -> None:
     assert numbers(log, last=9) == [2, 3, 4]
 
 
+def test_the_order_is_that_of_the_steps_though_the_wall_clock_was_set_back() -> None:
+    log = DecisionLog(3)
+    later, earlier = step(1), step(2)
+    for subject, facts in (later, earlier):
+        now_ms = facts.now_ms - (60_000 if facts.desired_replicas == 2 else 0)
+        log.add(subject, msgspec.structs.replace(facts, now_ms=now_ms))
+    assert numbers(log) == [1, 2]
+    assert numbers(log, last=1) == [2]
+
+
 def test_each_hpa_has_its_own() -> None:
     log = DecisionLog(2)
     log.add(*step(1, name="quiet"))

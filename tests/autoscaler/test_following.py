@@ -36,6 +36,13 @@ def test_it_was_made_within_the_second_that_the_status_names(after_ms: int, time
     assert seen(up, after_ms=after_ms).scale_up_events == (ScaleEvent(4, time_ms),)
 
 
+@pytest.mark.parametrize(("after_ms", "age_ms"), [(300, 0), (45_000, 44_001), (-3_600_000, 0)])
+def test_its_age_by_the_wall_clock_is_its_age_in_the_history(after_ms: int, age_ms: int) -> None:
+    up = Status(current_replicas=2, desired_replicas=6, last_scale_ms=NOW)
+    history = follow(History(), old=BEFORE, new=up, behavior=RULES, now_ms=NOW + after_ms, monotonic_ms=7_000)
+    assert history.scale_up_events == (ScaleEvent(4, 7_000 - age_ms),)
+
+
 @pytest.mark.parametrize(
     "status",
     [

@@ -47,7 +47,7 @@ async def test_readyz_says_why_it_is_not_ready(http: aiohttp.ClientSession) -> N
 
 async def test_a_note_is_shown_where_one_looks_closely_and_fails_nothing() -> None:
     note: dict[str, str | None] = {"text": None}
-    app = application(Telemetry(), live={}, ready={}, notes={"rival": lambda: note["text"]})
+    app = application(Telemetry(), live={}, ready={}, notes={"foreignWriter": lambda: note["text"]})
     async with (
         serving(app, host="127.0.0.1", port=0) as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
@@ -56,7 +56,7 @@ async def test_a_note_is_shown_where_one_looks_closely_and_fails_nothing() -> No
         note["text"] = "there is another one"
         assert await get(http, "/readyz?verbose") == (
             200,
-            "[+]ping ok\n[!]rival: there is another one\nreadyz check passed\n",
+            "[+]ping ok\n[!]foreignWriter: there is another one\nreadyz check passed\n",
         )
         assert await get(http, "/readyz") == (200, "ok")
         assert await get(http, "/livez?verbose") == (200, "[+]ping ok\nlivez check passed\n")

@@ -20,6 +20,7 @@ from autoscaler.core.modes import Mode
         ("tolerance", "0.05", Knobs(tolerance=0.05)),
         ("tolerance", "1", Knobs(tolerance=1.0)),
         ("downscale-stabilization", "0s", Knobs(downscale_stabilization_ms=0)),
+        ("downscale-stabilization", "1h", Knobs(downscale_stabilization_ms=3_600_000)),
         ("downscale-stabilization", "1m0.5s", Knobs(downscale_stabilization_ms=60_500)),
         ("cpu-initialization-period", "24h", Knobs(cpu_initialization_period_ms=86_400_000)),
         ("initial-readiness-delay", "10s", Knobs(initial_readiness_delay_ms=10_000)),
@@ -54,7 +55,7 @@ def test_the_threshold_belongs_to_the_fallback() -> None:
         ("tolerance", "nan", "write a number from 0 to 1, such as 0.05"),
         ("tolerance", "10%", "write a number from 0 to 1, such as 0.05"),
         ("tolerance", "0_1", "write a number from 0 to 1, such as 0.05"),
-        ("downscale-stabilization", "-1s", "write a duration from 0s to 24h0m0s, such as 30s or 1m30s"),
+        ("downscale-stabilization", "-1s", "write a duration from 0s to 1h0m0s, such as 30s or 1m30s"),
         ("cpu-initialization-period", "25h", "write a duration from 0s to 24h0m0s, such as 30s or 1m30s"),
         ("initial-readiness-delay", "soon", "write a duration from 0s to 24h0m0s, such as 30s or 1m30s"),
         ("paused", "true", "write one of none, all, scale-in, scale-out"),
@@ -69,6 +70,21 @@ def test_what_cannot_be_is_ignored_and_told(annotation: str, text: str, hint: st
     knobs = parse_knobs({f"milliscale.io/{annotation}": text})
     shown = text if len(text) <= 40 else f"{text[:40]}..."
     assert knobs == Knobs(problems=(f'annotation milliscale.io/{annotation}: "{shown}" is ignored: {hint}',))
+
+
+@pytest.mark.parametrize("text", ["1h0m1s", "24h", "2400000h"])
+def test_a_window_is_no_longer_than_the_api_allows(text: str) -> None:
+    """As an hour rather than not at all: the flag's five minutes would scale down sooner than was asked for."""
+    problem = f'annotation milliscale.io/downscale-stabilization: "{text}" counts as 1h0m0s, the longest window that'
+    knobs = parse_knobs({"milliscale.io/downscale-stabilization": text})
+    assert knobs == Knobs(downscale_stabilization_ms=3_600_000, problems=(f"{problem} the API allows",))
+
+
+@pytest.mark.parametrize("process", Mode)
+@pytest.mark.parametrize("asked", Mode)
+def test_a_mode_allows_what_writes_no_more(process: Mode, asked: Mode) -> None:
+    writes = {Mode.SHADOW: 0, Mode.DRY_RUN: 1, Mode.ACT: 2}
+    assert process.allows(asked) == (writes[asked] <= writes[process])
 
 
 def test_a_wrong_annotation_leaves_the_others_alone() -> None:

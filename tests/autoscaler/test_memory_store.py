@@ -53,7 +53,9 @@ class Place:
 
     def store(self, *, shard: Shard | None = None) -> MemoryStore:
         client = ThrottledClient(self.admin, TokenBucket(qps=0, burst=1), may_write=lambda: self.leading)
-        return MemoryStore(client, location=HERE, shard=shard or Shard(), wall_clock=lambda: NOW / 1000)
+        return MemoryStore(
+            client, location=HERE, shard=shard or Shard(), wall_clock=lambda: NOW / 1000, clock=lambda: NOW / 1000
+        )
 
     def config_map(self, name: str = "state") -> dict[str, Any] | None:
         return self.server.storage.get(GroupResource("", "configmaps"), "default", name)
@@ -202,7 +204,7 @@ async def test_an_api_server_that_fails_for_a_moment_is_asked_again(
     api.on("GET", MAPS, status_body(503, "etcd is electing"), status=503)
     items = [{"metadata": {"name": "state", "resourceVersion": "7"}, "binaryData": {"memory.json.gz": content}}]
     api.then("GET", MAPS, {"items": items})
-    store = MemoryStore(client, location=HERE, shard=Shard(), wall_clock=lambda: NOW / 1000)
+    store = MemoryStore(client, location=HERE, shard=Shard(), wall_clock=lambda: NOW / 1000, clock=lambda: NOW / 1000)
     assert await store.load() == memory.snapshot()
 
 

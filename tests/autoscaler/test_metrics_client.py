@@ -24,7 +24,7 @@ from autoscaler.loop.throttle import ThrottledClient
 from kube.client import KubeClient
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
-from tests.autoscaler.scripted_api import Asked, ScriptedApi
+from tests.autoscaler.scripted_api import Asked, ScriptedApi, busy
 
 GROUP = "/apis/custom.metrics.k8s.io"
 PODS = f"{GROUP}/v1beta2/namespaces/default/pods/*/packets"
@@ -83,6 +83,29 @@ async def test_a_pods_metric_is_a_sample_for_each_pod(api: ScriptedApi, metrics:
             "web-1": PodSample(value=2000, timestamp_ms=TIME_MS, window_ms=60_000),
         }
     )
+
+
+async def test_a_metrics_api_that_is_busy_is_asked_again_within_the_reconciliation(
+    api: ScriptedApi, metrics: MetricsClient, kube: KubeClient
+) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    kube.retries.sleep = sleep
+    api.on("GET", PODS, busy)
+    api.then("GET", PODS, busy)
+    api.then("GET", PODS, listed(value_of("web-0", "3")))
+    answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
+    assert answer == PodsAnswer({"web-0": PodSample(value=3000, timestamp_ms=TIME_MS, window_ms=60_000)})
+    assert [1 <= each <= 1.2 for each in waits] == [True, True]
+
+
+async def test_a_metrics_api_that_answers_too_much_is_a_failed_metric(api: ScriptedApi, metrics: MetricsClient) -> None:
+    api.on("GET", RESOURCE, b" " * (16 * 2**20 + 1))
+    answer = await metrics.resource_usage("default", WEB)
+    assert answer == AnswerError("the API server's answer is too large to be read: more than 16 MiB")
 
 
 async def test_both_selectors_go_along(api: ScriptedApi, metrics: MetricsClient) -> None:

@@ -154,6 +154,35 @@ async def test_a_single_hpa_may_have_another_mode(cluster: Cluster, caplog: pyte
         await until(lambda: cluster.replicas("web") == 4)
 
 
+async def test_an_annotation_does_not_make_a_dry_run_act(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.metrics.value = "20"
+    await annotate(cluster, mode="act")
+    async with autoscaler(cluster.kubeconfig, DRY_RUN, caplog) as running:
+        await eventually(
+            lambda: _reached(running, 'decisions_total{action="scale_up",reason="ValidMetricFound"}', 3), within=SOON
+        )
+    assert cluster.replicas("web") == 2
+    assert written(cluster) == {"events"}
+    limit = "this process runs with --mode=dry-run, which an annotation can only restrict"
+    problem = f'annotation milliscale.io/mode: "act" is ignored: {limit}'
+    assert ("InvalidAnnotation", problem, 1) in await cluster.events("web")
+    assert caplog.text.count(problem) == 1
+
+
+@pytest.mark.parametrize("mode", ["act", "dry-run"])
+async def test_an_annotation_does_not_make_a_shadow_write(
+    mode: str, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.metrics.value = "20"
+    await annotate(cluster, mode=mode)
+    async with autoscaler(cluster.kubeconfig, SHADOW, caplog) as running:
+        await eventually(
+            lambda: _reached(running, 'decisions_total{action="scale_up",reason="ValidMetricFound"}', 3), within=SOON
+        )
+    assert written(cluster) == set()
+    assert f'annotation milliscale.io/mode: "{mode}" is ignored: this process runs with --mode=shadow' in caplog.text
+
+
 async def test_a_shadow_agrees_with_one_that_decides_alike(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     """Up and down, a pod every two seconds: without the other's scales in its memory the shadow would go on at once."""
     rules = {"selectPolicy": "Max", "policies": [{"type": "Pods", "value": 1, "periodSeconds": 2}]}

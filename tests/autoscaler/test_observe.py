@@ -39,7 +39,7 @@ from autoscaler.core.observation import (
 )
 from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.metrics_client import MetricsClient
-from autoscaler.loop.observe import Observer
+from autoscaler.loop.observe import Observer, Staleness
 from autoscaler.loop.scales import ScaleClient
 from autoscaler.loop.throttle import ThrottledClient
 from kube.client import KubeClient
@@ -98,6 +98,18 @@ def controllers() -> Controllers:
     return Controllers()
 
 
+class Watches:
+    """Which are silent: "pods", "replicasets", or those on the API of the HPAs of these names."""
+
+    def __init__(self) -> None:
+        self.stale: set[str] = set()
+
+
+@pytest.fixture
+def watches() -> Watches:
+    return Watches()
+
+
 @pytest.fixture
 def pods() -> PodIndex:
     return PodIndex()
@@ -111,6 +123,7 @@ def observer(
     pods: PodIndex,
     selectors: SelectorIndex,
     controllers: Controllers,
+    watches: Watches,
 ) -> Observer:
     api.on("GET", "/apis", {"groups": [{"name": "apps", "versions": [{"version": "v1"}]}]})
     deployments = {"name": "deployments", "kind": "Deployment", "namespaced": True}
@@ -127,6 +140,11 @@ def observer(
         selectors=selectors,
         config=Config(),
         controllers=controllers,
+        stale=Staleness(
+            hpa=lambda key: key.name in watches.stale,
+            pods=lambda: "pods" in watches.stale,
+            replica_sets=lambda: "replicasets" in watches.stale,
+        ),
     )
 
 
@@ -286,3 +304,49 @@ class TestPodsOfTheOwner:
         assert own.observation.other_selectors == {}
         twin = await observer.observe(hpa(PACKETS_METRIC, name="twin", selection=PodSelection.OWNER))
         assert set(twin.observation.other_selectors) == {"default/own"}
+
+
+@pytest.mark.parametrize(
+    ("silent", "stale"),
+    [
+        ({"pods"}, ("pods",)),
+        ({"web"}, ("horizontalpodautoscalers",)),
+        ({"web", "pods", "replicasets"}, ("horizontalpodautoscalers", "pods")),
+        ({"another"}, ()),
+    ],
+)
+async def test_it_says_what_of_all_this_may_be_out_of_date(
+    silent: set[str], stale: tuple[str, ...], api: ScriptedApi, observer: Observer, watches: Watches
+) -> None:
+    watches.stale = silent
+    observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
+    assert observed.observation.stale == stale
+
+
+async def test_replica_sets_count_where_pods_are_selected_by_owner(
+    api: ScriptedApi, observer: Observer, watches: Watches, controllers: Controllers
+) -> None:
+    watches.stale, controllers.known = {"replicasets"}, {}
+    packets = metric(PodsMetric(MetricIdentifier("packets")))
+    assert (await observer.observe(hpa(packets, selection=PodSelection.OWNER))).observation.stale == ("replicasets",)
+
+
+async def test_a_watch_that_falls_silent_while_metrics_are_awaited_counts(
+    api: ScriptedApi, observer: Observer, watches: Watches
+) -> None:
+    def answer(_: Asked) -> dict[str, Any]:
+        watches.stale = {"pods"}
+        return {"items": []}
+
+    api.on("GET", PACKETS, answer)
+    observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
+    assert observed.observation.stale == ("pods",)
+
+
+async def test_pods_that_are_not_looked_at_are_not_out_of_date(
+    api: ScriptedApi, observer: Observer, watches: Watches
+) -> None:
+    watches.stale = {"pods"}
+    api.on("GET", SCALE, {"spec": {"replicas": 0}, "status": {"replicas": 0, "selector": "app=web"}})
+    observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
+    assert (observed.observation.pods, observed.observation.stale) == (None, ())

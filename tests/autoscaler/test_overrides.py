@@ -6,7 +6,7 @@ from autoscaler.core.config import Config, Fallback, Pause
 from autoscaler.core.decision import Event, Outcome
 from autoscaler.core.model import Status
 from autoscaler.core.overrides import Held, StandIn
-from tests.autoscaler.worlds import World, behavior, external_metric, hpa, pods_metric, rules, some_pods
+from tests.autoscaler.worlds import World, behavior, external_metric, hpa, pods, pods_metric, rules, some_pods
 
 AWAY = "prometheus is away"
 
@@ -92,6 +92,106 @@ class TestPause:
         assert world.replicas == 4, "4 replicas were asked for 215 s ago"
         world.step(25, seconds=100)
         assert world.replicas == 1
+
+
+class TestStaleObjects:
+    """Pods that a silent watch has not told of must not look like load that is gone."""
+
+    def world(self, *, replicas: int, maximum: int = 10, window: int = 0) -> World:
+        config = Config(downscale_stabilization_ms=window * 1000)
+        world = World(hpa(pods_metric(100), maximum=maximum), replicas=replicas, config=config)
+        world.stale = ("pods",)
+        return world
+
+    def test_three_known_pods_of_ten_at_120_percent_do_not_become_four_replicas(self) -> None:
+        world = self.world(replicas=10)
+        world.pods = pods(3)
+        outcome = world.step(120)
+        assert world.replicas == 10
+        assert world.decision is not None
+        assert world.decision.held == Held(stale=("pods",), replicas=4, reason="All metrics below target")
+        assert (outcome.events, outcome.error) == ((), None)
+        assert outcome.status is not None
+        assert (outcome.status.current_replicas, outcome.status.desired_replicas) == (10, 10)
+        message = (
+            "the watch on pods is silent or fails, so what is known may be out of date, "
+            "which keeps the target from being scaled down to 4 replicas"
+        )
+        assert limited(outcome) == ("StaleWatch", message)
+        assert world.reasons()["ScalingActive"] == "ValidMetricFound"
+
+    def test_scaling_up_is_as_ever(self) -> None:
+        world = self.world(replicas=2)
+        assert world.step(200).events == (
+            Event("Normal", "SuccessfulRescale", "New size: 4; reason: pods metric packets above target"),
+        )
+        assert world.decision is not None
+        assert world.decision.held is None
+
+    def test_says_nothing_where_nothing_would_have_happened(self) -> None:
+        world = self.world(replicas=2)
+        world.step(100)
+        assert world.reasons()["ScalingLimited"] == "-DesiredWithinRange"
+
+    def test_ends_with_the_next_step_on_objects_that_are_known(self) -> None:
+        world = self.world(replicas=4)
+        world.step(50)
+        assert world.reasons()["ScalingLimited"] == "StaleWatch"
+        world.stale = ()
+        world.step(50)
+        assert world.replicas == 2
+        assert world.reasons()["ScalingLimited"] == "-DesiredWithinRange"
+
+    def test_the_condition_ends_where_no_metric_is_asked_either(self) -> None:
+        world = self.world(replicas=4)
+        world.step(50)
+        world.stale = ()
+        world.scale_by_hand(0)
+        world.step(50)
+        assert "ScalingLimited" not in world.reasons()
+
+    def test_the_stabilisation_window_begins_anew_when_they_are_known_again(self) -> None:
+        world = self.world(replicas=4, window=300)
+        for _ in range(5):
+            world.step(50, seconds=100)
+        world.stale = ()
+        world.step(50, seconds=15)
+        assert world.replicas == 4, "what was recommended from stale pods is not remembered"
+        world.step(50, seconds=301)
+        assert world.replicas == 2
+
+    def test_a_higher_recommendation_of_before_is_still_followed(self) -> None:
+        world = self.world(replicas=4, window=300)
+        world.step(200)
+        assert world.replicas == 8
+        world.scale_by_hand(4)
+        world.step(50)
+        assert world.replicas == 8
+
+    def test_a_bound_of_an_hpa_that_is_itself_stale_does_not_scale_down(self) -> None:
+        world = self.world(replicas=5, maximum=3)
+        world.stale = ("horizontalpodautoscalers",)
+        outcome = world.step(100)
+        assert world.replicas == 5
+        assert limited(outcome)[0] == "StaleWatch"
+        assert outcome.status is not None
+        assert outcome.status.desired_replicas == 5
+        world.stale = ()
+        world.step(100)
+        assert world.replicas == 3
+        assert "ScalingLimited" not in world.reasons()
+
+    def test_a_stale_hpa_still_raises_to_its_minimum(self) -> None:
+        world = World(hpa(pods_metric(100), minimum=3), replicas=1)
+        world.stale = ("horizontalpodautoscalers",)
+        world.step(100)
+        assert world.replicas == 3
+
+    def test_a_pause_of_the_same_hpa_does_not_hide_it(self) -> None:
+        world = self.world(replicas=4)
+        world.config = Config(paused=Pause.ALL, downscale_stabilization_ms=0)
+        world.step(50)
+        assert world.reasons()["ScalingLimited"] == "StaleWatch"
 
 
 class TestFallback:

@@ -55,5 +55,8 @@ def test_what_our_own_settings_decide() -> None:
     paused = World(hpa(), replicas=2, config=Config(paused=Pause.ALL))
     assert counted(paused, 100) == "ValidMetricFound"
     assert counted(paused, 200) == "Paused"
+    stale = World(hpa(), replicas=2)
+    stale.stale = ("pods",)
+    assert counted(stale, 50) == "StaleWatch"
     fallback = Config(fallback=Fallback(replicas=3, failure_threshold=1))
     assert counted(World(hpa(), replicas=2, config=fallback), AWAY) == "Fallback"

@@ -38,10 +38,21 @@ PREFIX = "horizontal_pod_autoscaler_controller"
 
 
 class WallClock:
+    """A wall clock; in `monotonic` one that nobody sets, which is all that differs."""
+
     now = 1_767_323_045.0
+    set_by = 0.0
 
     def __call__(self) -> float:
         return self.now
+
+    def monotonic(self) -> float:
+        return self.now - self.set_by - 1_767_000_000.0
+
+    def set(self, seconds: float) -> None:
+        """Set the wall clock forward, or back."""
+        self.now += seconds
+        self.set_by += seconds
 
 
 def hpa(
@@ -141,6 +152,7 @@ def reconciler(
         decisions=decisions,
         shadow=shadow,
         wall_clock=clock,
+        clock=clock.monotonic,
     )
 
 
@@ -157,6 +169,10 @@ def condition(status: dict[str, Any], type_: str) -> tuple[str, str]:
 def written_status(api: ScriptedApi) -> dict[str, Any]:
     status: dict[str, Any] = api.named("PUT", STATUS)[-1].body["status"]
     return status
+
+
+def shown(telemetry: Telemetry) -> list[str]:
+    return telemetry.render().decode().splitlines()
 
 
 async def reasons(api: ScriptedApi, recorder: EventRecorder) -> list[str]:
@@ -225,6 +241,66 @@ async def test_recommendations_are_remembered_from_step_to_step(
     assert api.named("PUT", SCALE)[0].body["spec"]["replicas"] == 1
 
 
+@pytest.mark.parametrize("seconds", [600, -3600], ids=["ten minutes forward", "an hour back"])
+async def test_a_wall_clock_that_is_set_moves_no_window(
+    seconds: float, api: ScriptedApi, reconciler: Reconciler, clock: WallClock
+) -> None:
+    scaled_to(api, 10)
+    depth(api, 100)
+    await step(reconciler, hpa())
+    clock.set(seconds)
+    clock.now += 59
+    depth(api, 10)
+    await step(reconciler, hpa())
+    assert not api.named("PUT", SCALE), "the window of a minute has not passed"
+    clock.now += 2
+    await step(reconciler, hpa())
+    assert api.named("PUT", SCALE)[0].body["spec"]["replicas"] == 1, "it has passed, by any clock but the wall's"
+
+
+@pytest.mark.parametrize("seconds", [600, -3600], ids=["ten minutes forward", "an hour back"])
+async def test_a_wall_clock_that_is_set_moves_no_rate_limit(
+    seconds: float, api: ScriptedApi, reconciler: Reconciler, clock: WallClock
+) -> None:
+    two_a_minute = {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}, "scaleDown": {}}
+    depth(api, 200)
+    await step(reconciler, hpa(behavior=two_a_minute))
+    scaled_to(api, 4)
+    clock.set(seconds)
+    clock.now += 59
+    await step(reconciler, hpa(behavior=two_a_minute))
+    assert len(api.named("PUT", SCALE)) == 1, "the minute has not passed"
+    clock.now += 2
+    await step(reconciler, hpa(behavior=two_a_minute))
+    assert [asked.body["spec"]["replicas"] for asked in api.named("PUT", SCALE)] == [4, 6]
+
+
+async def test_statuses_and_records_have_the_wall_clocks_time(
+    api: ScriptedApi, reconciler: Reconciler, decisions: DecisionLog, clock: WallClock
+) -> None:
+    scaled_to(api, 4)
+    depth(api, 40)
+    await step(reconciler, hpa())
+    clock.set(-3600)
+    clock.now += 15
+    depth(api, 10)
+    await step(reconciler, hpa())
+    clock.now += 46
+    await step(reconciler, hpa())
+    assert written_status(api)["lastScaleTime"] == "2026-01-02T02:05:06Z"
+    page = decisions.page("default", "web")
+    assert page is not None
+    first, held, last = (msgspec.json.decode(each, type=DecisionRecord) for each in page.decisions)
+    assert [each.time[:19] for each in (first, held, last)] == [
+        "2026-01-02T03:04:05",
+        "2026-01-02T02:04:20",
+        "2026-01-02T02:05:06",
+    ]
+    assert held.stabilization is not None
+    assert held.stabilization.held_by is not None
+    assert held.stabilization.held_by.time[:19] == "2026-01-02T02:04:05", "fifteen seconds before, as it was"
+
+
 @pytest.mark.parametrize(
     ("next_hpa", "forgotten", "scaled"),
     [(hpa(), False, [4]), (hpa(), True, []), (hpa(uid="u-2"), False, [])],
@@ -245,23 +321,29 @@ async def test_a_new_hpa_begins_without_memory(
     assert [asked.body["spec"]["replicas"] for asked in api.named("PUT", SCALE)] == scaled
 
 
-async def test_steps_and_metrics_are_counted(api: ScriptedApi, reconciler: Reconciler, telemetry: Telemetry) -> None:
-    depth(api, 35)
-    await step(reconciler, hpa())
-    api.fail("GET", DEPTH, 503, "prometheus is away")
-    await step(reconciler, hpa())
-    await step(reconciler, hpa(metric_type="Mystery"))
-    shown = telemetry.render().decode().splitlines()
-    for line in [
-        f'{PREFIX}_reconciliations_total{{action="scale_up",error="none"}} 1.0',
-        f'{PREFIX}_reconciliations_total{{action="none",error="internal"}} 1.0',
-        f'{PREFIX}_reconciliations_total{{action="none",error="spec"}} 1.0',
-        f'{PREFIX}_metric_computation_total{{action="scale_up",error="none",metric_type="External"}} 1.0',
-        f'{PREFIX}_metric_computation_total{{action="none",error="internal",metric_type="External"}} 1.0',
-        f'{PREFIX}_metric_computation_total{{action="none",error="spec",metric_type="Invalid"}} 1.0',
-        f'{PREFIX}_desired_replicas{{hpa_name="web",namespace="default"}} 2.0',
-    ]:
-        assert line in shown
+async def test_a_bug_is_counted_as_an_internal_error(
+    reconciler: Reconciler, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Observer, "observe", fail)
+    with pytest.raises(ZeroDivisionError):
+        await reconciler.reconcile(hpa())
+    assert f'{PREFIX}_reconciliations_total{{action="none",error="internal"}} 1.0' in shown(telemetry)
+
+
+async def test_a_bug_while_the_status_is_stored_is_counted_too(
+    api: ScriptedApi, reconciler: Reconciler, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> bool:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(StatusWriter, "write", fail)
+    depth(api, 20)
+    with pytest.raises(ZeroDivisionError):
+        await step(reconciler, hpa())
+    assert f'{PREFIX}_reconciliations_total{{action="none",error="internal"}} 1.0' in shown(telemetry)
 
 
 async def test_each_step_leaves_a_record_until_the_hpa_is_gone(
@@ -355,7 +437,12 @@ async def test_a_shadow_writes_nothing_at_all(
 
 @pytest.mark.parametrize(("mode", "written"), [("dry-run", []), ("shadow", []), ("act", [MILLISCALE_STATUS])])
 async def test_an_hpa_that_is_not_valid_is_told_so_as_the_mode_allows(
-    mode: str, written: list[str], api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
+    mode: str,
+    written: list[str],
+    api: ScriptedApi,
+    reconciler: Reconciler,
+    recorder: EventRecorder,
+    telemetry: Telemetry,
 ) -> None:
     api.on("PUT", MILLISCALE_STATUS, {})
     metadata = {"name": "web", "namespace": "default", "annotations": {"milliscale.io/mode": mode}}
@@ -364,6 +451,7 @@ async def test_an_hpa_that_is_not_valid_is_told_so_as_the_mode_allows(
     await (await reconciler.refuse(refused)).finish(None)
     assert writes(api) == written
     assert await reasons(api, recorder) == ([] if mode == "shadow" else ["InvalidSpec"])
+    assert f'{PREFIX}_reconciliations_total{{action="none",error="spec"}} 1.0' in shown(telemetry)
 
 
 async def test_a_shadow_compares_and_follows(
@@ -384,7 +472,7 @@ async def test_a_shadow_compares_and_follows(
     scaled_to(api, 4)
     clock.now += 10
     await step(reconciler, new)
-    (standing,) = shadow.standings(round(clock.now * 1000)).values()
+    (standing,) = shadow.standings(round(clock.monotonic() * 1000)).values()
     assert standing.counts == {Verdict.AGREED: 2}
     assert standing.last is not None
     assert (standing.last.ours, standing.last.lag_ms) == (4, 0), "without the other's scale, 6 would be allowed"

@@ -310,6 +310,16 @@ def test_a_pause_and_what_it_holds_back() -> None:
     )
 
 
+def test_stale_pods_and_what_they_hold_back() -> None:
+    world = World(hpa(), replicas=2)
+    world.stale = ("pods",)
+    record = step(world, 50)
+    assert (record.decided_by, record.desired_replicas, record.limited_replicas) == ("metrics", 2, 2)
+    assert record.held_back is not None
+    assert (record.held_back.stale, record.held_back.paused, record.held_back.replicas) == (("pods",), "", 1)
+    assert record.sentence.endswith("so it asks for 1; not scaled to 1, because the watch on pods is silent or fails")
+
+
 def test_a_pause_holds_the_bounds_back_too() -> None:
     record = step(World(hpa(maximum=3), replicas=5, config=Config(paused=Pause.ALL)))
     assert (record.decided_by, record.desired_replicas) == ("bounds", 5)

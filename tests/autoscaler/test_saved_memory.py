@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -9,12 +10,13 @@ from hypothesis import strategies as st
 
 from autoscaler.core.decide import decide
 from autoscaler.core.decision import Decision
-from autoscaler.core.history import History, Recommendation, ScaleEvent
+from autoscaler.core.history import LONG_AGO_MS, History, Recommendation, ScaleEvent
+from autoscaler.core.knobs import LONGEST_WINDOW_MS
 from autoscaler.core.model import Behavior, HPAKey
 from autoscaler.core.normalize import Normalized, normalize, remember_scale
 from autoscaler.core.observation import Observation
 from autoscaler.loop.memory import Remembered
-from autoscaler.loop.saved_memory import LONGEST_WINDOW_MS, SavedMemoryError, decode, encode
+from autoscaler.loop.saved_memory import SavedMemoryError, decode, encode
 from tests.autoscaler.worlds import NOW, behavior, percent, rules, some_pods
 from tests.conformance.runner import RECORDED, find_file, load_judge, run_file
 
@@ -51,11 +53,11 @@ def without_what_cannot_count(history: History) -> History:
     oldest = NOW - LONGEST_WINDOW_MS
 
     def event(each: ScaleEvent) -> ScaleEvent:
-        return each if each.time_ms >= oldest else ScaleEvent(0, 0, outdated=True)
+        return each if each.time_ms >= oldest else ScaleEvent(0, LONG_AGO_MS, outdated=True)
 
     return History(
         recommendations=tuple(
-            each if each.time_ms >= oldest else Recommendation(0, 0) for each in history.recommendations
+            each if each.time_ms >= oldest else Recommendation(0, LONG_AGO_MS) for each in history.recommendations
         ),
         scale_up_events=tuple(map(event, history.scale_up_events)),
         scale_down_events=tuple(map(event, history.scale_down_events)),
@@ -76,7 +78,7 @@ steps = st.lists(
     st.tuples(
         st.integers(0, 20),  # what the metrics ask for
         st.sampled_from([SECOND, 15 * SECOND, MINUTE, 5 * MINUTE, 40 * MINUTE, 26 * HOUR]),  # time that passes
-        st.sampled_from([0, 2 * MINUTE, 5 * MINUTE, 24 * HOUR]),  # the window by then
+        st.sampled_from([0, 2 * MINUTE, 5 * MINUTE, HOUR]),  # the window by then
         st.booleans(),  # saved, ended, begun anew, restored
     ),
     max_size=60,
@@ -150,9 +152,9 @@ def test_what_kubernetes_was_recorded_to_do_holds_with_a_restart_before_every_st
 
 
 def test_what_cannot_count_any_more_still_has_its_slot_so_the_slot_of_what_can_is_not_used_again() -> None:
-    history = History(recommendations=(Recommendation(9, NOW - 2 * HOUR), Recommendation(1, NOW - 25 * HOUR)))
+    history = History(recommendations=(Recommendation(9, NOW - HOUR // 2), Recommendation(1, NOW - 2 * HOUR)))
     history = saved_and_restored(history)
-    for window in (2 * MINUTE, 24 * HOUR):
+    for window in (2 * MINUTE, HOUR):
         step = normalize(
             proposed_replicas=3,
             current_replicas=9,
@@ -164,7 +166,7 @@ def test_what_cannot_count_any_more_still_has_its_slot_so_the_slot_of_what_can_i
             now_ms=NOW,
         )
         history = History(recommendations=step.recommendations)
-    assert step.stabilized_replicas == 9, "what was asked for two hours ago is within the window of a day"
+    assert step.stabilized_replicas == 9, "what was asked for half an hour ago is within the window of an hour"
 
 
 def test_an_hpa_without_anything_recent_is_still_not_taken_for_a_new_one() -> None:
@@ -184,6 +186,41 @@ def test_a_time_ahead_of_this_machines_clock_counts_as_now() -> None:
     content = encode({WEB: Remembered("u", History(recommendations=(Recommendation(9, NOW),)))}, now_ms=NOW).content
     earlier = NOW - 90 * SECOND
     assert decode(content, now_ms=earlier)[WEB].history.recommendations == (Recommendation(9, earlier),)
+
+
+MACHINE, ANOTHER = 40 * MINUTE, 7 * SECOND
+"""The time since each of two machines was started, which is what the histories' clock says there."""
+
+
+@pytest.mark.parametrize(
+    ("wall_clock_moves", "age"),
+    [(MINUTE, 3 * MINUTE), (-HOUR, 2 * MINUTE), (HOUR, HOUR + 2 * MINUTE)],
+    ids=["as time passes", "set back", "set forward"],
+)
+def test_what_is_restored_is_as_much_older_as_the_wall_clock_has_moved_on(wall_clock_moves: int, age: int) -> None:
+    history = History(
+        recommendations=(Recommendation(3, MACHINE - 2 * MINUTE), Recommendation(4, LONG_AGO_MS)),
+        scale_up_events=(ScaleEvent(2, MACHINE - 2 * MINUTE),),
+    )
+    content = encode({WEB: Remembered("u", history)}, now_ms=NOW, monotonic_ms=MACHINE).content
+    restored = decode(content, now_ms=NOW + wall_clock_moves, monotonic_ms=ANOTHER)[WEB].history
+    assert restored.recommendations == (Recommendation(3, ANOTHER - age), Recommendation(0, LONG_AGO_MS))
+    assert restored.scale_up_events == (ScaleEvent(2, ANOTHER - age),)
+
+
+def test_a_slot_that_is_too_old_counts_nowhere_on_a_machine_that_has_just_started() -> None:
+    history = History(recommendations=(Recommendation(0, LONG_AGO_MS), Recommendation(5, ANOTHER - SECOND)))
+    step = normalize(
+        proposed_replicas=8,
+        current_replicas=5,
+        min_replicas=1,
+        max_replicas=20,
+        behavior=behavior(up=rules(percent(1000, 1), window=60)),
+        downscale_stabilization_ms=0,
+        history=history,
+        now_ms=ANOTHER,
+    )
+    assert step.desired_replicas == 5, "the lowest recommendation of the last minute"
 
 
 def test_an_operator_can_read_it() -> None:
@@ -249,6 +286,49 @@ def test_where_there_is_no_room_those_stay_whose_memory_holds_a_scale_down_back(
     assert steady[0].name > "hpa-00300", "of the steady ones, the latest"
 
 
+def every_second(seed: int) -> History:
+    """What an hour at a sync period of a second leaves, at a load that is never the same."""
+    random = Random(seed)
+    times = (NOW - HOUR + number * SECOND + random.randrange(50) for number in range(1, 3600))
+    return History(recommendations=tuple(Recommendation(random.randrange(100), time) for time in times))
+
+
+def test_one_namespaces_long_histories_do_not_push_out_those_of_others() -> None:
+    """Twelve HPAs with as much history as there can be beside 500 with some, of ten namespaces."""
+    others = {
+        HPAKey(f"team-{index % 10}", f"hpa-{index}"): Remembered(
+            f"{index * 7919:032x}",
+            History(recommendations=(Recommendation(9, NOW - MINUTE - index), Recommendation(3, NOW - index))),
+        )
+        for index in range(500)
+    }
+    greedy = {HPAKey("greedy", f"hpa-{index}"): Remembered("u", every_second(index)) for index in range(12)}
+    needed = len(encode(others, now_ms=NOW).content)
+    encoded = encode({**greedy, **others}, now_ms=NOW, limit_bytes=2 * needed)
+    restored = decode(encoded.content, now_ms=NOW)
+    assert others.keys() <= restored.keys()
+    assert encoded.left_out > 0
+
+
+def test_a_long_history_does_not_push_out_the_short_ones_of_its_namespace() -> None:
+    short = {key: each for key, each in many(100).items() if int(key.name[-5:]) % 10 == 0}
+    long = {HPAKey("default", f"a-{index}"): Remembered("u", every_second(index)) for index in range(3)}
+    limit = 2 * len(encode(short, now_ms=NOW).content)
+    assert decode(encode({**long, **short}, now_ms=NOW, limit_bytes=limit).content, now_ms=NOW).keys() == short.keys()
+
+
+def test_namespaces_that_need_too_much_have_equal_parts() -> None:
+    memory = {
+        HPAKey(f"team-{index % 3}", f"hpa-{index:05}"): Remembered("u", every_second(index)) for index in range(30)
+    }
+    memory |= {HPAKey("team-0", f"more-{index:05}"): Remembered("u", every_second(index)) for index in range(30)}
+    encoded = encode(memory, now_ms=NOW, limit_bytes=len(encode(memory, now_ms=NOW).content) // 4)
+    kept = [key.namespace for key in decode(encoded.content, now_ms=NOW)]
+    counts = {kept.count(f"team-{number}") for number in range(3)}
+    assert max(counts) - min(counts) <= 1
+    assert min(counts) >= 3
+
+
 def test_where_there_is_no_room_for_anything_nothing_is_saved() -> None:
     encoded = encode(many(3), now_ms=NOW, limit_bytes=10)
     assert encoded.left_out == 3
@@ -306,7 +386,7 @@ def test_garbage_is_never_more_than_refused(content: bytes) -> None:
         decode(content, now_ms=NOW)
 
 
-@pytest.mark.parametrize(("difference", "time_ms"), [(10**12, NOW), (10**400, NOW), (-(10**15), 0)])
+@pytest.mark.parametrize(("difference", "time_ms"), [(10**12, NOW), (10**400, NOW), (-(10**20), LONG_AGO_MS)])
 def test_odd_times_become_times_that_exist(difference: int, time_ms: int) -> None:
     content = packed(hpas=[["default", "web", "autoscaling", "u", [[3, difference]], [], [], 0]])
     assert decode(content, now_ms=NOW)[WEB].history.recommendations == (Recommendation(3, time_ms),)

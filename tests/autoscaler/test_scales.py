@@ -10,7 +10,7 @@ from autoscaler.loop.scales import ScaleClient, ScaleWriteError, TargetScale
 from autoscaler.loop.throttle import ThrottledClient
 from kube.client import KubeClient
 from kube.mapping import RestMapper
-from tests.autoscaler.scripted_api import ScriptedApi, status_body
+from tests.autoscaler.scripted_api import ScriptedApi, busy, status_body
 
 WEB = CrossVersionObjectReference("Deployment", "web", "apps/v1")
 PATH = "/apis/apps/v1/namespaces/default/deployments/web/scale"
@@ -126,3 +126,17 @@ async def test_any_other_refusal_is_not_tried_again(api: ScriptedApi, scales: Sc
     with pytest.raises(ScaleWriteError, match="admission webhook denied the request"):
         await scales.write(await read(scales), 5)
     assert len(api.named("PUT")) == 1
+
+
+async def test_a_scale_that_meets_a_busy_api_server_is_written_on_its_second_try(
+    api: ScriptedApi, scales: ScaleClient, kube: KubeClient
+) -> None:
+    async def sleep(_: float) -> None:
+        pass
+
+    kube.retries.sleep = sleep
+    api.on("GET", PATH, scale())
+    api.on("PUT", PATH, busy)
+    api.then("PUT", PATH, scale(replicas=5))
+    await scales.write(await read(scales), 5)
+    assert [asked.body["spec"]["replicas"] for asked in api.named("PUT")] == [5, 5]

@@ -115,7 +115,7 @@ def test_the_table_says_where_there_is_nothing_to_show() -> None:
 @pytest.fixture
 async def server(shadow: Shadow) -> AsyncIterator[str]:
     app = web.Application()
-    app.add_routes(shadow_routes(shadow, DebugAccess.LOCAL, wall_clock=lambda: NOW / 1000))
+    app.add_routes(shadow_routes(shadow, DebugAccess.LOCAL, wall_clock=lambda: NOW / 1000, clock=lambda: NOW / 1000))
     async with serving(app, host="127.0.0.1", port=0) as port:
         yield f"http://127.0.0.1:{port}"
 

@@ -2,13 +2,14 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from autoscaler.loop.throttle import NotLeading, Superseded, ThrottledClient, TokenBucket, Urgency
 from kube.client import KubeClient, KubeError
 from kube.status import StatusError
-from tests.autoscaler.scripted_api import ScriptedApi
+from tests.autoscaler.scripted_api import ScriptedApi, busy
 
 
 class Clock:
@@ -145,6 +146,61 @@ async def test_every_verb_of_a_client_waits_for_its_token(api: ScriptedApi, kube
     assert not waiting.done()
     clock.now += 1
     assert await waiting == {"verb": "GET"}
+
+
+@pytest.mark.parametrize("verb", ["GET", "POST", "PUT", "PATCH"])
+async def test_a_repetition_waits_for_a_token_of_its_own(
+    verb: str, api: ScriptedApi, kube: KubeClient, clock: Clock
+) -> None:
+    async def sleep(_: float) -> None:
+        pass
+
+    kube.retries.sleep = sleep
+    bucket = TokenBucket(qps=1, burst=4, clock=clock)
+    client = ThrottledClient(kube, bucket)
+    api.on(verb, "/thing", busy)
+    api.then(verb, "/thing", busy)
+    api.then(verb, "/thing", {"fine": True})
+    calls: dict[str, Callable[..., Awaitable[object]]] = {
+        "GET": client.get,
+        "POST": client.post,
+        "PUT": client.put,
+        "PATCH": client.patch,
+    }
+    assert await calls[verb]("/thing", {}) == {"fine": True}
+    assert len(api.asked) == 3
+    assert [bucket.try_take(), bucket.try_take()] == [True, False]
+
+
+async def test_a_write_is_not_repeated_when_the_lease_is_lost_meanwhile(api: ScriptedApi, kube: KubeClient) -> None:
+    leading = True
+
+    async def sleep(_: float) -> None:
+        nonlocal leading
+        leading = False
+
+    kube.retries.sleep = sleep
+    client = ThrottledClient(kube, TokenBucket(qps=-1, burst=1), may_write=lambda: leading)
+    for verb, write in (("POST", client.post), ("PUT", client.put), ("PATCH", client.patch)):
+        leading = True
+        api.on(verb, "/thing", busy)
+        with pytest.raises(NotLeading):
+            await write("/thing", {})
+    assert [asked.method for asked in api.asked] == ["POST", "PUT", "PATCH"]
+
+
+async def test_what_is_repeated_and_succeeds_is_no_failure(api: ScriptedApi, kube: KubeClient) -> None:
+    told: list[object] = []
+
+    async def sleep(_: float) -> None:
+        pass
+
+    kube.retries.sleep = sleep
+    client = ThrottledClient(kube, TokenBucket(qps=-1, burst=1), on_error=lambda *what: told.append(what))
+    api.on("GET", "/thing", busy)
+    api.then("GET", "/thing", {"fine": True})
+    assert await client.get("/thing") == {"fine": True}
+    assert told == []
 
 
 async def test_each_request_that_fails_is_told_with_its_group_and_code(api: ScriptedApi, kube: KubeClient) -> None:

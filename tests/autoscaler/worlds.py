@@ -157,6 +157,7 @@ class World:
         self.pods = pods(replicas)
         self.config = config or Config()
         self.others = others or {}
+        self.stale: tuple[str, ...] = ()
         self.history = History()
         self.now_ms = NOW
         self.asked: list[str] = []
@@ -201,7 +202,7 @@ class World:
 
     def _observe(self, values: Iterable[int | str | MetricAnswer]) -> Observation:
         self.asked = []
-        observation = Observation(hpa=self.hpa, config=self.config)
+        observation = Observation(hpa=self.hpa, config=self.config, stale=self.stale)
         given = list(values)
         while (wanted := missing(observation)) is not None:
             self.asked.append(type(wanted).__name__)

@@ -16,7 +16,12 @@ from playground.tasks import background
 from tests.e2e.tools import fetch, kubectl
 from tests.eventually import eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("main_job")]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("main_job"),
+    pytest.mark.timeout(300),
+]
 
 HPAS_PATH = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
 TIMING = Timing(sync_period=1, relist_interval=1, downscale_stabilization=3)

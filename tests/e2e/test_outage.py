@@ -14,7 +14,7 @@ from playground.scenario import NAMESPACE
 from tests.e2e.tools import fetch
 from tests.eventually import eventually
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 DISCOVERY = "/apis/custom.metrics.k8s.io/v1beta2"
 APPLICATIONS = ("router", "shop", "worker")

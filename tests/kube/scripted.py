@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,11 +100,11 @@ class Turns:
             await asyncio.wait([counting])
 
 
-def answer(body: object, *, status: int = 200) -> Handler:
+def answer(body: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Handler:
     """Always this JSON."""
 
     async def handler(_: web.Request) -> web.StreamResponse:
-        return web.json_response(body, status=status)
+        return web.json_response(body, status=status, headers=headers)
 
     return handler
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import socket
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
 
-from kube import client as client_module
 from kube import credentials as credentials_module
 from kube.certs import CertificateAuthority
-from kube.client import KubeClient, KubeConfigError, KubeUnreachable
+from kube.client import AnswerTooLarge, KubeClient, KubeConfigError, KubeUnreachable, WatchSilent
 from kube.status import StatusError
-from tests.kube.scripted import answer, connected, raw, scripted_server
+from tests.eventually import eventually
+from tests.kube.scripted import Handler, answer, connected, raw, scripted_server
 
 
 async def test_get_returns_the_object_and_asks_as_itself(tmp_path: Path) -> None:
@@ -189,8 +191,8 @@ async def test_no_copies_of_keys_are_left_in_the_temporary_directory(
                 await client.get("/x")
 
 
-async def test_a_watch_that_is_silent_for_too_long_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "_WATCH_GRACE_SECONDS", 0.05)
+async def test_a_watch_that_is_silent_for_longer_than_bookmarks_take_is_dead(tmp_path: Path) -> None:
+    opened = asyncio.Event()
 
     async def silent(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -198,10 +200,128 @@ async def test_a_watch_that_is_silent_for_too_long_is_dead(tmp_path: Path, monke
         await asyncio.Event().wait()
         return response
 
-    async with scripted_server() as server, connected(server, tmp_path) as client:
+    async with scripted_server() as server, connected(server, tmp_path, bookmark_seconds=0.1) as client:
         server.answers["/x"] = silent
-        with pytest.raises(KubeUnreachable, match="in time"):
-            await asyncio.wait_for(anext(client.watch("/x", seconds=0)), 10)
+        # The server is asked to go on for an hour, and the client does not wait for that.
+        with pytest.raises(WatchSilent, match=r"silent for 0\.15 seconds"):
+            await asyncio.wait_for(anext(client.watch("/x", seconds=3600, on_open=opened.set)), 10)
+    assert opened.is_set()
+
+
+async def test_a_watch_that_is_never_opened_is_given_up_after_the_time_of_a_request(tmp_path: Path) -> None:
+    async def never(_: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with scripted_server() as server, connected(server, tmp_path, timeout=0.05) as client:
+        server.answers["/x"] = never
+        with pytest.raises(KubeUnreachable, match="did not answer in time") as raised:
+            await asyncio.wait_for(anext(client.watch("/x")), 10)
+    assert not isinstance(raised.value, WatchSilent)
+
+
+async def test_bookmarks_come_every_minute_and_a_watch_may_be_late_by_half_of_one(tmp_path: Path) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        assert (client.bookmark_seconds, client.silence_seconds) == (60, 90)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="these are Linux' options")
+async def test_a_peer_that_vanishes_is_noticed_by_tcp_after_45_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[socket.socket] = []
+
+    class Noted(socket.socket):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            made.append(self)
+
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers["/x"] = answer({})
+        monkeypatch.setattr(socket, "socket", Noted)
+        await client.get("/x")
+        port = int(server.url.rpartition(":")[2])
+        [connection] = [each for each in made if each.fileno() >= 0 and each.getpeername()[1] == port]
+        options = [
+            connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+            *(
+                connection.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (
+                    socket.TCP_KEEPIDLE,
+                    socket.TCP_KEEPINTVL,
+                    socket.TCP_KEEPCNT,
+                    socket.TCP_USER_TIMEOUT,
+                )
+            ),
+        ]
+    assert options == [1, 30, 5, 3, 45_000]
+
+
+def endless(sent: list[int], *, status: int) -> Handler:
+    """A response that does not end; `sent` counts its bytes."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=status)
+        await response.prepare(request)
+        while True:
+            await response.write(b" " * 65536)
+            sent[0] += 65536
+
+    return handler
+
+
+@pytest.mark.parametrize("status", [200, 500])
+async def test_no_more_is_read_of_a_response_than_the_limit(status: int, tmp_path: Path) -> None:
+    sent = [0]
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers["/x"] = endless(sent, status=status)
+        with pytest.raises(AnswerTooLarge, match="too large to be read: more than 16 MiB"):
+            await client.get("/x")
+    # The rest is what buffers hold.
+    assert 16 * 2**20 <= sent[0] < 32 * 2**20
+
+
+async def test_a_response_of_just_the_limit_is_read(tmp_path: Path) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers["/x"] = raw(b"{}" + b" " * 98)
+        assert len(await client.get_bytes("/x", max_bytes=100)) == 100
+        with pytest.raises(AnswerTooLarge, match="over 99 bytes"):
+            await client.get_bytes("/x", max_bytes=99)
+
+
+async def four_at_a_time(client: KubeClient) -> bool:
+    return client.large_responses == 4
+
+
+async def test_only_four_large_responses_are_read_at_a_time_and_small_ones_do_not_wait(tmp_path: Path) -> None:
+    begun = asyncio.Semaphore(0)
+    rest = [asyncio.Event() for _ in range(5)]
+
+    async def large(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"{}" + b" " * 2**20)
+        begun.release()
+        await rest[int(request.query["number"])].wait()
+        return response
+
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.answers["/large"], server.answers["/small"] = large, answer({"small": True})
+        async with asyncio.TaskGroup() as tasks:
+            reading = [tasks.create_task(client.get("/large", {"number": number})) for number in range(4)]
+            for _ in reading:
+                await begun.acquire()
+            await eventually(partial(four_at_a_time, client), within=10, every=0.001)
+            late = tasks.create_task(client.get("/large", {"number": 4}))
+            rest[4].set()
+            await begun.acquire()
+            assert await client.get("/small") == {"small": True}
+            assert not late.done(), "it waits, although the server has sent all of it"
+            rest[0].set()
+            assert await reading[0] == {}
+            assert await late == {}
+            for event in rest:
+                event.set()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kube import listing as listing_module
-from kube.client import KubeUnreachable
+from kube.client import AnswerTooLarge, KubeUnreachable
 from kube.listing import list_objects
 from kube.status import StatusError
 from tests.kube.scripted import Collection, Turns, answer, connected, raw, scripted_server, thing
@@ -107,3 +107,40 @@ async def test_an_object_that_cannot_be_decoded_is_no_answer(tmp_path: Path) -> 
         server.answers[PATH] = raw(b'{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": "\xff"}]}')
         with pytest.raises(KubeUnreachable, match="not JSON"):
             await list_objects(client, PATH, name_of)
+
+
+async def test_pages_that_are_too_large_have_fewer_objects_from_there_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing_module, "_PAGE", 20)
+    monkeypatch.setattr(listing_module, "_PAGE_BYTES", 2000)
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        collection = Collection()
+        collection.items = [thing(f"thing-{number}", "1", padding="x" * 500) for number in range(5)]
+        server.answers[PATH] = collection.handle
+        listed = await list_objects(client, PATH, name_of, {"resourceVersion": "0"})
+        assert listed.items == [f"thing-{number}" for number in range(5)]
+        assert server.asked == [
+            f"GET {PATH}?resourceVersion=0&limit=20",
+            f"GET {PATH}?resourceVersion=0&limit=2",
+            f"GET {PATH}?limit=2&continue=2",
+            f"GET {PATH}?limit=2&continue=4",
+        ]
+
+
+async def test_an_object_that_is_too_large_by_itself_cannot_be_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing_module, "_PAGE", 20)
+    monkeypatch.setattr(listing_module, "_PAGE_BYTES", 2000)
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        collection = Collection()
+        collection.items = [thing("a", "1", padding="x" * 3000)]
+        server.answers[PATH] = collection.handle
+        with pytest.raises(AnswerTooLarge):
+            await list_objects(client, PATH, name_of)
+        assert [asked.rpartition("=")[2] for asked in server.asked] == ["20", "2", "1"]
+
+
+def test_a_page_is_of_500_objects_and_32_mebibytes_at_most() -> None:
+    assert (listing_module._PAGE, listing_module._PAGE_BYTES) == (500, 32 * 2**20)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
-from kube.mapping import GroupResource, NoMatchError, RestMapper
-from tests.kube.scripted import ScriptedServer, answer, connected, scripted_server
+from kube.mapping import GroupResource, NoMatchError, ResourceInfo, RestMapper
+from tests.eventually import eventually
+from tests.kube.scripted import Handler, ScriptedServer, answer, connected, raw, scripted_server
 
 
 def group(name: str, *versions: str, preferred: str) -> dict[str, object]:
@@ -56,7 +59,7 @@ async def mapper(folder: Path) -> AsyncIterator[tuple[RestMapper, ScriptedServer
             {"resources": [resource("pods/pods", "MetricValueList"), resource("widgets", "MetricValueList")]}
         )
         clock = Clock()
-        yield RestMapper(client, refresh_seconds=10, clock=clock), server, clock
+        yield RestMapper(client, refresh_seconds=10, max_age_seconds=30, clock=clock), server, clock
 
 
 @pytest.mark.parametrize("name", ["pods", "pod", "Pods"])
@@ -129,3 +132,152 @@ async def test_a_version_that_is_gone_is_forgotten(tmp_path: Path) -> None:
         with pytest.raises(NoMatchError):
             await rest.resource_for("gadgets")
         assert [info.version for info in await rest.mappings_for_kind("apps", "Deployment")] == ["v1beta1"]
+
+
+# --- what is known grows old ---------------------------------------------------------------------------------------
+
+
+async def served(rest: RestMapper, version: str, kind: str = "Deployment") -> None:
+    """Ask until the preferred version of a kind in the group apps is this."""
+
+    async def is_served() -> bool:
+        return (await rest.mappings_for_kind("apps", kind))[0].version == version
+
+    await eventually(is_served, within=10, every=0.001)
+
+
+def readings(server: ScriptedServer) -> int:
+    return server.asked.count("GET /apis")
+
+
+async def test_a_kind_that_moves_to_another_version_is_found_there_after_half_a_minute(tmp_path: Path) -> None:
+    async with mapper(tmp_path) as (rest, server, clock):
+        await served(rest, "v1")
+        server.answers["/apis"] = answer({"groups": [group("apps", "v2", preferred="v2")]})
+        server.answers["/apis/apps/v2"] = answer({"resources": [resource("deployments", "Deployment")]})
+        clock.now = 29.9
+        assert (await rest.resource_for("deployments", "apps")).version == "v1"
+        assert readings(server) == 1
+        clock.now = 30.0
+        # This one does not wait.
+        assert (await rest.resource_for("deployments", "apps")).version == "v1"
+        await served(rest, "v2")
+        assert [info.version for info in await rest.mappings_for_kind("apps", "Deployment")] == ["v2"]
+        assert readings(server) == 2
+
+
+async def test_what_is_old_is_read_once_for_all_who_ask_meanwhile(tmp_path: Path) -> None:
+    async with mapper(tmp_path) as (rest, server, clock):
+        await served(rest, "v1")
+        asked, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(_: web.Request) -> web.StreamResponse:
+            asked.set()
+            await go_on.wait()
+            return web.json_response({"groups": [group("apps", "v1beta1", preferred="v1beta1")]})
+
+        server.answers["/apis"] = slow
+        clock.now = 30.0
+        await served(rest, "v1")
+        await asyncio.wait_for(asked.wait(), 10)
+        for _ in range(10):
+            await served(rest, "v1")
+        looking = asyncio.create_task(rest.resource_for("gadgets"))
+        go_on.set()
+        await served(rest, "v1beta1")
+        with pytest.raises(NoMatchError):
+            await looking
+        assert readings(server) == 2
+
+
+@pytest.mark.parametrize("failure", [answer({"kind": "Status", "code": 500}, status=500), raw(b"<html>")])
+async def test_a_reading_that_fails_keeps_what_is_known_and_is_tried_again_later(
+    failure: Handler, tmp_path: Path
+) -> None:
+    async with mapper(tmp_path) as (rest, server, clock):
+        await served(rest, "v1")
+        good, server.answers["/apis"] = server.answers["/apis"], failure
+        clock.now = 30.0
+        await served(rest, "v1")
+
+        async def tried() -> bool:
+            return readings(server) == 2
+
+        await eventually(tried, within=10, every=0.001)
+        clock.now = 59.9
+        await served(rest, "v1")
+        server.answers["/apis"] = good
+        del server.answers["/apis/apps/v1"]
+        clock.now = 60.0
+        await served(rest, "v1beta1")
+        assert readings(server) == 3
+
+
+# --- aggregated discovery ------------------------------------------------------------------------------------------
+
+
+def aggregated(*groups: dict[str, object]) -> dict[str, object]:
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": list(groups)}
+
+
+def aggregated_group(name: str, **versions: list[dict[str, object]] | None) -> dict[str, object]:
+    """Versions in the order of preference; None: its server is down."""
+    return {
+        "metadata": {"name": name} if name else {"creationTimestamp": None},
+        "versions": [
+            {"version": version, "resources": resources or [], "freshness": "Current" if resources else "Stale"}
+            for version, resources in versions.items()
+        ],
+    }
+
+
+def aggregated_resource(name: str, kind: str, *, singular: str = "", scope: str = "Namespaced") -> dict[str, object]:
+    response = {"group": "", "version": "", "kind": kind}
+    return {"resource": name, "responseKind": response, "scope": scope, "singularResource": singular}
+
+
+PODS = aggregated_resource("pods", "Pod", singular="pod")
+NODES = aggregated_resource("nodes", "Node", scope="Cluster")
+DEPLOYMENTS = aggregated_resource("deployments", "Deployment", singular="deployment")
+
+
+async def test_aggregated_discovery_is_two_requests(tmp_path: Path) -> None:
+    async with mapper(tmp_path) as (rest, server, _):
+        server.answers["/api"] = answer(aggregated(aggregated_group("", v1=[PODS, NODES])))
+        server.answers["/apis"] = answer(
+            aggregated(
+                aggregated_group("apps", v1=[DEPLOYMENTS], v1beta1=[DEPLOYMENTS]),
+                aggregated_group("custom.metrics.k8s.io", v1beta2=[aggregated_resource("widgets", "MetricValueList")]),
+                aggregated_group("odd.example", v1=[{"resource": "things"}, {"responseKind": {"kind": "Thing"}}]),
+            )
+        )
+        pods, nodes = await rest.resource_for("pod"), await rest.resource_for("nodes")
+        assert pods == ResourceInfo("", "v1", "Pod", "pods", "pod", namespaced=True)
+        assert nodes == ResourceInfo("", "v1", "Node", "nodes", "node", namespaced=False)
+        deployments = await rest.mappings_for_kind("apps", "Deployment")
+        assert [info.path("a", "b", "scale") for info in deployments] == [
+            "/apis/apps/v1/namespaces/a/deployments/b/scale",
+            "/apis/apps/v1beta1/namespaces/a/deployments/b/scale",
+        ]
+        for unknown in ("widgets", "things"):
+            with pytest.raises(NoMatchError):
+                await rest.resource_for(unknown)
+        assert server.asked == ["GET /apis", "GET /api"]
+        assert server.headers[0]["Accept"] == (
+            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
+            "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,"
+            "application/json"
+        )
+
+
+async def test_an_aggregated_server_that_is_down_keeps_what_it_had(tmp_path: Path) -> None:
+    async with mapper(tmp_path) as (rest, server, clock):
+        server.answers["/api"] = answer(aggregated(aggregated_group("", v1=[PODS])))
+        server.answers["/apis"] = answer(aggregated(aggregated_group("apps", v1=[DEPLOYMENTS])))
+        await served(rest, "v1")
+        server.answers["/apis"] = answer(aggregated(aggregated_group("apps", v1=None)))
+        clock.now = 10.0
+        with pytest.raises(NoMatchError):
+            await rest.resource_for("gadgets")
+        assert readings(server) == 2
+        assert (await rest.resource_for("deployments", "apps")).version == "v1"

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from kube import listing as listing_module
 from kube import store as store_module
 from kube.backoff import Backoff
 from kube.store import Key, Store
+from tests.eventually import eventually
 from tests.kube.scripted import Collection, ScriptedServer, Turns, Watch, connected, scripted_server, thing
 
 PATH = "/api/v1/things"
@@ -264,3 +265,154 @@ async def test_an_event_that_makes_no_sense_is_passed_over(event: dict[str, Any]
         watch.events.put_nowait(event)
         watch.send("MODIFIED", thing("a", "3", colour="green"))
         assert await f.change() == ("a", "red", "green")
+
+
+# --- staleness -----------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Seconds, as the test says."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextlib.asynccontextmanager
+async def followed_by(clock: Clock, folder: Path, *, bookmark_seconds: float = 60.0) -> AsyncIterator[Followed]:
+    """A store on a clock of its own, when its first watch is open."""
+    async with (
+        scripted_server() as server,
+        connected(server, folder, bookmark_seconds=bookmark_seconds) as client,
+    ):
+        collection = Collection()
+        collection.items = [thing("a", "1", colour="red")]
+        server.answers[PATH] = collection.handle
+        followed = Followed(server, collection)
+        followed.store = Store(
+            client, PATH, colour, on_change=followed.on_change, backoff=Backoff(0.001, 0.01), clock=clock
+        )
+        assert (followed.store.stale, followed.store.problem) == (False, "not listed yet")
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(followed.store.run())
+            try:
+                yield followed
+            finally:
+                running.cancel()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async def holds() -> bool:
+        return condition()
+
+    await eventually(holds, within=10, every=0.001)
+
+
+def condition(followed: Followed) -> tuple[bool, str | None]:
+    """Whether the store is stale, and what a probe says of it."""
+    return followed.store.stale, followed.store.problem
+
+
+async def seen(followed: Followed, watch: Watch, version: str) -> None:
+    """Return when an event has arrived that the watch sends now."""
+    watch.send("MODIFIED", thing("a", version, colour=version))
+    while (await followed.change())[2] != version:
+        pass
+
+
+async def test_a_watch_that_stops_talking_makes_the_store_stale_after_one_and_a_half_bookmark_intervals(
+    tmp_path: Path,
+) -> None:
+    clock = Clock()
+    async with followed_by(clock, tmp_path) as f:
+        watch = await f.watch()
+        await seen(f, watch, "2")
+        clock.now += 89.9
+        assert condition(f) == (False, None)
+        clock.now += 0.1
+        assert condition(f) == (True, "the watch is silent, objects may be out of date")
+        assert f.store.get("default", "a") == "2", "what there is stays"
+        await seen(f, watch, "3")
+        assert (condition(f), f.store.silent_seconds) == ((False, None), 0)
+
+
+async def test_a_bookmark_proves_that_a_store_is_not_stale(tmp_path: Path) -> None:
+    clock = Clock()
+    async with followed_by(clock, tmp_path) as f:
+        watch = await f.watch()
+        await seen(f, watch, "2")
+        clock.now += 90
+        assert f.store.stale
+        watch.send("BOOKMARK", {"metadata": {"resourceVersion": "3"}})
+        await until(lambda: not f.store.stale)
+
+
+@pytest.mark.parametrize("step", ["the watch", "the list"])
+async def test_a_store_whose_watch_or_list_fails_for_a_bookmark_interval_is_stale(step: str, tmp_path: Path) -> None:
+    clock = Clock()
+    async with followed_by(clock, tmp_path) as f:
+        watch = await f.watch()
+        await seen(f, watch, "2")
+        if step == "the list":
+            f.server.answers[PATH] = refusing(f)
+            watch.send("ERROR", {"kind": "Status", "code": 410, "message": "too old"})
+        watch.end()
+        if step == "the watch":
+            (await f.watch()).refuse(503)
+        await until(f.away)
+        clock.now += 59.9
+        assert condition(f) == (False, "no contact to the API server")
+        clock.now += 0.1
+        assert condition(f) == (True, "no contact to the API server")
+        f.server.answers[PATH] = f.collection.handle
+        f.collection.version = "9"
+        while True:
+            again = await f.watch()
+            again.open()
+            if step == "the watch" or again.from_version == "9":
+                break
+        await until(lambda: not f.store.stale)
+        assert f.store.problem is None
+
+
+def refusing(followed: Followed) -> Any:
+    """Lists fail."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        if request.query.get("watch") == "true":
+            return await followed.collection.handle(request)
+        return web.json_response({"kind": "Status", "code": 500, "message": "no"}, status=500)
+
+    return handle
+
+
+async def test_a_silent_watch_is_opened_anew_and_that_it_could_be_is_a_proof(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that sends no bookmarks, as an old one or an aggregated one may."""
+    clock = Clock()
+    async with followed_by(clock, tmp_path, bookmark_seconds=0.05) as f:
+        (await f.watch()).open()
+        clock.now += 3600
+        (await f.watch()).open()
+        (await f.watch()).open()
+        await until(lambda: not f.store.stale)
+        assert (f.store.problem, f.collection.lists) == (None, 1)
+    assert caplog.records == []
+
+
+async def test_a_watch_that_opens_and_fails_is_no_proof(tmp_path: Path) -> None:
+    clock = Clock()
+    async with followed_by(clock, tmp_path) as f:
+        watch = await f.watch()
+        await seen(f, watch, "2")
+        watch.end()
+        clock.now += 60
+        for _ in range(3):
+            watch = await f.watch()
+            watch.send("ERROR", {"kind": "Status", "code": 500, "message": "etcd is away"})
+            watch.end()
+        await f.watch()
+        assert f.store.stale

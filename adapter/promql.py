@@ -1,0 +1,290 @@
+"""PromQL as Prometheus reads it: the syntax tree of a query, and which labels its result can have.
+
+The parser is the library promql-parser, with Prometheus' own grammar. What it cannot parse may still be a query that
+another server takes, such as MetricsQL: callers say so, and decide nothing else about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import promql_parser
+from promql_parser import (
+    AggModifierType,
+    AggregateExpr,
+    BinaryExpr,
+    Call,
+    Expr,
+    LabelModifierType,
+    Matcher,
+    MatchOp,
+    MatrixSelector,
+    NumberLiteral,
+    ParenExpr,
+    StringLiteral,
+    SubqueryExpr,
+    UnaryExpr,
+    VectorMatchCardinality,
+    VectorSelector,
+)
+
+# The parser takes quadratic time over nested expressions, and overflows the stack at some ten thousand levels.
+_MAX_LENGTH = 4_000
+_SET_OPERATORS = frozenset({"and", "unless"})
+_NAME = "__name__"
+_BUCKETS = "le"
+
+
+class PromqlError(ValueError):
+    """A text is no PromQL; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Labels that the series of a result can have.
+
+    Attributes:
+        names: these and no others; with `others`, all labels but these.
+        others: whether `names` are those that the series cannot have.
+    """
+
+    names: frozenset[str] = frozenset()
+    others: bool = False
+
+    def can_have(self, label: str) -> bool:
+        """Whether a series can have a label."""
+        return (label in self.names) != self.others
+
+    def union(self, other: Labels) -> Labels:
+        """Labels of either."""
+        if self.others and other.others:
+            return Labels(self.names & other.names, others=True)
+        if self.others or other.others:
+            every, some = (self, other) if self.others else (other, self)
+            return Labels(every.names - some.names, others=True)
+        return Labels(self.names | other.names)
+
+    def only(self, names: frozenset[str]) -> Labels:
+        """Of these labels those that are named."""
+        return Labels(frozenset(filter(self.can_have, names)))
+
+    def without(self, names: frozenset[str]) -> Labels:
+        """Of these labels those that are not named."""
+        return Labels(self.names | names, others=True) if self.others else Labels(self.names - names)
+
+
+_NONE = Labels()
+_ANY = Labels(others=True)
+
+
+def parse(query: str) -> Expr:
+    """Parse PromQL.
+
+    Raises:
+        PromqlError: it is none, or too long or too deeply nested to be parsed.
+    """
+    if len(query) > _MAX_LENGTH:
+        raise PromqlError(f"it is longer than {_MAX_LENGTH} characters")
+    try:
+        tree = promql_parser.parse(query)
+        several = any(one.matchers.or_matchers for one in selectors(tree))
+    except ValueError as error:
+        raise PromqlError(" ".join(str(error).split())) from error
+    except RecursionError as error:
+        raise PromqlError("it is too deeply nested") from error
+    if several:
+        raise PromqlError("a selector has `or`, which only MetricsQL has")
+    return tree
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The expressions that one is made of."""
+    match expr:
+        case AggregateExpr():
+            return (expr.param, expr.expr) if isinstance(expr.param, Expr) else (expr.expr,)
+        case BinaryExpr():
+            return (expr.lhs, expr.rhs)
+        case Call():
+            return tuple(expr.args)
+        case MatrixSelector():
+            return (expr.vector_selector,)
+        case ParenExpr() | UnaryExpr() | SubqueryExpr():
+            return (expr.expr,)
+        case _:
+            return ()
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """An expression and all that are in it."""
+    yield expr
+    for child in children(expr):
+        yield from walk(child)
+
+
+def selectors(expr: Expr) -> list[VectorSelector]:
+    """The selectors of series in an expression."""
+    return [one for one in walk(expr) if isinstance(one, VectorSelector)]
+
+
+def matchers(selector: VectorSelector) -> list[Matcher]:
+    """A selector's label matchers, with that of the metric's name."""
+    named = [Matcher(MatchOp.Equal, _NAME, selector.name)] if selector.name else []
+    return [*named, *selector.matchers.matchers]
+
+
+def operator(expr: AggregateExpr | BinaryExpr) -> str:
+    """The name of an aggregation, or the sign of a binary operator, in lower case."""
+    return str(expr.op).lower()
+
+
+def bare(expr: Expr) -> Expr:
+    """An expression without the parentheses around it."""
+    while isinstance(expr, ParenExpr):
+        expr = expr.expr
+    return expr
+
+
+def is_scalar(expr: Expr) -> bool:
+    """Whether the result is one number, without series."""
+    match expr:
+        case NumberLiteral() | StringLiteral():
+            return True
+        case ParenExpr() | UnaryExpr():
+            return is_scalar(expr.expr)
+        case BinaryExpr():
+            return is_scalar(expr.lhs) and is_scalar(expr.rhs)
+        case Call():
+            return bool(expr.func.return_type == promql_parser.ValueType.Scalar)
+        case _:
+            return False
+
+
+def result_labels(expr: Expr) -> Labels:
+    """The labels that the series of an expression's result can have; a scalar has none."""
+    match expr:
+        case VectorSelector():
+            empty = {one.name for one in expr.matchers.matchers if one.op == MatchOp.Equal and not one.value}
+            return Labels(frozenset(empty), others=True)
+        case AggregateExpr():
+            return _of_aggregation(expr)
+        case BinaryExpr():
+            return _of_operator(expr)
+        case Call():
+            return _of_function(expr)
+        case MatrixSelector() | ParenExpr() | UnaryExpr() | SubqueryExpr():
+            return result_labels(children(expr)[0])
+        case _:
+            return _NONE
+
+
+def _of_aggregation(expr: AggregateExpr) -> Labels:
+    inner = result_labels(expr.expr)
+    kind = operator(expr)
+    if kind in ("topk", "bottomk", "limitk", "limit_ratio"):
+        return inner
+    modifier = expr.modifier
+    if modifier is None:
+        labels = _NONE
+    elif modifier.type == AggModifierType.By:
+        labels = inner.only(frozenset(modifier.labels))
+    else:
+        labels = inner.without(frozenset(modifier.labels))
+    if kind == "count_values" and isinstance(expr.param, StringLiteral):
+        labels = labels.union(Labels(frozenset({expr.param.val})))
+    return labels
+
+
+def _of_operator(expr: BinaryExpr) -> Labels:
+    left, right = result_labels(expr.lhs), result_labels(expr.rhs)
+    kind = operator(expr)
+    if is_scalar(expr.lhs):
+        return right
+    if is_scalar(expr.rhs) or kind in _SET_OPERATORS:
+        return left
+    if kind == "or":
+        return left.union(right)
+    modifier = expr.modifier
+    if modifier is None:
+        return left
+    more = Labels(frozenset(modifier.group_labels or ()))
+    if modifier.card == VectorMatchCardinality.ManyToOne:
+        return left.union(more)
+    if modifier.card == VectorMatchCardinality.OneToMany:
+        return right.union(more)
+    if modifier.matching is None:
+        return left
+    names = frozenset(modifier.matching.labels)
+    return left.only(names) if modifier.matching.type == LabelModifierType.Include else left.without(names)
+
+
+def _of_function(expr: Call) -> Labels:
+    name = expr.func.name
+    vectors = [one for one in expr.args if isinstance(one, Expr) and not is_scalar(one)]
+    if is_scalar(expr) or name == "vector" or not vectors:
+        return _NONE
+    labels = result_labels(vectors[0])
+    texts = [one.val for one in expr.args if isinstance(one, StringLiteral)]
+    match name:
+        case "label_replace" | "label_join":
+            return labels.union(Labels(frozenset(texts[:1])))
+        case "histogram_quantile" | "histogram_fraction":
+            return labels.without(frozenset({_BUCKETS}))
+        case "absent" | "absent_over_time":
+            return _of_absence(bare(vectors[0]))
+        case "info":
+            return _ANY
+    return labels
+
+
+def _of_absence(expr: Expr) -> Labels:
+    """What is absent has the labels that its selector says the values of."""
+    selector = expr.vector_selector if isinstance(expr, MatrixSelector) else expr
+    if not isinstance(selector, VectorSelector):
+        return _NONE
+    found = [one.name for one in selector.matchers.matchers if one.op == MatchOp.Equal]
+    return Labels(frozenset(name for name in found if found.count(name) == 1 and name != _NAME))
+
+
+def can_be_nan(expr: Expr) -> bool:
+    """Whether a result can be NaN though no series is: by a division by zero, or a quantile of nothing."""
+    match expr:
+        case BinaryExpr() if operator(expr) in ("==", ">", "<", ">=", "<=") and not _returns_bool(expr):
+            return False  # nothing of this is true of NaN
+        case BinaryExpr() if operator(expr) in ("/", "%") and not _is_never_zero(expr.rhs):
+            return True
+        case Call() if expr.func.name in ("histogram_quantile", "histogram_fraction", "histogram_avg"):
+            return True
+        case AggregateExpr() if operator(expr) == "quantile":
+            return True
+        case AggregateExpr() if operator(expr) in ("count", "group"):
+            return False
+        case Call() if expr.func.name in ("count_over_time", "present_over_time", "absent", "absent_over_time"):
+            return False
+    return any(map(can_be_nan, children(expr)))
+
+
+def _returns_bool(expr: BinaryExpr) -> bool:
+    return expr.modifier is not None and expr.modifier.return_bool
+
+
+def _is_never_zero(expr: Expr) -> bool:
+    """Whether a divisor cannot be zero, as far as people write it so that one sees it."""
+    expr = bare(expr)
+    match expr:
+        case NumberLiteral():
+            return expr.val != 0
+        case AggregateExpr():
+            return operator(expr) in ("count", "group")
+        case Call():
+            least = bare(expr.args[1]) if expr.func.name in ("clamp_min", "clamp") and len(expr.args) > 1 else None
+            positive = isinstance(least, NumberLiteral) and least.val > 0
+            return positive or expr.func.name in ("count_over_time", "time")
+        case BinaryExpr():
+            limit = bare(expr.rhs)
+            if not isinstance(limit, NumberLiteral):
+                return False
+            return not _returns_bool(expr) and (
+                (operator(expr) in (">", "!=") and limit.val == 0) or (operator(expr) in (">", ">=") and limit.val > 0)
+            )
+    return False

@@ -1,0 +1,227 @@
+"""Kubernetes' own controller at work on the same HPAs: what tells, and what does not."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoscaler.core.model import HPAKey
+from autoscaler.core.modes import Mode
+from autoscaler.loop.foreign_writer import EVENT_MESSAGE, EVENT_REASON, ForeignWriterDetector
+from autoscaler.objects.watched import TrackedHPA, track_hpa
+from kube.mapping import GroupResource
+from tests.autoscaler.cluster import Cluster, running_cluster
+from tests.autoscaler.test_modes import ACTING, SOON, Running, _reached, autoscaler, until
+from tests.eventually import eventually
+
+WEB = HPAKey("default", "web")
+RESOURCE = GroupResource("autoscaling", "horizontalpodautoscalers")
+BEFORE, AFTER, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:00:15Z", "2026-01-01T00:10:00Z"
+SERIES = "rival_status_writes_total"
+
+
+class Clock:
+    now = 0.0
+
+
+def entry(manager: str = "kube-controller-manager", time: str = BEFORE, subresource: str = "status") -> dict[str, Any]:
+    return {"manager": manager, "operation": "Update", "subresource": subresource, "time": time, "fieldsV1": {}}
+
+
+# --- what tells ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("managed_fields", "time"),
+    [
+        ([entry("kubectl", AFTER, ""), entry("milliscale-autoscaler", AFTER), entry(time=BEFORE)], BEFORE),
+        ([entry(subresource="scale")], ""),
+        ([entry("milliscale-autoscaler")], ""),
+        ([], ""),
+        (None, ""),
+        (["strange", {"manager": 3}], ""),
+    ],
+)
+def test_who_last_wrote_the_status_is_in_the_managed_fields(managed_fields: object, time: str) -> None:
+    metric = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization"}}}
+    tracked = track_hpa(
+        {
+            "metadata": {"namespace": "default", "name": "web", "managedFields": managed_fields},
+            "spec": {
+                "scaleTargetRef": {"kind": "Deployment", "name": "web"},
+                "maxReplicas": 3,
+                "metrics": [metric],
+            },
+        }
+    )
+    assert isinstance(tracked, TrackedHPA)
+    assert tracked.rival_time == time
+    assert b"managedFields" not in tracked.metadata
+
+
+class Detector(ForeignWriterDetector):
+    """One with a clock of its own that notes what it calls."""
+
+    def __init__(self, *, allowed: bool = False) -> None:
+        self.clock = Clock()
+        self.writes = 0
+        self.released: list[HPAKey] = []
+        super().__init__(
+            allowed=allowed, on_write=self._count, on_release=self.released.append, clock=lambda: self.clock.now
+        )
+
+    def _count(self) -> None:
+        self.writes += 1
+
+
+def seen(*times: str, acting: bool = True, allowed: bool = False) -> tuple[Detector, list[bool]]:
+    """A detector that has seen an HPA with these times of foreign writes, and what it said to each."""
+    detector = Detector(allowed=allowed)
+    return detector, [detector.changed(WEB, each, acting=acting) for each in times]
+
+
+def test_what_the_other_controller_left_behind_does_not_count() -> None:
+    """Whoever replaces it takes over at once: its entry stays until every field of it has been written by another."""
+    detector, stops = seen(BEFORE, BEFORE, "", BEFORE)
+    assert stops == [False] * 4
+    assert not detector.holds(WEB)
+    assert detector.writes == 0
+    assert detector.problem is None
+
+
+@pytest.mark.parametrize("before", ["", BEFORE])
+def test_a_new_write_ends_acting_on_that_hpa_and_no_other(before: str) -> None:
+    detector, stops = seen(before, AFTER)
+    assert stops == [False, True]
+    assert detector.holds(WEB)
+    assert not detector.holds(replace(WEB, name="api"))
+    assert (detector.held, detector.writes) == (1, 1)
+
+
+def test_it_is_said_once_for_each_hpa() -> None:
+    assert seen(BEFORE, AFTER, LATER, LATER)[1] == [False, True, False, False]
+
+
+def test_a_process_that_does_not_act_only_takes_note() -> None:
+    detector, stops = seen(BEFORE, AFTER, acting=False)
+    assert stops == [False, False]
+    assert not detector.changed(WEB, AFTER, acting=True), "written before this process began to act"
+    assert not detector.holds(WEB)
+    assert detector.changed(WEB, LATER, acting=True)
+
+
+def test_ten_minutes_without_a_write_end_it() -> None:
+    detector, _ = seen(BEFORE, AFTER)
+    detector.clock.now += 400
+    detector.changed(WEB, LATER, acting=True)
+    detector.clock.now += 600
+    assert detector.holds(WEB)
+    assert detector.released == []
+    detector.clock.now += 1
+    assert not detector.holds(WEB)
+    assert detector.released == [WEB]
+    assert detector.held == 0
+    assert detector.changed(WEB, "2026-01-01T00:20:00Z", acting=True), "and the next begins it again"
+
+
+def test_with_leave_to_act_it_is_only_said() -> None:
+    detector, stops = seen(BEFORE, AFTER, allowed=True)
+    assert stops == [False, False]
+    assert not detector.holds(WEB)
+    assert detector.writes == 1
+    assert detector.problem is not None
+    assert "so two controllers scale the same targets" in detector.problem
+
+
+def test_an_hpa_made_anew_begins_without_a_past() -> None:
+    detector, _ = seen(BEFORE, AFTER)
+    detector.forget(WEB)
+    assert not detector.holds(WEB)
+    assert not detector.changed(WEB, LATER, acting=True)
+
+
+def test_it_is_logged_once_and_again_after_a_time_of_peace(caplog: pytest.LogCaptureFixture) -> None:
+    detector = Detector()
+    for number in range(4):
+        detector.changed(WEB, f"2026-01-01T00:{number:02}:00Z", acting=True)
+        detector.clock.now += 300
+    assert len(caplog.records) == 1
+    assert "default/web" in caplog.text
+    assert "so this process does not act on those" in caplog.text
+    assert "--controllers=*,-horizontal-pod-autoscaler-controller" in caplog.text
+    detector.clock.now += 301
+    assert detector.problem is None
+    detector.changed(WEB, LATER, acting=True)
+    detector.changed(WEB, "2026-01-02T00:00:00Z", acting=True)
+    assert len(caplog.records) == 2
+
+
+# --- the whole loop ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with running_cluster(tmp_path) as cluster:
+        cluster.add_deployment("web", replicas=2)
+        cluster.add_hpa("web", most=8)
+        yield cluster
+
+
+def rival_writes(cluster: Cluster, time: str) -> None:
+    """Store what the API server has after a status write of kube-controller-manager."""
+    hpa = cluster.hpa("web")
+    cluster.server.storage.put(RESOURCE, {**hpa, "metadata": {**hpa["metadata"], "managedFields": [entry(time=time)]}})
+
+
+@pytest.mark.parametrize("mode", [Mode.DRY_RUN, Mode.SHADOW])
+async def test_a_process_that_looks_on_does_not_mind(
+    mode: Mode, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with autoscaler(cluster.kubeconfig, replace(ACTING, mode=mode), caplog) as running:
+        await eventually(lambda: _steps(running, 1), within=SOON)
+        rival_writes(cluster, AFTER)
+        await eventually(lambda: _steps(running, 3), within=SOON)
+        ready = await running.text("/readyz?verbose")
+    assert "foreignWriter" not in ready
+    assert not any(record.name == "autoscaler.loop.foreign_writer" for record in caplog.records)
+
+
+async def test_an_hpa_that_the_other_controller_writes_is_left_to_it(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.add_deployment("api", replicas=2)
+    cluster.add_hpa("api", most=8)
+    async with autoscaler(cluster.kubeconfig, ACTING, caplog) as running:
+        await until(lambda: cluster.status_writes() >= 2)
+        rival_writes(cluster, AFTER)
+        await eventually(lambda: _wrote(running), within=SOON)
+        cluster.metrics.value = "20"
+        await until(lambda: cluster.replicas("api") == 4)
+        decided = 'decisions_total{action="scale_up",reason="ValidMetricFound"}'
+        await eventually(lambda: _reached(running, decided, 4), within=SOON)
+        assert await running.metric("foreign_controlled_hpas") == 1
+        ready = await running.text("/readyz?verbose")
+    assert cluster.replicas("web") == 2
+    assert "[!]foreignWriter: kube-controller-manager writes the status of HPAs, too (last seen: default/web)" in ready
+    assert ready.endswith("readyz check passed\n")
+    assert (EVENT_REASON, EVENT_MESSAGE, 1) in await cluster.events("web")
+    assert "SuccessfulRescale" not in [reason for reason, _, _ in await cluster.events("web")]
+
+
+async def test_with_leave_to_act_it_goes_on(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    async with autoscaler(cluster.kubeconfig, replace(ACTING, allow_foreign_controller=True), caplog) as running:
+        await until(lambda: cluster.status_writes() >= 1)
+        rival_writes(cluster, AFTER)
+        await eventually(lambda: _wrote(running), within=SOON)
+        cluster.metrics.value = "20"
+        await until(lambda: cluster.replicas("web") == 4)
+
+
+async def _steps(running: Running, count: int) -> bool:
+    return await running.metric("schedule_lag_seconds_count") >= count
+
+
+async def _wrote(running: Running) -> bool:
+    return await running.metric(SERIES) == 1

@@ -1,0 +1,152 @@
+"""A watch that is dead without anybody's notice scales nothing down, and the process says so."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+
+from kube.credentials import credentials
+from tests.autoscaler.cluster import Cluster, running_cluster
+from tests.autoscaler.process import ALONE, PATIENCE, Autoscaler, autoscaler
+from tests.eventually import eventually
+from tests.kube.scripted import ScriptedServer
+
+# Of 60 s and 15 s.
+BOOKMARK_SECONDS = 1.0
+QUICK = (
+    *ALONE,
+    f"--watch-bookmark-interval={BOOKMARK_SECONDS}s",
+    "--horizontal-pod-autoscaler-sync-period=100ms",
+    "--horizontal-pod-autoscaler-downscale-stabilization=0s",
+)
+
+
+class Proxy:
+    """Passes requests on to the API server. At will nothing more comes back on watches, or on anything.
+
+    No connection is closed then, and new ones are accepted: what a dead peer behind a load balancer looks like.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._watches, self._others = asyncio.Event(), asyncio.Event()
+        self.resume()
+        self.url = ""
+
+    @property
+    def kubeconfig(self) -> Path:
+        """One that leads through here."""
+        return ScriptedServer(url=self.url).kubeconfig(self._folder)
+
+    def silence(self, *, watches_only: bool) -> None:
+        self._watches.clear()
+        if not watches_only:
+            self._others.clear()
+
+    def resume(self) -> None:
+        self._watches.set()
+        self._others.set()
+
+    @asynccontextmanager
+    async def between(self, server: Path) -> AsyncIterator[None]:
+        """Pass on to the API server of a kubeconfig, with its credentials."""
+        upstream = await credentials(server)
+        connector = aiohttp.TCPConnector(limit=0, ssl=upstream.tls)
+        async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
+
+            async def handle(request: web.Request) -> web.StreamResponse:
+                heard = self._watches if request.query.get("watch") == "true" else self._others
+                await heard.wait()
+                body, kept = await request.read(), ("Accept", "Content-Type")
+                headers = {name: request.headers[name] for name in kept if name in request.headers}
+                url = f"{upstream.configuration.host}{request.raw_path}"
+                async with session.request(request.method, url, data=body or None, headers=headers) as answer:
+                    response = web.StreamResponse(status=answer.status)
+                    response.content_type = answer.content_type
+                    await response.prepare(request)
+                    async for piece in answer.content.iter_any():
+                        await heard.wait()
+                        await response.write(piece)
+                    return response
+
+            app = web.Application()
+            app.router.add_route("*", "/{path:.*}", handle)
+            runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0)
+            await runner.setup()
+            try:
+                await web.TCPSite(runner, "127.0.0.1", 0).start()
+                self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+                yield
+            finally:
+                await runner.cleanup()
+
+
+@asynccontextmanager
+async def bed(folder: Path) -> AsyncIterator[tuple[Cluster, Proxy, Autoscaler]]:
+    """An autoscaler behind the proxy that has found three pods with just what each should have."""
+    proxy = Proxy(folder)
+    async with contextlib.AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(running_cluster(folder, bookmark_seconds=BOOKMARK_SECONDS / 2))
+        cluster.add_deployment("web", replicas=3)
+        cluster.add_hpa("web", most=10, goal="10")
+        await stack.enter_async_context(proxy.between(cluster.kubeconfig))
+        process = await stack.enter_async_context(autoscaler(proxy.kubeconfig, *QUICK))
+        await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
+        assert await process.get("/readyz") == "ok"
+        yield cluster, proxy, process
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async def holds() -> bool:
+        return condition()
+
+    await eventually(holds, within=PATIENCE, every=0.01)
+
+
+async def readyz_says(process: Autoscaler, *texts: str) -> None:
+    async def says() -> bool:
+        page = await process.get("/readyz")
+        return all(text in page for text in texts)
+
+    await eventually(says, within=PATIENCE, every=0.05)
+
+
+async def test_pods_that_a_dead_watch_does_not_tell_of_are_not_scaled_away(tmp_path: Path) -> None:
+    async with bed(tmp_path) as (cluster, proxy, process):
+        proxy.silence(watches_only=True)
+        await readyz_says(process, "[-]hpas failed:", "[-]pods failed:")
+        # Somebody scales to 10, whose pods all have 120% of what they should. Three are known: 1.2 of them are 4.
+        await cluster.admin.patch("/apis/apps/v1/namespaces/default/deployments/web", {"spec": {"replicas": 10}})
+        cluster.metrics.value = "12"
+        await cluster.roll_out("web")
+        await until(lambda: cluster.condition("web", "ScalingLimited") == ("True", "StaleWatch"))
+        syncs = cluster.syncs()
+        await until(lambda: cluster.syncs() >= syncs + 10)
+        assert cluster.replicas("web") == 10
+        assert "SuccessfulRescale" not in {reason for reason, _, _ in await cluster.events("web")}
+        metrics = await process.get("/metrics")
+        assert 'decisions_total{action="none",reason="StaleWatch"}' in metrics
+
+        proxy.resume()
+        await readyz_says(process, "ok")
+        await until(lambda: cluster.condition("web", "ScalingLimited") == ("True", "TooManyReplicas"))
+        assert cluster.replicas("web") == 10
+        cluster.metrics.value = "5"
+        await until(lambda: cluster.replicas("web") == 5)
+
+
+async def test_an_api_server_that_falls_silent_is_noticed_although_no_connection_ends(tmp_path: Path) -> None:
+    async with bed(tmp_path) as (cluster, proxy, process):
+        scale_writes = cluster.server.requests.of("update", "deployments/scale")
+        cluster.metrics.value = "5"
+        proxy.silence(watches_only=False)
+        await readyz_says(process, "[-]hpas failed:", "[-]pods failed:")
+        assert cluster.server.requests.of("update", "deployments/scale") == scale_writes
+        proxy.resume()
+        await readyz_says(process, "ok")
+        await until(lambda: cluster.replicas("web") < 3)
+    assert "Traceback" not in "\n".join(process.said)

@@ -1,0 +1,57 @@
+"""Settings of all tests."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Generator
+from types import FrameType
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The machine may be busy: no example has a deadline, and none is refused for being slow to generate. The examples are
+# the same in every run; `--hypothesis-profile=default` tries others.
+settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
+
+TIMED_OUT = pytest.StashKey[bool]()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """More workers than cores: the tests that start processes mostly wait for them."""
+    return (os.cpu_count() or 1) + 2
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that start processes, so that no worker is left with the longest of them at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(item: pytest.Item) -> Generator[None, object, object]:
+    """Have the stacks of all asyncio tasks printed when a test's time is over; pytest-timeout prints the threads'."""
+    result = yield
+    fail = signal.getsignal(signal.SIGALRM)
+
+    def print_tasks(number: int, frame: FrameType | None) -> None:
+        item.stash[TIMED_OUT] = True
+        try:
+            tasks = asyncio.all_tasks()
+        except RuntimeError:  # no event loop is running
+            tasks = set()
+        for task in tasks:
+            task.print_stack()
+        assert callable(fail)
+        fail(number, frame)
+
+    signal.signal(signal.SIGALRM, print_tasks)
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test whose time was over even where a server's handler, say, has caught the exception that says so."""
+    result = yield
+    if item.stash.get(TIMED_OUT, False):
+        pytest.fail("the test's time was over")
+    return result

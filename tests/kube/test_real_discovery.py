@@ -1,0 +1,78 @@
+"""The REST mapper on a real API server: aggregated discovery says what single requests say, and follows a CRD."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.client import KubeClient
+from kube.mapping import NoMatchError, RestMapper
+from playground.cluster import start_cluster
+from tests.eventually import eventually
+
+GROUP = "example.milliscale.io"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+pytestmark = [
+    pytest.mark.kubebuilder,
+    pytest.mark.skipif(
+        "KUBEBUILDER_ASSETS" not in os.environ, reason="KUBEBUILDER_ASSETS names no directory with kube-apiserver"
+    ),
+]
+
+
+@pytest.fixture
+async def admin(tmp_path: Path) -> AsyncIterator[KubeClient]:
+    async with start_cluster(tmp_path) as cluster, await cluster.client() as client:
+        yield client
+
+
+def version(name: str, *, served: bool, stored: bool) -> dict[str, Any]:
+    return {"name": name, "served": served, "storage": stored, "schema": {"openAPIV3Schema": {"type": "object"}}}
+
+
+def definition(*versions: dict[str, Any]) -> dict[str, Any]:
+    names = {"plural": "widgets", "singular": "widget", "kind": "Widget"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"widgets.{GROUP}"},
+        "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": list(versions)},
+    }
+
+
+async def test_aggregated_discovery_says_what_a_request_for_each_version_says(admin: KubeClient) -> None:
+    groups = (await admin.get("/apis"))["groups"]
+    rest = RestMapper(admin)
+    for group in ({"name": "", "versions": [{"version": "v1"}]}, *groups):
+        for each in group["versions"]:
+            name, number = group["name"], each["version"]
+            path = f"/apis/{name}/{number}" if name else f"/api/{number}"
+            for entry in (await admin.get(path))["resources"]:
+                if "/" not in entry["name"]:
+                    found = await rest.mappings_for_kind(name, entry["kind"])
+                    assert (number, entry["name"], entry["singularName"], entry["namespaced"]) in {
+                        (info.version, info.plural, info.singular, info.namespaced) for info in found
+                    }
+
+
+async def test_a_definition_that_moves_to_v1_is_found_there(admin: KubeClient) -> None:
+    now = 0.0
+    rest = RestMapper(admin, clock=lambda: now)
+    await admin.post(CRDS, definition(version("v1beta1", served=True, stored=True)))
+
+    async def served_in(wanted: str) -> bool:
+        nonlocal now
+        now += 30
+        try:
+            found = await rest.mappings_for_kind(GROUP, "Widget")
+        except NoMatchError as error:
+            raise AssertionError(str(error)) from error
+        return [info.version for info in found] == [wanted]
+
+    await eventually(lambda: served_in("v1beta1"), within=30)
+    both = definition(version("v1beta1", served=False, stored=False), version("v1", served=True, stored=True))
+    await admin.patch(f"{CRDS}/widgets.{GROUP}", {"spec": both["spec"]})
+    await eventually(lambda: served_in("v1"), within=30)

@@ -1,0 +1,221 @@
+"""Requests are repeated as client-go repeats them, within their time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from kube.client import KubeClient, KubeError, KubeUnreachable
+from kube.election import ElectionSettings, LeaderElector
+from kube.retries import Retries
+from kube.status import StatusError
+from tests.kube.scripted import Handler, ScriptedServer, answer, connected, scripted_server
+
+BUSY = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "busy"}
+GOOD = answer({"fine": True})
+
+
+@dataclass
+class Time:
+    """A clock that only waiting moves."""
+
+    now: float = 0.0
+    waits: list[float] = field(default_factory=list)
+
+    def clock(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+
+
+@contextlib.asynccontextmanager
+async def bed(
+    folder: Path, *, random: float = 0.0, timeout: float = 30.0
+) -> AsyncIterator[tuple[ScriptedServer, KubeClient, Time]]:
+    time = Time()
+    retries = Retries(clock=time.clock, sleep=time.sleep, random=lambda: random)
+    async with scripted_server() as server, connected(server, folder, retries=retries, timeout=timeout) as client:
+        yield server, client, time
+
+
+def failing(times: int, handler: Handler, then: Handler = GOOD) -> Handler:
+    """So often this, and then a good answer, or another."""
+    left = times
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        nonlocal left
+        left -= 1
+        return await (handler if left >= 0 else then)(request)
+
+    return handle
+
+
+def busy(status: int = 429, after: str | None = "1") -> Handler:
+    return answer(BUSY | {"code": status}, status=status, headers={} if after is None else {"Retry-After": after})
+
+
+async def hang_up(request: web.Request) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def break_off(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    response.content_length = 100
+    await response.prepare(request)
+    await response.write(b"{")
+    assert request.transport is not None
+    request.transport.close()
+    return response
+
+
+async def called(client: KubeClient, method: str) -> dict[str, Any]:
+    """The response to one request to /x."""
+    match method:
+        case "POST":
+            return await client.post("/x", {})
+        case "PUT":
+            return await client.put("/x", {})
+        case "PATCH":
+            return await client.patch("/x", {})
+        case "DELETE":
+            return await client.delete("/x")
+        case _:
+            return await client.get("/x")
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 504])
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
+async def test_any_request_is_repeated_when_the_server_says_when(method: str, status: int, tmp_path: Path) -> None:
+    async with bed(tmp_path) as (server, client, time):
+        server.answers["/x"] = failing(2, busy(status, "3"))
+        assert await called(client, method) == {"fine": True}
+        assert time.waits == [3, 3]
+        assert server.asked == [f"{method} /x"] * 3
+        assert client.retries.counts == Counter({(method, str(status)): 2})
+
+
+@pytest.mark.parametrize(
+    ("status", "after"),
+    [(429, None), (503, None), (429, "soon"), (503, "-1"), (429, "1.5"), (409, "1"), (404, "1")],
+)
+async def test_no_request_is_repeated_otherwise(status: int, after: str | None, tmp_path: Path) -> None:
+    async with bed(tmp_path) as (server, client, time):
+        server.answers["/x"] = busy(status, after)
+        with pytest.raises(StatusError) as raised:
+            await client.get("/x")
+        assert raised.value.code == status
+        assert (len(server.asked), time.waits, client.retries.counts) == (1, [], Counter())
+
+
+async def test_ten_times_at_most_and_then_the_failure_is_the_result(tmp_path: Path) -> None:
+    async with bed(tmp_path) as (server, client, time):
+        server.answers["/x"] = busy()
+        with pytest.raises(StatusError, match="busy"):
+            await client.get("/x")
+        assert (len(server.asked), time.waits) == (11, [1.0] * 10)
+        server.answers["/x"] = failing(10, busy())
+        assert await client.get("/x") == {"fine": True}
+
+
+async def test_waits_are_up_to_a_fifth_longer(tmp_path: Path) -> None:
+    async with bed(tmp_path, random=0.5) as (server, client, time):
+        server.answers["/x"] = failing(1, busy(after="10"))
+        await client.get("/x")
+        assert time.waits == [11.0]
+
+
+@pytest.mark.parametrize(("after", "tries"), [("4", 3), ("5", 2), ("10", 1), ("86400", 1)])
+async def test_no_repetition_begins_after_the_deadline_nor_is_it_waited_for(
+    after: str, tries: int, tmp_path: Path
+) -> None:
+    async with bed(tmp_path) as (server, client, time):
+        server.answers["/x"] = busy(after=after)
+        with pytest.raises(StatusError, match="busy"):
+            await client.put("/x", {}, timeout=10)
+        assert len(server.asked) == tries
+        assert time.now < 10
+
+
+@pytest.mark.parametrize("lost", [hang_up, break_off])
+async def test_a_lost_connection_is_a_reason_to_repeat_what_only_reads(lost: Handler, tmp_path: Path) -> None:
+    async with bed(tmp_path) as (server, client, time):
+        server.answers["/x"] = failing(3, lost)
+        assert await client.get("/x") == {"fine": True}
+        # aiohttp itself repeats GET, PUT and DELETE once, as the connection may have been closed while it was idle.
+        assert set(time.waits) == {1.0}
+        assert client.retries.counts == Counter({("GET", "<error>"): len(time.waits)})
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+@pytest.mark.parametrize("lost", [hang_up, break_off])
+async def test_a_lost_connection_is_no_reason_to_repeat_what_writes(lost: Handler, method: str, tmp_path: Path) -> None:
+    async with bed(tmp_path) as (server, client, time):
+        server.answers["/x"] = failing(1, lost)
+        with pytest.raises(KubeUnreachable):
+            await called(client, method)
+        assert (server.asked, time.waits) == ([f"{method} /x"], [])
+
+
+async def test_a_lost_connection_that_does_not_come_back_is_the_result(tmp_path: Path) -> None:
+    async with bed(tmp_path) as (server, client, time):
+        server.answers["/x"] = hang_up
+        with pytest.raises(KubeUnreachable, match="cannot be reached"):
+            await client.get("/x")
+        assert time.waits == [1.0] * 10
+
+
+class NotNow(KubeError):
+    pass
+
+
+async def test_before_each_repetition_the_caller_is_asked_and_can_end_it(tmp_path: Path) -> None:
+    asked: list[float] = []
+    async with bed(tmp_path) as (server, client, time):
+
+        async def before_retry() -> None:
+            asked.append(time.now)
+            if len(asked) == 2:
+                raise NotNow
+
+        server.answers["/x"] = busy()
+        with pytest.raises(NotNow):
+            await client.put("/x", {}, before_retry=before_retry)
+        # After the wait, so that what was true before it need not be true any more.
+        assert asked == [1.0, 2.0]
+        assert len(server.asked) == 2
+
+
+async def test_a_lease_is_not_renewed_again_after_the_time_that_its_renewal_has(tmp_path: Path) -> None:
+    """Of two requests before the renew deadline each has half of the time, repetitions included."""
+    settings = ElectionSettings(namespace="default", name="lock", renew_deadline=0.2, retry_period=0.01)
+    leading: asyncio.Queue[bool] = asyncio.Queue()
+    collection = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    async with bed(tmp_path) as (server, client, time):
+        server.answers[collection] = answer({"spec": {"holderIdentity": "one"}})
+        server.answers[f"{collection}/lock"] = failing(1, answer({"kind": "Status", "code": 404}, status=404), busy())
+        elector = LeaderElector(client, settings, identity="one", on_change=leading.put_nowait)
+        stop = asyncio.Event()
+
+        async def work() -> None:
+            await stop.wait()
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(elector.run(work, stop=stop))
+            assert await asyncio.wait_for(leading.get(), 10)
+            assert not await asyncio.wait_for(leading.get(), 10)
+            stop.set()
+    puts = [asked for asked in server.asked if asked.startswith("PUT")]
+    assert puts, "it did try"
+    assert (time.waits, client.retries.counts) == ([], Counter())
