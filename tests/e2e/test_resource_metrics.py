@@ -56,11 +56,11 @@ def samples() -> str:
             counter(0.25, **web, container="app"),
             counter(0.05, **web, container="proxy"),
             counter(0.5, **db, container="postgres"),
-            counter(1.5, instance="node-a", id="/"),
+            counter(1.5, node="node-a", id="/"),
             gauge(64 * MEBIBYTE, **web, container="app"),
             gauge(16 * MEBIBYTE, **web, container="proxy"),
             gauge(512 * MEBIBYTE, **db, container="postgres"),
-            gauge(2048 * MEBIBYTE, instance="node-a", id="/"),
+            gauge(2048 * MEBIBYTE, node="node-a", id="/"),
         ]
     )
 
