@@ -153,6 +153,7 @@ def _adapter_flags(folder: Path, timing: Timing, *, port: int, prometheus_url: s
         f"--prometheus-url={prometheus_url}",
         f"--config={RULES}",
         f"--metrics-relist-interval={format_duration(timing.relist_interval)}",
+        "--metrics-max-age=1m",  # a scrape that is late, on a machine that is busy, must not take a metric away
         f"--metrics-freshness={format_duration(timing.scrape_interval)}",
         f"--bind-address={LOOPBACK}",
         f"--secure-port={port}",

@@ -89,7 +89,9 @@ async def test_a_pods_metric_scales_up_and_down(cluster: Cluster) -> None:
         await cluster.roll_out("web")
         cluster.metrics.value = "10"
         await until(lambda: cluster.condition("web", "AbleToScale") == ("True", "ReadyForNewScale"))
-    assert [(reason, message) for reason, message, _ in await cluster.events("web")] == [
+    events = [(reason, message) for reason, message, _ in await cluster.events("web")]
+    # On a busy machine a status may be written on a version that its own last write has replaced: that is refused.
+    assert [event for event in events if event[0] != "FailedUpdateStatus"] == [
         ("SuccessfulRescale", "New size: 3; reason: pods metric packets_per_second above target"),
         ("SuccessfulRescale", "New size: 1; reason: All metrics below target"),
     ]

@@ -20,7 +20,7 @@ from tests.autoscaler.cluster import METRIC, Cluster, running_cluster
 from tests.autoscaler.process import ALONE, Autoscaler, autoscaler
 from tests.eventually import eventually
 
-SOON = 20.0
+SOON = 60.0
 READER = "reader"
 SCALED_UP = (
     "2 -> 4: packets_per_second is 20 against a target of 10 per pod (ratio 2, outside tolerance 0.1) on 2 ready pods, "

@@ -45,6 +45,9 @@ from tests.autoscaler.worlds import (
 from tests.conformance.reconcile_traces import Taken, steps_taken
 from tests.conformance.runner import RECORDED
 
+# One worker, which computes all records once.
+pytestmark = pytest.mark.xdist_group("recording")
+
 # --- every recorded step -------------------------------------------------------------------------------------------
 
 
