@@ -36,7 +36,7 @@ _SETTLE_SECONDS = 0.7
 _SPENT = 22
 """After so many warnings about one HPA the recorders hold some back, not at the same moment."""
 _COMBINED = "(combined from similar events)"
-_EVENT_SECONDS = 90.0
+_EVENT_SECONDS = 240.0
 """Events are written one by one; on a busy machine the last is late."""
 _PATHS = {
     "Deployment": "/apis/apps/v1",
@@ -298,7 +298,10 @@ class Bed:
             sides = await self._statuses()
             for name in sorted(waiting):
                 looks = [self._metrics.looks(space, name) - before[space, name] for _, space in SIDES]
-                if min(looks) < LOOKS and elapsed < 5 * self._sync + 3:
+                moved = time.monotonic() - max(start, self._scaled_at.get(name, 0.0))
+                # On the way somewhere they may be alike for a moment.
+                rest = self._cases[name].phases[number].longest_period + 2 * self._sync
+                if moved < rest or (min(looks) < LOOKS and elapsed < 5 * self._sync + 3):
                     continue
                 theirs, ours = (
                     dict(fields_of(side.get(name, {}), space)) for side, (_, space) in zip(sides, SIDES, strict=True)
@@ -308,8 +311,7 @@ class Bed:
                 state = self._cases[name].phases[number]
                 found[name] = len(theirs), differing(name, number, theirs, ours, state)
                 wrong = [each for each in found[name][1] if self._class(each) is None]
-                moved = time.monotonic() - max(start, self._scaled_at.get(name, 0.0))
-                if not wrong or moved > 6 * self._sync + 12:
+                if not wrong or moved > rest + 6 * self._sync + 12:
                     waiting.remove(name)
                     self.report.scale_writes += max(0, len(ways[0]) - 1)
         self.report.phases += len(names)

@@ -67,6 +67,13 @@ class Phase:
     """The HPA's target is parked while the state changes, so that nobody sees half of it."""
 
     @property
+    def longest_period(self) -> int:
+        """Of the policies that may allow another scale within a run, in seconds: the API's defaults have 15."""
+        behavior = self.spec.get("behavior", {})
+        defaulted = behavior and not all("policies" in behavior.get(each, {}) for each in ("scaleUp", "scaleDown"))
+        return 15 if defaulted else 1
+
+    @property
     def parked(self) -> dict[str, Any]:
         """The spec with a target that there is not."""
         reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "parked"}
