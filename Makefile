@@ -4,13 +4,17 @@ PY := .venv/bin/python
 SECONDS ?=
 CORPUS_DIR ?=
 GOLDEN ?=
+HPAS ?=
+PHASES ?=
+SEED ?=
+ROUNDS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 # Images often set this. The tests start many processes, and each of them would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden bench bench-adapter bench-autoscaler bench-listing lock clean
+.PHONY: help setup demo test lint format unit conformance golden fuzz bench bench-adapter bench-autoscaler bench-listing lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -41,6 +45,9 @@ conformance: setup ## the recorded cases; CORPUS_DIR=DIR runs others of the same
 
 golden: setup ## the recorded answers of prometheus-adapter; GOLDEN=FILE takes those of another file
 	@$(PY) -m tests.golden $(if $(GOLDEN),'$(GOLDEN)')
+
+fuzz: setup ## random HPAs beside kube-controller-manager (KUBEBUILDER_ASSETS); HPAS=200 PHASES=6 SEED=1 ROUNDS=1
+	@$(PY) -m tests.e2e.fuzz $(if $(HPAS),--hpas $(HPAS)) $(if $(PHASES),--phases $(PHASES)) $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 bench-autoscaler: setup ## how many HPAs the autoscaler keeps up with; BENCH_ARGS="--hpas 1000" narrows it
 	@$(PY) -m bench.autoscaler $(BENCH_ARGS)

@@ -68,7 +68,7 @@ main.add_command(explain)
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="The rules file, in prometheus-adapter's format; taken up again when it changes, and at once on SIGHUP.",
+    help="The rules file, in prometheus-adapter's format; reloaded when it changes, and at once on SIGHUP.",
 )
 @prometheus_flags
 @catalog_flags

@@ -31,7 +31,10 @@ from promql_parser import (
 
 # The parser takes quadratic time over nested expressions, and overflows the stack at some ten thousand levels.
 _MAX_LENGTH = 4_000
+# What reads a tree calls itself for each level.
+_MAX_DEPTH = 200
 _SET_OPERATORS = frozenset({"and", "unless"})
+_SIGNS = ((MatchOp.Equal, "="), (MatchOp.NotEqual, "!="), (MatchOp.Re, "=~"), (MatchOp.NotRe, "!~"))
 _NAME = "__name__"
 _BUCKETS = "le"
 
@@ -88,14 +91,25 @@ def parse(query: str) -> Expr:
         raise PromqlError(f"it is longer than {_MAX_LENGTH} characters")
     try:
         tree = promql_parser.parse(query)
-        several = any(one.matchers.or_matchers for one in selectors(tree))
     except ValueError as error:
         raise PromqlError(" ".join(str(error).split())) from error
-    except RecursionError as error:
-        raise PromqlError("it is too deeply nested") from error
-    if several:
+    except BaseException as error:
+        # The parser panics at times beyond all bounds, such as `offset Inf`; no class for that can be imported.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise PromqlError(str(error)) from error
+    if _is_deep(tree):
+        raise PromqlError(f"it is nested more than {_MAX_DEPTH} deep")
+    if any(one.matchers.or_matchers for one in selectors(tree)):
         raise PromqlError("a selector has `or`, which only MetricsQL has")
     return tree
+
+
+def _is_deep(tree: Expr) -> bool:
+    level = [tree]
+    for _ in range(_MAX_DEPTH):
+        level = [child for expr in level for child in children(expr)]
+    return bool(level)
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -131,6 +145,11 @@ def matchers(selector: VectorSelector) -> list[Matcher]:
     """A selector's label matchers, with that of the metric's name."""
     named = [Matcher(MatchOp.Equal, _NAME, selector.name)] if selector.name else []
     return [*named, *selector.matchers.matchers]
+
+
+def matcher_sign(matcher: Matcher) -> str:
+    """The sign of a label matcher."""
+    return next(sign for one, sign in _SIGNS if one == matcher.op)
 
 
 def operator(expr: AggregateExpr | BinaryExpr) -> str:

@@ -223,7 +223,7 @@ async def adapter_bed(
         await _create_objects(client)
         account = folder / "adapter.kubeconfig"
         await write_account_kubeconfig(client, account, admin=admin, account=manifests.account("adapter"))
-        serve = [sys.executable, "-m", "adapter", "serve"]
+        serve = [sys.executable, "-m", "adapter", "serve", "--shutdown-delay-duration=0s"]
         commands = {
             OURS: [*serve, f"--metrics-freshness={freshness}"],
             UNCACHED: [*serve, "--metrics-freshness=0s"],

@@ -15,13 +15,13 @@ class DeadlineExceeded(TimeoutError):
     """The work was cancelled at its deadline; any other TimeoutError is the work's own."""
 
 
-async def within(deadline: float | None, work: Coroutine[Any, Any, _T]) -> _T:
-    """The outcome of `work`, which is cancelled at `deadline` if it still waits for something then.
+async def within(seconds: float | None, work: Coroutine[Any, Any, _T]) -> _T:
+    """The outcome of `work`, which is cancelled if it still waits for something when its time is up.
 
-    As `asyncio.timeout_at`, but work that never waits sets no timer.
+    As `asyncio.timeout`, but work that never waits sets no timer.
 
     Args:
-        deadline: on the event loop's clock; None for none.
+        seconds: how much time it has; None for no limit.
         work: a coroutine that has not been started.
 
     Raises:
@@ -32,7 +32,7 @@ async def within(deadline: float | None, work: Coroutine[Any, Any, _T]) -> _T:
     except StopIteration as done:
         return cast("_T", done.value)
     try:
-        async with asyncio.timeout_at(deadline) as timeout:
+        async with asyncio.timeout(seconds) as timeout:
             return await _Rest(work, waits_for)
     except TimeoutError as error:
         if timeout.expired():

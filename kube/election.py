@@ -6,6 +6,11 @@ change for `lease_duration`. Nobody trusts the times in the Lease: what counts i
 candidate saw it change. A holder that ends cleanly gives the Lease back, and the next one need not wait: here it does
 not even wait for its next try, since it watches the Lease as well.
 
+A Lease can carry annotations of its holder, and a candidate can be kept from taking a free Lease (`may_take`), as by
+the Leases of others that divide the same work in another way. It asks before it takes the Lease and once more after
+that: of two that exclude each other and take their Leases at the same time at least one then sees the other's, and
+gives its own back before it has acted.
+
 It is stricter than client-go in three points. The renew deadline runs from the start of the last renewal that went
 well, not from the first that failed. A holder that reads another's name in the Lease stops at once, whatever the
 deadline. And whoever is about to write asks `leading()` first, which compares clocks: a process that was stopped for a
@@ -26,7 +31,7 @@ import os
 import random as _random
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -75,6 +80,20 @@ class ElectionSettings:
     retry_period: float = 2.0
     """Between tries to take or to renew."""
 
+    @property
+    def collection(self) -> str:
+        """The path of the Leases of the namespace."""
+        return f"/apis/coordination.k8s.io/v1/namespaces/{quote(self.namespace, safe='')}/leases"
+
+    @property
+    def request_seconds(self) -> float:
+        """How long a request may take, so that one that hangs leaves time for another before the deadline."""
+        return self.renew_deadline / 2
+
+
+async def _always() -> bool:
+    return True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lease:
@@ -111,6 +130,8 @@ class LeaderElector:
         settings: which Lease, and the times.
         identity: the candidate's name in the Lease; no two candidates may have the same.
         on_change: called with whether this candidate leads, each time that changes.
+        annotations: of the Lease while this candidate holds it.
+        may_take: whether it may take a Lease that is free, and, once it has taken it, whether it may lead.
         clock: a time in seconds that only goes forward.
         wall_clock: the time in seconds since the epoch; it is written into the Lease for people to read.
         random: numbers in [0, 1), so that candidates do not march in step.
@@ -123,6 +144,8 @@ class LeaderElector:
         *,
         identity: str,
         on_change: Callable[[bool], None] = lambda _: None,
+        annotations: Mapping[str, str] | None = None,
+        may_take: Callable[[], Awaitable[bool]] = _always,
         clock: Callable[[], float] = boot_clock,
         wall_clock: Callable[[], float] = time.time,
         random: Callable[[], float] = _random.random,
@@ -131,11 +154,13 @@ class LeaderElector:
         self._settings = settings
         self._identity = identity
         self._on_change = on_change
+        self._annotations = dict(annotations or {})
+        self._may_take = may_take
         self._clock = clock
         self._wall_clock = wall_clock
         period = settings.retry_period
         self._delays = Backoff(period, (1 + JITTER) * period, factor=1.0, jitter=JITTER, random=random)
-        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{quote(settings.namespace, safe='')}/leases"
+        self._collection = settings.collection
         self._path = f"{self._collection}/{quote(settings.name, safe='')}"
         self._label = f"lease {settings.namespace}/{settings.name}"
         self._seen: _Lease | None = None
@@ -184,7 +209,7 @@ class LeaderElector:
         self._set_leads(False)
 
     async def _acquire(self) -> None:
-        taken = await self._try()
+        taken = await self._try_to_lead()
         if taken:
             return
         async with asyncio.TaskGroup() as tasks:
@@ -194,8 +219,21 @@ class LeaderElector:
                     async with asyncio.timeout(self._delays.next()):
                         await self._given_back.wait()
                 self._given_back.clear()
-                taken = await self._try()
+                taken = await self._try_to_lead()
             watching.cancel()
+
+    async def _try_to_lead(self) -> bool:
+        """Take the Lease, and keep it if nothing speaks against that once it is taken."""
+        if not await self._try():
+            return False
+        try:
+            allowed = await self._may_take()
+        except (StatusError, KubeError) as error:
+            _log.debug("%s: given back: %s", self._label, error)
+            allowed = False
+        if not allowed:
+            await self._release()
+        return allowed
 
     async def _watch_for_release(self) -> None:
         """Say when the Lease is given back. Only to be quicker: where there is no right to watch, asking has to do."""
@@ -254,20 +292,25 @@ class LeaderElector:
 
     async def _take(self, now: float) -> bool:
         try:
-            read = await self._client.get(self._path, timeout=self._request_seconds)
+            read = await self._client.get(self._path, timeout=self._settings.request_seconds)
         except StatusError as error:
             if error.code != _NOT_FOUND:
                 raise
             body = {
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
-                "metadata": {"namespace": self._settings.namespace, "name": self._settings.name},
+                "metadata": {"namespace": self._settings.namespace, "name": self._settings.name}
+                | ({"annotations": self._annotations} if self._annotations else {}),
                 "spec": self._spec(None, self._identity),
             }
-            self._see(await self._client.post(self._collection, body, timeout=self._request_seconds))
+            if not await self._may_take():
+                return False
+            self._see(await self._client.post(self._collection, body, timeout=self._settings.request_seconds))
             return True
         lease = self._see(read)
         if lease.holder not in ("", self._identity) and self._seen_at + lease.duration > now:
+            return False
+        if not self._leads and not await self._may_take():
             return False
         self._see(await self._put(lease, self._spec(lease, self._identity)))
         return True
@@ -284,7 +327,12 @@ class LeaderElector:
             _log.debug("%s: not released: %s", self._label, error)
 
     async def _put(self, lease: _Lease, spec: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._client.put(self._path, {**lease.body, "spec": spec}, timeout=self._request_seconds)
+        body = {**lease.body, "spec": spec}
+        if self._annotations:
+            metadata = body.get("metadata")
+            metadata = metadata if isinstance(metadata, dict) else {}
+            body["metadata"] = {**metadata, "annotations": {**(metadata.get("annotations") or {}), **self._annotations}}
+        return await self._client.put(self._path, body, timeout=self._settings.request_seconds)
 
     def _see(self, body: Mapping[str, Any]) -> _Lease:
         """Take note of the Lease as it is now."""
@@ -308,11 +356,6 @@ class LeaderElector:
             "renewTime": now,
             "leaseTransitions": transitions if same or not holder or lease is None else transitions + 1,
         }
-
-    @property
-    def _request_seconds(self) -> float:
-        """So that a request that hangs leaves time for another one before the deadline."""
-        return self._settings.renew_deadline / 2
 
     def _set_leads(self, leads: bool) -> None:
         if leads != self._leads:

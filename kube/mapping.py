@@ -249,8 +249,9 @@ class RestMapper:
         by_kind: dict[tuple[str, str], tuple[ResourceInfo, ...]] = {}
         found = tuple(infos)
         for info in found:
-            key = (info.group, info.kind)
-            by_kind[key] = (*by_kind.get(key, ()), info)
+            # In lower case a kind is found too. Upstream: restmapper.NewDiscoveryRESTMapper
+            for kind in {info.kind, info.kind.lower()}:
+                by_kind[info.group, kind] = (*by_kind.get((info.group, kind), ()), info)
         self._by_name, self._by_kind = _by_name(found), by_kind
 
 

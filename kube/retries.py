@@ -14,6 +14,7 @@ Upstream: rest.withRetry.IsNextRetry, rest.Request.request
 from __future__ import annotations
 
 import asyncio
+import errno
 import random as _random
 import time
 from collections import Counter
@@ -27,12 +28,6 @@ _MAX_RETRIES: Final = 10
 _RECONNECT_SECONDS: Final = 1.0
 _JITTER: Final = 0.2
 _TOO_MANY_REQUESTS: Final = 429
-_CONNECTION_LOST: Final = (
-    aiohttp.ServerDisconnectedError,
-    aiohttp.ClientPayloadError,
-    ConnectionResetError,
-    BrokenPipeError,
-)
 ERROR: Final = "<error>"
 """The code of a failure without an HTTP status, as client-go's metrics spell it."""
 
@@ -91,7 +86,9 @@ class Retries:
             try:
                 answer = await send()
                 seconds, code = _retry_after(answer), str(answer.status)
-            except _CONNECTION_LOST as error:
+            except (aiohttp.ClientError, OSError) as error:
+                if not _connection_lost(error):
+                    raise
                 lost = error
                 seconds, code = (_RECONNECT_SECONDS if method == "GET" else None), ERROR
             if seconds is not None:
@@ -105,6 +102,16 @@ class Retries:
             await self.sleep(seconds)
             if before_retry is not None:
                 await before_retry()
+
+
+def _connection_lost(error: Exception) -> bool:
+    """Whether a connection that was there has ended before the response did.
+
+    Upstream: net.IsConnectionReset, net.IsProbableEOF
+    """
+    if isinstance(error, OSError) and error.errno is not None:  # aiohttp makes a ClientOSError of any of them
+        return error.errno in (errno.ECONNRESET, errno.EPIPE)
+    return isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError | ConnectionResetError)
 
 
 def _retry_after(answer: Answer) -> float | None:

@@ -10,6 +10,7 @@ import enum
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from kube import fields, names
@@ -98,7 +99,7 @@ class Requirement:
                 return f"{self.key}{_SIGNS[self.operator]}{self.values[0]}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LabelSelector:
     """A conjunction of requirements, sorted by key. Without any it selects everything.
 
@@ -150,6 +151,10 @@ class LabelSelector:
         return not self.nothing and all(requirement.matches(labels) for requirement in self.requirements)
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         return ",".join(map(str, self.requirements))
 
 

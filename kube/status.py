@@ -7,15 +7,18 @@ answer that came in. The constructors spell the reasons and codes as k8s.io/apim
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+
+from kube import fields
 
 __all__ = [
     "StatusError",
     "bad_request",
     "conflict",
     "forbidden",
+    "generic_message",
     "gone",
     "internal_error",
     "invalid",
@@ -45,6 +48,25 @@ _REASONS = {
     504: "Timeout",
 }
 _MAX_FOREIGN_TEXT = 512
+# What client-go says of an answer without a Status, by its code. None: what the server said.
+_GENERIC_MESSAGES: Final[Mapping[int, str | None]] = {
+    400: "the server rejected our request for an unknown reason",
+    401: "the server has asked for the client to provide credentials",
+    403: None,
+    404: "the server could not find the requested resource",
+    405: "the server does not allow this method on the requested resource",
+    406: None,
+    409: "the server reported a conflict",
+    415: None,
+    422: "the server rejected our request due to an error in our request",
+    429: "the server has received too many requests and has asked us to try again later",
+    503: "the server is currently unable to handle the request",
+    504: ("the server was unable to return a response in the time allotted, but may still be processing the request"),
+}
+_NOT_ACCEPTABLE = "the server was unable to respond with a content type that the client supports"
+_UNKNOWN = "unknown"
+_MAX_SERVER_TEXT = 2048
+_STATUS_MEDIA_TYPES = ("", "application/json", "application/yaml")
 
 
 class StatusError(Exception):
@@ -56,6 +78,7 @@ class StatusError(Exception):
         message: the text for people; also `str(error)`.
         details: metav1.StatusDetails as JSON, or None; some answers of Kubernetes have empty ones.
         retry_after: seconds after which the server wants to be asked again, or None.
+        server_text: what an answer said that was no failed Status, for `generic_message`; None: it was one.
     """
 
     def __init__(
@@ -66,6 +89,7 @@ class StatusError(Exception):
         *,
         details: Mapping[str, Any] | None = None,
         retry_after: int | None = None,
+        server_text: str | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -73,6 +97,7 @@ class StatusError(Exception):
         self.message = message
         self.details = details
         self.retry_after = retry_after
+        self.server_text = server_text
 
     def body(self) -> dict[str, Any]:
         """The metav1.Status object that says this, as JSON."""
@@ -94,12 +119,20 @@ class StatusError(Exception):
         return body
 
     @classmethod
-    def from_body(cls, code: int, body: bytes) -> StatusError:
-        """The error of an answer: its Status object, or what can be said where it is none."""
-        try:
-            decoded = msgspec.json.decode(body)
-        except (msgspec.DecodeError, RecursionError, ValueError):
-            decoded = None
+    def from_body(cls, code: int, body: bytes, *, content_type: str = "") -> StatusError:
+        """The error of an answer: its Status object, or what can be said where it is none.
+
+        Args:
+            code: the HTTP status.
+            body: the answer.
+            content_type: its header; "" where it has none, which leaves it open what the body is.
+
+        Upstream: rest.Request.transformResponse
+        """
+        media_type = content_type.partition(";")[0].strip().lower()
+        text = body[:_MAX_SERVER_TEXT].decode("utf-8", "replace").strip()
+        server_text = text if not media_type or media_type.startswith("text/") else _UNKNOWN
+        decoded = _decoded(body) if media_type in _STATUS_MEDIA_TYPES else None
         if isinstance(decoded, dict) and decoded.get("kind") == "Status":
             details = decoded.get("details")
             details = details if isinstance(details, dict) else None
@@ -110,9 +143,43 @@ class StatusError(Exception):
                 str(decoded.get("message") or ""),
                 details=details,
                 retry_after=retry_after if isinstance(retry_after, int) else None,
+                # client-go does not heed one that is no failure.
+                server_text=None if decoded.get("status") == "Failure" else server_text,
             )
-        text = body.decode("utf-8", "replace").strip()[:_MAX_FOREIGN_TEXT]
-        return cls(code, _REASONS.get(code, "Unknown"), text or f"the server answered with status {code}")
+        message = text[:_MAX_FOREIGN_TEXT] or f"the server answered with status {code}"
+        return cls(code, _REASONS.get(code, "Unknown"), message, server_text=server_text)
+
+
+def generic_message(error: StatusError, *, verb: str, resource: str, name: str = "") -> str:
+    """The error in client-go's words, which for an answer without a Status do not depend on what it said.
+
+    Args:
+        error: of an answer.
+        verb: the HTTP method of the request.
+        resource: what was asked for: "pods.metrics.k8s.io".
+        name: of the object that was asked for, if it was one.
+
+    Upstream: errors.NewGenericServerResponse
+    """
+    text = error.server_text
+    if text is None:
+        return error.message
+    message = f"the server responded with the status code {error.code} but did not return more information"
+    if error.code in _GENERIC_MESSAGES:
+        generic = _GENERIC_MESSAGES[error.code]
+        message = text if generic is None else generic
+        if error.code == 406 and text in ("", _UNKNOWN):
+            message = _NOT_ACCEPTABLE
+    elif error.code >= 500:
+        message = f"an error on the server ({fields.quote(text)}) has prevented the request from succeeding"
+    return f"{message} ({' '.join(filter(None, (verb.lower(), resource, name)))})"
+
+
+def _decoded(body: bytes) -> object:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return None
 
 
 def bad_request(message: str) -> StatusError:

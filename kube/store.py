@@ -10,9 +10,10 @@ While the API server is away the store keeps what it has and tries again, with j
 contact is lost and once when it is back.
 
 A store is *stale* when nothing proves any more that it has what the API server has. A list, an event or a bookmark is a
-proof, and so is a watch that could be opened, as long as it is open. A proof holds for one bookmark interval, and while
-a watch is open for half an interval more, since bookmarks are not sent to the second. A watch that is silent for longer
-is closed and opened anew: a peer that vanished makes a store stale, a server that sends no bookmarks does not.
+proof, and so is a watch that could be opened and did not fail. A proof holds for one and a half bookmark intervals, as
+bookmarks are not sent to the second; while contact is lost, for one. A silent watch is closed before that and opened
+anew: a peer that vanished makes a store stale, and a server that sends no bookmarks does not (kube-apiserver sends none
+of a resource until something in it has changed).
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ _METADATA = _MediaTypes(
 )
 # Watches end after five to ten minutes, at random, as client-go's do, so that they do not all end together.
 _WATCH_SECONDS = 300.0
+# Of the bookmark interval: for how long a proof holds while all seems well.
+_STALE_AFTER = 1.5
 # Changes or events between two turns of the event loop: some milliseconds.
 _AT_ONCE = 100
 
@@ -139,9 +142,9 @@ class Store(Generic[T]):
 
     @property
     def stale(self) -> bool:
-        """Whether what is here may be out of date by more than a bookmark interval; not before the first list."""
-        limit = self._client.bookmark_seconds if self._opened_at is None else self._client.silence_seconds
-        return self.synced and self.silent_seconds >= limit
+        """Whether what is here may be out of date; not before the first list."""
+        intervals = 1.0 if self.away else _STALE_AFTER
+        return self.synced and self.silent_seconds >= intervals * self._client.bookmark_seconds
 
     @property
     def problem(self) -> str | None:
@@ -240,6 +243,10 @@ class Store(Generic[T]):
             if error.code != _GONE:
                 raise
             self._must_list = True
+        except WatchSilent:
+            # It did not fail, so that it could be opened was a proof.
+            self._heard_at = max(self._heard_at, self._opened_at or self._heard_at)
+            raise
         finally:
             self._opened_at = None
         return count > 0

@@ -158,6 +158,7 @@ def _adapter_flags(folder: Path, timing: Timing, *, port: int, prometheus_url: s
         f"--bind-address={LOOPBACK}",
         f"--secure-port={port}",
         f"--cert-dir={folder / 'adapter-certificates'}",
+        "--shutdown-delay-duration=0s",
         f"--lister-kubeconfig={kubeconfig}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",

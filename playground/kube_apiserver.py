@@ -60,8 +60,9 @@ def find_assets(environment: Mapping[str, str]) -> Path | None:
 class KubeApiServer:
     """etcd and kube-apiserver, while the context is open."""
 
-    def __init__(self, folder: Path, *, assets: Path, pki: Pki) -> None:
+    def __init__(self, folder: Path, *, assets: Path, pki: Pki, feature_gates: str = "") -> None:
         """Nothing is started yet; `pki` has the certificates to use."""
+        self._feature_gates = feature_gates
         self._folder = folder
         self._assets = assets
         self._pki = pki
@@ -122,6 +123,7 @@ class KubeApiServer:
             "requestheader-extra-headers-prefix": "X-Remote-Extra-",
             "proxy-client-cert-file": pki.front_proxy.certificate,
             "proxy-client-key-file": pki.front_proxy.key,
+            **({"feature-gates": self._feature_gates} if self._feature_gates else {}),
         }
 
     async def _until_ready(self, children: list[ChildProcess]) -> None:

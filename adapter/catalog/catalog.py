@@ -1,4 +1,4 @@
-"""Which metrics there are, kept up to date in memory.
+"""Which metrics the rules of one file make, kept up to date in memory.
 
 Discovery and every request read the catalog without waiting; only its own tasks talk to Prometheus. Each distinct
 seriesQuery is listed by a task of its own, so that one that fails or hangs delays no other: its rules keep what they
@@ -7,40 +7,33 @@ last had, and it is tried again soon. (prometheus-adapter lists all or nothing: 
 Where two rules make the same metric of the same resource, the later rule in the file wins, as it does there, but every
 time and with a warning. A short rule, which names its metric, wins over those that find theirs.
 
-When the rules change, those that are as before keep their lists, whatever their place in the file is now, and
-everything is listed anew.
+A catalog belongs to one version of the rules file. The next version's begins with the series that this one has found
+for the same seriesQueries, so that a reload does not empty discovery.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
 
-from adapter.catalog.inventory import (
-    CustomMetricInfo,
-    CustomSource,
-    ExternalSource,
-    custom_query_source,
-    custom_sources,
-    external_query_source,
-    external_sources,
-)
+from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource
 from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.catalog.snapshot import RulePart, Snapshot, moved_parts, part_of, snapshot_of
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Series
 from adapter.rules import AnyRule, QueryRule, Rule, RulesFile
 from kube.backoff import Backoff
 from kube.client import KubeError
-from kube.mapping import GroupResource, NoMatchError, ResourceLookup
+from kube.mapping import GroupResource, ResourceLookup
 from kube.status import StatusError, service_unavailable
 
 __all__ = ["Catalog", "CustomMetricInfo", "RuleListing", "SeriesSource"]
 
 _log = logging.getLogger(__name__)
-_T = TypeVar("_T", CustomSource, ExternalSource)
 
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
@@ -72,18 +65,8 @@ class _Listing:
     max_age: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Snapshot:
-    """All metrics at one moment. Replaced, never changed."""
-
-    custom: Mapping[tuple[GroupResource, str], CustomSource]
-    external: Mapping[str, ExternalSource]
-    custom_infos: tuple[CustomMetricInfo, ...]
-    external_names: tuple[str, ...]
-
-
 class Catalog:
-    """The metrics that the rules make of the series in Prometheus."""
+    """The metrics that the rules of one file make of the series in Prometheus."""
 
     def __init__(
         self,
@@ -107,47 +90,42 @@ class Catalog:
             telemetry: is told how the listings go.
             clock: the time, in seconds since the epoch.
         """
+        self._rules = rules
         self._prometheus = prometheus
         self._mapper = mapper
         self._relist_interval = relist_interval
         self._max_age = max_age
         self._telemetry = telemetry
         self._clock = clock
-        self._changed = asyncio.Event()
+        self._external_keys = frozenset(rule.key for rule in rules.external_rules)
+        self._listings = self._grouped()
         # What each rule last made, and why a rule's last listing failed, by the rules' keys.
-        self._custom: dict[str, tuple[CustomSource, ...]] = {}
-        self._external: dict[str, tuple[ExternalSource, ...]] = {}
+        self._parts: dict[str, RulePart] = {}
         self._failures: dict[str, str] = {}
-        self._found: dict[str, tuple[Series, ...]] = {}
-        self._remarked: set[str] = set()
-        self._snapshot = _Snapshot({}, {}, (), ())
+        self._listed_at: dict[str, float] = {}
+        self._just_listed: set[_Listing] = set()
+        self._logged: set[str] = set()
+        self._snapshot = Snapshot()
+        self._building = asyncio.Lock()
+        # The first is shared with the catalogs of later versions, the second is not.
         self._loaded = asyncio.Event()
-        self._rules = rules
-        self._listings = self._grouped(rules)
-        if not self._listings:
-            self._loaded.set()
-
-    def take_up(self, rules: RulesFile) -> None:
-        """Go on with other rules. Those that are as before keep their lists; `run` lists everything anew."""
-        before = self._rules
-        self._custom = _carried_over(self._custom, before.custom_rules, rules.custom_rules)
-        self._external = _carried_over(self._external, before.external_rules, rules.external_rules)
-        self._failures.clear()
-        self._found.clear()
-        self._remarked.clear()
-        self._rules = rules
-        self._listings = self._grouped(rules)
-        self._rebuild()
-        self._changed.set()
+        self._tried = asyncio.Event()
+        self._note_progress()
 
     @property
     def rules(self) -> RulesFile:
-        """The rules that are in force."""
+        """The rules."""
         return self._rules
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """All metrics, as they are now."""
+        return self._snapshot
 
     def listing(self, rule: AnyRule) -> RuleListing:
         """What is known of the series of one of these rules."""
-        return RuleListing(self._found.get(rule.key), self._failures.get(rule.key, ""))
+        part = self._parts.get(rule.key)
+        return RuleListing(part.series if part is not None else None, self._failures.get(rule.key, ""))
 
     def max_age(self, rule: AnyRule) -> float:
         """How old the series of a rule may be, in seconds."""
@@ -157,6 +135,11 @@ class Catalog:
     def custom(self) -> tuple[CustomMetricInfo, ...]:
         """The custom metrics that can be asked for now, sorted."""
         return self._snapshot.custom_infos
+
+    @property
+    def custom_resources(self) -> frozenset[str]:
+        """The resources that have custom metrics, as requests spell them."""
+        return self._snapshot.custom_resources
 
     @property
     def external(self) -> tuple[str, ...]:
@@ -175,7 +158,7 @@ class Catalog:
         """None when ready; else why not.
 
         Ready means that every rule has been listed once, and one of them with success. A rule that goes on failing
-        alone does not hold back the others: it is in the log. Once ready is ready for good, whatever the rules become.
+        alone does not hold back the others: it is in the log. Once ready is ready for good.
         """
         return None if self._loaded.is_set() else self._problem()
 
@@ -193,26 +176,67 @@ class Catalog:
         if problem is not None:
             raise service_unavailable(f"it is not known yet which metrics there are: {problem}")
 
+    async def wait_tried(self) -> None:
+        """Return when every rule has been listed, with success or not."""
+        await self._tried.wait()
+
+    def _all_tried(self) -> bool:
+        return all(rule.key in self._failures or rule.key in self._parts for rule in self._rules.all_rules)
+
     def _problem(self) -> str | None:
-        if not self._listings or (self._all_tried() and (self._custom or self._external)):
+        if not self._listings or (self._all_tried() and self._parts):
             return None
         if self._failures:
             key, why = next(iter(self._failures.items()))
             return f"no good relist yet of {key}: {why}"
         return "no good relist yet: the first one is under way"
 
+    async def carry_over(self, previous: Catalog) -> None:
+        """Begin with what another version's catalog knows: the series last listed for the same seriesQueries.
+
+        Rules that are the same keep their metrics; the others make theirs of these series.
+        """
+        if self._loaded.is_set():
+            previous._loaded.set()
+        self._loaded = previous._loaded
+        series = {listing: part.series for listing, part in previous._listed()}
+        same = {
+            (previous._is_external(rule), listing, rule.digest): previous._parts[rule.key]
+            for listing, rules in previous._listings.items()
+            for rule in rules
+            if rule.key in previous._parts
+        }
+        moves: list[tuple[RulePart, AnyRule]] = []
+        others: list[tuple[AnyRule, tuple[Series, ...]]] = []
+        for listing, rules in self._listings.items():
+            for rule in rules:
+                part = same.get((self._is_external(rule), listing, rule.digest))
+                if part is not None:
+                    moves.append((part, rule))
+                elif listing in series:
+                    others.append((rule, series[listing]))
+        for (before, rule), part in zip(moves, await moved_parts(moves), strict=True):
+            self._parts[rule.key] = part
+            self._note_listed(part, previous._listed_at.get(before.rule.key, 0.0))
+        for rule, found in others:
+            with contextlib.suppress(KubeError, StatusError):
+                await self._take(rule, found)
+        await self._build()
+
+    async def list_new(self) -> None:
+        """List what has never been listed; `run` does not list it again at once."""
+        new = [
+            listing for listing, rules in self._listings.items() if any(rule.key not in self._parts for rule in rules)
+        ]
+        async with asyncio.TaskGroup() as tasks:
+            for listing in new:
+                tasks.create_task(self._list_first(listing), name=f"first list of {listing.selector}")
+
     async def run(self) -> None:
         """Keep the catalog up to date, until cancelled."""
-        while True:
-            self._changed.clear()
-            async with asyncio.TaskGroup() as tasks:
-                keeping = [
-                    tasks.create_task(self._keep_listed(listing), name=f"relist {listing.selector}")
-                    for listing in self._listings
-                ]
-                await self._changed.wait()
-                for task in keeping:
-                    task.cancel()
+        async with asyncio.TaskGroup() as tasks:
+            for listing in self._listings:
+                tasks.create_task(self._keep_listed(listing), name=f"relist {listing.selector}")
 
     async def relist(self) -> None:
         """List everything once, now."""
@@ -220,9 +244,9 @@ class Catalog:
             for listing in self._listings:
                 tasks.create_task(self._list(listing), name=f"relist {listing.selector}")
 
-    def _grouped(self, rules: RulesFile) -> dict[_Listing, list[AnyRule]]:
+    def _grouped(self) -> dict[_Listing, list[AnyRule]]:
         listings: dict[_Listing, list[AnyRule]] = {}
-        for rule in rules.all_rules:
+        for rule in self._rules.all_rules:
             if isinstance(rule, QueryRule):
                 listing = _Listing("", DEFAULT_DESTINATION, 0.0)
             else:
@@ -230,18 +254,35 @@ class Catalog:
             listings.setdefault(listing, []).append(rule)
         return listings
 
+    def _listed(self) -> Iterable[tuple[_Listing, RulePart]]:
+        """What has been listed with success, with one of the parts that were made of it."""
+        for listing, rules in self._listings.items():
+            part = next((self._parts[rule.key] for rule in rules if rule.key in self._parts), None)
+            if part is not None:
+                yield listing, part
+
+    def _is_external(self, rule: AnyRule) -> bool:
+        return rule.key in self._external_keys
+
     async def _keep_listed(self, listing: _Listing) -> None:
         backoff = Backoff(_FIRST_RETRY_SECONDS, min(_LAST_RETRY_SECONDS, max(self._relist_interval, 1.0)))
         while True:
-            if await self._list(listing):
+            if listing in self._just_listed:
+                self._just_listed.discard(listing)
+                await asyncio.sleep(self._relist_interval)
+            elif await self._list(listing):
                 backoff.reset()
                 await asyncio.sleep(self._relist_interval)
             else:
                 await asyncio.sleep(backoff.next())
 
+    async def _list_first(self, listing: _Listing) -> None:
+        if await self._list(listing):
+            self._just_listed.add(listing)
+
     async def _list(self, listing: _Listing) -> bool:
         """List one seriesQuery for all rules that have it; whether that went well."""
-        file, rules = self._rules, self._listings[listing]
+        rules = self._listings[listing]
         found: tuple[Series, ...] = ()
         end = self._clock()
         if listing.selector:
@@ -252,131 +293,89 @@ class Catalog:
             except PrometheusError as error:
                 self._failed(rules, str(error))
                 return False
-        results = [await self._take(rule, found, file) for rule in rules]
-        if file is self._rules:
-            self._rebuild()
-        return all(results)
-
-    async def _take(self, rule: AnyRule, found: tuple[Series, ...], file: RulesFile) -> bool:
-        """Let a rule of a file make its metrics of the series that were found; whether that went well."""
-        custom: tuple[CustomSource, ...] = ()
-        external: tuple[ExternalSource, ...] = ()
-        is_custom = rule in file.custom_rules
-        try:
-            if is_custom:
-                custom = await self._custom_made(rule, found)
+        well = True
+        for rule in rules:
+            try:
+                await self._take(rule, found)
+            except (KubeError, StatusError) as error:
+                self._failed([rule], f"the resources of the cluster cannot be listed: {error}")
+                well = False
             else:
-                external = await self._external_made(rule, found)
-        except (KubeError, StatusError) as error:
-            self._failed([rule], f"the resources of the cluster cannot be listed: {error}")
-            return False
-        if file is not self._rules:
-            return False  # the rules have changed meanwhile, and their keys mean others
-        if is_custom:
-            self._custom[rule.key] = custom
-            self._remark_unusable(rule, custom)
-        else:
-            self._external[rule.key] = external
-        self._found[rule.key] = found
-        self._succeeded(rule)
-        if self._telemetry is not None:
-            metrics = len(custom) + len(external)
-            self._telemetry.listed(rule.key, series=len(found), metrics=metrics, now=self._clock())
-        return True
+                self._succeeded(rule)
+        await self._build()
+        return well
 
-    async def _external_made(self, rule: AnyRule, found: tuple[Series, ...]) -> tuple[ExternalSource, ...]:
-        if isinstance(rule, QueryRule):
-            return (external_query_source(rule),)
-        return await external_sources(rule, found, self._mapper)
+    async def _take(self, rule: AnyRule, found: tuple[Series, ...]) -> None:
+        """Let a rule make its metrics of the series that were found."""
+        before = self._parts.get(rule.key)
+        part = await part_of(rule, found, before, self._mapper, external=self._is_external(rule))
+        self._parts[rule.key] = part
+        self._log_part(part)
 
-    async def _custom_made(self, rule: AnyRule, found: tuple[Series, ...]) -> tuple[CustomSource, ...]:
-        if not isinstance(rule, QueryRule):
-            return await custom_sources(rule, found, self._mapper)
-        try:
-            return (await custom_query_source(rule, self._mapper),)
-        except NoMatchError:
-            self._remark(f"no resource for {rule.key}", f"{rule}: the cluster has no resource {rule.resource}")
-            return ()
+    async def _build(self) -> None:
+        """Put the snapshot together anew, if there is anything new."""
+        async with self._building:
+            parts = tuple(self._parts[rule.key] for rule in self._rules.all_rules if rule.key in self._parts)
+            if not self._snapshot.is_made_of(parts):
+                self._snapshot = await snapshot_of(parts)
+                self._log_overlaps(self._snapshot)
+        self._note_progress()
 
-    def _rebuild(self) -> None:
-        custom: dict[tuple[GroupResource, str], CustomSource] = {}
-        for source in _in_order(self._rules.custom_rules, self._custom):
-            key = (source.info.resource, source.info.metric)
-            self._remark_overlap(str(source.info), custom.get(key), source)
-            custom[key] = source
-        external: dict[str, ExternalSource] = {}
-        for found in _in_order(self._rules.external_rules, self._external):
-            self._remark_overlap(found.metric, external.get(found.metric), found)
-            external[found.metric] = found
-        infos = sorted((source.info for source in custom.values()), key=lambda info: (info.metric, info.resource))
-        self._snapshot = _Snapshot(custom, external, tuple(infos), tuple(sorted(external)))
+    def _note_progress(self) -> None:
         if self._problem() is None:
             self._loaded.set()
-
-    def _all_tried(self) -> bool:
-        return all(
-            rule.key in self._failures or rule.key in self._custom or rule.key in self._external
-            for rule in self._rules.all_rules
-        )
+        if self._all_tried():
+            self._tried.set()
 
     def _failed(self, rules: Iterable[AnyRule], why: str) -> None:
         """Note a failure. It is logged once for all the rules that have it."""
         for rule in rules:
-            news = why not in self._failures.values()
+            is_new = why not in self._failures.values()
             self._failures[rule.key] = why
             if self._telemetry is not None:
                 self._telemetry.not_listed(rule.key)
             _log.log(
-                logging.WARNING if news else logging.DEBUG,
+                logging.WARNING if is_new else logging.DEBUG,
                 "%s cannot be listed, and keeps its last list: %s",
                 rule,
                 why,
             )
+        self._note_progress()
 
     def _succeeded(self, rule: AnyRule) -> None:
         why = self._failures.pop(rule.key, None)
         if why is not None and why not in self._failures.values():
             _log.info("%s is listed again", rule)
+        self._note_listed(self._parts[rule.key], self._clock())
 
-    def _remark_overlap(
-        self, name: str, before: CustomSource | ExternalSource | None, after: CustomSource | ExternalSource
-    ) -> None:
-        if before is not None:
-            self._remark(
-                f"overlap of {before.rule.key} and {after.rule.key}",
-                f"{name} is made twice: of {after.series} by {after.rule}, which wins,"
-                f" and of {before.series} by {before.rule}",
+    def _note_listed(self, part: RulePart, at: float) -> None:
+        self._listed_at[part.rule.key] = at
+        if self._telemetry is not None:
+            metrics = len(part.custom) + len(part.external)
+            self._telemetry.listed(part.rule.key, series=len(part.series), metrics=metrics, now=at)
+
+    def _log_overlaps(self, snapshot: Snapshot) -> None:
+        for overlap in snapshot.overlaps:
+            loses, wins = overlap.loses, overlap.wins
+            self._log_once(
+                f"overlap of {loses.rule.key} and {wins.rule.key}",
+                f"{overlap.metric} is made twice: of {wins.series} by {wins.rule}, which wins,"
+                f" and of {loses.series} by {loses.rule}",
             )
 
-    def _remark_unusable(self, rule: AnyRule, sources: Iterable[CustomSource]) -> None:
-        lost = next((source for source in sources if source.info.namespaced and not source.namespace_label), None)
-        if lost is not None:
-            self._remark(
+    def _log_part(self, part: RulePart) -> None:
+        rule = part.rule
+        if isinstance(rule, QueryRule) and not self._is_external(rule) and not part.custom:
+            self._log_once(f"no resource for {rule.key}", f"{rule}: the cluster has no resource {rule.resource}")
+        if part.unreachable is not None:
+            self._log_once(
                 f"no namespaces for {rule.key}",
-                f"{rule}: {lost.info} can never be found, because no label means namespaces;"
+                f"{rule}: {part.unreachable.info} can never be found, because no label means namespaces;"
                 " add one to resources.overrides",
             )
 
-    def _remark(self, subject: str, text: str) -> None:
-        """Warn of something, once for a subject: of a hundred metrics with the same trouble, one is named."""
-        if subject not in self._remarked:
-            self._remarked.add(subject)
+    def _log_once(self, subject: str, text: str) -> None:
+        """Warn of something, once for a subject: of a hundred metrics with the same problem, one is named."""
+        if subject not in self._logged:
+            self._logged.add(subject)
             _log.warning("%s", text)
-
-
-def _in_order(rules: Iterable[AnyRule], made: Mapping[str, tuple[_T, ...]]) -> Iterable[_T]:
-    """What the rules made, in the order of the file."""
-    for rule in rules:
-        yield from made.get(rule.key, ())
-
-
-def _carried_over(
-    made: Mapping[str, tuple[_T, ...]], before: Iterable[AnyRule], after: Iterable[AnyRule]
-) -> dict[str, tuple[_T, ...]]:
-    """What the rules made that are as they were, under the keys that they have now."""
-    by_digest = {rule.digest: made[rule.key] for rule in before if rule.key in made}
-    return {
-        rule.key: tuple(replace(source, rule=rule) for source in by_digest[rule.digest])
-        for rule in after
-        if rule.digest in by_digest
-    }

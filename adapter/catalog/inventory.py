@@ -9,23 +9,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from adapter.prometheus import Series
 from adapter.rules import AnyRule, QueryRule, Rule
 from adapter.rules.naming import ResourceNaming
-from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
-
-__all__ = [
-    "CustomMetricInfo",
-    "CustomSource",
-    "ExternalSource",
-    "custom_query_source",
-    "custom_sources",
-    "external_query_source",
-    "external_sources",
-]
+from kube.mapping import GroupResource, NoMatchError, ResourceLookup
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +114,38 @@ class SeriesUse:
     sources: tuple[CustomSource, ...] = ()
 
 
-async def custom_sources(rule: Rule, found: Iterable[Series], mapper: ResourceLookup) -> tuple[CustomSource, ...]:
+@dataclass(frozen=True, slots=True)
+class LabelMeanings:
+    """What the labels of some series mean to a rule, at one moment of the cluster.
+
+    Attributes:
+        by_label: the labels that name resources, by the rule.
+        namespace_label: the label that the rule has for namespaces, on any series; "" if none.
+    """
+
+    by_label: Mapping[str, LabelMeaning]
+    namespace_label: str
+
+
+async def label_meanings(naming: ResourceNaming, labels: Iterable[str], mapper: ResourceLookup) -> LabelMeanings:
+    """Look up each of some labels once.
+
+    Raises:
+        KubeUnreachable, StatusError: the API server did not say what its resources are.
+    """
+    overrides = dict(naming.overrides)
+    by_label: dict[str, LabelMeaning] = {}
+    for label in sorted({*labels, *overrides}):
+        named = overrides.get(label) or _by_template(naming, label)
+        if named is not None:
+            by_label[label] = LabelMeaning(label, named, await _look_up(label, named, mapper))
+    found = next((label for label in overrides if by_label[label].resource == _NAMESPACES), "")
+    if not found and naming.template is not None:
+        found = naming.template.label_for(group="", singular="namespace")
+    return LabelMeanings(by_label, found)
+
+
+async def custom_sources(rule: Rule, found: Sequence[Series], mapper: ResourceLookup) -> tuple[CustomSource, ...]:
     """The custom metrics that a rule makes of some series, in the order of the series and their labels.
 
     Raises:
@@ -133,24 +154,34 @@ async def custom_sources(rule: Rule, found: Iterable[Series], mapper: ResourceLo
     return tuple([source async for use in custom_uses(rule, found, mapper) for source in use.sources])
 
 
-async def custom_uses(rule: Rule, found: Iterable[Series], mapper: ResourceLookup) -> AsyncIterator[SeriesUse]:
+async def custom_uses(rule: Rule, found: Sequence[Series], mapper: ResourceLookup) -> AsyncIterator[SeriesUse]:
     """What a rule makes of each of some series, also of those that it leaves out.
 
     Raises:
         KubeUnreachable, StatusError: the API server did not say what its resources are.
     """
-    labels = _Labels(rule.resources, mapper)
+    labels: frozenset[str] = frozenset().union(*(series.labels for series in found))
+    for use in custom_series_uses(rule, found, await label_meanings(rule.resources, labels, mapper)):
+        yield use
+
+
+def custom_series_uses(rule: Rule, found: Iterable[Series], meanings: LabelMeanings) -> Iterator[SeriesUse]:
+    """What a rule makes of each of some series, also of those that it leaves out; `meanings` has all their labels."""
+    rank = {label: number for number, (label, _) in enumerate(rule.resources.overrides)}
+    by_label = meanings.by_label
     for series in found:
         metric, left_out_by = _name(rule, series)
         if left_out_by:
             yield SeriesUse(series, "", left_out_by)
             continue
-        meanings = await labels.meanings(series.labels)
+        # Where two labels mean the same, the overrides come first, in their order.
+        named = sorted(by_label.keys() & series.labels, key=lambda label: (rank.get(label, len(rank)), label))
         label_of: dict[GroupResource, str] = {}
-        for meaning in meanings:
-            if meaning.resource is not None:
-                label_of.setdefault(meaning.resource, meaning.label)
-        namespace_label = label_of.get(_NAMESPACES) or await labels.for_namespaces()
+        for label in named:
+            resource = by_label[label].resource
+            if resource is not None:
+                label_of.setdefault(resource, label)
+        namespace_label = label_of.get(_NAMESPACES) or meanings.namespace_label
         namespaced = not _AT_ROOT.issuperset(label_of)
         sources = tuple(
             CustomSource(
@@ -162,16 +193,24 @@ async def custom_uses(rule: Rule, found: Iterable[Series], mapper: ResourceLooku
             )
             for resource, label in label_of.items()
         )
-        yield SeriesUse(series, metric, "", meanings, sources)
+        yield SeriesUse(series, metric, "", tuple(by_label[label] for label in named), sources)
 
 
-async def external_sources(rule: Rule, found: Iterable[Series], mapper: ResourceLookup) -> tuple[ExternalSource, ...]:
+async def external_sources(rule: Rule, found: Sequence[Series], mapper: ResourceLookup) -> tuple[ExternalSource, ...]:
     """The external metrics that a rule makes of some series, in the order of the series.
 
     Raises:
         KubeUnreachable, StatusError: the API server did not say what its resources are.
     """
-    label = await _Labels(rule.resources, mapper).for_namespaces() if rule.resources.namespaced else ""
+    naming = rule.resources
+    return external_series_sources(rule, found, await label_meanings(naming, (), mapper) if naming.namespaced else None)
+
+
+def external_series_sources(
+    rule: Rule, found: Iterable[Series], meanings: LabelMeanings | None
+) -> tuple[ExternalSource, ...]:
+    """The external metrics that a rule makes of some series; `meanings` is None where the namespace does not matter."""
+    label = meanings.namespace_label if meanings is not None else ""
     uses = external_uses(rule, found)
     return tuple(ExternalSource(use.metric, rule, use.series.name, label) for use in uses if use.metric)
 
@@ -213,56 +252,16 @@ def _name(rule: Rule, series: Series) -> tuple[str, str]:
     return (metric, "") if _SERIES_NAME.fullmatch(series.name) else ("", "the name of the series")
 
 
-class _Labels:
-    """Which resource each label means, by one rule; every label is looked up once."""
+async def _look_up(label: str, named: GroupResource, mapper: ResourceLookup) -> GroupResource | None:
+    try:
+        return (await mapper.resource_for(named.resource, named.group)).group_resource
+    except NoMatchError:
+        _log.debug("label %s: there is no resource %s", label, named)
+        return None
 
-    def __init__(self, naming: ResourceNaming, mapper: ResourceLookup) -> None:
-        self._naming = naming
-        self._mapper = mapper
-        self._overrides = dict(naming.overrides)
-        self._rank = {label: rank for rank, label in enumerate(self._overrides)}
-        self._known: dict[str, ResourceInfo | None] = {}
 
-    async def meanings(self, labels: Iterable[str]) -> tuple[LabelMeaning, ...]:
-        """The labels that name resources; where two mean the same, the overrides come first, in their order."""
-        by_rank = sorted(labels, key=lambda label: (self._rank.get(label, len(self._rank)), label))
-        found = []
-        for label in by_rank:
-            named = self._named(label)
-            if named is not None:
-                info = await self._resource(label)
-                found.append(LabelMeaning(label, named, info.group_resource if info is not None else None))
-        return tuple(found)
-
-    async def for_namespaces(self) -> str:
-        """The label that the rule has for namespaces, on any series; "" if none."""
-        for label in self._overrides:
-            info = await self._resource(label)
-            if info is not None and info.group_resource == _NAMESPACES:
-                return label
-        template = self._naming.template
-        return template.label_for(group="", singular="namespace") if template is not None else ""
-
-    async def _resource(self, label: str) -> ResourceInfo | None:
-        if label not in self._known:
-            self._known[label] = await self._look_up(label)
-        return self._known[label]
-
-    async def _look_up(self, label: str) -> ResourceInfo | None:
-        named = self._named(label)
-        if named is None:
-            return None
-        try:
-            return await self._mapper.resource_for(named.resource, named.group)
-        except NoMatchError:
-            _log.debug("label %s: there is no resource %s", label, named)
-            return None
-
-    def _named(self, label: str) -> GroupResource | None:
-        return self._overrides.get(label) or self._by_template(label)
-
-    def _by_template(self, label: str) -> GroupResource | None:
-        template = self._naming.template
-        named = template.resource_in(label) if template is not None else None
-        # A label cannot have the dots of a group; it has underscores in their place.
-        return GroupResource(named.group.replace("_", "."), named.resource) if named is not None else None
+def _by_template(naming: ResourceNaming, label: str) -> GroupResource | None:
+    template = naming.template
+    named = template.resource_in(label) if template is not None else None
+    # A label cannot have the dots of a group; it has underscores in their place.
+    return GroupResource(named.group.replace("_", "."), named.resource) if named is not None else None

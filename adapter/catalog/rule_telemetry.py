@@ -7,12 +7,13 @@ the values that are handed out.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import itertools
 from collections import Counter as Counted
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.metrics_core import HistogramMetricFamily
+from prometheus_client.metrics_core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
@@ -23,98 +24,216 @@ _FRESHNESS_BUCKETS = tuple(1.364**power for power in range(20))
 
 
 class RuleTelemetry:
-    """The metrics; a rule's disappear with the rule."""
+    """The metrics, for one version of the rules: what concerns a rule disappears with the version.
+
+    The one that is made with a registry is in force at once. One that follows another (`following`) holds back what it
+    is told until it is put in force (`begin`); the one before is told in vain from then on, so that requests which end
+    with older rules bring no label back.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._prometheus = Histogram(
+        self._set_up(_Families(registry), held_back=None)
+        self._families.current = self
+
+    def _set_up(self, families: _Families, *, held_back: list[Callable[[], None]] | None) -> None:
+        self._families = families
+        self._held_back = held_back  # None once it has been in force
+        self._requests: dict[tuple[str, bool], Counter] = {}
+        self._paused: Callable[[], Iterable[tuple[str, str]]] = tuple
+
+    def following(self) -> RuleTelemetry:
+        """What tells of the rules that are to follow."""
+        other = RuleTelemetry.__new__(RuleTelemetry)
+        other._set_up(self._families, held_back=[])
+        return other
+
+    def begin(self, rules: Iterable[str], *, digest: str, now: float) -> None:
+        """Put these rules in force; counters begin to be shown, and those of the version before end."""
+        families = self._families
+        for metric in families.by_rule:
+            metric.clear()
+        for rule in rules:
+            for counter in (families.list_errors, families.query_errors, families.left_out):
+                counter.labels(rule)
+        families.current = self
+        held_back = self._held_back or []
+        self._held_back = None
+        for tell in held_back:
+            tell()
+        families.config.clear()
+        families.config.labels(f"sha256:{digest}").set(1)
+        families.reload_good.set(1)
+        families.reloaded.set(now)
+
+    def asked(self, server: str, path: str, seconds: float) -> None:
+        """Count a request to a Prometheus."""
+        self._families.prometheus.labels(path, server).observe(seconds)
+
+    def server_gone(self, server: str) -> None:
+        """Forget a Prometheus that no rule names any more."""
+        for path in ("/api/v1/query", "/api/v1/series"):
+            with contextlib.suppress(KeyError):
+                self._families.prometheus.remove(path, server)
+
+    def handed_out(self, group: str, ages: Sequence[float]) -> None:
+        """Note the ages of values, in seconds."""
+        if len(ages) == 1:
+            self._families.freshness.add(group, ages[0], 1)
+            return
+        for age, count in Counted(ages).items():
+            self._families.freshness.add(group, age, count)
+
+    def listed(self, rule: str, *, series: int, metrics: int, now: float) -> None:
+        """Note a rule's list."""
+
+        def tell() -> None:
+            self._families.series.labels(rule).set(series)
+            self._families.metrics.labels(rule).set(metrics)
+            self._families.relisted.labels(rule).set(now)
+
+        self._tell(tell)
+
+    def not_listed(self, rule: str) -> None:
+        """Count a list that failed."""
+        self._tell(lambda: self._families.list_errors.labels(rule).inc())
+
+    def query_failed(self, rule: str) -> None:
+        """Count a query that failed."""
+        self._tell(lambda: self._families.query_errors.labels(rule).inc())
+
+    def left_out(self, rule: str) -> None:
+        """Count a sample that was left out."""
+        self._tell(lambda: self._families.left_out.labels(rule).inc())
+
+    def requested(self, rule: str, *, merged: bool) -> None:
+        """Count a request that a merged query can answer, and whether one did."""
+        if self._families.current is not self:
+            return
+        counter = self._requests.get((rule, merged))
+        if counter is None:
+            counter = self._families.requests.labels(rule, "merged" if merged else "alone")
+            self._requests[rule, merged] = counter
+        counter.inc()
+
+    def merged_query(self, rule: str, *, failed: bool) -> None:
+        """Count a merged query."""
+        outcome = "failure" if failed else "success"
+        self._tell(lambda: self._families.merged_queries.labels(rule, outcome).inc())
+
+    def watch_paused(self, paused: Callable[[], Iterable[tuple[str, str]]]) -> None:
+        """Show what `paused` says at each look: the rule's key and the reason of each group that is not merged."""
+        self._paused = paused
+
+    def paused(self) -> Iterable[tuple[str, str]]:
+        """The rule's key and the reason of each group of requests that is not merged now."""
+        return self._paused()
+
+    def rules_refused(self) -> None:
+        """Note that the rules file cannot be used."""
+        self._families.reload_good.set(0)
+
+    def rules_usable(self) -> None:
+        """Note that the rules file is again what is in force."""
+        self._families.reload_good.set(1)
+
+    def metrics_gone(self, group: str, count: int) -> None:
+        """Note how many metrics of a group went with the last reload."""
+        self._families.gone.labels(group).set(count)
+
+    def _tell(self, tell: Callable[[], None]) -> None:
+        if self._families.current is self:
+            tell()
+        elif self._held_back is not None:
+            self._held_back.append(tell)
+
+
+class _Families:
+    """The metrics of all versions, and the version that is in force."""
+
+    current: RuleTelemetry
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.prometheus = Histogram(
             "prometheus_adapter_prometheus_client_request_duration_seconds",
             "Time of requests to Prometheus, by path and server: its name in the rules file, or default.",
             ("path", "server"),
             buckets=_LATENCY_BUCKETS,
             registry=registry,
         )
-        self._freshness = _Ages(registry)
-        self._series = _gauge("series", "Names of series found by a rule's last list.", registry)
-        self._metrics = _gauge("metrics", "Metrics made by a rule's last list.", registry)
-        self._relisted = _gauge("last_relist_timestamp_seconds", "When a rule was last listed with success.", registry)
-        self._list_errors = _counter("relist_errors", "Lists of a rule's series that failed.", registry)
-        self._query_errors = _counter("query_errors", "Queries of a rule that failed.", registry)
-        self._left_out = Counter(
+        self.freshness = _Ages(registry)
+        self.series = _gauge("series", "Names of series found by a rule's last list.", registry)
+        self.metrics = _gauge("metrics", "Metrics made by a rule's last list.", registry)
+        self.relisted = _gauge("last_relist_timestamp_seconds", "When a rule was last listed with success.", registry)
+        self.list_errors = _counter("relist_errors", "Lists of a rule's series that failed.", registry)
+        self.query_errors = _counter("query_errors", "Queries of a rule that failed.", registry)
+        self.requests = _counter(
+            "requests",
+            "Requests that a rule's merged query can answer, by what they were answered with: its result, or a query of"
+            " their own.",
+            registry,
+            "query",
+        )
+        self.merged_queries = _counter("merged_queries", "Merged queries of a rule.", registry, "outcome")
+        self.left_out = Counter(
             "milliscale_adapter_samples_left_out",
             "Samples that no quantity in milli-units can hold, by rule.",
             ("rule",),
             registry=registry,
         )
-        self._by_rule = (
-            self._series,
-            self._metrics,
-            self._relisted,
-            self._list_errors,
-            self._query_errors,
-            self._left_out,
+        registry.register(_Paused(self))
+        self.by_rule = (
+            *(self.series, self.metrics, self.relisted, self.list_errors, self.query_errors, self.left_out),
+            *(self.requests, self.merged_queries),
         )
-        self._reload_good = Gauge(
+        self.reload_good = Gauge(
             "milliscale_adapter_config_last_reload_successful",
             "1 when the rules file could be used when it was last read.",
             registry=registry,
         )
-        self._reloaded = Gauge(
+        self.reloaded = Gauge(
             "milliscale_adapter_config_last_reload_success_timestamp_seconds",
-            "When the rules that are in force were taken up.",
+            "When the rules that are in force were loaded.",
             registry=registry,
         )
-        self._config = Gauge(
+        self.gone = Gauge(
+            "milliscale_adapter_config_last_reload_metrics_gone",
+            "Metrics of an API group that there were before the last reload and not after it.",
+            ("group",),
+            registry=registry,
+        )
+        self.config = Gauge(
             "milliscale_adapter_config_info",
             "The SHA-256 of the rules file that is in force.",
             ("hash",),
             registry=registry,
         )
 
-    def asked(self, server: str, path: str, seconds: float) -> None:
-        """Count a request to a Prometheus."""
-        self._prometheus.labels(path, server).observe(seconds)
 
-    def handed_out(self, group: str, ages: Sequence[float]) -> None:
-        """Note the ages of values, in seconds."""
-        if len(ages) == 1:
-            self._freshness.add(group, ages[0], 1)
-            return
-        for age, count in Counted(ages).items():
-            self._freshness.add(group, age, count)
+class _Paused(Collector):
+    """How many groups of requests are not merged, by rule and reason."""
 
-    def listed(self, rule: str, *, series: int, metrics: int, now: float) -> None:
-        """Note a rule's list."""
-        self._series.labels(rule).set(series)
-        self._metrics.labels(rule).set(metrics)
-        self._relisted.labels(rule).set(now)
+    def __init__(self, families: _Families) -> None:
+        self._families = families
 
-    def not_listed(self, rule: str) -> None:
-        """Count a list that failed."""
-        self._list_errors.labels(rule).inc()
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """The metric without values."""
+        return [self._family()]
 
-    def query_failed(self, rule: str) -> None:
-        """Count a query that failed."""
-        self._query_errors.labels(rule).inc()
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """The metric, as it is now."""
+        family = self._family()
+        for (rule, reason), count in Counted(self._families.current.paused()).items():
+            family.add_metric((rule, reason), count)
+        yield family
 
-    def left_out(self, rule: str) -> None:
-        """Count a sample that was left out."""
-        self._left_out.labels(rule).inc()
-
-    def rules_taken_up(self, rules: Iterable[str], *, digest: str, now: float) -> None:
-        """Note which rules are in force; counters begin to be shown, and those of rules that are gone end."""
-        for metric in self._by_rule:
-            metric.clear()
-        for rule in rules:
-            for counter in (self._list_errors, self._query_errors, self._left_out):
-                counter.labels(rule)
-        self._config.clear()
-        self._config.labels(f"sha256:{digest}").set(1)
-        self._reload_good.set(1)
-        self._reloaded.set(now)
-
-    def rules_refused(self) -> None:
-        """Note that the rules file cannot be used."""
-        self._reload_good.set(0)
+    @staticmethod
+    def _family() -> GaugeMetricFamily:
+        return GaugeMetricFamily(
+            "milliscale_adapter_rule_merging_paused",
+            "Groups of requests that are sent alone for a while though a merged query could answer them, by reason: it"
+            " costs more than it saves, it fails, or its result is too long.",
+            labels=("rule", "reason"),
+        )
 
 
 class _Ages(Collector):
@@ -150,5 +269,5 @@ def _gauge(name: str, text: str, registry: CollectorRegistry) -> Gauge:
     return Gauge(f"milliscale_adapter_rule_{name}", text, ("rule",), registry=registry)
 
 
-def _counter(name: str, text: str, registry: CollectorRegistry) -> Counter:
-    return Counter(f"milliscale_adapter_rule_{name}", text, ("rule",), registry=registry)
+def _counter(name: str, text: str, registry: CollectorRegistry, *labels: str) -> Counter:
+    return Counter(f"milliscale_adapter_rule_{name}", text, ("rule", *labels), registry=registry)

@@ -65,7 +65,7 @@ def to_milli(value: float) -> int | None:
 
     None for what has no such number: an infinity, and whatever does not fit into 64 bits.
     """
-    if math.isnan(value):
-        return 0
     scaled = value * 1000.0
-    return int(scaled) if -_INT64_LIMIT < scaled < _INT64_LIMIT else None
+    if -_INT64_LIMIT < scaled < _INT64_LIMIT:
+        return int(scaled)
+    return 0 if math.isnan(value) else None

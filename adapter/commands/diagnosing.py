@@ -17,7 +17,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from adapter.commands.flags import FILE, catalog_flags, prometheus_flags
+from adapter.commands.flags import FILE, catalog_flags_once, prometheus_flags
 from adapter.commands.options import CatalogOptions, PrometheusAccess
 from adapter.commands.printing import print_explanation, print_report
 from adapter.commands.session import session
@@ -28,7 +28,8 @@ from adapter.diagnosis.explaining import explain as explain_metric
 from adapter.diagnosis.probe import Wanted
 from adapter.diagnosis.report import Explanation, Report, Severity
 from adapter.prometheus import PrometheusConfigError
-from adapter.rules import RulesError, RulesFile, load_rules
+from adapter.rules import RulesError, RulesFile
+from adapter.rules.wrapped import FoundRules, load_wrapped_rules
 from kube.client import KubeConfigError, KubeError
 from kube.flags import verbosity_option
 from kube.logs import setup_logging
@@ -68,9 +69,14 @@ class _Target(click.ParamType[Target]):
 
 
 _COMMON = (
-    click.option("--config", type=FILE, required=True, help="The rules file."),
+    click.option(
+        "--config",
+        type=FILE,
+        required=True,
+        help="The rules file; or a ConfigMap, a manifest, a HelmRelease or the values of a chart that has one.",
+    ),
     prometheus_flags,
-    catalog_flags,
+    catalog_flags_once,
     click.option(
         "--lister-kubeconfig",
         "--kubeconfig",
@@ -137,12 +143,15 @@ def check(
                 examples=examples,
             )
 
-    report = _run(config, work, verbosity)
-    if output == "json":
-        _print_json(report)
-    else:
-        print_report(report, plain=not sys.stdout.isatty())
-    if report.has(Severity.ERROR) or (strict and report.findings):
+    wrong = False
+    for found in _load(config):
+        report = msgspec.structs.replace(_run(found.rules, work, verbosity), found=found.where)
+        wrong = wrong or report.has(Severity.ERROR) or (strict and bool(report.findings))
+        if output == "json":
+            _print_json(report)
+        else:
+            print_report(report, plain=not sys.stdout.isatty())
+    if wrong:
         raise click.exceptions.Exit(1)
 
 
@@ -185,7 +194,11 @@ def explain(
                 target, wanted, catalog=opened.catalog, lookup=opened.lookup, probe=opened.probe
             )
 
-    explanation = _run(config, work, verbosity)
+    first, *others = _load(config)
+    if others:
+        places = " and ".join(found.where for found in (first, *others))
+        raise click.UsageError(f"{config} has several rules files: {places}; put one into a file of its own")
+    explanation = _run(first.rules, work, verbosity)
     if output == "json":
         _print_json(explanation)
     else:
@@ -198,12 +211,20 @@ def _asks_prometheus() -> bool:
     return click.get_current_context().get_parameter_source("prometheus_url") is not ParameterSource.DEFAULT
 
 
-def _run(config: Path, work: Callable[[RulesFile], Coroutine[Any, Any, _T]], verbosity: int) -> _T:
+def _load(config: Path) -> list[FoundRules]:
+    """The rules files that a file is or has, and in one line why there is none."""
+    try:
+        return load_wrapped_rules(config)
+    except RulesError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _run(rules: RulesFile, work: Callable[[RulesFile], Coroutine[Any, Any, _T]], verbosity: int) -> _T:
     """Do the work, and say in one line what keeps it from being done."""
     try:
         with _logged(verbosity):
-            return run(work(load_rules(config)))
-    except (RulesError, KubeConfigError, PrometheusConfigError) as error:
+            return run(work(rules))
+    except (KubeConfigError, PrometheusConfigError) as error:
         raise click.ClickException(str(error)) from error
     except (KubeError, StatusError) as error:
         raise click.ClickException(f"the API server did not say which resources it has: {error}") from error

@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from adapter.commands.options import CatalogOptions, KubernetesOptions, PrometheusAccess
 from adapter.prometheus import PrometheusConfigError, PrometheusOptions
+from adapter.prometheus.budget import DEFAULT_BYTES
+from adapter.prometheus.options import DEFAULT_CONNECTIONS
 from kube.durations import DURATION, POSITIVE_DURATION
 from kube.flags import bool_option
 
@@ -25,12 +28,15 @@ __all__ = [
     "FILE",
     "Command",
     "catalog_flags",
+    "catalog_flags_once",
     "kubernetes_flags",
     "prometheus_flags",
 ]
 
 Command = Callable[..., None]
 """What a group of flags decorates, and makes of it."""
+
+_MIB = 1024 * 1024
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 """A file that is there."""
@@ -87,6 +93,21 @@ def prometheus_flags(command: Command) -> Command:
         show_default=True,
         help="GET or POST: how queries are sent to Prometheus; long ones always by POST.",
     )
+    @click.option(
+        "--prometheus-max-queries",
+        type=click.IntRange(min=1),
+        default=DEFAULT_CONNECTIONS,
+        show_default=True,
+        help="Queries under way at a time; more wait, and a free slot goes to the namespace that holds the fewest.",
+    )
+    @click.option(
+        "--prometheus-response-memory-mb",
+        type=click.IntRange(min=1),
+        default=DEFAULT_BYTES // _MIB,
+        show_default=True,
+        help="Memory in MiB that long responses of Prometheus take together while they are read and decoded. "
+        "A response that needs more is an error.",
+    )
     @functools.wraps(command)
     def wrapper(
         *arguments: Any,
@@ -100,6 +121,8 @@ def prometheus_flags(command: Command) -> Command:
         prometheus_token_file: Path | None,
         prometheus_headers: tuple[tuple[str, str], ...],
         prometheus_verb: str,
+        prometheus_max_queries: int,
+        prometheus_response_memory_mb: int,
         **others: Any,
     ) -> None:
         if prometheus_auth_incluster and prometheus_auth_config:
@@ -113,15 +136,33 @@ def prometheus_flags(command: Command) -> Command:
                 ca_file=prometheus_ca_file,
                 cert_file=prometheus_client_tls_cert_file,
                 key_file=prometheus_client_tls_key_file,
+                connections=prometheus_max_queries,
                 insecure_skip_tls_verify=prometheus_insecure_skip_tls_verify,
             )
         except PrometheusConfigError as error:
             raise click.UsageError(str(error)) from error
         access = PrometheusAccess(
-            options=options, in_cluster=prometheus_auth_incluster, kubeconfig=prometheus_auth_config
+            options=options,
+            in_cluster=prometheus_auth_incluster,
+            kubeconfig=prometheus_auth_config,
+            response_memory=prometheus_response_memory_mb * _MIB,
         )
         command(*arguments, prometheus=access, **others)
 
+    return wrapper
+
+
+def catalog_flags_once(command: Command) -> Command:
+    """As `catalog_flags`, for a command that lists series once: --metrics-max-age alone decides which."""
+
+    @functools.wraps(command)
+    def wrapper(*arguments: Any, **others: Any) -> None:
+        context = click.get_current_context()
+        if context.get_parameter_source("metrics_relist_interval") is ParameterSource.DEFAULT:
+            others["metrics_relist_interval"] = others["metrics_max_age"] or others["metrics_relist_interval"]
+        flagged(*arguments, **others)
+
+    flagged = catalog_flags(command)
     return wrapper
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from adapter.prometheus import PrometheusOptions
+from adapter.prometheus.budget import DEFAULT_BYTES
 from adapter.security.authorization import AuthorizationOptions
 from adapter.security.tls import CertificateFiles, NamedCertificate
 from adapter.security.trust import TrustOptions
@@ -23,11 +24,13 @@ class PrometheusAccess:
         options: where it is and how it is asked.
         in_cluster: use the pod's service account.
         kubeconfig: use what this kubeconfig says of its current context.
+        response_memory: how many bytes long responses may take together while they are read.
     """
 
     options: PrometheusOptions
     in_cluster: bool = False
     kubeconfig: Path | None = None
+    response_memory: int = DEFAULT_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,7 @@ class ServingOptions:
         minimum_tls: the oldest TLS version that is spoken.
         ciphers: OpenSSL names of the TLS 1.2 cipher suites; empty for its own choice.
         limits: what one client may cost the others.
+        shutdown_delay: for how many seconds requests are still answered once the process is told to end.
     """
 
     bind_address: str = "0.0.0.0"  # noqa: S104  (an API server is there for the whole cluster)
@@ -77,6 +81,7 @@ class ServingOptions:
     minimum_tls: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
     ciphers: tuple[str, ...] = ()
     limits: ServerLimits = field(default_factory=ServerLimits)
+    shutdown_delay: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from adapter.diagnosis.report import Example, Explanation, Finding, MetricReport, Report, RuleReport, Severity
-from adapter.rules.model import shortened
+from adapter.rules.model import on_one_line, shortened
 
 __all__ = ["print_explanation", "print_report"]
 
@@ -38,6 +38,8 @@ def print_report(report: Report, *, plain: bool) -> None:
     What was found is a table where that fits, as it always does where the output is no terminal, and else a list.
     """
     console = _console(plain=plain)
+    if report.found:
+        console.print(Text(f"found in {report.found}"), soft_wrap=True)
     if report.asked_prometheus:
         table = _table(*_COLUMNS)
         for rule in report.rules:
@@ -65,7 +67,7 @@ def _print_table(console: Console, table: Table) -> None:
 
 def _print_rule(console: Console, rule: RuleReport) -> None:
     """What a rule found, as a list: its series, their metrics, and examples of these."""
-    console.print(Text(f"{rule.rule}  {rule.about}", style="bold"), soft_wrap=True)
+    console.print(Text(f"{rule.rule}  {on_one_line(rule.about)}", style="bold"), soft_wrap=True)
     before = None
     for row in _rows(rule):
         _, found, left_out_by, labels, metric, hidden_by, merges, example, value, queries = row
@@ -114,7 +116,7 @@ def print_explanation(explanation: Explanation, *, plain: bool) -> None:
         console.print(Text(f"  {rule} also makes it and loses: the later rule wins"), soft_wrap=True)
     if explanation.example is not None:
         for query in explanation.example.queries:
-            console.print(Text(f"  query  {query}"), soft_wrap=True)
+            console.print(Text(f"  query  {on_one_line(query)}"), soft_wrap=True)
         for value in explanation.example.values:
             console.print(Text(f"  value  {value.value}  {value.of}".rstrip()), soft_wrap=True)
     for reason in explanation.reasons:
@@ -175,7 +177,7 @@ def _row(
         "yes" if metric.merges else "no",
         example.of,
         value,
-        "; ".join(example.queries),
+        "; ".join(map(on_one_line, example.queries)),
     )
 
 

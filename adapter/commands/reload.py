@@ -1,4 +1,4 @@
-"""The rules file, taken up again when it changes.
+"""The rules file, reloaded when it changes.
 
 It is looked at every few seconds, by its content: a mounted ConfigMap changes by swapping a symlink, an editor by
 renaming, and both are the same here. SIGHUP has it looked at now. A file that cannot be used changes nothing: the
@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import signal
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -31,32 +30,28 @@ class RulesReloader:
     Args:
         path: the file.
         rules: what it said when it was first read.
-        take_up: puts other rules in force.
+        apply: puts other rules in force.
         telemetry: is told how it goes.
         poll_seconds: how often the file is looked at.
-        clock: the time, in seconds since the epoch.
     """
 
     def __init__(
         self,
         path: Path,
         rules: RulesFile,
-        take_up: Callable[[RulesFile], Awaitable[None]],
+        apply: Callable[[RulesFile], Awaitable[None]],
         *,
         telemetry: RuleTelemetry,
         poll_seconds: float = _POLL_SECONDS,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._path = path
-        self._rules = rules
-        self._take_up = take_up
+        self._digest = rules.digest
+        self._apply = apply
         self._telemetry = telemetry
         self._poll_seconds = poll_seconds
-        self._clock = clock
         self._seen: tuple[int, ...] | None = None
         self._problem: str | None = None
         self._asked = asyncio.Event()
-        self._note()
 
     def remark(self) -> str | None:
         """Why the file that is there is not in force; None when it is."""
@@ -88,13 +83,12 @@ class RulesReloader:
             self._seen = seen
             self._refuse(f"{self._path}: it cannot be read: {error!r}", error)
             return
-        if rules.digest != self._rules.digest:
-            await self._take_up(rules)
-            self._rules = rules
-            self._note()
-            _log.info("took up the new rules of %s: %d rules", self._path, len(rules.all_rules))
+        if rules.digest != self._digest:
+            await self._apply(rules)
+            self._digest = rules.digest
+            _log.info("reloaded the rules file %s: %d rules", self._path, len(rules.all_rules))
         elif self._problem is not None:
-            self._note()
+            self._telemetry.rules_usable()
             _log.info("the rules file is again what is in force")
         self._seen = seen
         self._problem = None
@@ -104,10 +98,6 @@ class RulesReloader:
         if why != self._problem:
             self._problem = why
             _log.error("the rules file has changed and cannot be used; the last good rules stay: %s", why, exc_info=bug)
-
-    def _note(self) -> None:
-        keys = [rule.key for rule in self._rules.all_rules]
-        self._telemetry.rules_taken_up(keys, digest=self._rules.digest, now=self._clock())
 
     @contextlib.contextmanager
     def _on_hangup(self) -> Iterator[None]:

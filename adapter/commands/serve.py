@@ -1,21 +1,24 @@
 """The running adapter: everything that lives as long as the process, and who owns it.
 
     trust, TLS     keep authorities and the serving certificate current
-    catalog        keeps the list of metrics current
-    rules file     is taken up again when it changes
+    rules file     is reloaded when it changes
+    rule sets      one for each version of it: keeps the list of metrics current, and the metrics of another adapter
     objects        keep the pods, and other objects that are asked for, current
-    forwarder      knows the metrics of another adapter, if there is one
-    listener       answers requests from these
+    listener       answers requests from the rule set in force
 
 Nothing waits for anything else at the start: the listener answers at once, discovery with what the catalog has, which
 is nothing at first, and readyz with what is still missing. One TaskGroup owns the tasks: should one of them end by a
-bug, the process ends and is started anew, rather than living on by half. On SIGTERM or Ctrl-C no connection is
-accepted any more, requests in flight may end, and then the tasks are cancelled.
+bug, the process ends and is started anew, rather than living on by half.
+
+On SIGTERM or Ctrl-C readyz fails at once, and everything else goes on for the shutdown delay: that is the time in which
+the Service's endpoints move. Then no connection is accepted any more, requests in flight may end, and the tasks are
+cancelled. A second signal ends the delay.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import logging
 import socket
@@ -23,30 +26,23 @@ from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from adapter.catalog.catalog import Catalog
+import aiohttp
+
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.commands.options import ServeOptions, ServingOptions
 from adapter.commands.prometheus_auth import authorized_options
 from adapter.commands.reload import RulesReloader
-from adapter.diagnosis.probe import Probe
-from adapter.metrics.custom import CustomMetrics
-from adapter.metrics.external import ExternalMetrics
-from adapter.metrics.forward import Forwarder, MergedNames
-from adapter.metrics.resource_metrics import ResourceMetrics
+from adapter.commands.rule_sets import RuleSets, Shared
 from adapter.metrics.watched_objects import WatchedObjects
-from adapter.planning.merged import MergedQueries
-from adapter.planning.rule_queries import RuleQueries
-from adapter.planning.shared_queries import SharedQueries
-from adapter.prometheus import PrometheusServers
+from adapter.openapi import OpenApiPages
+from adapter.prometheus import MemoryBudget, PrometheusServers
 from adapter.rules import RulesFile
 from adapter.security.authentication import Authenticator, TokenReviewer
 from adapter.security.authorization import Authorizer
 from adapter.security.tls import ServingTLS, self_signed_files
 from adapter.security.trust import TrustKeeper
-from adapter.serving.debug_pages import DebugPages
-from adapter.serving.discovery import Discovery
+from adapter.serving.discovery import software_version
 from adapter.serving.health import Health
-from adapter.serving.routes import Router
 from adapter.serving.server import Listener, RequestServer
 from adapter.serving.telemetry import Telemetry
 from kube.client import KubeClient
@@ -59,6 +55,7 @@ __all__ = ["ListenError", "serve"]
 
 _log = logging.getLogger(__name__)
 
+_DROP_TELEMETRY_SECONDS = 60.0
 _UNSPECIFIED = ("", "0.0.0.0", "::")  # noqa: S104  (what is compared, not what is bound)
 
 
@@ -98,18 +95,16 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
             telemetry.registry.register(ClientMetrics(clients.distinct))
             rule_telemetry = RuleTelemetry(telemetry.registry)
             prometheus = await stack.enter_async_context(
-                PrometheusServers(prometheus_options, observe=rule_telemetry.asked)
-            )
-            forwarder = await stack.enter_async_context(
-                Forwarder(
-                    rules.forward,
-                    relist_interval=options.catalog.relist_interval,
-                    freshness=options.catalog.freshness,
+                PrometheusServers(
+                    prometheus_options,
+                    observe=rule_telemetry.asked,
+                    on_gone=rule_telemetry.server_gone,
+                    budget=MemoryBudget(options.prometheus.response_memory),
                 )
             )
+            http = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))
             listening = stack.enter_context(closing(_bind(options.serving)))
-            queries = await stack.enter_async_context(SharedQueries(prometheus, freshness=options.catalog.freshness))
-            upstream = _Upstream(prometheus, queries, forwarder, rule_telemetry)
+            upstream = _Upstream(prometheus, http, rule_telemetry)
             await _Adapter(options, rules, clients, upstream, telemetry, listening).run(stop)
 
 
@@ -118,8 +113,7 @@ class _Upstream:
     """Where values come from, and who is told how that goes."""
 
     prometheus: PrometheusServers
-    queries: SharedQueries
-    forwarder: Forwarder
+    http: aiohttp.ClientSession
     telemetry: RuleTelemetry
 
 
@@ -143,63 +137,60 @@ class _Adapter:
         self._trust = TrustKeeper(
             options.trust, clients.authentication, on_change=lambda trust: self._tls.trust(trust.pem)
         )
-        mapper = RestMapper(clients.lister)
-        self._upstream = upstream
-        self._catalog = Catalog(
-            rules,
-            upstream.prometheus,
-            mapper,
-            relist_interval=options.catalog.relist_interval,
-            max_age=options.catalog.max_age,
-            telemetry=upstream.telemetry,
-        )
-        self._queries = RuleQueries(upstream.queries, telemetry=upstream.telemetry)
-        # Where nothing is kept, a query for all objects would be sent for each of them.
-        self._merged = MergedQueries(upstream.queries) if options.catalog.freshness else None
         self._objects = WatchedObjects(clients.lister, pods=rules.serves_custom or rules.resource is not None)
-        self._usage = ResourceMetrics(rules.resource, self._queries, self._objects, merged=self._merged)
-        self._rules_file = RulesReloader(options.config, rules, self._take_up, telemetry=upstream.telemetry)
-        self._discovery = Discovery(
-            MergedNames(self._catalog, upstream.forwarder),
-            custom=rules.serves_custom,
-            external=rules.serves_external,
-            resource=rules.resource is not None,
-            port=listening.getsockname()[1],
-        )
         self._stopping = False
+        self._shutdown_delay = serving.shutdown_delay
         self._socket = listening
         self._telemetry = telemetry
-        authenticator = Authenticator(
-            lambda: self._trust.current, TokenReviewer(clients.authentication, ttl=options.token_ttl)
+        self._rule_sets = RuleSets(
+            rules,
+            Shared(
+                options=options.catalog,
+                prometheus=upstream.prometheus,
+                http=upstream.http,
+                mapper=RestMapper(clients.lister),
+                objects=self._objects,
+                rule_telemetry=upstream.telemetry,
+                telemetry=telemetry,
+                openapi=OpenApiPages(software_version()),
+                health=self._health(),
+                port=listening.getsockname()[1],
+            ),
         )
-        self._listener = Listener(
-            self._request_server(options, clients, mapper, telemetry, authenticator),
-            self._tls.context,
-            serving.limits,
-            registry=telemetry.registry,
+        self._rules_file = RulesReloader(options.config, rules, self._rule_sets.apply, telemetry=upstream.telemetry)
+        server = RequestServer(
+            authenticator=Authenticator(
+                lambda: self._trust.current, TokenReviewer(clients.authentication, ttl=options.token_ttl)
+            ),
+            authorizer=Authorizer(clients.authorization, options.authorization),
+            router=lambda: self._rule_sets.current.router,
+            telemetry=telemetry,
+            limits=serving.limits,
         )
+        self._listener = Listener(server, self._tls.context, serving.limits, registry=telemetry.registry)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set."""
+        """Serve until `stop` is set, and for the shutdown delay after that."""
         await self._trust.load_files()
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(self._trust.run(), name="trust"),
                 tasks.create_task(self._tls.run(), name="serving certificate"),
-                tasks.create_task(self._catalog.run(), name="catalog"),
+                tasks.create_task(self._rule_sets.run(), name="rule sets"),
                 tasks.create_task(self._rules_file.run(), name="rules file"),
                 tasks.create_task(self._objects.run(), name="objects"),
                 tasks.create_task(watch_loop(self._telemetry.loop_lag.observe), name="loop lag"),
-                tasks.create_task(self._upstream.forwarder.run(), name="forwarder"),
+                tasks.create_task(self._drop_telemetry(), name="drop telemetry"),
                 tasks.create_task(self._settle_memory(), name="settle memory"),
             ]
             await self._listener.start(self._socket)
             _log.info("serving on https://%s", _shown_address(self._socket))
             try:
                 await stop.wait()
+                self._stopping = True
+                await delayed(stop, self._shutdown_delay)
             finally:
                 _log.info("stopping")
-                self._stopping = True
                 await self._listener.stop()
                 for task in background:
                     task.cancel()
@@ -207,63 +198,42 @@ class _Adapter:
 
     async def _settle_memory(self) -> None:
         """Once the first lists have come: they stay, and full passes of the garbage collector need not look at them."""
-        await self._catalog.wait_loaded()
+        await self._rule_sets.wait_loaded()
         await self._objects.wait_listed()
         settle_memory()
 
-    async def _take_up(self, rules: RulesFile) -> None:
-        """Put other rules in force. Requests in flight end with the rules, and the servers, that they began with."""
-        self._queries.forget()
-        self._upstream.queries.forget()
-        if self._merged is not None:
-            self._merged.forget()
-        self._catalog.take_up(rules)
-        self._upstream.forwarder.take_up(rules.forward)
-        self._usage.take_up(rules.resource)
-        self._discovery.serve_groups(
-            custom=rules.serves_custom, external=rules.serves_external, resource=rules.resource is not None
-        )
-        await self._upstream.prometheus.keep(rules.servers)
+    async def _drop_telemetry(self) -> None:
+        """Drop what was counted for metrics that are gone, also where nobody looks at /metrics."""
+        while True:
+            await asyncio.sleep(_DROP_TELEMETRY_SECONDS)
+            self._telemetry.keep(self._rule_sets.current.router.knows)
 
-    def _request_server(
-        self,
-        options: ServeOptions,
-        clients: _Clients,
-        mapper: RestMapper,
-        telemetry: Telemetry,
-        authenticator: Authenticator,
-    ) -> RequestServer:
-        router = Router(
-            discovery=self._discovery,
-            custom=CustomMetrics(self._catalog, self._queries, self._objects, mapper, merged=self._merged),
-            external=ExternalMetrics(
-                self._catalog, self._queries, forwarder=self._upstream.forwarder, merged=self._merged
-            ),
-            health=Health(
-                alive={"ping": lambda: None},
-                ready={
-                    "authentication": self._trust.problem,
-                    "metrics": self._catalog.readiness,
-                    "shutdown": lambda: "the process is ending" if self._stopping else None,
-                },
-                told={"rules-file": self._rules_file.remark},
-            ),
-            telemetry=telemetry,
-            usage=self._usage,
-            debug=DebugPages(self._catalog, mapper, self._probe(mapper)),
-        )
-        return RequestServer(
-            authenticator=authenticator,
-            authorizer=Authorizer(clients.authorization, options.authorization),
-            router=router,
-            telemetry=telemetry,
-            discovery=self._discovery,
-            limits=options.serving.limits,
+    def _health(self) -> Health:
+        return Health(
+            alive={"ping": lambda: None},
+            ready={
+                "authentication": self._trust.problem,
+                "metrics": lambda: self._rule_sets.readiness(),
+                "shutdown": lambda: "the process is ending" if self._stopping else None,
+            },
+            told={"rules-file": lambda: self._rules_file.remark()},
         )
 
-    def _probe(self, mapper: RestMapper) -> Probe:
-        upstream = self._upstream
-        return Probe(self._catalog, upstream.prometheus, self._objects, mapper, forwarder=upstream.forwarder)
+
+async def delayed(stop: asyncio.Event, seconds: float) -> None:
+    """Wait for so many seconds, or until the process is told to end once more.
+
+    Upstream: genericapiserver.preparedGenericAPIServer.RunWithContext (ShutdownDelayDuration).
+    """
+    if seconds <= 0:
+        return
+    stop.clear()
+    _log.info(
+        "told to end: readyz fails, and requests are answered for another %g s; tell again to end at once", seconds
+    )
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()
 
 
 async def _connect(options: ServeOptions, stack: AsyncExitStack) -> _Clients:

@@ -99,7 +99,7 @@ def serving_flags(command: Command) -> Command:
         type=click.IntRange(min=1),
         default=limits.in_flight,
         show_default=True,
-        help="Requests that are worked on at a time; more are answered with 429.",
+        help="Requests that are worked on at a time; of each namespace a quarter as many may wait, more get 429.",
     )
     @click.option(
         "--request-timeout",
@@ -107,6 +107,14 @@ def serving_flags(command: Command) -> Command:
         default="1m",
         show_default=True,
         help="How long a request may take; its timeout parameter can only shorten it.",
+    )
+    @click.option(
+        "--shutdown-delay-duration",
+        type=DURATION,
+        default="5s",
+        show_default=True,
+        help="How long requests are still answered after SIGTERM, while readyz fails, so that the Service's endpoints "
+        "can move; a second signal ends it.",
     )
     @functools.wraps(command)
     def wrapper(
@@ -122,6 +130,7 @@ def serving_flags(command: Command) -> Command:
         max_connections: int,
         max_requests_inflight: int,
         request_timeout: float,
+        shutdown_delay_duration: float,
         **others: Any,
     ) -> None:
         if (tls_cert_file is None) != (tls_private_key_file is None):
@@ -142,6 +151,7 @@ def serving_flags(command: Command) -> Command:
             limits=ServerLimits(
                 connections=max_connections, in_flight=max_requests_inflight, request_seconds=request_timeout
             ),
+            shutdown_delay=shutdown_delay_duration,
         )
         command(*arguments, serving=options, **others)
 

@@ -14,7 +14,7 @@ from adapter.commands.prometheus_auth import authorized_options
 from adapter.diagnosis.probe import Probe
 from adapter.metrics.forward import Forwarder
 from adapter.metrics.objects import ListedObjects, ObjectNames
-from adapter.prometheus import PrometheusServers
+from adapter.prometheus import MemoryBudget, PrometheusServers
 from adapter.rules import RulesFile
 from kube.client import KubeClient
 from kube.mapping import ResourceInfo, ResourceLookup, RestMapper
@@ -55,7 +55,8 @@ async def session(
     """
     async with contextlib.AsyncExitStack() as stack:
         access = stack.enter_context(authorized_options(prometheus))
-        servers = await stack.enter_async_context(PrometheusServers(access))
+        budget = MemoryBudget(prometheus.response_memory)
+        servers = await stack.enter_async_context(PrometheusServers(access, budget=budget))
         lookup: ResourceLookup = kubernetes_resources()
         objects: ObjectNames = _NoObjects()
         if kubeconfig is not None:

@@ -77,6 +77,9 @@ class Identifier(msgspec.Struct, frozen=True):
     selector: SelectorObject | None
 
 
+_NO_METRIC = Identifier("", None)
+
+
 class Item(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """A MetricValue of custom.metrics.k8s.io/v1beta2."""
 
@@ -123,8 +126,24 @@ def custom_list(version: str, values: Iterable[MetricValue]) -> ListDocument:
     if version == "v1beta1":
         legacy = tuple(_legacy_item(value) for value in values)
         return ListDocument("MetricValueList", api_version, _LIST_META, legacy)
-    items = tuple([_item(value) for value in values])
-    return ListDocument("MetricValueList", api_version, _LIST_META, items)
+    # The values of a list are of one metric.
+    metric, selector, identifier = "", None, _NO_METRIC
+    items = []
+    for value in values:
+        if value.metric != metric or value.selector is not selector:
+            metric, selector = value.metric, value.selector
+            identifier = Identifier(metric, _selector_object(selector))
+        described = value.described_object
+        items.append(
+            Item(
+                Reference(described.kind, described.namespace, described.name, described.api_version),
+                identifier,
+                _whole_second(int(value.timestamp)),
+                milli_text(value.milli),
+                value.window_seconds,
+            )
+        )
+    return ListDocument("MetricValueList", api_version, _LIST_META, tuple(items))
 
 
 def external_list(values: Iterable[ExternalMetricValue]) -> ListDocument:
@@ -140,16 +159,6 @@ def external_list(values: Iterable[ExternalMetricValue]) -> ListDocument:
         for value in values
     )
     return ListDocument("ExternalMetricValueList", "external.metrics.k8s.io/v1beta1", _LIST_META, items)
-
-
-def _item(value: MetricValue) -> Item:
-    return Item(
-        described_object=_reference(value),
-        metric=Identifier(value.metric, _selector_object(value.selector)),
-        timestamp=_whole_second(int(value.timestamp)),
-        value=milli_text(value.milli),
-        window_seconds=value.window_seconds,
-    )
 
 
 def _legacy_item(value: MetricValue) -> LegacyItem:

@@ -9,7 +9,7 @@ is not.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -42,13 +42,16 @@ _MAGIC = b"k8s\x00"
 _REFERENCES = 16_384
 _IDENTIFIERS = 1_024
 _TIMES = 256
+# What stands before the text of a quantity, by its length.
+_SHORT_VALUE = 100
+_VALUE_HEADS = tuple(message(5, message(1, b"x" * size))[:4] for size in range(_SHORT_VALUE))
 # Only those with names up to this length, a name and a namespace of Kubernetes: clients choose what they ask for.
 _SHORT_NAMES = 320
 
 
 def encode_list(document: ListDocument) -> bytes:
     """A MetricValueList or ExternalMetricValueList."""
-    raw = message(1, _LIST_META) + b"".join(message(2, _item(item)) for item in document.items)
+    raw = _LIST_META_FIELD + _items(document.items)
     return _unknown(document.api_version, document.kind, raw)
 
 
@@ -79,40 +82,48 @@ def _unknown(api_version: str, kind: str, raw: bytes) -> bytes:
     return _MAGIC + message(1, type_meta) + message(2, raw) + string(3, "") + string(4, "")
 
 
-def _item(item: Item | LegacyItem | ExternalItem) -> bytes:
-    match item:
-        case Item():
-            described = item.described_object
-            is_short = len(described.name) + len(described.namespace) <= _SHORT_NAMES
-            return (
-                (_short_reference if is_short else _reference)(described)
-                + _identifier(item.metric)
-                + message(3, _time(item.timestamp))
-                + _optional(4, item.window_seconds)
-                + message(5, string(1, item.value))
-            )
-        case LegacyItem():
-            return (
-                _reference(item.described_object)
-                + string(2, item.metric_name)
-                + message(3, _time(item.timestamp))
-                + _optional(4, item.window)
-                + message(5, string(1, item.value))
-                + _selector(6, item.selector)
-            )
-        case ExternalItem():
-            return (
-                string(1, item.metric_name)
-                + _map(2, item.metric_labels or {})
-                + message(3, _time(item.timestamp))
-                + _optional(4, item.window)
-                + message(5, string(1, item.value))
-            )
+def _items(items: Iterable[Item | LegacyItem | ExternalItem]) -> bytes:
+    """The items of a list, each a field 2. Those of one list have the same metric and few times, which are kept."""
+    written = []
+    metric, identifier, moment, time = None, b"", None, b""
+    for item in items:
+        if not isinstance(item, Item):
+            written.append(message(2, _other_item(item)))
+            continue
+        if item.metric is not metric:
+            metric, identifier = item.metric, _identifier(item.metric)
+        if item.timestamp is not moment:
+            moment, time = item.timestamp, _time(item.timestamp)
+        described = item.described_object
+        is_short = len(described.name) + len(described.namespace) <= _SHORT_NAMES
+        reference = (_short_reference if is_short else _reference)(described)
+        window = _optional(4, item.window_seconds)
+        written.append(message(2, reference + identifier + time + window + _value(item.value)))
+    return b"".join(written)
+
+
+def _other_item(item: LegacyItem | ExternalItem) -> bytes:
+    if isinstance(item, LegacyItem):
+        return (
+            _reference(item.described_object)
+            + string(2, item.metric_name)
+            + _time(item.timestamp)
+            + _optional(4, item.window)
+            + _value(item.value)
+            + _selector(6, item.selector)
+        )
+    return (
+        string(1, item.metric_name)
+        + _map(2, item.metric_labels or {})
+        + _time(item.timestamp)
+        + _optional(4, item.window)
+        + _value(item.value)
+    )
 
 
 def _usage(item: PodMetrics | NodeMetrics) -> bytes:
     nanoseconds = round(parse_duration(item.window) * 10**9)
-    head = message(1, _object_meta(item.metadata)) + message(2, _time(item.timestamp))
+    head = message(1, _object_meta(item.metadata)) + message(2, _seconds(item.timestamp))
     head += message(3, integer(1, nanoseconds))
     if isinstance(item, NodeMetrics):
         return head + _quantities(4, item.usage)
@@ -138,7 +149,7 @@ def _object_meta(metadata: ObjectMeta) -> bytes:
         + string(5, "")  # uid
         + string(6, "")  # resourceVersion
         + integer(7, 0)  # generation
-        + message(8, _time(metadata.creation_timestamp))
+        + message(8, _seconds(metadata.creation_timestamp))
         + _map(11, metadata.labels)
     )
 
@@ -201,6 +212,10 @@ def _details(error: StatusError) -> bytes:
 
 @lru_cache(maxsize=_TIMES)
 def _time(moment: datetime.datetime) -> bytes:
+    return message(3, _seconds(moment))
+
+
+def _seconds(moment: datetime.datetime) -> bytes:
     return integer(1, int(moment.timestamp())) + integer(2, 0)
 
 
@@ -208,8 +223,16 @@ def _map(field: int, entries: Mapping[str, str]) -> bytes:
     return b"".join(message(field, string(1, key) + string(2, entries[key])) for key in sorted(entries))
 
 
+def _value(text: str) -> bytes:
+    """A quantity, as field 5: a message with a string."""
+    data = text.encode()
+    size = len(data)
+    return _VALUE_HEADS[size] + data if size < _SHORT_VALUE else message(5, string(1, text))
+
+
 def _optional(field: int, number: int | None) -> bytes:
     return b"" if number is None else integer(field, number)
 
 
 _LIST_META = string(1, "") + string(2, "") + string(3, "")
+_LIST_META_FIELD = message(1, _LIST_META)

@@ -13,8 +13,11 @@ _HEADS = tuple(tuple(bytes((field << 3 | _BYTES, size)) for size in range(_LONG)
 def message(field: int, content: bytes) -> bytes:
     """A field that holds a message, or bytes."""
     size = len(content)
-    if size < _LONG and field < _LARGE:
-        return _HEADS[field][size] + content
+    if field < _LARGE:
+        if size < _LONG:
+            return _HEADS[field][size] + content
+        if size < _LONG * _LONG:
+            return bytes((field << 3 | _BYTES, size & 0x7F | 0x80, size >> 7)) + content
     return _varint(field << 3 | _BYTES) + _varint(size) + content
 
 

@@ -1,6 +1,7 @@
 """What the rules make of what is there, and why not more: `check`, `explain`, and /debug on the running server.
 
     lint        what is wrong with a rules file by itself
+    queries     what is wrong with its queries, by their syntax trees
     examine     what each rule made of the series that the catalog has listed
     probe       what a metric's query is for an example object, and what comes of it
     checking    all of these, for all rules

@@ -11,6 +11,7 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource
 from adapter.diagnosis.examine import Examined, Source, examine
 from adapter.diagnosis.lint import in_order, lint
+from adapter.diagnosis.merging import merge_findings
 from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Example, Finding, MetricReport, Report, RuleReport, Severity
 from adapter.metrics.resource_metrics import resource_sources
@@ -45,15 +46,16 @@ async def check(
     """
     suspected = await lint(catalog.rules, lookup, knows_cluster=knows_cluster)
     # Where the file only shows that rules may overlap, the series show whether they do.
-    findings = [one for one in suspected if (one.code, one.severity) != ("overlap", Severity.WARNING)]
+    findings = [one for one in suspected if one.code != "may-overlap"]
     examined = await examine(catalog, lookup)
     free = asyncio.Semaphore(_AT_ONCE)
     async with asyncio.TaskGroup() as tasks:
         reports = [tasks.create_task(_with_examples(one, probe, examples, free)) for one in examined]
     rules = [task.result() for task in reports]
+    findings += await merge_findings(examined, rules, probe)
     rules += await _resource_rules(catalog.rules.resource, probe) if examples else []
     # What the file shows is not said again for what came of it.
-    said = {(finding.code, finding.where) for finding in findings if finding.severity is Severity.ERROR}
+    said = {(finding.code, finding.where) for finding in findings if finding.code != "overlap"}
     for one in examined:
         findings += [finding for finding in one.findings if (finding.code, finding.where) not in said]
     for rule in rules:
@@ -102,7 +104,14 @@ async def _example(probe: Probe, source: Source) -> Example:
 
 
 def _of_examples(rule: RuleReport) -> Sequence[Finding]:
+    for metric in rule.metrics:
+        if metric.example is not None and metric.example.impossible:
+            message = f"{metric.metric}: {metric.example.problem}"
+            return [Finding(severity=Severity.ERROR, code="no-object-name", where=rule.rule, message=message)]
     failed = [metric for metric in rule.metrics if metric.example is not None and metric.example.problem]
+    if any(metric.example is not None and metric.example.values for metric in rule.metrics):
+        # Every series with a namespace has a metric of namespaces, also where the query is meant for other objects.
+        failed = [metric for metric in failed if not metric.metric.startswith(f"{_NAMESPACES}/")]
     if not failed or failed[0].example is None:
         return []
     more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""

@@ -141,7 +141,7 @@ class _Rule:
         lost = [one for one in _custom(sources) if one.info.namespaced and not one.namespace_label]
         if lost:
             self._say(
-                Severity.ERROR,
+                Severity.ERROR if len(lost) == len(sources) else Severity.WARNING,
                 "no-namespace-label",
                 f"{lost[0].info} can never be found, because no label means namespaces; add one to resources.overrides",
             )
@@ -160,15 +160,20 @@ class _Rule:
     def _overlaps(self, metrics: Iterable[MetricReport]) -> None:
         hidden: dict[str, list[MetricReport]] = {}
         for metric in metrics:
-            if metric.hidden_by:
+            # What does not name its series is the same of each.
+            if metric.hidden_by and not (metric.hidden_by.startswith(f"{self._rule.key} ") and not self._names_series):
                 hidden.setdefault(metric.hidden_by, []).append(metric)
         for winner, (example, *others) in hidden.items():
             more = f" and {len(others)} more" if others else ""
             self._say(
-                Severity.ERROR,
+                Severity.WARNING,
                 "overlap",
                 f"{example.metric}{more} of {example.series}: also made by {winner}, which wins",
             )
+
+    @property
+    def _names_series(self) -> bool:
+        return isinstance(self._rule, Rule) and "Series" in self._rule.query.source
 
     def _say(self, severity: Severity, code: str, message: str) -> None:
         self._findings.append(Finding(severity=severity, code=code, where=self._rule.key, message=message))

@@ -18,6 +18,7 @@ from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Example, Explanation, SeriesReport
 from adapter.diagnosis.selectors import SeriesNames
 from adapter.rules import Rule
+from adapter.rules.model import on_one_line
 from kube.durations import format_duration
 from kube.mapping import NoMatchError, ResourceLookup
 
@@ -131,7 +132,8 @@ def _why_not(target: Target, catalog: Catalog, examined: Sequence[Examined]) -> 
             yield f"{rule.key} has not been listed yet"
         elif not report.series and target.metric in _possible(rule):
             age = format_duration(catalog.max_age(rule))
-            yield f"{rule.key} would make it, but finds no series with a sample in the last {age}: {report.about}"
+            about = on_one_line(report.about)
+            yield f"{rule.key} would make it, but finds no series with a sample in the last {age}: {about}"
         for series in report.series:
             yield from _why_not_of(target, rule, series)
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from adapter.diagnosis.promql import selector_problem, unbalanced
+from adapter.diagnosis.queries import check_custom, check_external, check_resource_rules, check_selector, check_short
 from adapter.diagnosis.report import Finding, Severity
 from adapter.diagnosis.selectors import SeriesNames
-from adapter.gotemplate import Template
 from adapter.metrics.resource_metrics import missing_resource_labels
 from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule, RulesFile
 from adapter.rules.naming import ResourceNaming, SeriesFilter
@@ -19,9 +17,7 @@ from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLook
 
 __all__ = ["about", "in_order", "lint"]
 
-_ACTION = re.compile(r"<<.*?>>", re.DOTALL)
 _NAMESPACES = GroupResource("", "namespaces")
-_END = re.compile(r"<<-?\s*end\b")
 
 
 async def lint(rules: RulesFile, lookup: ResourceLookup, *, knows_cluster: bool) -> tuple[Finding, ...]:
@@ -59,18 +55,21 @@ def about(rule: AnyRule) -> str:
 def _without_cluster(rules: RulesFile) -> tuple[list[Finding], list[Finding]]:
     """What needs no knowledge of the resources: of rules by themselves, and of several together."""
     findings: list[Finding] = []
+    if not rules.all_rules and rules.resource is None and rules.forward is None:
+        findings.append(_warning("no-rules", "", "there are no rules in it, so no metrics are served"))
     for external, some in ((False, rules.custom_rules), (True, rules.external_rules)):
         for rule in some:
             if isinstance(rule, Rule):
                 findings += _filters(rule)
-                findings += _query(rule, external=external)
+                series = next(iter(SeriesNames.of(rule.series_query).names or ()), "")
+                findings += (check_external if external else check_custom)(rule, series=series)
                 findings += _name(rule)
                 if not external and rule.resources.template is None and not rule.resources.overrides:
                     findings.append(
                         _error("no-resource", rule.key, "no label means a resource, so it makes nothing; add resources")
                     )
-            elif (problem := unbalanced(rule.query)) is not None:
-                findings.append(_error("bad-query", f"{rule.key}.query", problem))
+            else:
+                findings += check_short(rule)
     overlaps = [*_overlaps(rules.custom_rules), *_overlaps(rules.external_rules)]
     if rules.resource is not None:
         overlaps += _resource_rules(rules.resource)
@@ -112,9 +111,9 @@ def _warning(code: str, where: str, message: str) -> Finding:
 
 
 def _filters(rule: Rule) -> Iterable[Finding]:
-    problem = selector_problem(rule.series_query)
-    if problem is not None:
-        yield _error("bad-query", f"{rule.key}.seriesQuery", problem)
+    problems = list(check_selector(rule))
+    if problems:
+        yield from problems
         return
     names = SeriesNames.of(rule.series_query)
     for index, one in enumerate(rule.filters):
@@ -158,29 +157,6 @@ def _listed(names: SeriesNames) -> str:
     return f" ({', '.join(known)})" if known else ""
 
 
-def _query(rule: Rule, *, external: bool) -> Iterable[Finding]:
-    place = f"{rule.key}.metricsQuery"
-    # With conditions or loops, brackets may open in one part of the template and close in another.
-    source = rule.query.source
-    problem = unbalanced(_ACTION.sub("x", source)) if _END.search(source) is None else None
-    if problem is not None:
-        yield _error("bad-query", place, problem)
-    if not _uses(rule.query, "LabelMatchers", "LabelValuesByName"):
-        what = "namespace and selector" if external else "namespace, objects and selector"
-        yield _warning("no-label-matchers", place, f"without <<.LabelMatchers>> it does not depend on {what}")
-    if not external and not _uses(rule.query, "GroupBy"):
-        yield _warning(
-            "no-group-by",
-            place,
-            "without <<.GroupBy>> the result may lack the label with the object's name, or have several values for an"
-            " object",
-        )
-
-
-def _uses(template: Template, *fields: str) -> bool:
-    return any(field in template.source for field in fields)
-
-
 def _name(rule: Rule) -> Iterable[Finding]:
     unknown = rule.naming.matches.unknown_groups(rule.naming.as_)
     if unknown:
@@ -208,7 +184,7 @@ async def _resource(
     if knows_cluster:
         return [_error("unknown-resource", place, f"the cluster has no resource {named}; the label means nothing")]
     why = f"{named} is no resource of Kubernetes itself; give --lister-kubeconfig to ask the cluster"
-    return [_warning("unknown-resource", place, why)]
+    return [_warning("unchecked-resource", place, why)]
 
 
 async def _namespace_label(rule: Rule, lookup: ResourceLookup, *, external: bool) -> Sequence[Finding]:
@@ -234,7 +210,8 @@ async def _namespace_label(rule: Rule, lookup: ResourceLookup, *, external: bool
     if not lost:
         return []
     message = f"no label means namespaces, so {lost}; add one to resources.overrides{instead}"
-    return [_error("no-namespace-label", rule.key, message)]
+    works = not external and any(info is not None and not info.namespaced for info in infos)
+    return [(_warning if works else _error)("no-namespace-label", rule.key, message)]
 
 
 async def _info(named: GroupResource, lookup: ResourceLookup) -> ResourceInfo | None:
@@ -260,8 +237,8 @@ def _overlaps(rules: Sequence[AnyRule]) -> Iterable[Finding]:
                 continue
             alike = isinstance(first, Rule) and first.series_query == getattr(second, "series_query", None)
             certain = alike or isinstance(first, QueryRule) or isinstance(second, QueryRule)
-            yield (_error if certain else _warning)(
-                "overlap",
+            yield _warning(
+                "overlap" if certain else "may-overlap",
                 second.key,
                 f"{first.key} also makes {shared[earlier]}; the later one wins"
                 + ("" if certain else " where both find series"),
@@ -310,10 +287,7 @@ def _word(named: GroupResource) -> str:
 
 
 def _resource_rules(rules: ResourceRules) -> Iterable[Finding]:
+    yield from check_resource_rules(rules)
     for key, rule in (("resourceRules.cpu", rules.cpu), ("resourceRules.memory", rules.memory)):
-        for name, query in (("containerQuery", rule.container_query), ("nodeQuery", rule.node_query)):
-            for field in ("LabelMatchers", "GroupBy"):
-                if not _uses(query, field):
-                    yield _warning("no-label-matchers", f"{key}.{name}", f"it does not use <<.{field}>>")
         for resource in missing_resource_labels(rule):
             yield _error("no-resource", f"{key}.resources", f"no label means {resource}; add one to overrides")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
@@ -22,7 +22,7 @@ from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError
 from adapter.rules import QueryRule, Rule
 from adapter.rules.query import QueryError, custom_query
 from kube.fields import quote
-from kube.mapping import ResourceLookup
+from kube.mapping import GroupResource, ResourceLookup
 from kube.quantity import Quantity
 from kube.selectors import LabelSelector
 from kube.status import StatusError
@@ -30,6 +30,10 @@ from kube.status import StatusError
 __all__ = ["Probe", "Wanted"]
 
 _EVERYTHING = LabelSelector()
+_ANY = ".+"
+_NODES = GroupResource("", "nodes")
+# What Kubernetes takes for the name of a node; an address with a port is none.
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _NOT_FOUND = 404
 _SERIES_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 
@@ -118,6 +122,8 @@ class Probe:
                 problem = listener.error or f"no series has a value now{which}{where}"
                 return Example(queries=tuple(listener.queries), problem=problem)
             namespace, name = found
+            if source.info.resource == _NODES and not _is_node(name):
+                return _no_node(source, listener, name)
             listener.queries.clear()
         resource, metric = source.info.resource, source.info.metric
         selector = wanted.selector
@@ -185,35 +191,39 @@ class Probe:
         return Example(of=namespace, values=values, problem="" if values else "there is no value now")
 
     async def usage(self, source: CustomSource) -> Example:
-        """What a query of resourceRules finds for all objects; the first value is the example."""
+        """What a query of resourceRules says of one object: a pod's containers together, or a node."""
         listener = _Listener(self._prometheus)
-        assert isinstance(source.rule, Rule), "resourceRules have no short form"
+        namespace_label = source.namespace_label
         try:
-            query = custom_query(
-                source.rule.query,
-                series="",
-                resource_label=source.resource_label,
-                names=[],
-                pattern=".+",
-                metric_selector=_EVERYTHING,
-                group_by=source.group_by,
-            )
-            result = await listener.instant(query, timeout=self._seconds, destination=source.rule.destination)
+            every = _usage_query(source, names=[], namespace=_ANY if namespace_label else "")
+            found = await self._samples(every, source.rule.destination, listener)
+            named = [sample for sample in found if sample.labels.get(source.resource_label)]
+            if not named:
+                problem = "the query finds nothing with the label of the object now"
+                return Example(queries=(every,), problem=problem)
+            if source.info.resource == _NODES and not any(map(_is_node, _names(source, named))):
+                return _no_node(source, listener, _names(source, named)[0])
+            one = next(sample for sample in named if not _is_addressed(source, sample))
+            name, namespace = one.labels[source.resource_label], one.labels.get(namespace_label, "")
+            query = _usage_query(source, names=[name], namespace=namespace)
+            found = await self._samples(query, source.rule.destination, listener)
         except (PrometheusError, QueryError) as error:
             return Example(queries=tuple(listener.queries), problem=str(error))
-        samples = result.samples if isinstance(result, Vector) else ()
-        named = [sample for sample in samples if sample.labels.get(source.resource_label)]
-        values = [(sample, to_milli(sample.value)) for sample in named[:1]]
-        return Example(
-            of=named[0].labels[source.resource_label] if named else "",
-            queries=(query,),
-            values=tuple(
-                Value(of=sample.labels[source.resource_label], value=str(Quantity.from_milli(max(milli, 0))))
-                for sample, milli in values
-                if milli is not None
-            ),
-            problem="" if named else "the query finds nothing with the label of the object now",
-        )
+        by_container: dict[str, int] = {}
+        for sample in found:
+            milli = to_milli(sample.value)
+            if milli is not None and source.object_of(sample.labels, namespace=namespace) == name:
+                container = ",".join(sample.labels.get(label, "") for label in source.group_by)
+                by_container.setdefault(container, max(milli, 0))
+        of = f"{namespace}/{name}" if namespace else name
+        if not by_container:
+            return Example(of=of, queries=(query,), problem="the query finds nothing for the object now")
+        value = Value(of=of, value=str(Quantity.from_milli(sum(by_container.values()))))
+        return Example(of=of, queries=(query,), values=(value,))
+
+    async def instant(self, query: str, destination: Destination) -> Vector | Scalar:
+        """What a query gives now. Raises PrometheusError."""
+        return await self._prometheus.instant(query, timeout=self._seconds, destination=destination)
 
     async def series_called(self, names: Iterable[str]) -> list[str]:
         """Which of some names Prometheus has series of, whatever the rules are; none when it cannot say."""
@@ -232,14 +242,21 @@ class Probe:
         self, source: CustomSource, namespace: str, name: str, listener: _Listener
     ) -> tuple[str, str] | None:
         """An object that has a series now: its namespace and name."""
-        matchers = [f"{source.resource_label}={quote(name)}" if name else f'{source.resource_label}!=""']
-        labels = [source.resource_label]
+        label = source.resource_label
+        choices = [f"{label}={quote(name)}"] if name else [f'{label}!=""']
+        if source.info.resource == _NODES and not name:
+            choices.insert(0, f'{label}=~"{_NODE_NAME.pattern}"')
+        matchers, labels = [], [label]
         if source.info.namespaced and source.namespace_label:
             matchers.append(
                 f"{source.namespace_label}={quote(namespace)}" if namespace else f'{source.namespace_label}!=""'
             )
             labels.append(source.namespace_label)
-        sample = await self._first(self._any_series(source, matchers), labels, source.rule.destination, listener)
+        sample = None
+        for choice in choices:
+            if sample is None and not listener.error:
+                query = self._any_series(source, [choice, *matchers])
+                sample = await self._first(query, labels, source.rule.destination, listener)
         if sample is None:
             return None
         found = namespace
@@ -256,11 +273,54 @@ class Probe:
         self, query: str, labels: list[str], destination: Destination, listener: _Listener
     ) -> Sample | None:
         try:
-            result = await listener.instant(query, timeout=self._seconds, destination=destination)
+            samples = await self._samples(query, destination, listener)
         except PrometheusError:
             return None
-        samples = result.samples if isinstance(result, Vector) else ()
         return next((sample for sample in samples if all(sample.labels.get(label) for label in labels)), None)
+
+    async def _samples(self, query: str, destination: Destination, listener: _Listener) -> Sequence[Sample]:
+        result = await listener.instant(query, timeout=self._seconds, destination=destination)
+        return result.samples if isinstance(result, Vector) else ()
+
+
+def _usage_query(source: CustomSource, *, names: Sequence[str], namespace: str) -> str:
+    """The query of resourceRules for some objects; for all, told apart by their namespaces, where none is named."""
+    rule = source.rule
+    assert isinstance(rule, Rule), "resourceRules have no short form"
+    by_namespace = (source.namespace_label,) if not names and namespace else ()
+    return custom_query(
+        rule.query,
+        series="",
+        resource_label=source.resource_label,
+        names=names,
+        pattern=None if names else _ANY,
+        namespace_label=source.namespace_label,
+        namespace=namespace,
+        namespace_pattern=not names,
+        metric_selector=_EVERYTHING,
+        group_by=(*source.group_by, *by_namespace),
+    )
+
+
+def _names(source: CustomSource, samples: Iterable[Sample]) -> list[str]:
+    return [sample.labels[source.resource_label] for sample in samples]
+
+
+def _is_node(name: str) -> bool:
+    return _NODE_NAME.fullmatch(name) is not None
+
+
+def _is_addressed(source: CustomSource, sample: Sample) -> bool:
+    """Whether a sample is about a node by something that is no node's name."""
+    return source.info.resource == _NODES and not _is_node(sample.labels[source.resource_label])
+
+
+def _no_node(source: CustomSource, listener: _Listener, name: str) -> Example:
+    problem = (
+        f"`{source.resource_label}` is {name}, and no node can be called so; use the label with the nodes' names, often"
+        " `node`"
+    )
+    return Example(of=name, queries=tuple(listener.queries), problem=problem, impossible=True)
 
 
 def _queries(listener: _Listener) -> RuleQueries:

@@ -68,12 +68,14 @@ class Example(_Json, frozen=True):
         queries: the PromQL that was sent.
         values: what came back.
         problem: why nothing came back; "" when something did.
+        impossible: no object can have the name that the label has.
     """
 
     of: str = ""
     queries: tuple[str, ...] = ()
     values: tuple[Value, ...] = ()
     problem: str = ""
+    impossible: bool = False
 
 
 class MetricReport(_Json, frozen=True):
@@ -135,11 +137,19 @@ class RuleReport(_Json, frozen=True):
 
 
 class Report(_Json, frozen=True):
-    """All rules. `asked_prometheus` tells whether series and values were looked for."""
+    """All rules.
+
+    Attributes:
+        asked_prometheus: whether series and values were looked for.
+        findings: what is wrong, or may be.
+        rules: what the rules made.
+        found: where in the file the rules are, where that is not the rules file itself; else "".
+    """
 
     asked_prometheus: bool
     findings: tuple[Finding, ...]
     rules: tuple[RuleReport, ...] = ()
+    found: str = ""
 
     def has(self, severity: Severity) -> bool:
         """Tell whether there is a finding of this kind."""

@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from promql_parser import VectorSelector
+
+from adapter.promql import PromqlError, matcher_sign, matchers, parse
 from adapter.rules.goregex import GoRegex, GoRegexError
 
 __all__ = ["SeriesNames"]
 
-_SELECTOR = re.compile(r"\s*([A-Za-z_:][A-Za-z0-9_:]*)?\s*(?:\{(.*)\})?\s*", re.DOTALL)
-_MATCHER = re.compile(
-    r"""\s*(?:([A-Za-z_][A-Za-z0-9_]*)\s*(=~|!~|!=|=)\s*)?("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`)\s*(?:,|$)""",
-    re.DOTALL,
-)
 # A list of names in one group, or none: ^(a|b)_total$
 _FINITE = re.compile(r"\^?([\w:]*)(?:\((?:\?:)?([\w:|]*)\)([\w:]*))?\$?", re.ASCII)
 _NAMES = re.compile(r"\^?[\w:]+(?:\|[\w:]+)*\$?", re.ASCII)
@@ -44,18 +42,13 @@ class SeriesNames:
     @classmethod
     def of(cls, series_query: str) -> SeriesNames:
         """Read a selector. One that cannot be read says nothing; Prometheus says what is wrong with it."""
-        found = _SELECTOR.fullmatch(series_query)
-        if found is None:
+        try:
+            tree = parse(series_query)
+        except PromqlError:
             return cls()
-        terms = [("=", found[1])] if found[1] else []
-        text, position = found[2] or "", 0
-        while matcher := _MATCHER.match(text, position):
-            position = matcher.end()
-            if matcher[1] is None or matcher[1] == "__name__":
-                terms.append((matcher[2] or "=", _unquoted(matcher[3])))
-        if text[position:].strip():
+        if not isinstance(tree, VectorSelector):
             return cls()
-        return cls._of_terms(terms)
+        return cls._of_terms([(matcher_sign(one), one.value) for one in matchers(tree) if one.name == "__name__"])
 
     @classmethod
     def _of_terms(cls, terms: list[tuple[str, str]]) -> SeriesNames:
@@ -94,11 +87,6 @@ class SeriesNames:
 
 def _agree(one: str, other: str) -> bool:
     return one.startswith(other) or other.startswith(one)
-
-
-def _unquoted(text: str) -> str:
-    inner = text[1:-1]
-    return inner if text[0] == "`" else re.sub(r"\\(.)", r"\1", inner)
 
 
 def _listed(pattern: str) -> tuple[str, ...] | None:

@@ -6,7 +6,6 @@ says 500 to a client's own mistake or to an outage.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
@@ -18,8 +17,9 @@ from adapter.catalog.groups import CUSTOM_GROUP
 from adapter.catalog.inventory import CustomSource
 from adapter.catalog.values import MetricValue, ObjectReference
 from adapter.metrics.objects import ObjectNames
-from adapter.planning.merged import MergedQueries
-from adapter.planning.planner import custom_plan
+from adapter.planning.kept_plans import KeptPlans
+from adapter.planning.merged import MergedQueries, SendAlone
+from adapter.planning.planner import Plan, custom_plan
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import Sample, Vector
 from adapter.rules import AnyRule, Policy, QueryRule
@@ -34,6 +34,9 @@ from kube.status import StatusError, bad_request, internal_error, not_found, ser
 __all__ = ["CustomMetrics"]
 
 _T = TypeVar("_T")
+
+# Queries for more objects are not kept.
+_FEW_NAMES = 50
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -65,6 +68,7 @@ class CustomMetrics:
         """`merged` answers several requests at once; `clock` is the time in seconds since the epoch."""
         self._merged = merged
         self._clock = clock
+        self._plans = KeptPlans()
         self._catalog = catalog
         self._queries = queries
         self._objects = objects
@@ -157,19 +161,21 @@ class CustomMetrics:
         all_objects: bool = False,
     ) -> list[MetricValue]:
         samples = await self._samples(request, source, names, deadline, all_objects=all_objects)
+        api_version, kind, namespace, metric = info.api_version, info.kind, request.namespace, request.metric
+        selector = None if request.metric_selector.empty else request.metric_selector
+        rule, milli_of = source.rule, self._queries.milli
         values: list[MetricValue] = []
         for name in names:
-            sample = samples.get(name) or self._in_place_of_nothing(request, source.rule, name)
-            milli = self._queries.milli(source.rule, sample) if sample is not None else None
+            sample = samples.get(name) or self._in_place_of_nothing(request, rule, name)
+            milli = milli_of(rule, sample) if sample is not None else None
             if sample is None or milli is None:
                 continue
+            described = ObjectReference(api_version=api_version, kind=kind, namespace=namespace, name=name)
             values.append(
                 MetricValue(
-                    described_object=ObjectReference(
-                        api_version=info.api_version, kind=info.kind, namespace=request.namespace, name=name
-                    ),
-                    metric=request.metric,
-                    selector=None if request.metric_selector.empty else request.metric_selector,
+                    described_object=described,
+                    metric=metric,
+                    selector=selector,
                     timestamp=sample.timestamp,
                     window_seconds=None,
                     milli=milli,
@@ -189,24 +195,16 @@ class CustomMetrics:
         all_objects: bool,
     ) -> Mapping[str, Sample]:
         """The objects' samples by name."""
+        alone = SendAlone()
         if self._merged is not None:
-            merged = await self._merged.samples(
-                source,
-                namespace=request.namespace,
-                names=names,
-                metric_selector=request.metric_selector,
-                timeout=_left(deadline),
+            found = await self._merged.samples(
+                source, namespace=request.namespace, names=names, metric_selector=request.metric_selector
             )
-            if merged is not None:
-                return merged
+            if not isinstance(found, SendAlone):
+                return found
+            alone = found
         try:
-            plan = custom_plan(
-                source,
-                names=names,
-                all_objects=all_objects,
-                namespace=request.namespace,
-                metric_selector=request.metric_selector,
-            )
+            plan = self._plan(request, source, names, all_objects=all_objects)
         except SelectorNotSupported as error:
             raise bad_request(str(error)) from error
         except QueryError as error:
@@ -216,7 +214,21 @@ class CustomMetrics:
         if not isinstance(result, Vector):
             self._queries.say_once(source.rule, "the query must make a vector, with a value for each object")
             raise internal_error("unable to fetch metrics")
+        alone.took(result.seconds)
         return self._by_name(source, request.namespace, result)
+
+    def _plan(self, request: _Request, source: CustomSource, names: list[str], *, all_objects: bool) -> Plan:
+        """The queries for some objects; those for few objects are kept. Raises as custom_plan."""
+        namespace, selector = request.namespace, request.metric_selector
+
+        def make() -> Plan:
+            return custom_plan(
+                source, names=names, all_objects=all_objects, namespace=namespace, metric_selector=selector
+            )
+
+        if len(names) > _FEW_NAMES:
+            return make()
+        return self._plans.get(source, ("all" if all_objects else "", namespace, str(selector), *names), make)
 
     def _in_place_of_nothing(self, request: _Request, rule: AnyRule, name: str) -> Sample | None:
         """What the rule says of an object without a value."""
@@ -264,16 +276,16 @@ def _is_asked_in_place(request: _Request, info: ResourceInfo, source: CustomSour
 
 
 def _deadline(timeout: float | None) -> float | None:
-    """When the time is up, on the loop's clock."""
-    return None if timeout is None else asyncio.get_running_loop().time() + timeout
+    """When the time is up, on the clock that does not go back."""
+    return None if timeout is None else time.monotonic() + timeout
 
 
 def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else deadline - asyncio.get_running_loop().time()
+    return None if deadline is None else deadline - time.monotonic()
 
 
 async def _before(deadline: float | None, work: Coroutine[Any, Any, _T]) -> _T:
     try:
-        return await within(deadline, work)
+        return await within(_left(deadline), work)
     except DeadlineExceeded as error:
         raise status.timeout("Timeout: request did not complete within the allotted timeout") from error

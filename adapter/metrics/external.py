@@ -14,7 +14,8 @@ from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.catalog.inventory import ExternalSource
 from adapter.catalog.values import ExternalMetricValue
 from adapter.metrics.forward import Forwarder
-from adapter.planning.merged import MergedQueries
+from adapter.planning.kept_plans import KeptPlans
+from adapter.planning.merged import MergedQueries, SendAlone
 from adapter.planning.planner import external_plan
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import Sample, Scalar, Vector
@@ -55,6 +56,7 @@ class ExternalMetrics:
         self._queries = queries
         self._forwarder = forwarder
         self._clock = clock
+        self._plans = KeptPlans()
 
     async def values(
         self, *, namespace: str, metric: str, selector: LabelSelector, timeout: float | None
@@ -124,12 +126,18 @@ class ExternalMetrics:
         """The samples, of an answer for all namespaces where there is one, or else of a query for these alone."""
         clock = asyncio.get_running_loop().time
         deadline = None if timeout is None else clock() + timeout
+        alone = SendAlone()
         if self._merged is not None:
-            merged = await self._merged.external(source, namespace=namespace, metric_selector=selector, timeout=timeout)
-            if merged is not None:
-                return merged
+            found = await self._merged.external(source, namespace=namespace, metric_selector=selector)
+            if not isinstance(found, SendAlone):
+                return found
+            alone = found
         try:
-            plan = external_plan(source, namespace=namespace, metric_selector=selector)
+            plan = self._plans.get(
+                source,
+                (namespace, str(selector)),
+                lambda: external_plan(source, namespace=namespace, metric_selector=selector),
+            )
         except SelectorNotSupported as error:
             raise bad_request(str(error)) from error
         except QueryError as error:
@@ -139,6 +147,7 @@ class ExternalMetrics:
         result = await self._queries.carry_out(source.rule, plan, timeout=left)
         if result is None:
             raise StatusError(500, "", "encountered an unexpected query result type")
+        alone.took(result.seconds)
         return result
 
     def _handed_out(self, times: Iterable[float]) -> None:

@@ -84,12 +84,13 @@ class _Peer:
 
 
 class Forwarder:
-    """Asks another adapter, if there is one. Use as an async context manager.
+    """Asks another adapter, if there is one, for one version of the rules. Use as an async context manager.
 
     Args:
         options: where it is; None for none.
         relist_interval: the seconds between two lists of its metrics.
         freshness: for how many seconds values are given again; 0 for never.
+        http: connections that outlive this forwarder, so that requests in flight end undisturbed; None to open some.
         clock: the time, in seconds since the epoch.
     """
 
@@ -99,6 +100,7 @@ class Forwarder:
         *,
         relist_interval: float,
         freshness: float = 0.0,
+        http: aiohttp.ClientSession | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._fresh: Fresh[list[ExternalMetricValue]] = Fresh(
@@ -108,12 +110,15 @@ class Forwarder:
         self._relist_interval = relist_interval
         self._clock = clock
         self._names: tuple[str, ...] = ()
-        self._changed = asyncio.Event()
+        self._has_listed = False
+        self._just_listed = False
         self._problem = ""
-        self._http: aiohttp.ClientSession | None = None
+        self._http = http
+        self._owns_http = http is None
 
     async def __aenter__(self) -> Self:
-        self._http = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+        if self._owns_http:
+            self._http = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         await self._fresh.__aenter__()
         return self
 
@@ -121,7 +126,7 @@ class Forwarder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._fresh.__aexit__(None, None, None)
-        if self._http is not None:
+        if self._http is not None and self._owns_http:
             await self._http.close()
             self._http = None
 
@@ -135,32 +140,29 @@ class Forwarder:
         """The metrics that the other adapter last listed, sorted."""
         return self._names
 
-    def take_up(self, options: ForwardOptions | None) -> None:
-        """Ask this adapter from now on; requests in flight end with the one that they began with."""
-        if options == (self._peer.options if self._peer is not None else None):
-            return
-        self._peer = _peer(options)
-        self._names = ()
-        self._fresh.forget()
-        self._changed.set()
+    def carry_over(self, previous: Forwarder) -> None:
+        """Begin with the names that another version's forwarder has listed of the same adapter."""
+        if self._peer is not None and previous._peer is not None and self._peer.options == previous._peer.options:
+            self._names, self._has_listed = previous._names, previous._has_listed
+
+    async def list_new(self) -> None:
+        """List the names, unless they have been listed before."""
+        if self._peer is not None and not self._has_listed:
+            self._just_listed = await self._relist(self._peer)
 
     async def run(self) -> None:
         """Keep the list of names up to date, until cancelled."""
+        if self._peer is None:
+            return
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS)
         while True:
-            self._changed.clear()
             pause = self._relist_interval
-            if self._peer is not None:
-                if await self._relist(self._peer):
-                    backoff.reset()
-                else:
-                    pause = min(backoff.next(), self._relist_interval)
-            try:
-                async with asyncio.timeout(pause):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
-            backoff.reset()
+            if not self._just_listed and not await self._relist(self._peer):
+                pause = min(backoff.next(), self._relist_interval)
+            else:
+                backoff.reset()
+            self._just_listed = False
+            await asyncio.sleep(pause)
 
     async def values(
         self, *, namespace: str, metric: str, selector: LabelSelector, timeout: float | None
@@ -214,8 +216,10 @@ class Forwarder:
                 self._problem = str(error)
                 _log.warning("the other adapter's metrics cannot be listed, and the last list stays: %s", error)
             return False
-        if peer is self._peer:
-            self._names = tuple(sorted({resource.name for resource in found.resources or ()}))
+        names = tuple(sorted({resource.name for resource in found.resources or ()}))
+        if names != self._names:
+            self._names = names
+        self._has_listed = True
         if self._problem:
             self._problem = ""
             _log.info("the other adapter's metrics are listed again")
@@ -283,12 +287,19 @@ class MergedNames:
         return self._catalog.custom
 
     @property
+    def custom_resources(self) -> frozenset[str]:
+        """The resources that have custom metrics, as requests spell them."""
+        return self._catalog.custom_resources
+
+    @property
     def external(self) -> tuple[str, ...]:
         """The external metrics of both, sorted; the same tuple while nothing changes."""
-        parts = (self._catalog.external, self._forwarder.names)
-        if parts != self._parts:
-            self._parts = parts
-            self._external = tuple(sorted({*parts[0], *parts[1]}))
+        own, others = self._catalog.external, self._forwarder.names
+        if not others:
+            return own
+        if own is not self._parts[0] or others is not self._parts[1]:
+            self._parts = own, others
+            self._external = tuple(sorted({*own, *others}))
         return self._external
 
 

@@ -22,7 +22,7 @@ from adapter.catalog.inventory import CustomMetricInfo, CustomSource
 from adapter.gotemplate import Template
 from adapter.metrics.objects import ObjectMetadata, ObjectSource
 from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage, Usage
-from adapter.planning.merged import AllSamples, MergedQueries
+from adapter.planning.merged import AllSamples, MergedQueries, SendAlone
 from adapter.planning.planner import custom_plan
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import Sample, Vector
@@ -80,10 +80,6 @@ class ResourceMetrics:
         self._clock = clock
         self._queries = queries
         self._objects = objects
-        self.take_up(rules)
-
-    def take_up(self, rules: ResourceRules | None) -> None:
-        """Go on with other rules."""
         self._window = rules.window if rules is not None else 0.0
         self._pods: tuple[_Measure, ...] = ()
         self._nodes: tuple[_Measure, ...] = ()
@@ -217,10 +213,12 @@ class ResourceMetrics:
             missing = "namespaces" if source.resource_label else str(source.info.resource)
             self._queries.say_once(rule, f"no label means {missing}; add one to resources.overrides")
             raise internal_error("unable to fetch metrics")
+        alone = SendAlone()
         if self._merged is not None:
-            merged = await self._merged.all_samples(source, namespace=namespace, names=names, timeout=_left(deadline))
-            if merged is not None:
-                return merged
+            found = await self._merged.all_samples(source, namespace=namespace, names=names)
+            if not isinstance(found, SendAlone):
+                return found
+            alone = found
         try:
             plan = custom_plan(
                 source, names=names, all_objects=all_objects, namespace=namespace, metric_selector=_EVERYTHING
@@ -232,11 +230,12 @@ class ResourceMetrics:
         if not isinstance(result, Vector):
             self._queries.say_once(rule, "the query must make a vector, with a value for each object")
             raise internal_error("unable to fetch metrics")
+        alone.took(result.seconds)
         samples: dict[str, list[Sample]] = {}
         for sample in result.samples:
-            found = source.object_of(sample.labels, namespace=namespace)
-            if found is not None:
-                samples.setdefault(found, []).append(sample)
+            name = source.object_of(sample.labels, namespace=namespace)
+            if name is not None:
+                samples.setdefault(name, []).append(sample)
         return samples
 
 

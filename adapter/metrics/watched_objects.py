@@ -97,7 +97,7 @@ class WatchedObjects:
         found = self._found(info, namespace)
         if found is None:
             return await self._listed.names(info, namespace, selector)
-        return sorted(one.name for one in found.index.matching(namespace, selector))
+        return sorted([one.name for one in found.index.matching(namespace, selector)])
 
     async def objects(
         self, info: ResourceInfo, *, namespace: str, selector: LabelSelector, name: str = ""

@@ -1,6 +1,7 @@
 """From what requests ask to the fewest queries that answer it.
 
 planner         a request's query, and the one that would answer many such requests at once
+kept_plans      queries that were made before
 separable       whether a query can be asked for many objects at once
 mergeable       which query that is, if a rule's template allows it
 merged          one query for what many requests ask of a rule, and each one's part of its answer

@@ -3,17 +3,19 @@
 What is under way is shared by all who ask for the same (kube.shared_calls), and what came is handed out for as long
 as it is fresh.
 
-An answer is fresh for a period after it came. If anybody took it from here meanwhile, it is asked for again one period
-after it was last asked for, which is a little before it ends: so who asks often does not wait, as long as asking takes
-less than a period, and nothing is asked more than once a period, whatever the number of requests. What nobody took is
-forgotten a period after its end. Who asks within that period asks often, too; what it then gets counts as taken.
+An answer is fresh for a period after it came. If anybody took it from here meanwhile, it is asked for again shortly
+before its end, nine tenths of a period after it was last asked for: so who asks often does not wait, as long as asking
+takes less than that, and nothing is asked more often, whatever the number of requests. What nobody took is dropped a
+period after its end. Who asks within that period asks often, too; what it then gets counts as taken.
+
+Who would rather not wait takes what is ready, and has what is not fetched in the background.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -28,6 +30,9 @@ T = TypeVar("T")
 _FAILURE_SECONDS = 1.0
 # What of a question's texts counts as much as one of what is weighed: a sample takes some 500 bytes.
 _BYTES_OF_ONE = 500
+# When in its period an entry that was taken is asked for again: early enough for a query that takes a little longer
+# than the one before.
+_REFRESH_AFTER = 0.9
 # Freeing a hundred thousand samples at once would hold up the loop for a tenth of a second. So of what weighs more than
 # the first, so many are freed at a time, once requests that were at it have had the time to end.
 _HEAVY = 5_000
@@ -41,11 +46,6 @@ class Kept(Generic[T]):
 
     value: T
     until: float
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether whoever asks next gets the same; a value that is too long is made for each who asks."""
-        return self.until > 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -100,20 +100,26 @@ class Fresh(Generic[T]):
         self._weight = 0
         self._entries: dict[Hashable, _Entry[T]] = {}
         self._calls: SharedCalls[Hashable, Kept[T]] = SharedCalls()
-        self._generation = 0
+        self._is_open = False
+        self._time: Callable[[], float] = lambda: asyncio.get_running_loop().time()
         self._tasks = asyncio.TaskGroup()
-        self._background: set[asyncio.Task[None]] = set()
+        self._fetching: dict[Hashable, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Self:
+        self._time = asyncio.get_running_loop().time
         await self._tasks.__aenter__()
+        self._is_open = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.forget()
-        for task in self._background:
+        """Drop everything, and fetch nothing ahead any more; whoever still calls `get` has its value made for it."""
+        for task in self._fetching.values():
             task.cancel()
+        for key in list(self._entries):
+            self._drop(key)
+        self._is_open = False
         await self._tasks.__aexit__(None, None, None)
 
     async def get(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> Kept[T]:
@@ -122,7 +128,7 @@ class Fresh(Generic[T]):
         if entry is not None:
             if entry.failure is not None:
                 raise entry.failure.with_traceback(None)
-            if entry.kept is not None and entry.kept.until > asyncio.get_running_loop().time():
+            if entry.kept is not None and entry.kept.until > self._time():
                 entry.taken = True
                 return entry.kept
             entry.missed = True
@@ -131,41 +137,52 @@ class Fresh(Generic[T]):
     def current(self, key: Hashable) -> Kept[T] | None:
         """What `get` would give at once; None where it would ask, or raise what is kept of a failure."""
         entry = self._entries.get(key)
-        if entry is None or entry.kept is None or entry.kept.until <= asyncio.get_running_loop().time():
+        if entry is None:
             return None
-        entry.taken = True
-        return entry.kept
+        if entry.kept is not None and entry.kept.until > self._time():
+            entry.taken = True
+            return entry.kept
+        entry.missed = True
+        return None
+
+    def fetch(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> None:
+        """Have a value made in the background, unless it is being made already, or failed a moment ago."""
+        entry = self._entries.get(key)
+        if entry is None or entry.failure is None:
+            self._fetch(key, make)
 
     def known(self, key: Hashable) -> T | None:
         """What is kept for a key; None also where that has ended."""
         entry = self._entries.get(key)
         return None if entry is None or entry.kept is None else entry.kept.value
 
-    def forget(self) -> None:
-        """Keep nothing of what came before now, nor of what is under way."""
-        self._generation += 1
-        for key in list(self._entries):
-            self._drop(key)
+    def fits(self, key: Hashable, value: T) -> bool:
+        """Whether a value can be kept at all."""
+        return self._period > 0 and self._weigh(value) + _weight_of(key) <= self._max_weight
 
     async def _ask(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> Kept[T]:
-        return await self._calls.call((self._generation, key), lambda: self._made(key, make, self._generation))
+        return await self._calls.call(key, lambda: self._made(key, make))
 
-    async def _made(self, key: Hashable, make: Callable[[], Awaitable[T]], generation: int) -> Kept[T]:
+    async def _made(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> Kept[T]:
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
             value = await make()
         except Exception as error:
-            if self._period and generation == self._generation and self._keeps(error):
+            if self._period and self._is_open and self._keeps(error):
                 self._put(key, _Entry(make, 1 + _weight_of(key), failure=error), started)
             raise
-        weight = self._weigh(value) + _weight_of(key)
-        if not self._period or weight > self._max_weight:
+        if not self._is_open or not self.fits(key, value):
             return Kept(value, 0.0)
         kept = Kept(value, loop.time() + self._period)
-        if generation == self._generation:
-            self._put(key, _Entry(make, weight, kept), started)
+        self._put(key, _Entry(make, self._weigh(value) + _weight_of(key), kept), started)
         return kept
+
+    def _fetch(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> None:
+        if self._is_open and key not in self._fetching:
+            task = self._tasks.create_task(self._ask_ahead(key, make), name="fetch ahead")
+            self._fetching[key] = task
+            task.add_done_callback(lambda _: self._fetching.pop(key, None))
 
     async def _ask_ahead(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> None:
         with contextlib.suppress(Exception):  # whoever asks next will have it
@@ -184,7 +201,7 @@ class Fresh(Generic[T]):
         if entry.kept is None:
             entry.timer = loop.call_later(min(_FAILURE_SECONDS, self._period), self._drop, key)
         else:
-            entry.timer = loop.call_at(started + self._period, self._renew, key)
+            entry.timer = loop.call_at(started + _REFRESH_AFTER * self._period, self._renew, key)
 
     def _renew(self, key: Hashable) -> None:
         """Ask ahead for what was taken; what was not will be forgotten."""
@@ -192,7 +209,7 @@ class Fresh(Generic[T]):
         assert entry.kept is not None
         entry.timer = asyncio.get_running_loop().call_at(entry.kept.until, self._end, key)
         if entry.taken:
-            self._begin(self._ask_ahead(key, entry.make), "ask ahead")
+            self._fetch(key, entry.make)
 
     def _end(self, key: Hashable) -> None:
         """Let go of a value that has ended, and wait for who asks for it again."""
@@ -213,14 +230,9 @@ class Fresh(Generic[T]):
 
     def _free(self, entry: _Entry[T]) -> None:
         """Let go of an entry's value, if it is heavy a little at a time."""
-        if entry.kept is not None and entry.weight > _HEAVY:
-            self._begin(_free(list(self._parts(entry.kept.value))), "free")
+        if entry.kept is not None and entry.weight > _HEAVY and self._is_open:
+            self._tasks.create_task(_free(list(self._parts(entry.kept.value))), name="free")
         entry.kept = None
-
-    def _begin(self, work: Coroutine[None, None, None], name: str) -> None:
-        task = self._tasks.create_task(work, name=name)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
 
 
 async def _free(parts: list[object]) -> None:

@@ -7,283 +7,238 @@ difference by the values:
 
 - it is done only with queries whose value for an object depends on that object's series alone; `mergeable` says which
 - an object with several values in the merged answer is asked for alone
-- where the merged query fails, everybody is asked for alone, and it is tried again after a while; so, too, where its
-  answer is too long to be kept, and would have to be asked for again by everybody
-- where its answer has far more values than are asked for, they are asked for alone until more of them are
 
-A rule's `merge` can demand it, also where its query is of a form that nobody can tell of, or forbid it; by default it
-begins with the second object that is asked for within a while.
+Nor by the time: no request ever waits for a merged query. It is sent in the background, every request is sent alone
+until its answer is there, and it is sent again before its answer ends for as long as somebody takes it. Where it fails,
+where its answer is too long to be kept, or where it costs Prometheus more than it saves (`merge_costs`), requests are
+sent alone for a while.
+
+A rule's `merge` can demand it, also where its query is of a form that nobody can tell of, and whatever it costs, or
+forbid it; by default it begins with the second object that is asked for within a while.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from cachetools import LRUCache
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
-from adapter.planning.fresh import Kept
+from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.fairness import for_all_namespaces
+from adapter.planning.merge_costs import MergeGroup, Pause
 from adapter.planning.mergeable import merged_custom_query, merged_external_query
-from adapter.planning.sample_index import matching
-from adapter.planning.shared_queries import Grouped
-from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Vector
+from adapter.planning.sample_index import ObjectLabels, by_object, matching
+from adapter.planning.shared_queries import Outcome
+from adapter.prometheus import Destination, PrometheusError, Sample, Scalar, Vector
 from adapter.rules import Merge, Rule
 from kube.selectors import LabelSelector
 
-__all__ = ["AllSamples", "GroupedQueries", "MergedQueries"]
-
 _log = logging.getLogger(__name__)
 
-# Within this time two requests belong together. HPAs ask every 15 seconds, unless told otherwise.
-_WINDOW_SECONDS = 60.0
-_AGAIN_SECONDS = 60.0
-# A merged answer may have this many values, or this many for each one that is asked for. It is asked for once a period,
-# and 10,000 values are some 0.1 s of Prometheus' and our time; a query for one object is about as much as 50 values.
-_ALWAYS_FINE = 10_000
-_VALUES_PER_OBJECT = 50
 _MAX_GROUPS = 1_000
-# How many askers are told apart; with more, no answer that can be kept is too wide.
-_MAX_ASKERS = 6_000
 # Clients write selectors, up to the length of a URL, and what they write is kept with each group.
 _MAX_SELECTOR = 1_000
+_EVERYTHING = LabelSelector()
 
 
-class GroupedQueries(Protocol):
-    """Where merged queries are evaluated; see SharedQueries."""
+class BackgroundQueries(Protocol):
+    """Where merged queries are answered; see SharedQueries."""
 
-    async def kept(
-        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
-    ) -> Kept[Vector | Scalar]:
-        """Evaluate a query, and tell whether its result is kept."""
+    def ready(self, query: str, destination: Destination) -> Vector | Scalar | None:
+        """The answer to a query if it is fresh, without waiting."""
 
-    async def grouped(
-        self,
-        query: str,
-        *,
-        namespace_label: str,
-        name_label: str,
-        timeout: float | None = None,
-        destination: Destination = DEFAULT_DESTINATION,
-    ) -> Kept[Grouped]:
-        """Evaluate a query for all objects at once."""
+    def fetch(
+        self, query: str, destination: Destination, *, objects: ObjectLabels | None, observe: Callable[[Outcome], None]
+    ) -> None:
+        """Have a query answered in the background."""
+
+    def keeps(self, query: str, destination: Destination, result: Vector) -> bool:
+        """Whether a query's answer is kept."""
 
 
 AllSamples = Mapping[str, Sequence[Sample]]
 """All samples of objects, by the objects' names."""
 
 
-@dataclass(slots=True, eq=False)
-class _Group:
-    """Requests that one query can answer.
+@dataclass(frozen=True, slots=True)
+class SendAlone:
+    """A request is to be sent alone. `group` are the requests that it belongs to, if they can be merged at all."""
 
-    Attributes:
-        asked: who asked in the window that began at `since`, as hashes, with how many values each of them wants.
-        wanted: how many values that are.
-        before: how many askers and values there were in the window before.
-        size: how many values the last merged answer had.
-        not_before: when the merged query is tried again.
-        told: the log says already that the answer is too long.
-    """
+    group: MergeGroup | None = None
 
-    since: float = -math.inf
-    asked: dict[int, int] = field(default_factory=dict)
-    wanted: int = 0
-    before: tuple[int, int] = (0, 0)
-    size: int = 0
-    not_before: float = -math.inf
-    told: bool = False
+    def took(self, seconds: float) -> None:
+        """Tell how long the query for this request took."""
+        if self.group is not None:
+            self.group.sent_alone(seconds)
 
-    def note(self, who: Hashable, values: int, *, now: float) -> None:
-        """Note that somebody asks for so many values."""
-        if now - self.since > _WINDOW_SECONDS:
-            self.before = (len(self.asked), self.wanted) if now - self.since < 2 * _WINDOW_SECONDS else (0, 0)
-            self.asked, self.wanted, self.since = {}, 0, now
-        key = hash(who)
-        known = self.asked.get(key, 0)
-        if values > known and (known or len(self.asked) < _MAX_ASKERS):
-            self.asked[key] = values
-            self.wanted += values - known
 
-    def merges(self, rule: Rule, *, now: float) -> bool:
-        """Whether the merged query is asked at this moment."""
-        if now < self.not_before:
-            return False
-        return rule.merge is Merge.ALWAYS or (self._several and not self._too_wide)
-
-    @property
-    def _several(self) -> bool:
-        """Several different things were asked for."""
-        return len(self.asked) > 1 or self.before[0] > 1
-
-    @property
-    def _too_wide(self) -> bool:
-        """The merged answer has far more than anybody asks for."""
-        return self.size > max(_ALWAYS_FINE, _VALUES_PER_OBJECT * max(self.wanted, self.before[1]))
+_ALONE = SendAlone()
 
 
 class MergedQueries:
-    """Decides which requests are answered together, and has the answers."""
+    """Decides which requests are answered together, and has the answers. Belongs to one version of the rules."""
 
-    def __init__(self, queries: GroupedQueries, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        queries: BackgroundQueries,
+        *,
+        telemetry: RuleTelemetry | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`clock` is a time in seconds that does not go back."""
         self._queries = queries
+        self._telemetry = telemetry
         self._clock = clock
-        self._texts: LRUCache[Hashable, str] = LRUCache(_MAX_GROUPS)
-        self._groups: LRUCache[Hashable, _Group] = LRUCache(_MAX_GROUPS)
+        # By the rule's place in the file: the rules do not change.
+        self._groups: LRUCache[tuple[str, str, Hashable], MergeGroup | None] = LRUCache(_MAX_GROUPS)
+        self._selectable: LRUCache[Hashable, bool] = LRUCache(_MAX_GROUPS)
 
-    def forget(self) -> None:
-        """The rules have changed."""
-        self._texts.clear()
-        self._groups.clear()
+    def paused(self) -> Iterable[tuple[str, str, Pause]]:
+        """The groups of requests that are not merged at the moment: the rule's key, the series, and why."""
+        for (rule, series, _), group in self._groups.items():
+            if group is not None and group.paused is not None:
+                yield rule, series, group.paused
 
     async def samples(
-        self,
-        source: CustomSource,
-        *,
-        namespace: str,
-        names: Sequence[str],
-        metric_selector: LabelSelector,
-        timeout: float | None,
-    ) -> Mapping[str, Sample] | None:
-        """The samples of a namespace's objects by name, from a merged answer; None: ask for them alone.
+        self, source: CustomSource, *, namespace: str, names: Sequence[str], metric_selector: LabelSelector
+    ) -> Mapping[str, Sample] | SendAlone:
+        """The samples of a namespace's objects by name, from a merged answer.
 
         Args:
             source: where the metric comes from.
             namespace: the objects' namespace; "" at the root.
             names: the objects.
             metric_selector: what the client asks of the other labels.
-            timeout: the seconds that are left, or None.
         """
-        grouped = await self._grouped(source, namespace, names, metric_selector, timeout)
-        if grouped is None:
-            return None
-        if grouped.ambiguous and any((namespace, name) in grouped.ambiguous for name in names):
-            return None
-        return grouped.samples.get(namespace, {})
+        found = await self._objects(source, namespace, names, metric_selector)
+        if isinstance(found, SendAlone):
+            return found
+        samples: dict[str, Sample] = {}
+        for name in names:
+            sample = found.get(name)
+            if isinstance(sample, list):
+                return _ALONE
+            if sample is not None:
+                samples[name] = sample
+        return samples
 
     async def all_samples(
-        self, source: CustomSource, *, namespace: str, names: Sequence[str], timeout: float | None
-    ) -> AllSamples | None:
+        self, source: CustomSource, *, namespace: str, names: Sequence[str]
+    ) -> AllSamples | SendAlone:
         """As `samples`, for queries that make several values of an object, as one for each of a pod's containers."""
-        grouped = await self._grouped(source, namespace, names, LabelSelector(), timeout)
-        if grouped is None:
-            return None
-        only = grouped.samples.get(namespace, {})
-        return {name: grouped.ambiguous.get((namespace, name), (only[name],)) for name in names if name in only}
-
-    async def _grouped(
-        self,
-        source: CustomSource,
-        namespace: str,
-        names: Sequence[str],
-        metric_selector: LabelSelector,
-        timeout: float | None,
-    ) -> Grouped | None:
-        """The answer for all objects, or None where it is not to be asked for, or failed lately."""
-        rule = source.rule
-        if not isinstance(rule, Rule) or rule.merge is Merge.NEVER:
-            return None
-        selector = str(metric_selector)
-        if len(selector) > _MAX_SELECTOR:
-            return None
-        labels = (source.resource_label, source.namespace_label, *source.group_by)
-        key = (rule.key, source.series, labels, bool(namespace), selector)
-        query = self._query(key, lambda: merged_custom_query(source, bool(namespace), metric_selector))
-        if not query:
-            return None
-        group = self._group(key)
-        now = self._clock()
-        group.note((namespace, names[0], names[-1], len(names)), len(names), now=now)
-        if not group.merges(rule, now=now):
-            return None
-        try:
-            kept = await self._queries.grouped(
-                query,
-                namespace_label=source.namespace_label if namespace else "",
-                name_label=source.resource_label,
-                timeout=timeout,
-                destination=rule.destination,
-            )
-        except PrometheusError as error:
-            self._failed(group, rule, error)
-            return None
-        self._answered(group, rule, kept.value.size, is_kept=kept.is_kept)
-        return kept.value
+        found = await self._objects(source, namespace, names, _EVERYTHING)
+        if isinstance(found, SendAlone):
+            return found
+        several = ((name, found[name]) for name in names if name in found)
+        return {name: samples if isinstance(samples, list) else (samples,) for name, samples in several}
 
     async def external(
-        self, source: ExternalSource, *, namespace: str, metric_selector: LabelSelector, timeout: float | None
-    ) -> Vector | None:
-        """What a request for an external metric gets of a merged answer, or None: then it is to be asked for alone.
+        self, source: ExternalSource, *, namespace: str, metric_selector: LabelSelector
+    ) -> Vector | SendAlone:
+        """What a request for an external metric gets of a merged answer.
 
         Args:
             source: where the metric comes from.
             namespace: the namespace that it is asked in.
             metric_selector: what the client asks of the labels.
-            timeout: the seconds that are left, or None.
         """
-        rule = source.rule
-        if not isinstance(rule, Rule) or rule.merge is Merge.NEVER:
-            return None
-        selector = str(metric_selector)
-        if len(selector) > _MAX_SELECTOR:
-            return None
-        metric = (rule.key, source.series, source.namespace_label)
-        query = self._query((*metric, selector), lambda: merged_external_query(source, metric_selector))
-        if not query:
-            return None
+        rule, selector = source.rule, str(metric_selector)
+        if not isinstance(rule, Rule) or rule.merge is Merge.NEVER or len(selector) > _MAX_SELECTOR:
+            return _ALONE
         # What differs by the selector alone is answered by the same query, so all selectors count together.
-        group = self._group(metric)
+        key = (rule.key, source.series, source.namespace_label)
+        group = self._group(key, rule, lambda: merged_external_query(source, _EVERYTHING))
+        if group is None or not self._can_select((*key, selector), source, metric_selector):
+            return _ALONE
         labels = ((source.namespace_label, namespace),) if rule.resources.namespaced else ()
-        who = (namespace if labels else "", selector)
-        now = self._clock()
-        group.note(who, 1, now=now)
-        if not group.merges(rule, now=now):
-            return None
-        try:
-            kept = await self._queries.kept(query, timeout=timeout, destination=rule.destination)
-        except PrometheusError as error:
-            self._failed(group, rule, error)
-            return None
-        result = kept.value
-        if not isinstance(result, Vector):
-            self._rest(group)
-            return None
-        self._answered(group, rule, len(result.samples), is_kept=kept.is_kept)
-        found = await matching(result, labels, metric_selector)
-        group.note(who, len(found.samples), now=now)
-        return found
+        result = self._result(group, rule, f"{namespace if labels else ''}?{selector}", objects=None)
+        return SendAlone(group) if result is None else await matching(result, labels, metric_selector)
 
-    def _answered(self, group: _Group, rule: Rule, size: int, *, is_kept: bool) -> None:
-        """Note what came of a merged query; an answer that is not kept would be asked for by every request."""
-        group.size = size
-        if not is_kept:
-            if not group.told:
-                group.told = True
-                _log.warning("%s: the answer for all objects has %d values, too many to be kept", rule, size)
-            self._rest(group)
-
-    def _failed(self, group: _Group, rule: Rule, error: PrometheusError) -> None:
-        _log.debug("%s: everybody is asked for alone, because of the merged query: %s", rule, error)
-        self._rest(group)
-
-    def _rest(self, group: _Group) -> None:
-        """Ask for everybody alone, and try the merged query again after a while."""
-        group.not_before = self._clock() + _AGAIN_SECONDS
-
-    def _query(self, key: Hashable, make: Callable[[], str]) -> str:
-        """The merged query for a key; "" where there is none."""
-        query = self._texts.get(key)
-        if query is None:
-            query = self._texts[key] = make()
-        return query
-
-    def _group(self, key: Hashable) -> _Group:
-        group = self._groups.get(key)
+    async def _objects(
+        self, source: CustomSource, namespace: str, names: Sequence[str], metric_selector: LabelSelector
+    ) -> Mapping[str, Sample | list[Sample]] | SendAlone:
+        """A namespace's objects in a merged answer."""
+        rule, selector = source.rule, str(metric_selector)
+        if not isinstance(rule, Rule) or rule.merge is Merge.NEVER or len(selector) > _MAX_SELECTOR:
+            return _ALONE
+        labels = (source.resource_label, source.namespace_label, *source.group_by)
+        key = (rule.key, source.series, (labels, bool(namespace), selector))
+        group = self._group(key, rule, lambda: merged_custom_query(source, bool(namespace), metric_selector))
         if group is None:
-            group = self._groups[key] = _Group()
-        return group
+            return _ALONE
+        objects = (source.namespace_label if namespace else "", source.resource_label)
+        # A client can write any number of selectors, each of which has a query of its own. So one namespace alone does
+        # not make the adapter query, with its selectors, the objects of all others.
+        who = namespace if selector else f"{namespace}/{names[0]}/{names[-1]}/{len(names)}"
+        result = self._result(group, rule, who, objects=objects)
+        if result is None:
+            return SendAlone(group)
+        return (await by_object(result, objects)).get(namespace, {})
+
+    def _result(self, group: MergeGroup, rule: Rule, who: str, *, objects: ObjectLabels | None) -> Vector | None:
+        """The merged answer if it is there; otherwise it is fetched, unless the group is not merged now."""
+        before = group.paused
+        merges = group.note(who, now=self._clock())
+        self._log_pause(group, rule, before)
+        result = self._queries.ready(group.query, rule.destination) if merges else None
+        is_ready = isinstance(result, Vector)
+        if self._telemetry is not None:
+            self._telemetry.requested(rule.key, merged=is_ready)
+        if isinstance(result, Vector):
+            group.served(who)
+            return result
+        if merges:
+            with for_all_namespaces():
+                self._queries.fetch(
+                    group.query,
+                    rule.destination,
+                    objects=objects,
+                    observe=lambda outcome: self._fetched(group, rule, outcome),
+                )
+        return None
+
+    def _fetched(self, group: MergeGroup, rule: Rule, outcome: Outcome) -> None:
+        """Note what came of a merged query."""
+        now = self._clock()
+        before = group.paused
+        if isinstance(outcome, PrometheusError) or not isinstance(outcome, Vector):
+            group.pause(Pause.FAILURE, now=now)
+        elif not self._queries.keeps(group.query, rule.destination, outcome):
+            group.pause(Pause.TOO_LONG, now=now)
+        else:
+            group.fetched(outcome.seconds, now=now)
+        if self._telemetry is not None:
+            self._telemetry.merged_query(rule.key, failed=group.paused is Pause.FAILURE)
+        if isinstance(outcome, PrometheusError):
+            _log.debug("%s: the merged query %s: %s", rule, group.query, outcome)
+        self._log_pause(group, rule, before)
+
+    @staticmethod
+    def _log_pause(group: MergeGroup, rule: Rule, before: Pause | None) -> None:
+        """Log why requests are sent alone, once for each reason."""
+        why = group.paused
+        if why is not None and why is not before:
+            level = logging.DEBUG if why in group.logged else logging.INFO
+            group.logged.add(why)
+            _log.log(level, "%s: its requests are sent alone for a while: %s (%s)", rule, why.text, group.query)
+
+    def _group(self, key: tuple[str, str, Hashable], rule: Rule, make: Callable[[], str]) -> MergeGroup | None:
+        """The group of requests for a key; None where there is no query for all of them."""
+        if key not in self._groups:
+            query = make()
+            self._groups[key] = MergeGroup(query, rule.merge is Merge.ALWAYS) if query else None
+        return self._groups[key]
+
+    def _can_select(self, key: Hashable, source: ExternalSource, selector: LabelSelector) -> bool:
+        """Whether what a selector matches can be found in the answer for all."""
+        if selector.empty:
+            return True
+        known = self._selectable.get(key)
+        if known is None:
+            known = self._selectable[key] = bool(merged_external_query(source, selector))
+        return known

@@ -20,6 +20,7 @@ from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
     PrometheusBadAnswer,
+    PrometheusBusy,
     PrometheusError,
     PrometheusQueryError,
     PrometheusResultError,
@@ -64,11 +65,6 @@ class RuleQueries:
         self._failing: set[str] = set()
         self._said: dict[str, set[str]] = {}
 
-    def forget(self) -> None:
-        """Say everything anew: the rules have changed, and their keys mean others."""
-        self._failing.clear()
-        self._said.clear()
-
     async def carry_out(self, rule: AnyRule, plan: Plan, *, timeout: float | None) -> Vector | Scalar | None:
         """Evaluate the queries of a plan, and take what counts of the result; None when it has no single values.
 
@@ -85,9 +81,9 @@ class RuleQueries:
             result = await self.ask(rule, plan.queries[0], timeout=timeout)
         else:
             results = await self._ask_all(rule, plan.queries, timeout=timeout)
-            result = Vector(
-                tuple(sample for result in results if isinstance(result, Vector) for sample in result.samples)
-            )
+            vectors = [result for result in results if isinstance(result, Vector)]
+            samples = tuple(sample for vector in vectors for sample in vector.samples)
+            result = Vector(samples, seconds=sum(vector.seconds for vector in vectors))
         if not plan.filters:
             return result
         if isinstance(result, Vector):
@@ -103,10 +99,13 @@ class RuleQueries:
             timeout: the seconds that are left, or None.
 
         Raises:
-            StatusError: 503 or 504 when Prometheus is away or slow, 500 when the query is wrong.
+            StatusError: 503 or 504 when Prometheus is away or slow, 500 when the query is wrong, 429 when too many
+                queries of the namespace wait.
         """
         try:
             result = await self._prometheus.instant(query, timeout=timeout, destination=rule.destination)
+        except PrometheusBusy as error:
+            raise _status(rule, error) from error  # which is not the rule's fault
         except PrometheusResultError as error:
             self._failed(rule, query, error)
             return None
@@ -139,6 +138,8 @@ class RuleQueries:
             StatusError: 503 when the rule makes such a value an error.
         """
         milli = to_milli(sample.value)
+        if milli:
+            return milli
         unusual = math.isnan(sample.value)
         if milli is not None and not unusual:
             return milli
@@ -174,6 +175,9 @@ class RuleQueries:
 
 def _status(rule: AnyRule, error: PrometheusError) -> StatusError:
     match error:
+        case PrometheusBusy():
+            message = "Too many queries for this namespace are waiting, please try again later."
+            return status.too_many_requests(message, retry_after=1)
         case PrometheusTimeout():
             return status.timeout(f"Timeout: Prometheus did not answer in time for {rule}")
         case PrometheusQueryError():

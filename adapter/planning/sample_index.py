@@ -2,9 +2,9 @@
 
 A merged answer, or that of a short rule, can have a hundred thousand samples, of which each request wants a few. So a
 answer that is kept is indexed by the labels that requests say the values of: the namespace's label, and those that
-selectors equal. Where an answer is long, making an index of it and looking at many samples one by one is done in
-threads, so that the loop goes on.
-An answer that follows another one is indexed by what was asked of that one before anybody gets it, so nobody waits.
+selectors equal. A merged answer for objects is indexed by their namespaces and names together. Where an answer is long,
+making an index of it and looking at many samples one by one is done in threads, so that the loop goes on. An answer
+that follows another one is indexed by what was asked of that one before anybody gets it, so nobody waits.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from adapter.prometheus import Sample, Vector
 from adapter.turns import leaving_turns
 from kube.selectors import LabelSelector, Operator
 
-__all__ = ["IndexedVector", "SampleIndex", "asked_of", "indexed", "matching"]
-
 # Up to so many samples are looked at one by one, rather than indexed.
 _SHORT = 16
 # What takes looking at more of them than this, some 0.3 ms, is done in a thread.
@@ -36,6 +34,11 @@ _Labels = tuple[tuple[str, str], ...]
 # memory, and have the garbage collector go through all of it.
 _Positions = Mapping[str, int | list[int]]
 
+ObjectLabels = tuple[str, str]
+"""The labels with objects' namespaces and names; the former is "" for objects that are cluster-scoped."""
+ObjectSamples = Mapping[str, Mapping[str, Sample | list[Sample]]]
+"""Each object's sample by namespace and name, or all of its samples where it has several."""
+
 
 class SampleIndex:
     """Some samples, by the values of the labels that are asked for. The samples found keep their order."""
@@ -43,6 +46,7 @@ class SampleIndex:
     def __init__(self, samples: Sequence[Sample]) -> None:
         self._samples = samples
         self._by_label: dict[str, _Positions] = {}
+        self._objects: dict[ObjectLabels, ObjectSamples] = {}
         self._asked: set[str] = set()
         # The labels that there are, once a client has thought of another.
         self._labels: frozenset[str] | None = None
@@ -69,10 +73,29 @@ class SampleIndex:
         """The labels that indexes were used of."""
         return tuple(self._asked)
 
-    async def prepare(self, labels: Iterable[str]) -> None:
-        """Make the indexes of some labels."""
+    @property
+    def object_labels(self) -> tuple[ObjectLabels, ...]:
+        """The labels of the objects that it was indexed by."""
+        return tuple(self._objects)
+
+    async def prepare(self, labels: Iterable[str], objects: Iterable[ObjectLabels] = ()) -> None:
+        """Make the indexes of some labels, and by some objects."""
         for label in labels:
             await self._positions(label)
+        for object_labels in objects:
+            await self.objects(object_labels)
+
+    async def objects(self, labels: ObjectLabels) -> ObjectSamples:
+        """The samples by object."""
+        known = self._objects.get(labels)
+        if known is not None:
+            return known
+        async with self._making:
+            if labels not in self._objects:
+                make = functools.partial(_by_object, self._samples, *labels)
+                is_long = len(self._samples) > _FEW
+                self._objects[labels] = await asyncio.to_thread(make) if is_long else make()
+            return self._objects[labels]
 
     async def _positions(self, label: str) -> _Positions | None:
         """Where in the samples each value of a label is; None where there are indexes enough."""
@@ -117,13 +140,25 @@ def asked_of(vector: object) -> tuple[str, ...]:
     return vector.index.asked if isinstance(vector, IndexedVector) else ()
 
 
-async def indexed(vector: Vector, labels: Iterable[str] = ()) -> Vector:
-    """A vector as it is worth keeping: indexed where it is long, and for these labels at once."""
-    if len(vector.samples) <= _SHORT:
+def objects_of(vector: object) -> tuple[ObjectLabels, ...]:
+    """The labels of the objects that an answer was indexed by, if it is one that is indexed."""
+    return vector.index.object_labels if isinstance(vector, IndexedVector) else ()
+
+
+async def indexed(vector: Vector, labels: Iterable[str] = (), objects: Iterable[ObjectLabels] = ()) -> Vector:
+    """A vector as it is worth keeping: indexed where it is long or of objects, and for these labels at once."""
+    wanted = tuple(objects)
+    if len(vector.samples) <= _SHORT and not wanted:
         return vector
     index = SampleIndex(vector.samples)
-    await index.prepare(labels)
-    return IndexedVector(vector.samples, index=index)
+    await index.prepare(labels, wanted)
+    return IndexedVector(vector.samples, vector.memory, seconds=vector.seconds, index=index)
+
+
+async def by_object(vector: Vector, labels: ObjectLabels) -> ObjectSamples:
+    """The samples of a vector by the objects that they are of."""
+    index = vector.index if isinstance(vector, IndexedVector) else SampleIndex(vector.samples)
+    return await index.objects(labels)
 
 
 async def matching(vector: Vector, labels: _Labels, selector: LabelSelector) -> Vector:
@@ -140,7 +175,21 @@ async def matching(vector: Vector, labels: _Labels, selector: LabelSelector) -> 
         found = await asyncio.to_thread(_filter, vector.samples, labels, selector)
     else:
         found = _filter(vector.samples, labels, selector)
-    return Vector(found)
+    return Vector(found, seconds=vector.seconds)
+
+
+def _by_object(samples: Iterable[Sample], namespace_label: str, name_label: str) -> ObjectSamples:
+    found: dict[str, dict[str, Sample | list[Sample]]] = {}
+    for sample in leaving_turns(samples):
+        labels = sample.labels
+        by_name = found.setdefault(labels.get(namespace_label, "") if namespace_label else "", {})
+        name = labels.get(name_label, "")
+        known = by_name.setdefault(name, sample)
+        if isinstance(known, list):
+            known.append(sample)
+        elif known is not sample:
+            by_name[name] = [known, sample]
+    return found
 
 
 def _several(positions: int | list[int]) -> Sequence[int]:

@@ -9,34 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from adapter.planning.fresh import Fresh, Kept
 from adapter.planning.rule_queries import InstantQueries
-from adapter.planning.sample_index import asked_of, indexed
+from adapter.planning.sample_index import ObjectLabels, asked_of, indexed, objects_of
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
-    PrometheusResultError,
+    PrometheusBusy,
+    PrometheusError,
     PrometheusTimeout,
-    Sample,
     Scalar,
     Vector,
 )
-from adapter.turns import leaving_turns
 
-__all__ = ["Grouped", "SharedQueries"]
+_Key = tuple[str, Destination]
 
-T = TypeVar("T")
+Outcome = Vector | Scalar | PrometheusError
+"""What came of a query."""
 
-# Samples that are kept of all answers together; each takes some 500 bytes.
-_MAX_SAMPLES = 300_000
-# A longer answer is sorted by objects in a thread, so that the loop goes on meanwhile.
-_LONG = 2_000
+# Samples that are kept of all answers together; each takes some 500 bytes, and one that takes more counts as several.
+_MAX_SAMPLES = 200_000
+_SAMPLE_BYTES = 500
 # How much before its deadline a query may be called out of time; Prometheus is told milliseconds.
 _EARLY_SECONDS = 0.01
 
@@ -49,21 +46,6 @@ class _OutOfTime(PrometheusTimeout):
         self.deadline = deadline
 
 
-@dataclass(frozen=True, slots=True)
-class Grouped:
-    """An answer by namespace and object.
-
-    Attributes:
-        samples: each object's first sample, by namespace and name; the namespace is "" for objects at the root.
-        ambiguous: all samples of the objects that have several, by namespace and name together.
-        size: how many samples there are.
-    """
-
-    samples: Mapping[str, Mapping[str, Sample]]
-    ambiguous: Mapping[tuple[str, str], Sequence[Sample]]
-    size: int
-
-
 class SharedQueries:
     """Evaluates queries for all who ask. Use as an async context manager."""
 
@@ -71,7 +53,7 @@ class SharedQueries:
         """`freshness` is for how many seconds an answer is given again; 0 for never."""
         self._prometheus = prometheus
         # The deadlines of those who wait, on the loop's clock, by what they wait for.
-        self._waiting: dict[Hashable, list[float]] = {}
+        self._waiting: dict[_Key, list[float]] = {}
         self._answers: Fresh[Vector | Scalar] = Fresh(
             period=freshness,
             weigh=_weight,
@@ -79,86 +61,68 @@ class SharedQueries:
             keeps=_concerns_all,
             parts=lambda result: result.samples if isinstance(result, Vector) else (),
         )
-        self._grouped: Fresh[Grouped] = Fresh(
-            period=freshness,
-            weigh=lambda grouped: grouped.size + 1,
-            max_weight=_MAX_SAMPLES,
-            keeps=_concerns_all,
-            parts=_samples_of,
-        )
 
     async def __aenter__(self) -> Self:
         await self._answers.__aenter__()
-        await self._grouped.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._grouped.__aexit__(None, None, None)
+        """Keep nothing any more; requests that are still under way have their queries sent."""
         await self._answers.__aexit__(None, None, None)
-
-    def forget(self) -> None:
-        """Give no answer again that came before now."""
-        self._answers.forget()
-        self._grouped.forget()
 
     async def instant(
         self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         """See PrometheusServers.instant."""
-        return (await self.kept(query, timeout=timeout, destination=destination)).value
-
-    async def kept(
-        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
-    ) -> Kept[Vector | Scalar]:
-        """As `instant`; also until when the same result is given again."""
         key = (query, destination)
+        return (await self._within(timeout, key, lambda: self._fetched(key, query, destination))).value
 
-        async def ask() -> Vector | Scalar:
-            # What it was searched by until now it will be searched by; the answer itself may go meanwhile.
-            labels = asked_of(self._answers.known(key))
-            result = await self._ask(key, query, destination)
-            return await indexed(result, labels) if isinstance(result, Vector) else result
+    def ready(self, query: str, destination: Destination) -> Vector | Scalar | None:
+        """The answer to a query if it is fresh, without waiting."""
+        kept = self._answers.current((query, destination))
+        return kept.value if kept is not None else None
 
-        return await self._within(timeout, self._answers, key, ask)
-
-    async def grouped(
-        self,
-        query: str,
-        *,
-        namespace_label: str,
-        name_label: str,
-        timeout: float | None = None,
-        destination: Destination = DEFAULT_DESTINATION,
-    ) -> Kept[Grouped]:
-        """Evaluate a query for all objects at once; also until when the same result is given again.
+    def fetch(
+        self, query: str, destination: Destination, *, objects: ObjectLabels | None, observe: Callable[[Outcome], None]
+    ) -> None:
+        """Have a query answered in the background, now and again as long as somebody takes its answers.
 
         Args:
             query: PromQL.
-            namespace_label: the label with the objects' namespaces; "" for objects at the root.
-            name_label: the label with their names.
-            timeout: the seconds that are left, or None.
             destination: where it goes.
-
-        Raises:
-            PrometheusError: as for `instant`; PrometheusResultError also when the result is no vector.
+            objects: the labels of the objects that the answers are indexed by, if they are of objects.
+            observe: is told what came of it, each time that it was sent.
         """
-        key = (query, namespace_label, name_label, destination)
+        key = (query, destination)
 
-        async def ask() -> Grouped:
-            result = await self._ask(key, query, destination)
-            if not isinstance(result, Vector):
-                raise PrometheusResultError("the query's result is not a vector")
-            size = len(result.samples)
-            if size <= _LONG:
-                return _by_object(result.samples, size, namespace_label, name_label)
-            samples = leaving_turns(result.samples)
-            return await asyncio.to_thread(_by_object, samples, size, namespace_label, name_label)
+        async def ask() -> Vector | Scalar:
+            try:
+                result = await self._fetched(key, query, destination, objects=objects)
+            except PrometheusError as error:
+                observe(error)
+                raise
+            observe(result)
+            return result
 
-        return await self._within(timeout, self._grouped, key, ask)
+        self._answers.fetch(key, ask)
 
-    async def _ask(self, key: Hashable, query: str, destination: Destination) -> Vector | Scalar:
+    def keeps(self, query: str, destination: Destination, result: Vector) -> bool:
+        """Whether a query's answer is kept; where it is too long, every request has to ask for it again."""
+        return self._answers.fits((query, destination), result)
+
+    async def _fetched(
+        self, key: _Key, query: str, destination: Destination, *, objects: ObjectLabels | None = None
+    ) -> Vector | Scalar:
+        # What it was searched by until now it will be searched by; the answer itself may go meanwhile.
+        before = self._answers.known(key)
+        labels, all_objects = asked_of(before), {*objects_of(before), *((objects,) if objects is not None else ())}
+        del before
+        result = await self._ask(key, query, destination)
+        return await indexed(result, labels, all_objects) if isinstance(result, Vector) else result
+
+    async def _ask(self, key: _Key, query: str, destination: Destination) -> Vector | Scalar:
         """Send a query, with the time of the most patient one who waits for it; what nobody waits for has no limit."""
         clock = asyncio.get_running_loop().time
         deadline = max(self._waiting.get(key, ()), default=math.inf)
@@ -171,24 +135,21 @@ class SharedQueries:
             raise _OutOfTime(error, deadline) from error
 
     async def _within(
-        self, timeout: float | None, fresh: Fresh[T], key: Hashable, ask: Callable[[], Awaitable[T]]
-    ) -> Kept[T]:
-        if timeout is None:
-            deadline = math.inf
-        elif timeout > 0:
-            deadline = asyncio.get_running_loop().time() + timeout
-        else:
+        self, timeout: float | None, key: _Key, ask: Callable[[], Awaitable[Vector | Scalar]]
+    ) -> Kept[Vector | Scalar]:
+        if timeout is not None and timeout <= 0:
             raise PrometheusTimeout("no time was left for the query")
-        kept = fresh.current(key)
+        kept = self._answers.current(key)
         if kept is not None:
             return kept
+        deadline = math.inf if timeout is None else asyncio.get_running_loop().time() + timeout
         waiting = self._waiting.setdefault(key, [])
         waiting.append(deadline)
         try:
             async with asyncio.timeout_at(None if timeout is None else deadline):
                 while True:
                     try:
-                        return await fresh.get(key, ask)
+                        return await self._answers.get(key, ask)
                     except _OutOfTime as error:
                         if error.deadline >= deadline:
                             raise
@@ -201,26 +162,8 @@ class SharedQueries:
 
 
 def _concerns_all(failure: Exception) -> bool:
-    return not isinstance(failure, _OutOfTime)
+    return not isinstance(failure, (_OutOfTime, PrometheusBusy))
 
 
 def _weight(result: Vector | Scalar) -> int:
-    return len(result.samples) + 1 if isinstance(result, Vector) else 1
-
-
-def _samples_of(grouped: Grouped) -> Sequence[Sample]:
-    first = chain.from_iterable(by_name.values() for by_name in grouped.samples.values())
-    return [*first, *chain.from_iterable(grouped.ambiguous.values())]
-
-
-def _by_object(found: Iterable[Sample], size: int, namespace_label: str, name_label: str) -> Grouped:
-    samples: dict[str, dict[str, Sample]] = {}
-    ambiguous: dict[tuple[str, str], list[Sample]] = {}
-    for sample in found:
-        labels = sample.labels
-        namespace = labels.get(namespace_label, "") if namespace_label else ""
-        name = labels.get(name_label, "")
-        first = samples.setdefault(namespace, {}).setdefault(name, sample)
-        if first is not sample:
-            ambiguous.setdefault((namespace, name), [first]).append(sample)
-    return Grouped(samples, ambiguous, size)
+    return max(len(result.samples), result.memory // _SAMPLE_BYTES) + 1 if isinstance(result, Vector) else 1

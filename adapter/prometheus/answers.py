@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import Protocol, TypeVar
 
 import msgspec
 
 from adapter.prometheus.errors import PrometheusBadAnswer, PrometheusResultError, refusal
 from adapter.turns import leaving_turns
 
-__all__ = ["Answer", "Sample", "Scalar", "Vector", "decode"]
-
-T = TypeVar("T")
+__all__ = ["Answer", "Sample", "Scalar", "Vector", "VectorReader", "decode"]
 
 _MAX_TIMESTAMP = 253_402_300_799.0  # the end of the year 9999, after which RFC 3339 has no dates
 
@@ -36,17 +34,26 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """The values of any number of series, in the order of their labels."""
+    """The values of any number of series, in the order of their labels.
+
+    Attributes:
+        samples: the values.
+        memory: how many bytes they take, about; 0 where nobody has estimated it.
+        seconds: what the query took.
+    """
 
     samples: tuple[Sample, ...]
+    memory: int = field(default=0, compare=False)
+    seconds: float = field(default=0.0, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number without labels."""
+    """A number without labels; `seconds` is a Vector's."""
 
     timestamp: float
     value: float
+    seconds: float = field(default=0.0, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +62,6 @@ class Answer:
 
     result: Vector | Scalar
     warnings: tuple[str, ...]
-
-
-class _Turns(Protocol):
-    """Goes through things, and may pause."""
-
-    def __call__(self, items: Iterable[T], /) -> Iterator[T]: ...
 
 
 class _Data(msgspec.Struct, rename="camel"):
@@ -74,7 +75,7 @@ class _Body(msgspec.Struct):
     warnings: list[str] | None = None
 
 
-class _Sample(msgspec.Struct):
+class _Sample(msgspec.Struct, gc=False):
     metric: dict[str, str]
     # Native histograms have "histogram" in its place, and no single value.
     value: tuple[float, str] | None = None
@@ -82,52 +83,143 @@ class _Sample(msgspec.Struct):
 
 # How many samples are sorted at once.
 _PART = 1_000
+# What a sample takes in memory beside its text, and what each of its labels takes; measured with tracemalloc.
+_SAMPLE_BYTES = 150
+_LABEL_BYTES = 80
+_MAX_HEAD = 64 * 1024
+_MAX_ENTRY = 256 * 1024
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _body = msgspec.json.Decoder(_Body)
-_raw_vector = msgspec.json.Decoder(list[msgspec.Raw])
-_sample = msgspec.json.Decoder(_Sample)
+_samples = msgspec.json.Decoder(list[_Sample])
 _scalar = msgspec.json.Decoder(tuple[float, str])
+_RESULT = re.compile(rb'"result"\s*:\s*\[')
+_TYPE = re.compile(rb'"resultType"\s*:\s*"([^"\\]{0,40})"')
+# The end of one entry and the beginning of the next. It cannot be inside a string: there the quote would follow a
+# backslash, or end the string, and then no word could follow it.
+_NEXT = re.compile(rb'\}\s*,\s*(\{)\s*"(?:metric|value|histogram)"\s*:')
 
 
-def decode(status: int, body: bytes, *, in_thread: bool = False) -> Answer:
+def decode(status: int, body: bytes) -> Answer:
     """Read the answer to an instant query.
 
     Args:
         status: the answer's HTTP status.
         body: the answer's body.
-        in_thread: pause now and then, so that the loop has its turns.
 
     Raises:
         PrometheusError: of the kind that the answer shows.
     """
     if not 200 <= status < 300:
         raise refusal(status, body)
+    envelope, found = _read(status, body)
+    if isinstance(found, Scalar):
+        return Answer(found, envelope)
+    return Answer(Vector(tuple(sorted(found, key=_order)), memory=_memory(found, len(body))), envelope)
+
+
+class VectorReader:
+    """Decodes a vector while it arrives, so that its text is never in memory as a whole."""
+
+    def __init__(self) -> None:
+        self._head: bytes | None = None  # up to the bracket of the list
+        self._rest = b""
+        self._samples: list[Sample] = []
+        self._memory = 0
+
+    def feed(self, piece: bytes) -> int:
+        """Take the next piece; how many bytes of memory its samples take, about.
+
+        Raises:
+            PrometheusError: it cannot be a part of a vector.
+        """
+        self._rest += piece
+        if self._head is None and not self._find_list():
+            return 0
+        position, end = 0, 0
+        # One by one: what finditer leaves behind in Python 3.11 keeps memory from being given back.
+        while (found := _NEXT.search(self._rest, position)) is not None:
+            end, position = found.start() + 1, found.start(1)
+        if not end:
+            if len(self._rest) > _MAX_ENTRY:
+                raise PrometheusBadAnswer("Prometheus' answer cannot be read: an entry is too long")
+            return 0
+        block, self._rest = self._rest[:end], self._rest[position:]
+        try:
+            samples = _decoded(b"[" + block + b"]")
+        except _UNREADABLE as error:
+            raise PrometheusBadAnswer(f"Prometheus' answer cannot be read: {error}") from error
+        self._samples += samples
+        taken = _memory(samples, len(block))
+        self._memory += taken
+        return taken
+
+    def clear(self) -> None:
+        """Drop what was decoded, which tracebacks of errors would keep."""
+        self._samples, self._rest = [], b""
+
+    def finish(self) -> Answer:
+        """The whole answer, once all pieces were given. It takes long, and so pauses now and then: call it in a thread.
+
+        Raises:
+            PrometheusError: of the kind that the answer shows.
+        """
+        text = (self._head or b"") + self._rest
+        warnings, found = _read(200, text)
+        if isinstance(found, Scalar):
+            return Answer(found, warnings)
+        samples, memory = self._samples + found, self._memory + _memory(found, len(text))
+        self._samples = []
+        parts = [
+            sorted(leaving_turns(samples[start : start + _PART]), key=_order) for start in range(0, len(samples), _PART)
+        ]
+        del samples
+        return Answer(Vector(tuple(leaving_turns(heapq.merge(*parts, key=_order))), memory=memory), warnings)
+
+    def _find_list(self) -> bool:
+        """Look for the beginning of the list; whether it is there."""
+        found = _RESULT.search(self._rest, 0, _MAX_HEAD)
+        if found is None:
+            if len(self._rest) > _MAX_HEAD:
+                raise PrometheusBadAnswer("Prometheus' answer cannot be read: it begins with no result")
+            return False
+        self._head, self._rest = self._rest[: found.end()], self._rest[found.end() :]
+        kind = _TYPE.search(self._head)
+        if kind is not None and kind[1] != b"vector":
+            raise _no_vector(kind[1].decode(errors="replace"))
+        return True
+
+
+def _read(status: int, body: bytes) -> tuple[tuple[str, ...], list[Sample] | Scalar]:
+    """The warnings and the result of a body; the samples in the order in which they come."""
     try:
         answer = _body.decode(body)
         if answer.status != "success" or answer.data is None:
             raise refusal(status, body)
-        result = _result(answer.data, leaving_turns if in_thread else iter)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        warnings = tuple(answer.warnings or ())
+        if answer.data.result_type == "scalar":
+            return warnings, Scalar(*_point(_scalar.decode(answer.data.result)))
+        if answer.data.result_type != "vector":
+            raise _no_vector(answer.data.result_type)
+        return warnings, _decoded(answer.data.result)
+    except _UNREADABLE as error:
         raise PrometheusBadAnswer(f"Prometheus' answer cannot be read: {error}") from error
-    return Answer(result, tuple(answer.warnings or ()))
 
 
-def _result(data: _Data, turns: _Turns) -> Vector | Scalar:
-    if data.result_type == "scalar":
-        return Scalar(*_point(_scalar.decode(data.result)))
-    if data.result_type != "vector":
-        raise PrometheusResultError(f"the query's result is of type {data.result_type[:40]!r}, not a vector")
-    # One by one, because a whole list of a hundred thousand would hold the interpreter for longer than others can wait.
-    written = (_sample.decode(raw) for raw in turns(_raw_vector.decode(data.result)))
-    samples = [Sample(sample.metric, *_point(sample.value)) for sample in written if sample.value is not None]
-    # Prometheus promises no order. This one makes answers stable, and "the first" of several well-defined.
-    # In parts, for the same reason.
-    parts = [sorted(turns(samples[start : start + _PART]), key=_order) for start in range(0, len(samples), _PART)]
-    if len(parts) <= 1:
-        return Vector(tuple(chain.from_iterable(parts)))
-    return Vector(tuple(turns(heapq.merge(*parts, key=_order))))
+def _decoded(entries: bytes | msgspec.Raw) -> list[Sample]:
+    return [Sample(entry.metric, *_point(entry.value)) for entry in _samples.decode(entries) if entry.value is not None]
+
+
+def _no_vector(kind: str) -> PrometheusResultError:
+    return PrometheusResultError(f"the query's result is of type {kind[:40]!r}, not a vector")
+
+
+def _memory(samples: Iterable[Sample], text: int) -> int:
+    """How many bytes samples take in memory, about, if their text in JSON has so many."""
+    return text + sum(_SAMPLE_BYTES + _LABEL_BYTES * len(sample.labels) for sample in samples)
 
 
 def _order(sample: Sample) -> str:
+    # Prometheus promises no order. This one makes answers stable, and "the first" of several well-defined.
     return "\0".join(chain.from_iterable(sorted(sample.labels.items())))
 
 

@@ -8,6 +8,7 @@ from adapter.upstream import UpstreamConfigError
 
 __all__ = [
     "PrometheusBadAnswer",
+    "PrometheusBusy",
     "PrometheusConfigError",
     "PrometheusError",
     "PrometheusQueryError",
@@ -26,6 +27,10 @@ class PrometheusError(Exception):
 
 class PrometheusUnavailable(PrometheusError):
     """There was no answer, or one that says that there is none now."""
+
+
+class PrometheusBusy(PrometheusUnavailable):
+    """Too many queries of the same namespace wait already; nothing was sent."""
 
 
 class PrometheusTimeout(PrometheusError):

@@ -17,6 +17,7 @@ DEFAULT_SERVER = "default"
 
 # VictoriaMetrics refuses longer queries unless told otherwise (-search.maxQueryLen); Prometheus has no such limit.
 _MAX_QUERY_BYTES = 16 * 1024
+DEFAULT_CONNECTIONS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,7 @@ class PrometheusOptions(ServerAccess):
             they get to read what went wrong.
         series_timeout: the most seconds that a series request may take.
         connections: how many queries may be under way at once.
+        max_waiting: how many queries of each namespace may wait until fewer are under way.
         max_query_bytes: the longest query that is sent where a rule allows it to be split.
 
     Raises:
@@ -44,7 +46,8 @@ class PrometheusOptions(ServerAccess):
     verb: str = "GET"
     query_timeout: float = 20.0
     series_timeout: float = 60.0
-    connections: int = 64
+    connections: int = DEFAULT_CONNECTIONS
+    max_waiting: int = 256
     max_query_bytes: int = _MAX_QUERY_BYTES
 
     def __post_init__(self) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import codecs
 import json
 import re
+import sys
+from collections.abc import Iterable
 
 __all__ = ["SeriesReducer"]
 
@@ -16,6 +18,9 @@ _DATA = re.compile(r'"data"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
 _MAX_HEAD = 64 * 1024
 _MAX_ENTRY = 1024 * 1024
+# What a name takes in memory beside its text, with its set of labels, and what each label takes in that.
+_NAME_BYTES = 400
+_LABEL_BYTES = 100
 
 
 class SeriesReducer:
@@ -31,9 +36,10 @@ class SeriesReducer:
         self._in_list = False
         self._text = ""
         self._labels: dict[str, set[str]] = {}
+        self._memory = 0  # not yet reported
 
-    def feed(self, chunk: bytes) -> None:
-        """Take the next piece.
+    def feed(self, chunk: bytes) -> int:
+        """Take the next piece; how many bytes of memory are taken by names and labels that it brought, about.
 
         Raises:
             ValueError: it is not UTF-8, or there is an entry that no series can have.
@@ -48,6 +54,10 @@ class SeriesReducer:
             self._text = self._text[self._read_entries() :]
             if self._in_list and len(self._text) > _MAX_ENTRY:
                 raise ValueError("an entry is too long")
+        elif len(self._text) > _MAX_ENTRY:
+            raise ValueError("what is no list of series is too long")
+        taken, self._memory = self._memory, 0
+        return taken
 
     def result(self) -> bytes:
         """The answer with one entry for each name, as JSON; broken where what came was broken."""
@@ -74,6 +84,14 @@ class SeriesReducer:
             if not isinstance(name, str):
                 raise ValueError("a series' name is no text")
             if name:
-                labels = self._labels.setdefault(name, set())
-                labels.update(entry)
-                labels.discard("__name__")
+                self._add(name, entry)
+
+    def _add(self, name: str, entry: Iterable[str]) -> None:
+        labels = self._labels.get(name)
+        if labels is None:
+            labels = self._labels[name] = set()
+            self._memory += _NAME_BYTES + len(name)
+        for label in entry:
+            if label not in labels and label != "__name__":
+                labels.add(sys.intern(label))
+                self._memory += _LABEL_BYTES + len(label)

@@ -8,14 +8,14 @@ nobody uses them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
 from adapter.prometheus.answers import Scalar, Vector
+from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.client import PrometheusClient
 from adapter.prometheus.errors import PrometheusConfigError, PrometheusUnavailable
 from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, PrometheusOptions
@@ -40,8 +40,19 @@ class PrometheusServers:
         default: PrometheusOptions,
         *,
         observe: Callable[[str, str, float], None] | None = None,
+        on_gone: Callable[[str], None] | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
-        """`default` is the server of --prometheus-url; `observe` is told of requests: server, path and seconds."""
+        """Nothing is sent yet.
+
+        Args:
+            default: the server of --prometheus-url.
+            observe: is told of requests: server, path and seconds.
+            on_gone: is told the names of servers that are closed.
+            budget: for the long responses of all servers together.
+        """
+        self._on_gone = on_gone
+        self._budget = budget or MemoryBudget()
         self._default = default
         self._observe = observe
         self._entries: dict[PrometheusOptions, _Entry] = {}
@@ -75,30 +86,40 @@ class PrometheusServers:
         self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         """See PrometheusClient.instant."""
-        async with self._client(destination) as client:
-            return await client.instant(query, timeout=timeout, headers=destination.headers)
+        entry = await self._begin(destination)
+        try:
+            return await entry.client.instant(query, timeout=timeout, headers=destination.headers)
+        finally:
+            await self._end(destination, entry)
 
     async def series(
         self, selector: str, *, start: float, end: float, destination: Destination = DEFAULT_DESTINATION
     ) -> tuple[Series, ...]:
         """See PrometheusClient.series."""
-        async with self._client(destination) as client:
-            return await client.series(selector, start=start, end=end, headers=destination.headers)
+        entry = await self._begin(destination)
+        try:
+            return await entry.client.series(selector, start=start, end=end, headers=destination.headers)
+        finally:
+            await self._end(destination, entry)
 
-    @contextlib.asynccontextmanager
-    async def _client(self, destination: Destination) -> AsyncIterator[PrometheusClient]:
-        options = destination.server or self._default
-        entry = self._entry(options)
+    async def _begin(self, destination: Destination) -> _Entry:
+        """The client for a destination, which stays open until `_end`."""
+        entry = self._entry(destination.server or self._default)
         entry.users += 1
         try:
             if not entry.opened:
                 async with entry.opening:
                     await self._open(entry)
-            yield entry.client
-        finally:
-            entry.users -= 1
-            if options not in self._wanted:
-                await self._close_if_idle(options)
+        except BaseException:
+            await self._end(destination, entry)
+            raise
+        return entry
+
+    async def _end(self, destination: Destination, entry: _Entry) -> None:
+        entry.users -= 1
+        options = destination.server or self._default
+        if options is not self._default and options not in self._wanted:
+            await self._close_if_idle(options)
 
     async def _open(self, entry: _Entry) -> None:
         if entry.opened:
@@ -113,7 +134,7 @@ class PrometheusServers:
         found = self._entries.get(options)
         if found is None:
             observe = functools.partial(self._observe, options.name) if self._observe is not None else None
-            found = self._entries[options] = _Entry(PrometheusClient(options, observe=observe))
+            found = self._entries[options] = _Entry(PrometheusClient(options, observe=observe, budget=self._budget))
         return found
 
     async def _close_if_idle(self, options: PrometheusOptions) -> None:
@@ -121,3 +142,5 @@ class PrometheusServers:
         if entry is not None and entry.users == 0:
             del self._entries[options]
             await entry.client.__aexit__(None, None, None)
+            if self._on_gone is not None and all(one.name != options.name for one in self._entries):
+                self._on_gone(options.name)

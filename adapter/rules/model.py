@@ -23,6 +23,7 @@ __all__ = [
     "RulesError",
     "RulesFile",
     "ValuePolicy",
+    "on_one_line",
     "shortened",
 ]
 
@@ -57,11 +58,13 @@ class ValuePolicy:
         nan: a value that is not a number.
         inf: an infinity, or a number that no Quantity can hold.
         empty: an object without a value; for external metrics, a result without values.
+        nan_is_written: the file says what becomes of a value that is not a number.
     """
 
     nan: Policy = Policy.ZERO
     inf: Policy = Policy.MISSING
     empty: Policy = Policy.MISSING
+    nan_is_written: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +222,14 @@ class RulesFile:
         resource = (self.resource.cpu, self.resource.memory) if self.resource is not None else ()
         destinations = [rule.destination for rule in (*self.all_rules, *resource)]
         return {destination.server for destination in destinations if destination.server is not None}
+
+
+def on_one_line(query: str) -> str:
+    """A query without line breaks, without the comments that have a line to themselves, and without indentation."""
+    if "\n" not in query:
+        return query
+    lines = (line.strip() for line in query.splitlines())
+    return " ".join(line for line in lines if line and not line.startswith("#"))
 
 
 def shortened(query: str) -> str:

@@ -52,14 +52,15 @@ from adapter.upstream import header
 from kube.durations import parse_duration
 from kube.mapping import GroupResource
 
-__all__ = ["load_rules", "parse_rules"]
+__all__ = ["BOOLEANS", "load_rules", "parse_rules", "read_text", "rules_of"]
 
 _log = logging.getLogger(__name__)
 
 _WINDOW = re.compile(r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
 _WINDOW_MILLIS = (365 * 86_400_000, 7 * 86_400_000, 86_400_000, 3_600_000, 60_000, 1000, 1)
 _NAMESPACE_WORDS = frozenset({"namespace", "namespaces"})
-_BOOLEANS = frozenset({("resources", "namespaced")})
+BOOLEANS = frozenset({("resources", "namespaced")})
+"""The keys of booleans in a rules file, each after the key that it is under."""
 # Below this a query cannot even name a metric and an object.
 _SMALLEST_QUERY_LIMIT = 1024
 
@@ -70,13 +71,21 @@ def load_rules(path: Path) -> RulesFile:
     Raises:
         RulesError: it cannot be read, or something in it is wrong.
     """
+    return parse_rules(read_text(path), source=str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        RulesError: it cannot be read.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise RulesError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise RulesError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from error
-    return parse_rules(text, source=str(path))
 
 
 def parse_rules(text: str, *, source: str) -> RulesFile:
@@ -85,16 +94,25 @@ def parse_rules(text: str, *, source: str) -> RulesFile:
     Raises:
         RulesError: something in it is wrong.
     """
-    place = Place(source)
     try:
-        tree = strictyaml.parse(text, booleans=_BOOLEANS)
+        tree = strictyaml.parse(text, booleans=BOOLEANS)
     except strictyaml.StrictYamlError as error:
-        raise place.error(error) from error
-    if tree is None:
-        raise place.error("there is nothing in it; it needs rules, externalRules or resourceRules")
+        raise Place(source).error(error) from error
+    return rules_of(tree, source=source, text=text)
+
+
+def rules_of(tree: strictyaml.Tree | None, *, source: str, text: str) -> RulesFile:
+    """Read the tree of a rules file, and note the digest of the `text` that it came from.
+
+    A file with nothing in it has no rules.
+
+    Raises:
+        RulesError: something in it is wrong.
+    """
+    place = Place(source)
     if wrapping := wrapping_of(tree):
         raise place.error(wrapping)
-    written = place.convert(tree, WrittenFile)
+    written = place.convert(tree if tree is not None else {}, WrittenFile)
     servers = {
         name: _server(name, entry, place.at(f"prometheusServers.{name}"))
         for name, entry in written.prometheus_servers.items()
@@ -227,6 +245,7 @@ def _values(written: WrittenRule | WrittenQueryRule, place: Place) -> ValuePolic
         nan=_policy(written.nan, defaults.nan, place.at("nan")),
         inf=_policy(written.inf, defaults.inf, place.at("inf")),
         empty=_policy(written.empty, defaults.empty, place.at("empty")),
+        nan_is_written=bool(written.nan),
     )
 
 

@@ -9,13 +9,14 @@ stays one, since it has its place there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Any
 
 import yaml
 from yaml.composer import ComposerError
 
-__all__ = ["StrictYamlError", "Tree", "boolean", "parse"]
+__all__ = ["StrictYamlError", "Tree", "boolean", "parse", "parse_all"]
 
 Tree = str | list["Tree | None"] | dict[str, "Tree"]
 
@@ -23,6 +24,9 @@ _MAX_BYTES = 1024 * 1024  # the most that fits into a ConfigMap
 _MAX_NODES = 50_000
 _MAX_DEPTH = 30
 
+# The signs after the | of a block scalar, where a tab follows.
+_INDICATORS = re.compile(r"(?:([+-])([1-9])?|([1-9])?([+-])?)\t")
+_LINE_BREAKS = "\r\n\x85\u2028\u2029"
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_TAGS = frozenset({"str", "int", "float", "bool", "timestamp", "value"})
 _BOOLEANS = {
@@ -40,6 +44,8 @@ class StrictYamlError(ValueError):
 def parse(text: str, *, booleans: Collection[tuple[str, str]] = ()) -> Tree | None:
     """The one document in a text, as dicts, lists and strings; None when there is nothing in it.
 
+    Empty documents, such as the one that a `---` at the end begins, do not count.
+
     Args:
         text: the YAML.
         booleans: the keys of booleans, each after the key that it is under; between quotes there is none.
@@ -47,10 +53,23 @@ def parse(text: str, *, booleans: Collection[tuple[str, str]] = ()) -> Tree | No
     Raises:
         StrictYamlError: it is no YAML, or not of the strict kind.
     """
+    roots = _compose(text)
+    if len(roots) > 1:
+        raise _error(roots[1], "expected a single document in the stream, but found another")
+    return _Reader(booleans).read(roots[0], depth=0) if roots else None
+
+
+def parse_all(text: str, *, booleans: Collection[tuple[str, str]] = ()) -> list[Tree]:
+    """All documents in a text; see `parse`."""
+    reader = _Reader(booleans)
+    return [reader.read(root, depth=0) for root in _compose(text)]
+
+
+def _compose(text: str) -> list[yaml.Node]:
     if len(text.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
         raise StrictYamlError(f"longer than {_MAX_BYTES} bytes")
     try:
-        root = yaml.compose(text, Loader=_Loader)
+        roots = list(yaml.compose_all(text, Loader=_Loader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -59,7 +78,7 @@ def parse(text: str, *, booleans: Collection[tuple[str, str]] = ()) -> Tree | No
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # PyYAML itself trips over what is beyond all numbers: "\U7fffffff", or a %YAML version of 5000 digits.
         raise StrictYamlError(f"this is not YAML: {' '.join(str(error).split())}") from error
-    return None if root is None or _is_null(root) else _Reader(booleans).read(root, depth=0)
+    return [root for root in roots if root is not None and not _is_null(root)]
 
 
 def boolean(text: str) -> bool:
@@ -77,10 +96,49 @@ def boolean(text: str) -> bool:
 class _Loader(yaml.SafeLoader):
     """Stops where something is nested too deep, instead of reading on: its scanner takes quadratic time over depth.
 
-    The pure Python loader, because libyaml's overflows the C stack.
+    The pure Python loader, because libyaml's overflows the C stack. Like libyaml, and Go's port of it, it takes tabs
+    where they separate and do not indent: at the end of a line, before a comment, between words.
     """
 
     _depth = 0
+
+    def scan_to_next_token(self) -> None:
+        """Skip spaces, line breaks and comments, and tabs where no key could begin."""
+        super().scan_to_next_token()
+        while self.peek() == "\t" and (self.flow_level or not self.allow_simple_key):
+            self._skip_blanks()
+            super().scan_to_next_token()
+
+    def scan_plain_spaces(self, indent: int, start_mark: Any) -> Any:
+        """Read what is between the words of a plain scalar."""
+        length = 0
+        while self.peek(length) in " \t":
+            length += 1
+        blanks = self.prefix(length)
+        if "\t" not in blanks:
+            return super().scan_plain_spaces(indent, start_mark)
+        self._skip_blanks()
+        if self.peek() in _LINE_BREAKS:
+            return super().scan_plain_spaces(indent, start_mark)
+        return [blanks]
+
+    def scan_block_scalar_indicators(self, start_mark: Any) -> Any:
+        """Read the signs after the `|` or `>` of a block scalar: what becomes of its last line break, its indent."""
+        found = _INDICATORS.match(self.prefix(3))
+        if found is None:
+            return super().scan_block_scalar_indicators(start_mark)
+        self.forward(found.end() - 1)
+        chomping, indent = found[1] or found[4], found[2] or found[3]
+        return chomping and chomping == "+", indent and int(indent)
+
+    def scan_block_scalar_ignored_line(self, start_mark: Any) -> None:
+        """Read what follows the `|` or `>` of a block scalar."""
+        self._skip_blanks()
+        super().scan_block_scalar_ignored_line(start_mark)
+
+    def _skip_blanks(self) -> None:
+        while self.peek() in " \t":
+            self.forward()
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Read a node and all that is in it."""

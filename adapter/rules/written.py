@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 __all__ = [
+    "CHART_KEYS",
+    "SECTIONS",
     "WrittenDestination",
     "WrittenFile",
     "WrittenFilter",
@@ -20,7 +22,10 @@ __all__ = [
     "wrapping_of",
 ]
 
-_CHART_KEYS = frozenset({"default", "custom", "existing", "external", "resource"})
+SECTIONS = frozenset({"rules", "externalRules", "resourceRules"})
+"""The keys of a rules file that have rules."""
+
+CHART_KEYS = frozenset({"default", "custom", "existing", "external", "resource"})
 """Keys below `rules` in the values of prometheus-adapter's chart."""
 
 
@@ -147,9 +152,12 @@ def wrapping_of(tree: object) -> str:
     """What a file is that people have at hand where prometheus-adapter runs, if it is not the rules file itself."""
     if not isinstance(tree, dict):
         return ""
-    if tree.get("kind") == "ConfigMap":
+    kind = tree.get("kind")
+    if kind == "ConfigMap":
         return "this is a ConfigMap, and the rules file is the text of one key in its data"
+    if isinstance(kind, str) and "apiVersion" in tree:
+        return f"this is a {kind}, and no rules file; the check command looks for rules in it"
     rules = tree.get("rules")
-    if isinstance(rules, dict) and _CHART_KEYS & rules.keys():
+    if isinstance(rules, dict) and CHART_KEYS & rules.keys():
         return "these are the values of a Helm chart; the rules file is the text in its ConfigMap"
     return ""

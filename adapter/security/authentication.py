@@ -27,7 +27,7 @@ from kube.client import KubeClient, KubeUnreachable
 from kube.shared_calls import SharedCalls
 from kube.status import StatusError, service_unavailable, unauthorized
 
-__all__ = ["Authenticator", "Credentials", "RawHeaders", "TokenReviewer", "User"]
+__all__ = ["USUAL_HEADERS", "Authenticator", "Credentials", "RawHeaders", "TokenReviewer", "User"]
 
 _ANONYMOUS = "system:anonymous"
 _AUTHENTICATED_GROUP = "system:authenticated"
@@ -42,9 +42,11 @@ _MAX_HOLDERS = 256
 _MAX_USERS = 4 * 1024 * 1024
 _USER_BYTES = 512
 # Headers of every forwarded request that say nothing of the user, unless a cluster's configuration has them say it.
-_USUAL = (
-    *(b"Host", b"User-Agent", b"Accept", b"Accept-Encoding", b"Audit-Id", b"Kubectl-Command", b"Kubectl-Session"),
-    *(b"X-Forwarded-For", b"X-Forwarded-Host", b"X-Forwarded-Proto", b"X-Forwarded-Uri"),
+USUAL_HEADERS = frozenset(
+    {
+        *(b"Host", b"User-Agent", b"Accept", b"Accept-Encoding", b"Audit-Id", b"Kubectl-Command", b"Kubectl-Session"),
+        *(b"X-Forwarded-For", b"X-Forwarded-Host", b"X-Forwarded-Proto", b"X-Forwarded-Uri"),
+    }
 )
 _NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
@@ -230,7 +232,7 @@ class _RemoteUsers:
         headers = (*proxy.username_headers, *proxy.group_headers, *proxy.uid_headers)
         self._names = frozenset(header.lower().encode() for header in headers)
         self._prefixes = tuple(prefix.lower().encode() for prefix in proxy.extra_prefixes)
-        self._others = frozenset(name for name in _USUAL if not self._counts(name))
+        self._others = frozenset(name for name in USUAL_HEADERS if not self._counts(name))
         self._users: LRUCache[RawHeaders, User] = LRUCache(_MAX_USERS, getsizeof=_size)
 
     def named(self, headers: RawHeaders) -> User | None:

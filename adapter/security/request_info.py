@@ -100,6 +100,11 @@ class Target:
         return target
 
     @cached_property
+    def known(self) -> dict[type, object]:
+        """What a route has read of it, by the kind of thing that is."""
+        return {}
+
+    @cached_property
     def segments(self) -> tuple[str, ...]:
         """The path's segments; slashes at its ends do not count."""
         stripped = self.path.strip("/")

@@ -1,7 +1,8 @@
-"""HTTP: connections, paths, what is remembered, and everything that is answered without a metric.
+"""HTTP: connections, paths, and everything that is answered without a metric.
 
 connection            one connection, its limits, and its mistakes
 server                a request's way from headers to an answer
+parsed_targets        request lines, read once
 routes                which path is answered by what
 list_options          query parameters
 discovery             which groups, versions and metrics there are; `aggregated_discovery` in one document

@@ -37,13 +37,13 @@ class _Kind(msgspec.Struct):
     kind: str = ""
 
 
-class _Subresource(msgspec.Struct, rename="camel"):
+class _Subresource(msgspec.Struct, rename="camel", gc=False):  # there can be very many
     subresource: str
     response_kind: _Kind
     verbs: tuple[str, ...] = ("get",)
 
 
-class ResourceEntry(msgspec.Struct, rename="camel", omit_defaults=True):
+class ResourceEntry(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     """A resource, with its metrics or those that it has itself."""
 
     resource: str

@@ -7,9 +7,10 @@ a thread where that takes long.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
+from typing import TypeVar
 
 import msgspec
 
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_Value = TypeVar("_Value")
 # Up to this length parsed selectors are kept: so many, a few kilobytes each.
 _SHORT_SELECTOR = 256
 _SELECTORS = 4_096
@@ -85,6 +87,7 @@ class Answer(msgspec.Struct, frozen=True):
     content: Encoded
     retry_after: int | None = None
     tag: str | None = None
+    gzip: bytes | None = None
     headers: Mapping[str, str] = _NO_HEADERS
 
 
@@ -94,20 +97,22 @@ def answer_with(call: Call, document: msgspec.Struct) -> Answer:
     return Answer(200, call.representation(streamed=False).encode(document))
 
 
-async def written(representation: Representation, document: Callable[[], msgspec.Struct], *, values: int) -> Encoded:
+async def written(
+    representation: Representation, values: Sequence[_Value], document: Callable[[Sequence[_Value]], msgspec.Struct]
+) -> Encoded:
     """A document as it goes out, in a thread where it has many values, so that the event loop goes on meanwhile.
 
     Args:
         representation: what it is wanted as.
-        document: makes it, which takes about as long.
-        values: how many it has.
+        values: what is in it.
+        document: makes it of these, which takes about as long as to write it.
 
     Raises:
         StatusError: 406, as Representation.encode.
     """
-    if values < _MANY:
-        return representation.encode(document())
-    return await asyncio.to_thread(lambda: representation.encode(document()))
+    if len(values) < _MANY:
+        return representation.encode(document(values))
+    return await asyncio.to_thread(lambda: representation.encode(document(values)))
 
 
 def require_get(call: Call, *others: str) -> None:

@@ -40,6 +40,7 @@ _MAX_HEAD: Final = 128 * 1024
 _MAX_BODY: Final = 16 * 1024 * 1024
 # Of answers that a client does not read; the one that goes beyond it is written, and then no other.
 _MAX_UNREAD: Final = 64 * 1024
+_END: Final = b"\r\n\r\n"
 _TOO_MANY_HEADERS: Final = "Too many headers"
 _VERSIONS: Final = frozenset({HttpVersion10, HttpVersion11})
 
@@ -136,6 +137,8 @@ class _Connection(RequestHandler):
         self._body: StreamReader = EMPTY_PAYLOAD
         self._body_bytes = 0
         self._is_refused = False
+        # Since when a head is expected, on the loop's clock.
+        self._head_since: float | None = None
         self._head_timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
         self.certificate: bytes | None = None
@@ -154,6 +157,9 @@ class _Connection(RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Expect nothing more."""
         self._have_head()
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
         self._stop_read_timer()
         self._place.left()
         super().connection_lost(exc)
@@ -168,6 +174,8 @@ class _Connection(RequestHandler):
         body = None if self._body.is_eof() else self._body
         before = 0 if body is None else body.total_bytes
         super().data_received(data)
+        if body is None and data.endswith(_END) and self._messages and self._messages[-1][1] is EMPTY_PAYLOAD:
+            return  # whole heads and no bodies, as nearly always: nothing of another head is there
         beyond = len(data) if body is None else self._beyond_body(body, len(data), body.total_bytes - before)
         if self._is_answering:
             return
@@ -257,17 +265,25 @@ class _Connection(RequestHandler):
             self._read_timer = None
 
     def _expect_head(self) -> None:
+        if self._head_since is None:
+            self._head_since = self._loop.time()
+        # One that is running goes on, and looks then how long that head has taken: to set a timer for each request
+        # takes longer.
         if self._head_timer is None:
-            self._head_timer = self._loop.call_later(self._limits.head, self._no_head)
+            self._head_timer = self._loop.call_later(self._limits.head, self._check_head)
 
     def _have_head(self) -> None:
         self._place.active()
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        self._head_since = None
 
-    def _no_head(self) -> None:
+    def _check_head(self) -> None:
         self._head_timer = None
+        if self._head_since is None:
+            return
+        left = self._head_since + self._limits.head - self._loop.time()
+        if left > 0:
+            self._head_timer = self._loop.call_later(left, self._check_head)
+            return
         _log.debug("closed a connection: its request did not come in time")
         self.force_close()
 

@@ -11,13 +11,19 @@ values of all namespaces, so they are for the operators of the cluster.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+import msgspec
 
 from adapter.catalog.catalog import Catalog
 from adapter.diagnosis.checking import check
 from adapter.diagnosis.explaining import Target, explain
+from adapter.diagnosis.lint import in_order
+from adapter.diagnosis.merging import paused_findings
 from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Explanation, Report
+from adapter.planning.merge_costs import Pause
 from adapter.security.request_info import Query
 from kube.client import KubeError
 from kube.mapping import ResourceLookup
@@ -31,11 +37,12 @@ _MAX_EXAMPLES = 100
 
 @dataclass(frozen=True, slots=True)
 class DebugPages:
-    """Answers requests under /debug."""
+    """Answers requests under /debug. `paused` says which requests are not merged now; see MergedQueries.paused."""
 
     catalog: Catalog
     lookup: ResourceLookup
     probe: Probe
+    paused: Callable[[], Iterable[tuple[str, str, Pause]]] = tuple
 
     async def answer(self, segments: tuple[str, ...], query: Query, *, seconds: float) -> Report | Explanation:
         """The page that `segments`, without "debug", name.
@@ -48,9 +55,11 @@ class DebugPages:
             async with asyncio.timeout(seconds):
                 match segments:
                     case ("rules",):
-                        return await check(
+                        report = await check(
                             self.catalog, self.lookup, self.probe, knows_cluster=True, examples=_examples(query)
                         )
+                        findings = (*report.findings, *paused_findings(self.paused()))
+                        return msgspec.structs.replace(report, findings=in_order(findings, self.catalog.rules))
                     case ("metrics", resource, metric):
                         wanted = Wanted(
                             namespace=query.get("namespace"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from adapter.catalog.groups import RESOURCE_GROUP
 from adapter.content.resource_documents import ResourceDocument, node_document, node_list, pod_document, pod_list
@@ -31,6 +31,9 @@ from kube.selectors import LabelSelector
 from kube.status import StatusError
 
 __all__ = ["ResourceRoutes", "UsageProvider"]
+
+
+_Usage = TypeVar("_Usage", NodeUsage, PodUsage)
 
 
 class UsageProvider(Protocol):
@@ -109,22 +112,21 @@ class _Wanted:
     async def nodes(self, nodes: Sequence[NodeUsage], *, alone: bool = False) -> Answer:
         form = self._form
         if form is not None:
-            return await self._answer(nodes, lambda: node_table(nodes, form, include=self._include))
-        return await self._answer(nodes, lambda: node_document(nodes[0]) if alone else node_list(nodes))
+            return await self._answer(nodes, lambda nodes: node_table(nodes, form, include=self._include))
+        return await self._answer(nodes, (lambda nodes: node_document(nodes[0])) if alone else node_list)
 
     async def pods(self, pods: Sequence[PodUsage], *, alone: bool = False) -> Answer:
         form = self._form
         if form is not None:
-            return await self._answer(pods, lambda: pod_table(pods, form, include=self._include))
-        return await self._answer(pods, lambda: pod_document(pods[0]) if alone else pod_list(pods))
+            return await self._answer(pods, lambda pods: pod_table(pods, form, include=self._include))
+        return await self._answer(pods, (lambda pods: pod_document(pods[0])) if alone else pod_list)
 
     async def _answer(
-        self, usages: Sequence[NodeUsage] | Sequence[PodUsage], document: Callable[[], ResourceDocument | Table]
+        self, usages: Sequence[_Usage], document: Callable[[Sequence[_Usage]], ResourceDocument | Table]
     ) -> Answer:
         # The Content-Type of a table is that of its encoding alone; only documents of discovery name their form there.
         representation = dataclasses.replace(self._representation, conversion=None)
-        content = await written(representation, document, values=len(usages))
-        return Answer(200, content)
+        return Answer(200, await written(representation, usages, document))
 
 
 def _no_usage(resource: str, name: str) -> StatusError:

@@ -14,9 +14,9 @@ Routing works on a request that has been authorized, and on the same segments th
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -102,8 +102,28 @@ class DebugProvider(Protocol):
         """The page of these segments after /debug."""
 
 
+class _CustomRequest(msgspec.Struct, frozen=True):
+    """What a target asks of custom.metrics.k8s.io; the name `*` stands for all that the selector matches."""
+
+    resource: str
+    group: str
+    namespace: str
+    name: str
+    metric: str
+    selector: LabelSelector
+    metric_selector: LabelSelector
+
+
+class _ExternalRequest(msgspec.Struct, frozen=True):
+    """What a target asks of external.metrics.k8s.io."""
+
+    namespace: str
+    metric: str
+    selector: LabelSelector
+
+
 class Router:
-    """Finds the answer to a call."""
+    """Finds the answer to a call, for one version of the rules. A request keeps the router that it began with."""
 
     def __init__(
         self,
@@ -115,16 +135,21 @@ class Router:
         telemetry: Telemetry,
         usage: UsageProvider | None = None,
         debug: DebugProvider | None = None,
+        openapi: OpenApiPages | None = None,
     ) -> None:
         self._discovery = discovery
         self._custom = custom
         self._external = external
         self._health = health
         self._telemetry = telemetry
-        self._openapi = OpenApiPages(software_version())
+        self._openapi = openapi or OpenApiPages(software_version())
         self._status_page = StatusPage(version=software_version())
         self._resources = ResourceRoutes(usage) if usage is not None else None
         self._debug = debug
+
+    def knows(self, group: str, resource: str) -> bool:
+        """Tell whether a resource, in the words of authorization, is one that has metrics now."""
+        return self._discovery.knows(group, resource)
 
     async def answer(self, call: Call) -> Answer:
         """Answer a call.
@@ -141,11 +166,13 @@ class Router:
             return self._other(call)
         match segments[1:]:
             case ():
-                return self._groups(call)
+                return await self._groups(call)
             case (group,) if self._discovery.serves(group):
                 return answer_with(call, self._discovery.group(group))
             case (group, version) if self._discovery.serves(group, version):
-                return answer_with(call, self._discovery.resources(group, version))
+                require_get(call)
+                document = await self._discovery.resources(group, version, call.representation(streamed=False))
+                return Answer(200, document.content, gzip=document.gzip)
             case (group, version, *parts) if self._discovery.serves(group, version):
                 if group == RESOURCE_GROUP:
                     if self._resources is None:
@@ -156,78 +183,54 @@ class Router:
                 raise no_such_resource()
         return self._nowhere()
 
-    def _groups(self, call: Call) -> Answer:
+    async def _groups(self, call: Call) -> Answer:
         """All groups, alone or with everything in them; clients keep the latter until its tag changes."""
         require_get(call)
         representation = call.representation(DISCOVERY_FORMS, streamed=False)
         if representation.conversion is None:
             return Answer(200, representation.encode(self._discovery.group_list()))
-        content = representation.encode(self._discovery.aggregated(representation.conversion))
-        return _tagged(call, content, f'"{hashlib.sha256(content.body).hexdigest().upper()}"')
+        document = await self._discovery.aggregated(representation, representation.conversion)
+        return _tagged(call, document.content, document.tag, gzip=document.gzip)
 
-    async def _custom_metric(self, call: Call, parts: list[str]) -> Answer:
-        match parts:
-            case ("namespaces", namespace, "metrics", metric) | ("namespaces", namespace, "metrics", metric, _):
-                resource, namespace, name = "namespaces", "", namespace
-            case ("namespaces", namespace, resource, name, metric):
-                pass
-            case ("namespaces", _, _):
-                require_get(call)
-                raise bad_request("invalid request path")
-            case (resource, name, metric):
-                namespace = ""
-            case _:
-                raise no_such_resource()
-        require_get(call)
+    async def _custom_metric(self, call: Call, parts: Sequence[str]) -> Answer:
+        wanted = call.target.known.get(_CustomRequest)
+        if wanted is None or call.method != "GET":
+            wanted = call.target.known[_CustomRequest] = _custom_request(call, parts)
+        assert isinstance(wanted, _CustomRequest)
         representation = call.representation()
-        check_numbers(call.target.query)
-        selector = label_selector(call, "labelSelector")
-        check_requested_name(call.target.query, name)
-        metric_selector = label_selector(call, "metricLabelSelector")
-        resource, _, group = resource.partition(".")
-        if name == "*":
+        if wanted.name == "*":
             values = await self._custom.selected(
-                resource=resource,
-                group=group,
-                namespace=namespace,
-                selector=selector,
-                metric=metric,
-                metric_selector=metric_selector,
+                resource=wanted.resource,
+                group=wanted.group,
+                namespace=wanted.namespace,
+                selector=wanted.selector,
+                metric=wanted.metric,
+                metric_selector=wanted.metric_selector,
                 timeout=call.timeout,
             )
         else:
             values = await self._custom.named(
-                resource=resource,
-                group=group,
-                namespace=namespace,
-                name=name,
-                metric=metric,
-                metric_selector=metric_selector,
+                resource=wanted.resource,
+                group=wanted.group,
+                namespace=wanted.namespace,
+                name=wanted.name,
+                metric=wanted.metric,
+                metric_selector=wanted.metric_selector,
                 timeout=call.timeout,
             )
-        content = await written(representation, lambda: custom_list(call.info.version, values), values=len(values))
-        return Answer(200, content)
+        return Answer(200, await written(representation, values, functools.partial(custom_list, call.info.version)))
 
-    async def _external_metric(self, call: Call, parts: list[str]) -> Answer:
-        match parts:
-            case ("namespaces", namespace, metric):
-                pass
-            case _:
-                raise no_such_resource()
-        require_get(call)
+    async def _external_metric(self, call: Call, parts: Sequence[str]) -> Answer:
+        wanted = call.target.known.get(_ExternalRequest)
+        if wanted is None or call.method != "GET":
+            wanted = call.target.known[_ExternalRequest] = _external_request(call, parts)
+        assert isinstance(wanted, _ExternalRequest)
         representation = call.representation()
         representation.require_form()
-        check_numbers(call.target.query)
-        selector = label_selector(call, "labelSelector")
-        field_selector(call.target.query)
-        if call.info.verb == "watch":
-            raise _not_watched()
-        check_list(call.target.query)
         values = await self._external.values(
-            namespace=namespace, metric=metric, selector=selector, timeout=call.timeout
+            namespace=wanted.namespace, metric=wanted.metric, selector=wanted.selector, timeout=call.timeout
         )
-        content = await written(representation, lambda: external_list(values), values=len(values))
-        return Answer(200, content)
+        return Answer(200, await written(representation, values, external_list))
 
     def _other(self, call: Call) -> Answer:
         """Everything that is no API."""
@@ -241,6 +244,7 @@ class Router:
                 return Answer(200, _PLAIN.encode(self._paths()))
             case ("metrics",):
                 require_get(call, "HEAD")
+                self._telemetry.keep(self.knows)
                 return Answer(200, self._telemetry.exposition())
             case ("metrics", "slis"):
                 require_get(call, "HEAD")
@@ -273,6 +277,48 @@ class Router:
         return self._discovery.paths((*others, *self._health.paths))
 
 
+def _custom_request(call: Call, parts: Sequence[str]) -> _CustomRequest:
+    """What a request for a custom metric asks for; raises StatusError for whatever is wrong with it."""
+    match parts:
+        case ("namespaces", namespace, "metrics", metric) | ("namespaces", namespace, "metrics", metric, _):
+            resource, namespace, name = "namespaces", "", namespace
+        case ("namespaces", namespace, resource, name, metric):
+            pass
+        case ("namespaces", _, _):
+            require_get(call)
+            raise bad_request("invalid request path")
+        case (resource, name, metric):
+            namespace = ""
+        case _:
+            raise no_such_resource()
+    require_get(call)
+    call.representation()
+    check_numbers(call.target.query)
+    selector = label_selector(call, "labelSelector")
+    check_requested_name(call.target.query, name)
+    metric_selector = label_selector(call, "metricLabelSelector")
+    resource, _, group = resource.partition(".")
+    return _CustomRequest(resource, group, namespace, name, metric, selector, metric_selector)
+
+
+def _external_request(call: Call, parts: Sequence[str]) -> _ExternalRequest:
+    """What a request for an external metric asks for; raises StatusError for whatever is wrong with it."""
+    match parts:
+        case ("namespaces", namespace, metric):
+            pass
+        case _:
+            raise no_such_resource()
+    require_get(call)
+    call.representation().require_form()
+    check_numbers(call.target.query)
+    selector = label_selector(call, "labelSelector")
+    field_selector(call.target.query)
+    if call.info.verb == "watch":
+        raise _not_watched()
+    check_list(call.target.query)
+    return _ExternalRequest(namespace, metric, selector)
+
+
 def _not_watched() -> StatusError:
     """405, in the words that API servers use where a list is watched that cannot be."""
     return StatusError(
@@ -283,11 +329,13 @@ def _not_watched() -> StatusError:
     )
 
 
-def _tagged(call: Call, content: Encoded, tag: str, headers: Mapping[str, str] | None = None) -> Answer:
+def _tagged(
+    call: Call, content: Encoded, tag: str, headers: Mapping[str, str] | None = None, *, gzip: bytes | None = None
+) -> Answer:
     """A document with its entity tag, or the news that the client has it already."""
     if tag in call.known_tags:
         return Answer(304, Encoded(b"", content.content_type), tag=tag, headers=headers or {})
-    return Answer(200, content, tag=tag, headers=headers or {})
+    return Answer(200, content, tag=tag, headers=headers or {}, gzip=gzip)
 
 
 def _openapi(call: Call, page: OpenApiPage) -> Answer:

@@ -12,13 +12,11 @@ HTTP/2 is not spoken; clients settle for HTTP/1.1 during the TLS handshake.
 from __future__ import annotations
 
 import asyncio
-import gzip
 import logging
-import re
 import socket
 import ssl
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -27,13 +25,14 @@ from multidict import CIMultiDict
 from prometheus_client import CollectorRegistry
 
 from adapter.content.encoding import Encoded, Representation
-from adapter.security.authentication import Authenticator, Credentials
+from adapter.fairness import FairSemaphore, QueueFullError, enter_namespace
+from adapter.security.authentication import USUAL_HEADERS, Authenticator, Credentials
 from adapter.security.authorization import Authorizer
 from adapter.security.request_info import RequestInfo
 from adapter.serving.accepting import LimitedSite, within_open_files
 from adapter.serving.call import Answer, Call
+from adapter.serving.compression import COMPRESS_FROM, compressed, takes_gzip
 from adapter.serving.connection import ConnectionLimits, ConnectionServer
-from adapter.serving.discovery import Discovery
 from adapter.serving.open_connections import OpenConnections
 from adapter.serving.parsed_targets import ParsedTarget, ParsedTargets
 from adapter.serving.routes import Router
@@ -45,9 +44,6 @@ __all__ = ["Listener", "RequestServer", "ServerLimits"]
 
 _log = logging.getLogger(__name__)
 
-# Below this a body is not worth compressing; the number is Kubernetes'.
-_COMPRESS_FROM = 128 * 1024
-_COMPRESSION_LEVEL = 1
 # The data path keeps to the deadline and knows for what the time was too short; it is given that much to say so.
 _LAST_WORD_SECONDS = 0.1
 # What a request is counted as whose client did not wait for the answer; web servers' common number for it.
@@ -63,7 +59,8 @@ class ServerLimits:
 
     Attributes:
         connections: open at a time, those in their TLS handshake included.
-        in_flight: requests that are worked on at a time; more are answered with 429 at once.
+        in_flight: requests that are worked on at a time; of each namespace a quarter as many may wait to be next, and
+            more are answered with 429 at once.
         request_seconds: how long a request may take; a `timeout` parameter can only shorten it.
         shutdown_seconds: how long requests in flight may still take when the process is told to end.
         connection: how long clients may take their time.
@@ -82,9 +79,8 @@ class RequestServer:
     Args:
         authenticator: finds out who is asking.
         authorizer: decides whether they may.
-        router: has the answers.
+        router: has the answers; each request takes one at its start and keeps it to its end.
         telemetry: counts them.
-        discovery: knows the resources that telemetry may tell apart.
         limits: see ServerLimits.
     """
 
@@ -93,40 +89,33 @@ class RequestServer:
         *,
         authenticator: Authenticator,
         authorizer: Authorizer,
-        router: Router,
+        router: Callable[[], Router],
         telemetry: Telemetry,
-        discovery: Discovery,
         limits: ServerLimits,
     ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._router = router
         self._telemetry = telemetry
-        self._discovery = discovery
         self._limits = limits
         self._targets = ParsedTargets(authorizer.always_allows)
         self._in_flight = 0
+        self._slots = FairSemaphore(limits.in_flight, max_waiting=limits.in_flight // 4)
         telemetry.count_in_flight(lambda: self._in_flight)
 
     async def handle(self, request: web.BaseRequest, certificate: bytes | None) -> web.StreamResponse:
         """Answer one request of a client with this certificate (DER)."""
         started = time.monotonic()
-        labels = None
-        code = 500
+        router, labels, code = self._router(), None, 500
         try:
             try:
                 parsed = self._targets.parse(request.method, request.raw_path)
-                labels = self._labels(parsed.info)
-                answer = await self._within_limits(request, certificate, parsed)
+                labels = _labels(parsed.info, router)
+                response = await self._within_limits(request, certificate, parsed, router)
             except StatusError as error:
-                answer = _error_answer(error, request)
-            code = answer.status
-            headers, body = _headers(answer), answer.content.body
-            if len(body) >= _COMPRESS_FROM and _takes_gzip(request.headers.getall("Accept-Encoding", ())):
-                headers["Content-Encoding"] = "gzip"
-                # The level is Kubernetes'; zlib lets other threads run meanwhile.
-                body = await asyncio.to_thread(gzip.compress, body, _COMPRESSION_LEVEL, mtime=0)
-            return web.Response(status=code, body=body, headers=headers)
+                response = await _response(_error_answer(error, request), request)
+            code = response.status
+            return response
         except asyncio.CancelledError:
             code = _CLIENT_GONE
             raise
@@ -134,36 +123,55 @@ class RequestServer:
             labels = labels or RequestLabels(verb=request.method.lower())
             self._telemetry.observe(labels, code=code, seconds=time.monotonic() - started)
 
-    async def _within_limits(self, request: web.BaseRequest, certificate: bytes | None, parsed: ParsedTarget) -> Answer:
-        if self._in_flight >= self._limits.in_flight and not parsed.never_refused:
-            raise too_many_requests("Too many requests, please try again later.", retry_after=1)
-        self._in_flight += 1
+    async def _within_limits(
+        self, request: web.BaseRequest, certificate: bytes | None, parsed: ParsedTarget, router: Router
+    ) -> web.Response:
+        enter_namespace(parsed.info.namespace)
+        seconds = min(parsed.seconds(), self._limits.request_seconds)
+        work = self._in_turn(request, certificate, parsed, router, time.monotonic() + seconds)
         try:
-            deadline = asyncio.get_running_loop().time() + min(parsed.seconds(), self._limits.request_seconds)
-            return await within(deadline + _LAST_WORD_SECONDS, self._answer(request, certificate, parsed, deadline))
+            return await within(seconds + _LAST_WORD_SECONDS, work)
+        except QueueFullError as error:
+            raise too_many_requests("Too many requests, please try again later.", retry_after=1) from error
         except DeadlineExceeded as error:
             message = "Timeout: request did not complete within the allotted timeout"
             raise StatusError(504, "Timeout", message, details={}) from error
+
+    async def _in_turn(
+        self,
+        request: web.BaseRequest,
+        certificate: bytes | None,
+        parsed: ParsedTarget,
+        router: Router,
+        deadline: float,
+    ) -> web.Response:
+        """Answer within the limit on requests in flight, which namespaces share."""
+        namespace = parsed.info.namespace
+        if not parsed.never_refused:
+            await self._slots.acquire(namespace)
+        self._in_flight += 1
+        try:
+            return await self._answer(request, certificate, parsed, router, deadline)
         finally:
             self._in_flight -= 1
+            if not parsed.never_refused:
+                self._slots.release(namespace)
 
     async def _answer(
-        self, request: web.BaseRequest, certificate: bytes | None, parsed: ParsedTarget, deadline: float
-    ) -> Answer:
+        self,
+        request: web.BaseRequest,
+        certificate: bytes | None,
+        parsed: ParsedTarget,
+        router: Router,
+        deadline: float,
+    ) -> web.Response:
         if not parsed.open_to_all:
             user = await self._authenticator.authenticate(Credentials(certificate, request.raw_headers))
             _refuse_impersonation(request)
             await self._authorizer.authorize(user, parsed.info)
             _log.debug("%s asks %s %s", user.name, request.method, parsed.target.path)
-        remaining = max(deadline - asyncio.get_running_loop().time(), 0.0)
-        return await self._router.answer(_call(request, parsed, remaining))
-
-    def _labels(self, info: RequestInfo) -> RequestLabels:
-        if not info.is_resource:
-            return RequestLabels(verb=info.verb)
-        if not self._discovery.knows(info.group, info.resource):
-            return RequestLabels(verb=info.verb, resource="unknown")
-        return RequestLabels(info.verb, info.group, info.version, info.resource)
+        remaining = max(deadline - time.monotonic(), 0.0)
+        return await _response(await router.answer(_call(request, parsed, remaining)), request)
 
 
 class Listener:
@@ -216,10 +224,18 @@ class Listener:
             self._runner = None
 
 
+def _labels(info: RequestInfo, router: Router) -> RequestLabels:
+    if not info.is_resource:
+        return RequestLabels(verb=info.verb)
+    if not router.knows(info.group, info.resource):
+        return RequestLabels(verb=info.verb, resource="unknown")
+    return RequestLabels(info.verb, info.group, info.version, info.resource)
+
+
 def _refuse_impersonation(request: web.BaseRequest) -> None:
     """Whoever wants to be taken for somebody else must not be answered as who they are. Raises StatusError 403."""
     for name, _ in request.raw_headers:
-        if name[:1] in b"Ii" and name.lower().startswith(b"impersonate-"):
+        if name not in USUAL_HEADERS and name.lower().startswith(b"impersonate-"):
             raise forbidden("impersonation is not possible here: ask the API server, which passes on who you are then")
 
 
@@ -249,6 +265,15 @@ def _unknown_clients_response(error: StatusError) -> web.Response:
     return web.Response(status=answer.status, body=answer.content.body, headers=_headers(answer))
 
 
+async def _response(answer: Answer, request: web.BaseRequest) -> web.Response:
+    """An answer as it goes out, compressed where it is long and the client takes that."""
+    headers, body = _headers(answer), answer.content.body
+    if len(body) >= COMPRESS_FROM and takes_gzip(request.headers.getall("Accept-Encoding", ())):
+        headers["Content-Encoding"] = "gzip"
+        body = answer.gzip if answer.gzip is not None else await asyncio.to_thread(compressed, body)
+    return web.Response(status=answer.status, body=body, headers=headers)
+
+
 def _headers(answer: Answer) -> CIMultiDict[str]:
     content: Encoded = answer.content
     headers = _common_headers(content.content_type).copy()
@@ -258,7 +283,7 @@ def _headers(answer: Answer) -> CIMultiDict[str]:
     if answer.tag is not None:
         headers["ETag"] = answer.tag
         varies.append("Accept")
-    if len(content.body) >= _COMPRESS_FROM:
+    if len(content.body) >= COMPRESS_FROM:
         varies.append("Accept-Encoding")
     if varies:
         headers["Vary"] = ", ".join(varies)
@@ -272,12 +297,3 @@ def _common_headers(content_type: str) -> CIMultiDict[str]:
     """What every answer of a content type has; to be copied."""
     named = {"Content-Type": content_type, "Cache-Control": "no-cache, private", "Server": "milliscale"}
     return CIMultiDict(named)
-
-
-def _takes_gzip(accept_encoding: Iterable[str]) -> bool:
-    """Whether a client lists gzip among the codings that it reads, and not with a quality of zero."""
-    for clause in ",".join(accept_encoding).split(","):
-        coding, *parameters = (part.strip().lower() for part in clause.split(";"))
-        if coding in ("gzip", "x-gzip"):
-            return not any(re.fullmatch(r"q\s*=\s*0(\.0*)?", parameter) for parameter in parameters)
-    return False

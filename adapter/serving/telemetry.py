@@ -6,6 +6,7 @@ beyond Kubernetes' own count as one.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import msgspec
@@ -78,6 +79,17 @@ class Telemetry:
         counter, histogram = series
         counter.inc()
         histogram.observe(seconds)
+
+    def keep(self, knows: Callable[[str, str], bool]) -> None:
+        """Drop what was counted for resources that are not known any more, by group and name."""
+        gone = [key for key in self._series if key[0].group and not knows(key[0].group, key[0].resource)]
+        for labels, code in gone:
+            del self._series[labels, code]
+            values = labels.values()
+            with contextlib.suppress(KeyError):
+                self._requests.remove(*values, str(code))
+            with contextlib.suppress(KeyError):
+                self._seconds.remove(*values)
 
     def count_in_flight(self, count: Callable[[], int]) -> None:
         """`count` tells how many requests are being answered, whenever that is looked at."""

@@ -112,7 +112,8 @@ def conclude(decision: Decision, *, scale_error: str | None = None) -> Outcome:
                 new_replicas=decision.scale_to,
                 now_ms=decision.monotonic_ms,
             )
-    status = replace(status, observed_generation=hpa.generation or None)
+    if hpa.generation:
+        status = replace(status, observed_generation=hpa.generation)
     return Outcome(
         status=None if status == hpa.status else status,
         events=events,
@@ -344,6 +345,9 @@ def _status(start: Decision, scale: Scale, conditions: Conditions, *, desired_re
         desired_replicas=desired_replicas,
         current_metrics=tuple(each.current for each in start.evaluations),
         conditions=conditions.all,
+        # Where the API does not count generations, Kubernetes 1.36 drops one that somebody wrote. Upstream:
+        # podautoscaler.setStatus
+        observed_generation=None,
     )
 
 

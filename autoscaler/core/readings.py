@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autoscaler.core.integers import int64
 from autoscaler.core.observation import AnswerError, PodSample
 from autoscaler.core.proposal import Unavailable
 
@@ -56,10 +57,16 @@ def external_values(answer: ExternalAnswer | AnswerError) -> tuple[int, ...] | U
 
 
 def _pod_value(pod: PodUsage, metric: ResourceMetric) -> int | None:
-    """The container's value, or the sum over all containers; None if a value that counts is not there."""
-    containers = [each for each in pod.containers if metric.container in (None, each.name)]
+    """The container's value, or the sum over all containers; None if a value that counts is not there.
+
+    Of a container that is named twice the first entry is the container's value, and the sum has both.
+    Upstream: metrics.getContainerMetrics, metrics.getPodMetrics
+    """
+    containers = list(pod.containers)
+    if metric.container is not None:
+        containers = [each for each in containers if each.name == metric.container][:1]
     values = [each.usage[metric.name] for each in containers if metric.name in each.usage]
-    return sum(values) if values and len(values) == len(containers) else None
+    return int64(sum(values)) if values and len(values) == len(containers) else None
 
 
 def _failed(api: str, error: AnswerError) -> Unavailable:

@@ -53,6 +53,7 @@ from autoscaler.loop.ownership import ReplicaSets
 from autoscaler.loop.queue import WorkQueue
 from autoscaler.loop.reconcile import Reconciler
 from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.shard_leases import ShardLeases
 from autoscaler.loop.status import StatusWriter
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket, Urgency
@@ -109,22 +110,28 @@ async def run(options: Options) -> None:
             options.kubeconfig, user_agent="milliscale-autoscaler", bookmark_seconds=options.bookmark_seconds
         )
         await stack.enter_async_context(client)
-        on_record = None
+        on_record, telemetry = None, Telemetry()
         if options.journal.audit is not None:
-            on_record = (await stack.enter_async_context(audit_log(options.journal.audit))).write
-        await Controller(client, options, on_record=on_record).run(stop)
+            audit = audit_log(options.journal.audit, on_lost=telemetry.audit_record_lost)
+            on_record = (await stack.enter_async_context(audit)).write
+        await Controller(client, options, on_record=on_record, telemetry=telemetry).run(stop)
 
 
 class Controller:
     """An autoscaler on one API server."""
 
     def __init__(
-        self, client: KubeClient, options: Options, *, on_record: Callable[[bytes], None] | None = None
+        self,
+        client: KubeClient,
+        options: Options,
+        *,
+        on_record: Callable[[bytes], None] | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         """Nothing begins before `run`; `on_record` is told the record of each step, as JSON."""
         self._options = options
         self._shard = options.availability.shard
-        self._telemetry = Telemetry()
+        self._telemetry = telemetry or Telemetry()
         self._telemetry.about_client(client)
         tick = min(_TICK_SECONDS, options.sync_period / _TICKS_PER_PERIOD)
         self._queue = WorkQueue(tick=tick, on_take=self._telemetry.started)
@@ -140,6 +147,7 @@ class Controller:
         self._pods: Store[Pod] = Store(client, PODS, track_pod, on_change=self._pod_index.apply)
         self._replica_sets = ReplicaSets(client)
         self._own_hpas = 0
+        self._shard_leases: ShardLeases | None = None
         self._elector = self._candidate(client)
         may_write = self._elector.leading if self._elector else lambda: True
 
@@ -231,7 +239,10 @@ class Controller:
             self._telemetry,
             live={"leaderElection": self._elector.problem} if self._elector else {},
             ready={"hpas": lambda: self._hpas.problem, "pods": lambda: self._pods.problem},
-            notes={"foreignWriter": lambda: self._foreign.problem},
+            notes={
+                "foreignWriter": lambda: self._foreign.problem,
+                "shards": lambda: self._shard_leases.problem if self._shard_leases else None,
+            },
             pages=[
                 *decision_routes(self._decisions, options.journal.access),
                 *shadow_routes(self._shadow, options.journal.access),
@@ -271,7 +282,18 @@ class Controller:
             self._telemetry.leads(settings.name, leading=leading)
 
         changed(False)
-        return LeaderElector(client, settings, identity=unique_identity(), on_change=changed)
+        others = self._shard_leases = ShardLeases(
+            client, settings, base=self._shard.base(settings.name), shard=self._shard
+        )
+        self._telemetry.waits_for_shards(lambda: others.problem is not None)
+        return LeaderElector(
+            client,
+            settings,
+            identity=unique_identity(),
+            on_change=changed,
+            annotations=others.annotations,
+            may_take=others.may_take,
+        )
 
     async def _act(self, stop: asyncio.Event) -> None:
         """Take steps until `stop` is set; cancelled when the lead is lost."""
@@ -332,7 +354,7 @@ class Controller:
         unfinished = self._workers.busy
         working.cancel()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_in_time(self._recorder.flush(), otherwise="not all events could be sent"))
+            tasks.create_task(_in_time(self._recorder.close(), otherwise="not all events could be sent"))
             if self._memory_store is not None:
                 # A step that was broken off may have scaled without being remembered.
                 saving = self._memory_store.save(self._memory, final=not unfinished)

@@ -1,78 +1,48 @@
 """Kubernetes Events about HPAs, written beside the loop and never in its way.
 
-`record` only puts an event into a bounded queue; one task (`run`) sends them in order. What cannot be sent is dropped:
-an event is news for people, and a reconciliation must not wait or fail for it.
+`record` only puts an event into a bounded queue; one task (`run`) sends them in order. What is to be written of events
+that repeat, `autoscaler.loop.event_correlator` says; one that repeats while it still waits is sent once, with its new
+count. As client-go's recorder does it, an event that could not be sent because there was no answer is tried twelve
+times, ten seconds apart, while the others wait behind it; one that the API server refuses is dropped.
 
-As client-go's recorder does it, an event that repeats (same object, type, reason and message) is not written again:
-the first one gets a new count and lastTimestamp. And the warnings about an object have a token bucket, so that an HPA
-that fails at every sync cannot fill etcd: 25 at once, then one every five minutes. Unlike client-go's, the bucket
-leaves alone what is no warning: such an event tells of a scale that was written, and is no greater load than that.
+Upstream: record.recordToSink
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random as _random
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
-
-from cachetools import LRUCache
+from typing import Any, Final
 
 from autoscaler.core.apis import KIND
-from autoscaler.loop.throttle import TokenBucket
+from autoscaler.core.model import HPA, InvalidHPA
+from autoscaler.loop.event_correlator import EventCorrelator, EventKey, Occurrence, RecordedEvent
+from autoscaler.loop.throttle import NotLeading, ThrottledClient
 from kube.client import KubeError
 from kube.status import StatusError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from autoscaler.core.model import HPA, InvalidHPA
-    from autoscaler.loop.throttle import ThrottledClient
-
-__all__ = ["EventRecorder"]
-
 _log = logging.getLogger(__name__)
 
-_COMPONENT = "horizontal-pod-autoscaler"
-# client-go's numbers: objects remembered, events an object may burst, seconds until it may send one more.
-_REMEMBERED = 4096
-_BURST = 25
-_REFILL_SECONDS = 300.0
-_QUEUE_LENGTH = 1000
-_NAME_LENGTH = 253
-# The API server refuses longer messages.
-_MESSAGE_LENGTH = 1024
+_COMPONENT: Final = "horizontal-pod-autoscaler"
+# client-go's numbers.
+_QUEUE_LENGTH: Final = 1000
+_TRIES: Final = 12
+_RETRY_SECONDS: Final = 10.0
+_NAME_LENGTH: Final = 253
+# Kubernetes has no limit; a user's selectors are in messages, and a thousand of them may wait here.
+_MESSAGE_LENGTH: Final = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _Event:
-    namespace: str
-    name: str
-    uid: str
-    api_version: str
-    resource_version: str
-    type: str
-    reason: str
-    message: str
-    time_ns: int
-
-    @property
-    def object_key(self) -> tuple[str, ...]:
-        return (self.api_version, self.namespace, self.name, self.uid)
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return (*self.object_key, self.type, self.reason, self.message)
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """An event that the API server has: its name and how often it has happened."""
-
-    name: str
-    count: int
+class _Waiting:
+    occurrence: Occurrence
+    is_new: bool
+    """Nothing of it has been sent yet."""
 
 
 class EventRecorder:
@@ -81,98 +51,136 @@ class EventRecorder:
     Args:
         client: the connection; its rate limit holds for events too.
         clock: the current time in nanoseconds since the epoch.
+        monotonic: seconds that only go forward.
+        sleep: waits for so many seconds.
+        random: numbers in [0, 1).
     """
 
-    def __init__(self, client: ThrottledClient, *, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        client: ThrottledClient,
+        *,
+        clock: Callable[[], int] = time.time_ns,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        random: Callable[[], float] = _random.random,
+    ) -> None:
         self._client = client
         self._clock = clock
-        self._queue: asyncio.Queue[_Event] = asyncio.Queue(_QUEUE_LENGTH)
-        self._written: LRUCache[tuple[str, ...], _Written] = LRUCache(_REMEMBERED)
-        self._buckets: LRUCache[tuple[str, ...], TokenBucket] = LRUCache(_REMEMBERED)
+        self._sleep = sleep
+        self._random = random
+        self._correlator = EventCorrelator(clock=monotonic)
+        self._queue: dict[EventKey, _Waiting] = {}
+        self._arrived = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closing = asyncio.Event()
         self._last_ns = 0
         self._failing = False
 
     def record(self, hpa: HPA | InvalidHPA, event_type: str, reason: str, message: str) -> None:
         """Note that something happened to an HPA; `event_type` is "Normal" or "Warning"."""
-        event = _Event(
-            hpa.namespace,
-            hpa.name,
-            hpa.uid,
-            hpa.api_version,
-            hpa.resource_version,
-            event_type,
-            reason,
-            message[:_MESSAGE_LENGTH],
-            self._unique_time(),
+        event = RecordedEvent(
+            namespace=hpa.namespace,
+            name=hpa.name,
+            uid=hpa.uid,
+            api_version=hpa.api_version,
+            resource_version=hpa.resource_version,
+            type=event_type,
+            reason=reason,
+            message=message[:_MESSAGE_LENGTH],
+            time_ns=self._unique_time(),
         )
-        if not self._admits(event):
+        occurrence = self._correlator.correlate(event)
+        if occurrence is None:
             _log.debug("%s: too many events, not recorded: %s %s", hpa.key, reason, message)
             return
-        try:
-            self._queue.put_nowait(event)
-        except asyncio.QueueFull:
+        before = self._queue.get(occurrence.key)
+        if before is None and len(self._queue) >= _QUEUE_LENGTH:
             _log.debug("%s: event queue full, not recorded: %s %s", hpa.key, reason, message)
+            return
+        is_new = occurrence.count == 1 or (before is not None and before.is_new)
+        self._queue[occurrence.key] = _Waiting(occurrence, is_new)
+        self._idle.clear()
+        self._arrived.set()
 
     async def run(self) -> None:
         """Send what is recorded, until cancelled."""
         while True:
-            event = await self._queue.get()
-            try:
-                await self._send(event)
-            except KubeError as error:  # the stores say that contact is lost
-                _log.debug("an event is lost: %s", error)
-            except StatusError as error:
-                if not self._failing:
-                    _log.warning("events cannot be written: %s", error)
-                self._failing = True
-            else:
-                self._failing = False
-            finally:
-                self._queue.task_done()
+            await self._arrived.wait()
+            while self._queue:
+                await self._send_patiently(self._queue.pop(next(iter(self._queue))))
+            self._arrived.clear()
+            self._idle.set()
 
     async def flush(self) -> None:
         """Return when everything recorded so far has been sent or dropped. Needs `run` in another task."""
-        await self._queue.join()
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        """As `flush`, but nothing is tried again any more."""
+        self._closing.set()
+        await self.flush()
 
     def _unique_time(self) -> int:
         """The time now, or a little later: events of one object must not share a name."""
         self._last_ns = max(self._clock(), self._last_ns + 1)
         return self._last_ns
 
-    def _admits(self, event: _Event) -> bool:
-        if event.type != "Warning":
-            return True
-        bucket = self._buckets.get(event.object_key)
-        if bucket is None:
-            bucket = TokenBucket(qps=1 / _REFILL_SECONDS, burst=_BURST, clock=lambda: self._clock() / 1e9)
-            self._buckets[event.object_key] = bucket
-        return bucket.try_take()
-
-    async def _send(self, event: _Event) -> None:
-        collection = f"/api/v1/namespaces/{event.namespace}/events"
-        before = self._written.get(event.key)
-        if before is not None:
-            count = before.count + 1
+    async def _send_patiently(self, waiting: _Waiting) -> None:
+        """Send, and again where there was no answer."""
+        for tries in range(1, _TRIES + 1):
             try:
-                await self._client.patch(
-                    f"{collection}/{before.name}", {"count": count, "lastTimestamp": _rfc3339(event.time_ns)}
-                )
+                await self._send(waiting)
             except StatusError as error:
-                if error.code != 404:  # the API server forgets events after an hour; then it is a new one
+                if not self._failing:
+                    _log.warning("events cannot be written: %s", error)
+                self._failing = True
+                return
+            except NotLeading as error:
+                _log.debug("an event is not written: %s", error)
+                return
+            except KubeError as error:  # the stores say that contact is lost
+                if tries == _TRIES or self._closing.is_set():
+                    _log.debug("an event is lost: %s", error)
+                    return
+            else:
+                self._failing = False
+                return
+            # The first wait is of a random length, so that not all clients come back at the same moment.
+            await self._pause(_RETRY_SECONDS * (self._random() if tries == 1 else 1.0))
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait so long, or until this is being closed."""
+        waits = [asyncio.ensure_future(self._sleep(seconds)), asyncio.ensure_future(self._closing.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+
+    async def _send(self, waiting: _Waiting) -> None:
+        occurrence, event = waiting.occurrence, waiting.occurrence.event
+        collection = f"/api/v1/namespaces/{event.namespace}/events"
+        body = _body(occurrence)
+        if not waiting.is_new:
+            changed = {key: body[key] for key in ("count", "lastTimestamp", "message")}
+            try:
+                await self._client.patch(f"{collection}/{body['metadata']['name']}", changed)
+            except StatusError as error:
+                # The API server forgets events after an hour, and does not know those that were held back.
+                if error.code != 404:
                     raise
             else:
-                self._written[event.key] = _Written(before.name, count)
                 return
-        body = _body(event)
         await self._client.post(collection, body)
-        self._written[event.key] = _Written(body["metadata"]["name"], 1)
 
 
-def _body(event: _Event) -> dict[str, Any]:
-    suffix = f".{event.time_ns:x}"
+def _body(occurrence: Occurrence) -> dict[str, Any]:
+    event = occurrence.event
+    suffix = f".{occurrence.first_ns:x}"
     # A part of a name must not end with what only separates parts.
     prefix = event.name[: _NAME_LENGTH - len(suffix)].rstrip("-.")
-    timestamp = _rfc3339(event.time_ns)
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -191,9 +199,9 @@ def _body(event: _Event) -> dict[str, Any]:
         "source": {"component": _COMPONENT},
         "reportingComponent": _COMPONENT,
         "reportingInstance": "",
-        "count": 1,
-        "firstTimestamp": timestamp,
-        "lastTimestamp": timestamp,
+        "count": occurrence.count,
+        "firstTimestamp": _rfc3339(occurrence.first_ns),
+        "lastTimestamp": _rfc3339(event.time_ns),
     }
 
 

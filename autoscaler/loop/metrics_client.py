@@ -29,13 +29,14 @@ from autoscaler.core.observation import (
     ResourceAnswer,
 )
 from autoscaler.loop.together import Together, Topic
-from autoscaler.objects.fields import ParseError, milli_value, time_ms
+from autoscaler.objects.fields import ParseError, plain_milli_value, time_ms
 from kube.client import KubeError
 from kube.durations import DurationError, parse_duration
 from kube.mapping import NoMatchError
 from kube.names import path_segment_errors
+from kube.quantity import QuantityError
 from kube.selectors import LabelSelector
-from kube.status import StatusError
+from kube.status import StatusError, generic_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -159,7 +160,7 @@ class MetricsClient:
             answer = await self._resource.get(path, _query(labelSelector=selector))
             return ResourceAnswer(tuple(_pod_usage(item) for item in _items(answer, _PodMetrics)))
         except (_BadAnswer, ParseError, StatusError, KubeError) as error:
-            return AnswerError(str(error))
+            return _failed(error, f"pods.{_RESOURCE}")
 
     async def pods_metric(
         self, namespace: str, metric: str, *, pods: LabelSelector, metric_selector: LabelSelector
@@ -182,7 +183,7 @@ class MetricsClient:
             answer = await self._custom.get(path, _query(labelSelector=pods, metricLabelSelector=metric_selector))
             return PodsAnswer({item.described_object.name: _sample(item) for item in _items(answer, _CustomValue)})
         except (_BadAnswer, ParseError, StatusError, KubeError) as error:
-            return AnswerError(str(error))
+            return _failed(error, f"pods.{_CUSTOM}", "*")
 
     async def object_metric(
         self,
@@ -215,25 +216,24 @@ class MetricsClient:
         described: CrossVersionObjectReference,
         metric_selector: LabelSelector,
     ) -> ObjectAnswer | AnswerError:
+        resource, name = "metrics", metric
         try:
             path = f"{await self._custom_api()}/namespaces/{_segment(namespace)}"
             group = _group(described.api_version)
             if described.kind == "Namespace" and not group:
                 path += f"/metrics/{_segment(metric)}"
             else:
-                resource = await self._resource_of(group, described.kind)
+                resource, name = await self._resource_of(group, described.kind), described.name
                 path += f"/{_segment(resource)}/{_segment(described.name)}/{_segment(metric)}"
             answer = await self._custom.get(path, _query(metricLabelSelector=metric_selector))
-            items = _items(answer, _CustomValue)
-            if len(items) != 1:
+            values = [(_milli(item.value), _timestamp_ms(item.timestamp)) for item in _items(answer, _CustomValue)]
+            if len(values) != 1:
                 raise _BadAnswer(
-                    f"the custom metrics API server returned {len(items)} results when we asked for exactly one"
+                    f"the custom metrics API server returned {len(values)} results when we asked for exactly one"
                 )
-            return ObjectAnswer(
-                value=milli_value(str(items[0].value), "value"), timestamp_ms=_timestamp_ms(items[0].timestamp)
-            )
+            return ObjectAnswer(value=values[0][0], timestamp_ms=values[0][1])
         except (_BadAnswer, ParseError, StatusError, KubeError) as error:
-            return AnswerError(str(error))
+            return _failed(error, f"{resource}.{_CUSTOM}", name)
 
     async def external_metric(
         self, namespace: str, metric: str, *, metric_selector: LabelSelector
@@ -255,11 +255,11 @@ class MetricsClient:
             path = f"/apis/{_EXTERNAL}/v1beta1/namespaces/{_segment(namespace)}/{_segment(metric)}"
             items = _items(await self._external.get(path, _query(labelSelector=metric_selector)), _ExternalValue)
             return ExternalAnswer(
-                values=tuple(milli_value(str(item.value), "value") for item in items),
+                values=tuple(_milli(item.value) for item in items),
                 timestamp_ms=_timestamp_ms(items[0].timestamp) if items else 0,
             )
         except (_BadAnswer, ParseError, StatusError, KubeError) as error:
-            return AnswerError(str(error))
+            return _failed(error, f"{metric}.{_EXTERNAL}")
 
     async def _custom_api(self) -> str:
         """The path of the custom metrics API in the version to use."""
@@ -316,6 +316,13 @@ def _group(api_version: str) -> str:
 # --- what is answered ----------------------------------------------------------------------------------------------
 
 
+def _failed(error: Exception, resource: str, name: str = "") -> AnswerError:
+    """Why there is no answer, in client-go's words where the server gave no reason of its own."""
+    if isinstance(error, StatusError):
+        return AnswerError(generic_message(error, verb="GET", resource=resource, name=name))
+    return AnswerError(str(error))
+
+
 def _convert(answer: Mapping[str, Any], form: type[_T]) -> _T:
     try:
         return msgspec.convert(answer, form)
@@ -339,10 +346,7 @@ def _pod_usage(item: _PodMetrics) -> PodUsage:
         containers=tuple(
             ContainerUsage(
                 name=container.name,
-                usage={
-                    resource: milli_value(str(value), f"usage of {resource}")
-                    for resource, value in (container.usage or {}).items()
-                },
+                usage={resource: _milli(value) for resource, value in (container.usage or {}).items()},
             )
             for container in item.containers or ()
         ),
@@ -352,10 +356,18 @@ def _pod_usage(item: _PodMetrics) -> PodUsage:
 def _sample(item: _CustomValue) -> PodSample:
     seconds = item.window if item.window_seconds is None else item.window_seconds
     return PodSample(
-        value=milli_value(str(item.value), "value"),
+        value=_milli(item.value),
         timestamp_ms=_timestamp_ms(item.timestamp),
         window_ms=_DEFAULT_WINDOW_MS if seconds is None else seconds * 1000,
     )
+
+
+def _milli(value: str | float) -> int:
+    try:
+        # White space is cut off. Upstream: resource.Quantity.UnmarshalJSON
+        return plain_milli_value(str(value).strip())
+    except QuantityError as error:
+        raise _BadAnswer(str(error)) from None
 
 
 def _timestamp_ms(text: str | None) -> int:

@@ -21,7 +21,7 @@ from autoscaler.objects.parse_targets import parse_scale
 from kube.backoff import Backoff
 from kube.client import KubeError
 from kube.mapping import NoMatchError
-from kube.status import StatusError
+from kube.status import StatusError, generic_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,29 +71,29 @@ class ScaleClient:
     async def read(
         self, namespace: str, reference: CrossVersionObjectReference, *, to_write: bool = True
     ) -> TargetScale | ScaleError | TargetError:
-        """The scale of a target, from the first of its kind's versions that serves one.
+        """The scale of a target, in the preferred version of its kind.
 
         Unless it is `to_write`, one that is known from a watch will do. Kubernetes takes only the group from the
-        reference's apiVersion, so an outdated version still works.
+        reference's apiVersion, so an outdated version still works; and it asks for the preferred version only, whether
+        or not that serves a scale. Upstream: podautoscaler.scaleForResourceMappings, scale.pathAndVersionFor
         """
         group = reference.api_version.rpartition("/")[0]
         try:
             mappings = await self._mapper.mappings_for_kind(group, reference.kind)
         except (NoMatchError, StatusError, KubeError) as error:
             return TargetError(str(error))
+        mapping = mappings[0]
+        path = mapping.path(quote(namespace, safe=""), quote(reference.name, safe=""), "scale")
         if self._workloads is not None and not to_write:
-            known = self._workloads.scale(mappings[0], namespace, reference.name)
+            known = self._workloads.scale(mapping, namespace, reference.name)
             if known is not None:
-                path = mappings[0].path(quote(namespace, safe=""), quote(reference.name, safe=""), "scale")
                 return TargetScale(known, path, None)
-        first_error: ScaleError | None = None
-        for mapping in mappings:
-            path = mapping.path(quote(namespace, safe=""), quote(reference.name, safe=""), "scale")
-            try:
-                return await self._get(path)
-            except (StatusError, KubeError, ParseError) as error:
-                first_error = first_error or ScaleError(str(error))
-        return first_error or TargetError(f'no matches for kind "{reference.kind}" in group "{group}"')
+        try:
+            return await self._get(path)
+        except StatusError as error:
+            return ScaleError(generic_message(error, verb="GET", resource=mapping.plural, name=reference.name))
+        except (KubeError, ParseError) as error:
+            return ScaleError(str(error))
 
     async def write(self, target: TargetScale, replicas: int) -> None:
         """Set the number of replicas of a scale that was read; on a conflict again with what is there by then.

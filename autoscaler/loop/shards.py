@@ -36,6 +36,10 @@ class Shard:
         """What this shard's own object is called, where `base` is the name without sharding."""
         return base if self.number is None else f"{base}-{self.number}"
 
+    def base(self, name: str) -> str:
+        """The name without sharding of what is called `name` with it."""
+        return name if self.number is None else name.removesuffix(f"-{self.number}")
+
     def owns(self, key: HPAKey) -> bool:
         """Whether an HPA is in this shard."""
         return self.count == 1 or shard_number(key.namespace, key.name, count=self.count) == self.index

@@ -18,7 +18,7 @@ from autoscaler.records.shadow import Verdict
 from kube.client_metrics import ClientMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from prometheus_client.core import Metric
 
@@ -121,6 +121,11 @@ class Telemetry:
             ["name"],
             registry=self._registry,
         )
+        self._waits_for_shards = Gauge(
+            f"{_PREFIX}_waiting_for_shards",
+            "Whether this process does not act, as another one acts that has another number of shards: 1; else 0.",
+            registry=self._registry,
+        )
         self._desired = _DesiredReplicas()
         self._registry.register(self._desired)
 
@@ -159,6 +164,11 @@ class Telemetry:
             "Number of HPAs that this controller does not act on, as kube-controller-manager writes their status.",
             registry=self._registry,
         )
+        self._audit_records_lost = Counter(
+            f"{_PREFIX}_audit_records_lost_total",
+            "Number of decisions that could not be written to the file of --audit-log.",
+            registry=self._registry,
+        )
         self._shadow_comparisons = Counter(
             f"{_PREFIX}_shadow_comparisons_total",
             "Number of decisions in shadow mode, by how they compare with the built-in controller's.",
@@ -183,6 +193,10 @@ class Telemetry:
         self._leads.labels(lease).set(leading)
         if not leading:
             self._desired.replicas.clear()
+
+    def waits_for_shards(self, waits: Callable[[], bool]) -> None:
+        """Ask this, each time that the metrics are read, whether the process waits for others to end."""
+        self._waits_for_shards.set_function(lambda: float(waits()))
 
     def reconciled(self, action: Action, error: ErrorKind, *, seconds: float) -> None:
         """One reconciliation has ended."""
@@ -209,6 +223,10 @@ class Telemetry:
     def status_superseded(self) -> None:
         """One status was given up for the next one."""
         self._superseded_statuses.inc()
+
+    def audit_record_lost(self) -> None:
+        """One decision is missing in the audit file; may be called on any thread."""
+        self._audit_records_lost.inc()
 
     def rival_wrote(self) -> None:
         """Kubernetes' own controller has written the status of an HPA that this one acts on."""

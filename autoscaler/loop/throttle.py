@@ -265,6 +265,8 @@ class ThrottledClient:
     def _told_of_errors(self, path: str) -> Iterator[None]:
         try:
             yield
+        except (NotLeading, Superseded):  # of a repetition that was not sent
+            raise
         except (StatusError, KubeError) as error:
             if self._on_error is not None:
                 self._on_error(_group(path), error.code if isinstance(error, StatusError) else None)

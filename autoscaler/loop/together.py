@@ -7,7 +7,8 @@ not certain its own question is asked after all:
 
     the common question fails           the words of the failure are about the wrong pods
     none of an HPA's pods is answered   "no value" may be an answer or an error, as the server likes
-    the answer has a pod that is new    nobody knows yet whose it is
+    the answer has a pod that was not   it is new, and nobody knows yet whose it is, or the server does not heed
+    asked for                           selectors, and would answer each HPA with all pods
 
 A server that cannot answer common questions is left alone with them for a while. "The same moment" is one pass of the
 event loop: nobody waits for others to come.
@@ -134,12 +135,15 @@ class Together:
         self, topic: Topic, selectors: list[LabelSelector], fetch: _Fetch, pods: PodIndex
     ) -> dict[LabelSelector, MetricAnswer]:
         """Ask one question for several; the answers of those for whom it is certain."""
-        answer = await fetch(union(selectors))
+        selected = union(selectors)
+        answer = await fetch(selected)
         names = _names(answer)
         if names is None:
             self._rest(topic)
             return {}
-        if not all(pods.knows(topic.namespace, name) for name in names):
+        if not {pod.name for pod in pods.matching(topic.namespace, selected)}.issuperset(names):
+            if all(pods.knows(topic.namespace, name) for name in names):
+                self._rest(topic)
             return {}
         parts: dict[LabelSelector, MetricAnswer] = {}
         for selector in selectors:

@@ -23,6 +23,7 @@ __all__ = [
     "once",
     "optional_milli",
     "optional_time_ms",
+    "plain_milli_value",
     "quantity",
     "time_ms",
     "what_is",
@@ -52,7 +53,7 @@ def milli_value(text: str, what: str) -> int:
         ParseError: it is not a quantity.
     """
     try:
-        return _milli(text)
+        return plain_milli_value(text)
     except QuantityError as error:
         raise ParseError(f"{what}: {text!r}: {error}") from None
 
@@ -115,5 +116,10 @@ def optional_time_ms(text: str | None, what: str) -> int | None:
 
 
 @lru_cache(_KEPT)
-def _milli(text: str) -> int:
+def plain_milli_value(text: str) -> int:
+    """The quantity `text` in thousandths, rounded away from zero.
+
+    Raises:
+        QuantityError: in the API server's words.
+    """
     return Quantity.parse(text).milli_value()

@@ -6,13 +6,14 @@ once: labels, and containers with their requests, are the same objects for pods 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from autoscaler.core.observation import Container, Owned, Owner, Pod, ReadyCondition, Scale
 from autoscaler.objects import wire
 from autoscaler.objects.fields import ParseError, convert, once, optional_time_ms, quantity, what_is
-from kube.selectors import LabelSelector, SelectorError
+from kube.selectors import LabelSelector, Operator, Requirement, SelectorError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,20 +24,24 @@ if TYPE_CHECKING:
 __all__ = ["parse_owned", "parse_pod", "parse_scale", "parse_workload"]
 
 _KEPT: Final = 1024
+_NOT_CONVERTIBLE: Final = (
+    "received an object from a /scale endpoint which was not convertible to autoscaling Scale: "
+    "failed to parse target selector"
+)
 
 
 def parse_scale(raw: Mapping[str, Any]) -> Scale:
     """The scale subresource (autoscaling/v1 Scale).
 
     Raises:
-        ParseError: a field has the wrong type.
+        ParseError: a field has the wrong type, or the selector is none that a metav1.LabelSelector could be.
     """
     scale = convert(raw, wire.Scale, what_is("Scale", raw))
     status = scale.status or wire.ScaleStatus()
     return Scale(
         spec_replicas=scale.spec.replicas if scale.spec else 0,
         status_replicas=status.replicas,
-        selector=status.selector,
+        selector=_converted(status.selector),
         target_uid=scale.metadata.uid if scale.metadata else "",
     )
 
@@ -100,6 +105,31 @@ def parse_owned(raw: Mapping[str, Any]) -> Owned:
     """
     metadata = convert(raw, wire.Owned, what_is("object", raw)).metadata
     return Owned(metadata.uid, _owner(metadata))
+
+
+@lru_cache(_KEPT)
+def _converted(selector: str) -> str:
+    """A scale's selector, as it is after client-go has made a metav1.LabelSelector of it and a text again.
+
+    Upstream: scale.convertToScale, metav1.ParseToLabelSelector
+    """
+    try:
+        parsed = LabelSelector.parse(selector)
+    except SelectorError as error:
+        raise ParseError(f'{_NOT_CONVERTIBLE}: couldn\'t parse the selector string "{selector}": {error}') from None
+    equal: dict[str, Requirement] = {}
+    others: list[Requirement] = []
+    for each in parsed.requirements:
+        match each.operator:
+            case Operator.EQUALS | Operator.DOUBLE_EQUALS:
+                equal[each.key] = replace(each, operator=Operator.EQUALS)
+            case Operator.IN | Operator.NOT_IN | Operator.EXISTS | Operator.DOES_NOT_EXIST:
+                others.append(each)
+            case Operator.GREATER_THAN | Operator.LESS_THAN:
+                raise ParseError(f'{_NOT_CONVERTIBLE}: "{each.operator.value}" isn\'t supported in label selectors')
+            case _:
+                raise ParseError(f'{_NOT_CONVERTIBLE}: "{each.operator.value}" is not a valid label selector operator')
+    return str(LabelSelector(tuple(sorted([*equal.values(), *others], key=lambda each: each.key))))
 
 
 @lru_cache(_KEPT)

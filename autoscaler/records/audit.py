@@ -1,9 +1,10 @@
 """The audit file: each decision as one line of JSON, on disk.
 
-Writing must never hold up the loop: a disk may be slow, full, or gone. So a thread of its own writes, and what it has
-to write waits in a queue that holds a bounded number of lines; while the queue is full, lines are lost. The log says so
-once, and again, with the number of lost lines, when the file can be written once more. The thread is a daemon, so that
-a disk that hangs does not keep the process from ending.
+Nothing about the file holds up a reconciliation or the end of the process: a disk may be slow, full or gone, a FIFO may
+have no reader. So records go through a bounded queue (`QueueHandler`) to a thread that writes them (`QueueListener`).
+While the queue is full or the file cannot be written, records are lost. They are counted, and the log says so once, and
+again, with their number, when the file can be written once more. The thread is a daemon, and at the end it has half a
+second.
 
 Size and backups are limited as kube-apiserver limits its audit log, under the same names: a file that would exceed
 `--audit-log-maxsize` is renamed to NAME-TIME.EXTENSION, and of those the newest `--audit-log-maxbackup` are kept.
@@ -13,25 +14,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import queue
+import sys
 import threading
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-__all__ = ["AuditLog", "AuditLogError", "AuditSettings", "RotatedFile", "audit_log"]
+from io import FileIO
+from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
+from pathlib import Path
+from typing import Final
 
 _log = logging.getLogger(__name__)
 
 _MOST_WAITING: Final = 10_000
-"""Lines: at some 2 KB each about 20 MB."""
+"""Records: at some 2 KB each about 20 MB."""
+_OPEN_SECONDS: Final = 2.0
 _CLOSE_SECONDS: Final = 0.5
+# Of JSON in UTF-8 each byte becomes one character and that byte again, so that sizes are right.
+_ENCODING: Final = "latin-1"
 
 
 class AuditLogError(Exception):
@@ -48,132 +52,265 @@ class AuditSettings:
     """How many files that were put aside are kept; 0: all."""
 
 
-class RotatedFile:
-    """A file that is appended to, and put aside when it is large. Not for several threads or processes.
+class _WholeRecords(FileIO):
+    """A file without a buffer, which takes a record whole or not at all, where the disk lets it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "a", opener=_open_without_waiting)
+
+    def write(self, text: str) -> int:  # type: ignore[override]  # as a text file has it
+        data = text.encode(_ENCODING)
+        size = os.fstat(self.fileno()).st_size
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self.write_some(rest) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.truncate(size)
+            raise
+        return len(data)
+
+    def write_some(self, data: memoryview) -> int:
+        """What `write` of a file does: how many bytes were written."""
+        return super().write(data)
+
+
+class _NoLock(contextlib.nullcontext[None]):
+    """A lock that is always free."""
+
+    def acquire(self) -> bool:
+        """Do nothing."""
+        return True
+
+    def release(self) -> None:
+        """Do nothing."""
+
+
+class AuditFile(RotatingFileHandler):
+    """A file that is appended to, and put aside when it is large.
+
+    One thread at a time uses it, so it has no lock: when the process ends `logging` takes the locks of all handlers,
+    and a thread that hangs in a write would still hold this one.
 
     Args:
-        path: the file; its folder must exist.
-        max_bytes: how large it may become. A single larger piece is written all the same, into a file of its own.
-        backups: how many files that were put aside are kept; 0: all.
-
-    Raises:
-        OSError: the file cannot be opened for appending.
+        settings: which file; its folder must exist. A record that is larger than `max_bytes` gets a file of its own.
+        on_written: called after each record that was written.
+        on_lost: called with the reason for each that was not.
     """
 
-    def __init__(self, path: Path, *, max_bytes: int, backups: int) -> None:
-        self._path = path
-        self._max_bytes = max_bytes
-        self._backups = backups
-        self._file = self._open()
+    stream: _WholeRecords | None  # type: ignore[assignment]  # all that RotatingFileHandler needs of a text file
 
-    def append(self, data: bytes) -> None:
-        """Write all of `data`, or nothing.
+    def __init__(
+        self, settings: AuditSettings, *, on_written: Callable[[], None], on_lost: Callable[[str], None]
+    ) -> None:
+        # RotatingFileHandler begins a new file where the old one would reach the limit, not where it would exceed it.
+        super().__init__(settings.path, maxBytes=settings.max_bytes + 1, delay=True)
+        self._path = settings.path
+        self._backups = settings.backups
+        self._on_written = on_written
+        self._on_lost = on_lost
+        self._failed = False
+
+    def open(self) -> None:
+        """Open the file, if it is not open.
 
         Raises:
-            OSError: it could not be written.
+            OSError: it cannot be opened for appending; ENXIO: it is a FIFO that nobody reads.
         """
-        size = os.fstat(self._file).st_size
-        if size and size + len(data) > self._max_bytes:
-            self._rotate()
-            size = 0
+        if self.stream is not None and not self._path.exists():  # somebody else has put it aside
+            self.close_stream()
+        if self.stream is None:
+            self.stream = _WholeRecords(self._path)
+
+    def createLock(self) -> None:  # noqa: N802  # `logging`'s name
+        """No lock is needed."""
+        self.lock = _NoLock()  # type: ignore[assignment]  # as good as a lock
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        self._failed = False
         try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
+            self.open()
         except OSError:
-            with contextlib.suppress(OSError):  # no half lines, where the disk lets us
-                os.ftruncate(self._file, size)
-            raise
+            self.handleError(record)
+        else:
+            super().emit(record)
+        if not self._failed:
+            self._on_written()
 
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  # as above
+        """Lose the record that is just being written, and try the next one with the file opened anew."""
+        self._failed = True
+        self.close_stream()
+        error = sys.exception()
+        self._on_lost((error.strerror if isinstance(error, OSError) else None) or str(error))
 
-    def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def _rotate(self) -> None:
+    def doRollover(self) -> None:  # noqa: N802  # as above
+        """Put the file aside and begin a new one."""
+        if not self._path.stat().st_size:
+            return
         moment = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S.%f")
-        with contextlib.suppress(FileNotFoundError):  # somebody else has put it aside
-            self._path.rename(self._path.with_name(f"{self._path.stem}-{moment}{self._path.suffix}"))
-        opened = self._open()
-        os.close(self._file)
-        self._file = opened
+        self._path.rename(self._path.with_name(f"{self._path.stem}-{moment}{self._path.suffix}"))
+        self.open()
         if self._backups:
             aside = sorted(self._path.parent.glob(f"{self._path.stem}-????-??-??T??-??-??.??????{self._path.suffix}"))
             for old in aside[: -self._backups]:
                 with contextlib.suppress(OSError):
                     old.unlink()
 
+    def close(self) -> None:
+        """Do nothing: `logging` calls this at the end of the process, and to close a file may hang, too."""
+
+    def close_stream(self) -> None:
+        """Close the file, until the next record."""
+        if self.stream is not None:
+            with contextlib.suppress(OSError):
+                self.stream.close()
+            self.stream = None
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """A file that nobody else may read. A FIFO that nobody reads is an error; open() would wait for a reader."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK, 0o600)
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
+class _BoundedQueue(QueueHandler):
+    """The way to the thread that writes; it never waits."""
+
+    def __init__(
+        self, records: queue.Queue[logging.LogRecord], *, most_waiting: int, on_lost: Callable[[str], None]
+    ) -> None:
+        super().__init__(records)
+        self._records = records
+        self._most_waiting = most_waiting
+        self._on_lost = on_lost
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """Nothing to do: the message is text already."""
+        return record
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Put a record into the queue; the queue itself has no limit, for the one entry that ends the thread."""
+        if self._records.qsize() >= self._most_waiting:
+            raise queue.Full
+        super().enqueue(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  # as above
+        """The queue is full: lose the record."""
+        self._on_lost("the disk does not keep up")
+
 
 class AuditLog:
-    """Lines on their way to a file. `write` never waits; `audit_log` owns the thread that does."""
+    """Records on their way to a file; `write` never waits. `audit_log` opens and closes it.
 
-    def __init__(self, file: RotatedFile, *, name: str, most_waiting: int = _MOST_WAITING) -> None:
-        self._file = file
-        self._name = name
-        self._waiting: queue.Queue[bytes | None] = queue.Queue()
+    Args:
+        settings: which file.
+        on_lost: called for each record that is lost, on either thread.
+        most_waiting: how many records may wait to be written.
+    """
+
+    def __init__(
+        self, settings: AuditSettings, *, on_lost: Callable[[], None] = lambda: None, most_waiting: int = _MOST_WAITING
+    ) -> None:
+        records: queue.Queue[logging.LogRecord] = queue.Queue()
+        self._name = str(settings.path)
         self._most_waiting = most_waiting
-        self._thread = threading.Thread(target=self._write_all, name="audit-log", daemon=True)
+        self._on_lost = on_lost
+        self._records = records
+        self._file = AuditFile(settings, on_written=self._written, on_lost=self._lose)
+        self._queue = _BoundedQueue(records, most_waiting=most_waiting, on_lost=self._lose)
+        self._listener = QueueListener(records, self._file)
+        self._begun = False
         self._lost = 0
         self._complained = False
 
     def write(self, line: bytes) -> None:
         """Write a line, soon. If too many are waiting already, it is lost."""
-        if self._waiting.qsize() >= self._most_waiting:
-            self._lose("the disk does not keep up")
-        else:
-            self._waiting.put(line)
+        self._queue.handle(logging.makeLogRecord({"msg": line.decode(_ENCODING)}))
 
-    def start(self) -> None:
-        """Begin to write."""
-        self._thread.start()
+    async def start(self, *, seconds: float = _OPEN_SECONDS) -> None:
+        """Open the file, and begin to write. If opening takes longer than `seconds`, records wait for it.
 
-    def finish(self, seconds: float) -> bool:
-        """Write what is waiting, and close the file; whether that was done in time. Blocks."""
-        self._waiting.put(None)
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+        Raises:
+            AuditLogError: the file cannot be opened for appending.
+        """
 
-    def _write_all(self) -> None:
-        while (line := self._waiting.get()) is not None:
-            try:
-                self._file.append(line + b"\n")
-            except OSError as error:
-                self._lose(error.strerror or str(error))
-            else:
-                self._recovered()
-        self._file.close()
+        def begin() -> None:
+            self._file.open()
+            self._listener.start()
+            self._begun = True
+
+        try:
+            if not await _done_within(seconds, begin):
+                _log.warning("--audit-log=%s is not open after %g seconds; decisions wait for it", self._name, seconds)
+        except OSError as error:
+            reason = "it is a FIFO that nobody reads" if error.errno == errno.ENXIO else error.strerror
+            raise AuditLogError(f"--audit-log={self._name}: cannot be written: {reason}") from error
+
+    async def finish(self, *, seconds: float = _CLOSE_SECONDS) -> bool:
+        """Write what is waiting, and close the file; whether that was done within `seconds`."""
+
+        def finish() -> None:
+            self._listener.stop()
+            self._file.close_stream()
+
+        if self._begun and await _done_within(seconds, finish):
+            return True
+        _log.warning("--audit-log=%s: not all decisions could be written", self._name)
+        return False
 
     def _lose(self, why: str) -> None:
         # Either thread may count here; a number that is one off is good enough for a message.
         self._lost += 1
+        self._on_lost()
         if not self._complained:
             self._complained = True
             _log.warning("--audit-log=%s cannot be written, decisions are missing from it: %s", self._name, why)
 
-    def _recovered(self) -> None:
-        if self._complained and self._waiting.qsize() <= self._most_waiting // 2:
+    def _written(self) -> None:
+        if self._complained and self._records.qsize() <= self._most_waiting // 2:
             _log.warning("--audit-log=%s is written again; %d decisions are missing", self._name, self._lost)
             self._lost, self._complained = 0, False
 
 
 @contextlib.asynccontextmanager
-async def audit_log(settings: AuditSettings) -> AsyncIterator[AuditLog]:
-    """An audit file that is written while the context lasts.
+async def audit_log(settings: AuditSettings, *, on_lost: Callable[[], None] = lambda: None) -> AsyncIterator[AuditLog]:
+    """An audit file that is written while the context lasts; `on_lost` is called for each record that is not.
 
     Raises:
         AuditLogError: the file cannot be opened for appending.
     """
-    path = settings.path
-    try:
-        file = await asyncio.to_thread(RotatedFile, path, max_bytes=settings.max_bytes, backups=settings.backups)
-    except OSError as error:
-        raise AuditLogError(f"--audit-log={path}: cannot be written: {error.strerror}") from error
-    log = AuditLog(file, name=str(path))
-    log.start()
+    log = AuditLog(settings, on_lost=on_lost)
+    await log.start()
     try:
         yield log
     finally:
-        if not await asyncio.to_thread(log.finish, _CLOSE_SECONDS):
-            _log.warning("--audit-log=%s: not all decisions could be written", path)
+        await log.finish()
+
+
+async def _done_within(seconds: float, work: Callable[[], None]) -> bool:
+    """Do work that may never end, on a thread that does not keep the process from ending; whether it was done in time.
+
+    Raises:
+        OSError: that of `work`.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[OSError | None] = loop.create_future()
+
+    def run() -> None:
+        failure: OSError | None = None
+        try:
+            work()
+        except OSError as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the event loop has ended
+            loop.call_soon_threadsafe(done.set_result, failure)
+
+    threading.Thread(target=run, name="audit-log", daemon=True).start()
+    finished, _ = await asyncio.wait([done], timeout=seconds)
+    if finished and (failure := done.result()) is not None:
+        raise failure
+    return bool(finished)

@@ -17,6 +17,8 @@ import contextlib
 import datetime
 import logging
 import ssl
+import uuid
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -29,6 +31,7 @@ from yarl import URL
 from kube.mapping import GroupResource
 from kube.status import StatusError
 from playground.apiserver.discovery import API_SERVICES
+from playground.apiserver.forwarded import forwarded_headers, own_headers
 from playground.apiserver.identity import MASTERS, User
 from playground.apiserver.objects import Object, child, name_of, text_time
 from playground.apiserver.pki import KeyPairFiles
@@ -46,19 +49,12 @@ _CHECK_TIMEOUT: Final = aiohttp.ClientTimeout(total=5.0)
 _REQUEST_TIMEOUT: Final = aiohttp.ClientTimeout(total=60.0, connect=10.0)
 _WATCH_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, connect=10.0)
 _CHUNK: Final = 64 * 1024
-# Not the callee's business: about the connection to us, or a word on identity that only we may have.
-_DROPPED_HEADERS: Final = (
-    "authorization",
-    "connection",
-    "content-length",
-    "host",
-    "keep-alive",
-    "te",
-    "trailer",
-    "transfer-encoding",
+_GZIP: Final = 16 + zlib.MAX_WBITS
+# About the connection to the callee, or said anew here.
+_DROPPED_ANSWER_HEADERS: Final = (
+    *("audit-id", "connection", "content-length", "date", "keep-alive", "server", "trailer", "transfer-encoding"),
     "upgrade",
 )
-_DROPPED_ANSWER_HEADERS: Final = (*_DROPPED_HEADERS, "date", "server")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +80,11 @@ class AggregatedService:
     def server_name(self) -> str:
         """The name that its certificate must have."""
         return f"{self.service_name}.{self.service_namespace}.svc"
+
+    @property
+    def host(self) -> str:
+        """What it is called in a request's head."""
+        return f"{self.server_name}:{self.port}"
 
 
 class _UnavailableError(Exception):
@@ -121,7 +122,7 @@ class Aggregator:
         self._session = aiohttp.ClientSession(
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),  # what the caller did not say is not said
+            skip_auto_headers=("Accept", "User-Agent"),  # what the caller did not say is not said
         )
         self._task = asyncio.create_task(self._run(), name="aggregator")
 
@@ -146,12 +147,15 @@ class Aggregator:
         """Send a request on in the caller's name, and its answer back as it comes."""
         if not service.available:
             return _unavailable("service unavailable")
-        headers = CIMultiDict(
-            (key, value)
-            for key, value in request.headers.items()
-            if key.lower() not in _DROPPED_HEADERS and not key.lower().startswith("x-remote-")
+        audit_id = request.headers.get("Audit-Id") or str(uuid.uuid4())
+        headers = forwarded_headers(
+            request.headers.items(),
+            user,
+            host=service.host,
+            path=request.rel_url.raw_path,
+            client=request.remote or "",
+            audit_id=audit_id,
         )
-        headers.extend(_identity_headers(user))
         watches = request.query.get("watch") in ("true", "1")
         try:
             answer = await self._open().request(
@@ -169,7 +173,7 @@ class Aggregator:
         except (aiohttp.ClientError, OSError) as error:
             return _unavailable(f"error trying to reach service: {error or type(error).__name__}")
         async with answer:
-            return await _relay(answer, request)
+            return await _relay(answer, request, audit_id)
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -204,7 +208,7 @@ class Aggregator:
 
     async def _ask_discovery(self, service: AggregatedService) -> None:
         url = self._url(service, service.path)
-        headers = CIMultiDict(_identity_headers(_CHECKER))
+        headers = own_headers(_CHECKER, host=service.host)
         try:
             async with self._open().get(
                 url,
@@ -312,23 +316,22 @@ def _read(obj: Object) -> AggregatedService | None:
     )
 
 
-def _identity_headers(user: User) -> list[tuple[str, str]]:
-    headers = [("X-Remote-User", user.name)]
-    headers += [("X-Remote-Group", group) for group in user.groups]
-    headers += [(f"X-Remote-Extra-{key}", value) for key, values in user.extra.items() for value in values]
-    return headers
-
-
 def _unavailable(message: str) -> web.Response:
     """503 as kube-aggregator gives it: plain text, no Status."""
     return web.Response(status=503, text=f"{message}\n")
 
 
-async def _relay(answer: aiohttp.ClientResponse, request: web.Request) -> web.StreamResponse:
+async def _relay(answer: aiohttp.ClientResponse, request: web.Request, audit_id: str) -> web.StreamResponse:
     headers = [(key, value) for key, value in answer.headers.items() if key.lower() not in _DROPPED_ANSWER_HEADERS]
+    headers.append(("Audit-Id", audit_id))
+    # What the caller did not ask for is undone here, as Go's transport does that.
+    unzip = None
+    if answer.headers.get("Content-Encoding") == "gzip" and "Accept-Encoding" not in request.headers:
+        unzip = zlib.decompressobj(wbits=_GZIP)
+        headers = [(key, value) for key, value in headers if key.lower() != "content-encoding"]
     response = web.StreamResponse(status=answer.status, headers=CIMultiDict(headers))
     await response.prepare(request)
     async for chunk in answer.content.iter_chunked(_CHUNK):
-        await response.write(chunk)
+        await response.write(chunk if unzip is None else unzip.decompress(chunk))
     await response.write_eof()
     return response

@@ -44,6 +44,7 @@ def _authentication_config(client_ca: bytes, requestheader_ca: bytes) -> Object:
             "requestheader-client-ca-file": requestheader_ca.decode(),
             "requestheader-extra-headers-prefix": text("X-Remote-Extra-"),
             "requestheader-group-headers": text("X-Remote-Group"),
+            "requestheader-uid-headers": text("X-Remote-Uid"),
             "requestheader-username-headers": text("X-Remote-User"),
         },
     }

@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
+import hashlib
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,9 +25,12 @@ from kube.status import unauthorized
 from playground.apiserver.objects import Object, uid_of
 from playground.apiserver.storage import Storage
 
-__all__ = ["ANONYMOUS", "AUTHENTICATED", "MASTERS", "TokenIssuer", "User", "from_certificate"]
+__all__ = ["ANONYMOUS", "AUTHENTICATED", "CREDENTIAL_ID", "MASTERS", "TokenIssuer", "User", "from_certificate"]
 
 AUTHENTICATED: Final = "system:authenticated"
+CREDENTIAL_ID: Final = "authentication.kubernetes.io/credential-id"
+"""The extra that says by which certificate or token somebody was authenticated."""
+
 MASTERS: Final = "system:masters"
 ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 _SERVICE_ACCOUNTS: Final = GroupResource("", "serviceaccounts")
@@ -53,14 +58,15 @@ class User:
 ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))
 
 
-def from_certificate(certificate: Mapping[str, Any] | None) -> User | None:
-    """The user that a verified client certificate (as `ssl` shows it) names; None without one."""
+def from_certificate(certificate: Mapping[str, Any] | None, der: bytes) -> User | None:
+    """The user that a verified client certificate names, given as `ssl` shows it and as DER; None without one."""
     if not certificate:
         return None
     parts = [pair for part in certificate.get("subject", ()) for pair in part]
     name = next((value for key, value in parts if key == "commonName"), "")
     groups = tuple(value for key, value in parts if key == "organizationName")
-    return User(name, (*groups, AUTHENTICATED)) if name else None
+    extra = {CREDENTIAL_ID: (f"X509SHA256={hashlib.sha256(der).hexdigest()}",)}
+    return User(name, (*groups, AUTHENTICATED), extra=extra) if name else None
 
 
 class _Claims(msgspec.Struct):
@@ -71,6 +77,7 @@ class _Claims(msgspec.Struct):
     exp: int
     aud: list[str]
     uid: str = ""
+    jti: str = ""
 
 
 class TokenIssuer:
@@ -93,6 +100,7 @@ class TokenIssuer:
             "nbf": now,
             "exp": now + seconds,
             "uid": metadata["uid"],
+            "jti": str(uuid.uuid4()),
             "kubernetes.io": {
                 "namespace": metadata["namespace"],
                 "serviceaccount": {"name": metadata["name"], "uid": metadata["uid"]},
@@ -122,7 +130,7 @@ class TokenIssuer:
         if claims.exp <= self._now().timestamp() or audience not in claims.aud:
             raise unauthorized()
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
-        return User(claims.sub, groups, claims.uid)
+        return User(claims.sub, groups, claims.uid, {CREDENTIAL_ID: (f"JTI={claims.jti}",)})
 
 
 def _encode(content: bytes) -> str:

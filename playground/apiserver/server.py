@@ -218,7 +218,9 @@ class PlaygroundApiServer:
     def _authenticate(self, request: web.Request) -> User:
         transport = request.transport
         certificate: dict[str, Any] | None = transport.get_extra_info("peercert") if transport else None
-        user = from_certificate(certificate)
+        encryption = transport.get_extra_info("ssl_object") if transport else None
+        der: bytes = (encryption.getpeercert(binary_form=True) if encryption is not None else None) or b""
+        user = from_certificate(certificate, der)
         if user is not None:
             return user
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")

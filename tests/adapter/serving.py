@@ -264,6 +264,10 @@ class CannedNames:
     external: tuple[str, ...] = ("queue_depth",)
     problem: str | None = None
 
+    @property
+    def custom_resources(self) -> frozenset[str]:
+        return frozenset(str(info.resource) for info in self.custom)
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -388,20 +392,20 @@ async def served_adapter(
         adapter.port = listening.getsockname()[1]
         discovery = Discovery(adapter.names, custom=True, external=True, resource=usage is not None, port=adapter.port)
         authenticator = Authenticator(lambda: adapter.trust.current, TokenReviewer(client, ttl=token_ttl))
+        router = Router(
+            discovery=discovery,
+            custom=adapter.metrics,
+            external=adapter.metrics,
+            health=health,
+            telemetry=adapter.telemetry,
+            usage=usage,
+            debug=adapter.debug,
+        )
         server = RequestServer(
             authenticator=authenticator,
             authorizer=Authorizer(client, authorization or AuthorizationOptions()),
-            router=Router(
-                discovery=discovery,
-                custom=adapter.metrics,
-                external=adapter.metrics,
-                health=health,
-                telemetry=adapter.telemetry,
-                usage=usage,
-                debug=adapter.debug,
-            ),
+            router=lambda: router,
             telemetry=adapter.telemetry,
-            discovery=discovery,
             limits=limits,
         )
         adapter.listener = Listener(server, adapter.tls.context, limits, registry=adapter.telemetry.registry)

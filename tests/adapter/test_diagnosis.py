@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
+import textwrap
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -14,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from adapter.cli import main
-from adapter.commands.printing import print_report
+from adapter.commands.printing import print_explanation, print_report
 from adapter.diagnosis.checking import check
 from adapter.diagnosis.explaining import Target, TargetError, explain
 from adapter.diagnosis.probe import Probe, Wanted
@@ -30,6 +32,7 @@ from adapter.diagnosis.report import (
     Value,
 )
 from adapter.metrics.objects import ListedObjects
+from adapter.planning.merge_costs import Pause
 from adapter.prometheus import PrometheusError, PrometheusQueryError, PrometheusUnavailable, Series, Vector
 from adapter.rules import parse_rules
 from adapter.security.request_info import Query
@@ -147,7 +150,7 @@ async def test_a_good_report_names_series_resources_and_metrics(tmp_path: Path) 
         ),
         pytest.param(
             {"first": (series("errors_total", "namespace", "pod"),), "second": (series("errors_per_second", "pod"),)},
-            ("error", "overlap", "rules[0]"),
+            ("warning", "overlap", "rules[0]"),
             "pods/errors_per_second of errors_total: also made by rules[1], which wins",
             id="overlap",
         ),
@@ -160,6 +163,18 @@ async def test_what_is_wrong_with_what_was_found(
         report = await checked(opened)
     assert said(report) == [finding]
     assert words in report.findings[0].message
+
+
+async def test_series_that_a_query_does_not_name_do_not_overlap(tmp_path: Path) -> None:
+    named = RULES.replace("{matches: ^(.*)_total$, as: '${1}_per_second'}", "{matches: '^', as: hits}")
+    both = {"first": (series("hits_total", "namespace", "pod"), series("bytes_total", "namespace", "pod"))}
+    async with bed(tmp_path, {**ALL_FOUND, **both}, named) as opened:
+        report = await checked(opened)
+    assert said(report) == [("warning", "overlap", "rules[0]")], "one of the two is taken"
+    constant = named.replace("rate(<<.Series>>{", "rate(http_requests_total{")
+    async with bed(tmp_path, {**ALL_FOUND, **both}, constant) as opened:
+        report = await checked(opened)
+    assert report.findings == (), "whichever is taken, it is the same query"
 
 
 async def test_rules_that_cannot_be_listed(tmp_path: Path) -> None:
@@ -194,7 +209,7 @@ async def test_examples_ask_as_an_hpa_does(tmp_path: Path) -> None:
     assert 'topk(1,hits_total{pod!="",namespace!=""})' in opened.prometheus.queries
 
 
-async def test_resource_rules_are_asked_for_all_objects(tmp_path: Path) -> None:
+async def test_resource_rules_are_asked_for_one_of_all_objects(tmp_path: Path) -> None:
     rules = (DATA / "rules/resource.yaml").read_text()
     async with bed(tmp_path, {}, rules) as opened:
         opened.prometheus.result = vector(({"pod": "web-0", "container": "app"}, 0.25))
@@ -203,7 +218,11 @@ async def test_resource_rules_are_asked_for_all_objects(tmp_path: Path) -> None:
     example = report.rules[0].metrics[0].example
     assert example is not None
     assert example.queries == (
-        'sum by (pod,container) (rate(container_cpu_usage_seconds_total{container!="",pod=~".+"}[5m]))',
+        'sum by (pod,container) (rate(container_cpu_usage_seconds_total{container!="",pod="web-0"}[5m]))',
+    )
+    assert opened.prometheus.queries[0] == (
+        "sum by (pod,container,namespace) (rate(container_cpu_usage_seconds_total"
+        '{container!="",namespace=~".+",pod=~".+"}[5m]))'
     )
     assert [(one.of, one.value) for one in example.values] == [("web-0", "250m")]
     assert said(report) == [
@@ -369,6 +388,14 @@ rules:
 """
 
 
+LIST = CLI_RULES.partition("rules:\n")[2]
+
+
+def indented(text: str, spaces: int) -> str:
+    """A text further to the right, from a line of its own on."""
+    return "\n" + textwrap.indent(text, " " * spaces)
+
+
 @pytest.mark.e2e
 async def test_both_commands_with_a_real_prometheus(tmp_path: Path) -> None:
     start = time.time() - 600
@@ -394,6 +421,50 @@ async def test_both_commands_with_a_real_prometheus(tmp_path: Path) -> None:
         status, text = await asyncio.to_thread(run, "explain", "pods/hit_per_second")
         assert status == 1
         assert "did you mean pods/hits_per_second" in text
+
+
+class Merging(CannedPrometheus):
+    """Says how long queries take; those for all objects can fail."""
+
+    fails = False
+    merged_seconds = 12.0
+
+    async def instant(self, query: str, **arguments: Any) -> Vector:
+        if '=~".+"' in query:
+            if self.fails:
+                raise PrometheusQueryError("too many samples")
+            return dataclasses.replace(vector((POD, 1.0)), seconds=self.merged_seconds)
+        return dataclasses.replace(vector((POD, 1.0)), seconds=0.02)
+
+
+@pytest.mark.parametrize(
+    ("fails", "seconds", "findings"),
+    [
+        (True, 0.0, [("warning", "merge-fails", "rules[0]")]),
+        (False, 12.0, [("warning", "merge-costs", "rules[0]")]),
+        (False, 0.9, []),
+    ],
+)
+async def test_the_query_for_all_objects_is_tried_and_compared(
+    tmp_path: Path, fails: bool, seconds: float, findings: list[tuple[str, str, str]]
+) -> None:
+    prometheus = Merging(found={SELECTORS["first"]: PODS["first"], SELECTORS["second"]: (), SELECTORS["outside"]: ()})
+    prometheus.fails, prometheus.merged_seconds = fails, seconds
+    async with metrics_bed(tmp_path, parse_rules(RULES, source="rules.yaml"), prometheus) as opened:
+        await opened.catalog.relist()
+        report = await checked(opened, examples=1)
+    assert [one for one in said(report) if one[1].startswith("merge")] == findings
+
+
+async def test_what_a_running_adapter_does_not_merge_is_on_its_page(tmp_path: Path) -> None:
+    async with bed(tmp_path, ALL_FOUND) as opened:
+        paused = [("rules[0]", "hits_total", Pause.COST), ("rules[0]", "hits_total", Pause.COST)]
+        pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), lambda: paused)
+        report = await pages.answer(("rules",), Query.parse("examples=0"), seconds=5)
+    assert isinstance(report, Report)
+    [finding] = report.findings
+    assert (finding.code, finding.where) == ("merging-paused", "rules[0]")
+    assert finding.message == "requests are sent alone for a while: the merged query costs more than it saves"
 
 
 NARROW = Report(
@@ -463,7 +534,7 @@ def invoke(folder: Path, rules: str, *arguments: str) -> tuple[int, str]:
 
 
 def test_exit_status_of_check(tmp_path: Path) -> None:
-    warned = CLI_RULES.replace("<<.GroupBy>>", "pod")
+    warned = CLI_RULES.replace("{<<.LabelMatchers>>}", "")
     broken = CLI_RULES.replace("^(.*)_total$", "^(.*)_count$")
     assert invoke(tmp_path, CLI_RULES, "check") == (0, "0 errors, 0 warnings\n")
     assert invoke(tmp_path, warned, "check")[0] == 0
@@ -478,6 +549,132 @@ def test_exit_status_of_check(tmp_path: Path) -> None:
     status, text = invoke(tmp_path, broken, "check", "-o", "json")
     [finding] = json.loads(text)["findings"]
     assert (finding["code"], finding["about"]) == ("dead-filter", 'hits_total{namespace!="",pod!=""}')
+
+
+def test_queries_of_several_lines_are_printed_on_one(capsys: pytest.CaptureFixture[str]) -> None:
+    query = "sum by (pod) (\n  # all of them\n  rate(hits_total[5m])\n)\n"
+    example = Example(of="shop/web-0", queries=(query,), values=(Value(of="shop/web-0", value="1"),))
+    metric = MetricReport(metric="pods/hits", series="hits_total", example=example)
+    rule = RuleReport(rule="rules[0]", about="hits_total{\n}", metrics=(metric,))
+    print_report(Report(asked_prometheus=True, findings=(), rules=(rule,)), plain=True)
+    _, row, *others = capsys.readouterr().out.splitlines()
+    assert row.endswith("shop/web-0  1      sum by (pod) ( rate(hits_total[5m]) )")
+    assert others == ["", "0 errors, 0 warnings"]
+    print_report(Report(asked_prometheus=True, findings=(), rules=(rule,)), plain=False)
+    assert "hits_total{ }" in capsys.readouterr().out
+    print_explanation(Explanation(target="pods/hits", rule="rules[0]", example=example), plain=True)
+    assert capsys.readouterr().out.splitlines()[1] == "  query  sum by (pod) ( rate(hits_total[5m]) )"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (CLI_RULES, ""),
+        (CLI_RULES + "---\n", ""),
+        ("", ""),
+        (
+            (
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: monitoring, name: adapter-config}\n"
+                f"data:\n  config.yaml: |{indented(CLI_RULES, 4)}"
+            ),
+            "ConfigMap monitoring/adapter-config: data.config.yaml",
+        ),
+        (
+            (
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\n"
+                'data: {prometheus.yml: "groups:\\n- rules: [!x {}]"}\n---\n'
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: adapter-config}\n"
+                f"data:\n  config.yaml: |{indented(CLI_RULES, 4)}"
+            ),
+            "ConfigMap adapter-config: data.config.yaml",
+        ),
+        (
+            (
+                "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: a}\n"
+                f"  data:\n    config.yaml: |{indented(CLI_RULES, 6)}"
+            ),
+            "ConfigMap a: data.config.yaml",
+        ),
+        (
+            f"prometheus: {{url: 'http://x'}}\nrules:\n  default: false\n  custom:{indented(LIST, 2)}",
+            "values of a Helm chart, rules; rules[N] is custom[N], externalRules[N] external[N]",
+        ),
+        (
+            f"prometheus-adapter:\n  rules:\n    custom:{indented(LIST, 4)}",
+            (
+                "values of a Helm chart, prometheus-adapter, rules; rules[N] is custom[N], externalRules[N] external[N]"
+                "; the chart's default rules stand before these, and are not here"
+            ),
+        ),
+        (
+            (
+                "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {namespace: m, name: pa}\n"
+                f"spec:\n  values:\n    rules:\n      default: false\n      custom:{indented(LIST, 6)}"
+            ),
+            "HelmRelease m/pa: spec.values, rules; rules[N] is custom[N], externalRules[N] external[N]",
+        ),
+        (
+            (
+                "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: pa}\n"
+                f"spec:\n  source:\n    helm:\n      values: |\n        rules:\n          custom:{indented(LIST, 10)}"
+            ),
+            (
+                "Application pa: spec.source.helm.values, rules; rules[N] is custom[N], externalRules[N] external[N];"
+                " the chart's default rules stand before these, and are not here"
+            ),
+        ),
+    ],
+)
+def test_rules_are_found_in_what_people_have_at_hand(tmp_path: Path, text: str, found: str) -> None:
+    status, output = invoke(tmp_path, text, "check", "-o", "json")
+    report = json.loads(output)
+    assert (status, report["found"]) == (0, found)
+    assert [one["code"] for one in report["findings"]] == ["no-rules"] * (not text)
+    broken = text.replace("^(.*)_total$", "^(.*)_count$")
+    status, output = invoke(tmp_path, broken, "check")
+    assert (status, "[dead-filter]" in output) == ((1, True) if text else (0, False))
+    assert output.startswith(f"found in {found}\n" if found else "rules[0]  " if text else "")
+
+
+def test_several_rules_files_in_one_manifest(tmp_path: Path) -> None:
+    one, other = (
+        f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata:\n  a: |{indented(CLI_RULES, 4)}---\n"
+        for name in ("one", "two")
+    )
+    status, text = invoke(tmp_path, one + other.replace("^(.*)_total$", "^(.*)_count$"), "check")
+    assert status == 1
+    assert [line for line in text.splitlines() if line.startswith("found")] == [
+        "found in ConfigMap one: data.a",
+        "found in ConfigMap two: data.a",
+    ]
+    status, text = invoke(tmp_path, one + other, "explain", "pods/x", "--prometheus-url=http://x")
+    assert status == 2
+    assert "several rules files: ConfigMap one: data.a and ConfigMap two: data.a" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kind: Pod\napiVersion: v1\nmetadata: {name: a}\n", "there are no rules in it, but Pod a"),
+        (
+            "kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\ndata: {config.yaml: 'rules: {}'}\n",
+            "ConfigMap a: data.config.yaml: rules: expected a list, got a mapping",
+        ),
+        ("prometheus: {}\nrulez: []\n", "unknown key `prometheus`"),
+    ],
+)
+def test_files_without_rules_say_what_is_in_them(tmp_path: Path, text: str, message: str) -> None:
+    status, output = invoke(tmp_path, text, "check")
+    assert status == 1
+    assert message in output
+
+
+def test_a_maximum_age_alone_is_enough_for_check(tmp_path: Path) -> None:
+    assert invoke(tmp_path, CLI_RULES, "check", "--metrics-max-age=5m")[0] == 0
+    refused = invoke(tmp_path, CLI_RULES, "check", "--metrics-max-age=5m", "--metrics-relist-interval=6m")
+    assert refused[0] == 2
+    status, text = invoke(tmp_path, CLI_RULES, "serve", "--metrics-max-age=5m")
+    assert (status, "max age must not be less than relist interval" in text) == (2, True)
 
 
 def test_an_outage_is_a_finding(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from adapter.catalog.values import ExternalMetricValue
 from adapter.prometheus import (
+    PrometheusBusy,
     PrometheusError,
     PrometheusQueryError,
     PrometheusResultError,
@@ -106,6 +107,7 @@ async def test_before_the_first_list_nobody_can_tell_what_is_there(tmp_path: Pat
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
+        (PrometheusBusy("x"), 429, "Too many queries for this namespace are waiting, please try again later."),
         (PrometheusUnavailable("x"), 503, "Prometheus is not available for externalRules[0] (queue_depth"),
         (PrometheusTimeout("x"), 504, "Timeout: Prometheus did not answer in time for externalRules[0] (queue_depth"),
         (PrometheusQueryError("x"), 500, "Internal error occurred: unable to fetch metrics"),

@@ -223,15 +223,25 @@ async def test_each_namespace_metric_and_selector_has_values_of_its_own(tmp_path
         assert len([line for line in server.asked if "/namespaces/" in line]) == len(wanted)
 
 
-async def test_what_another_one_said_is_not_said_again(tmp_path: Path) -> None:
+async def test_a_following_version_begins_with_the_names_of_the_same_adapter_and_with_no_others(tmp_path: Path) -> None:
     async with (
         other_adapter(tmp_path) as (server, options),
-        forwarding(tmp_path, options, freshness=60.0) as (external, _, forwarder, _),
+        forwarding(tmp_path, options) as (_, _, forwarder, _),
     ):
-        await ask(external, "s0-queue")
-        forwarder.take_up(dataclasses.replace(options, timeout=4.0))
-        server.answers[f"{API}/namespaces/shop/s0-queue"] = answer({"items": []})
-        assert await ask(external, "s0-queue") == []
+        await listed(forwarder)
+        server.asked.clear()
+        same, another = (
+            Forwarder(one, relist_interval=60) for one in (options, dataclasses.replace(options, timeout=4.0))
+        )
+        for following in (same, another):
+            following.carry_over(forwarder)
+        assert same.names == forwarder.names
+        assert another.names == ()
+        async with same, another:
+            await same.list_new()
+            assert server.asked == []
+            await another.list_new()
+            assert another.names == forwarder.names
 
 
 async def test_rules_come_first_and_discovery_has_both(tmp_path: Path) -> None:
@@ -314,41 +324,6 @@ async def test_no_name_leads_the_question_elsewhere(tmp_path: Path) -> None:
             path, _, query = asked.removeprefix("GET ").partition("?")
             assert path == f"{API}/namespaces/{quote(namespace, safe='')}/{quote(metric, safe='')}"
             assert set(parse_qs(query)) == {"timeout"}
-
-
-async def test_another_can_be_taken_up_and_none(tmp_path: Path) -> None:
-    async with other_adapter(tmp_path) as (_, options), forwarding(tmp_path, None) as (external, names, forwarder, _):
-        with pytest.raises(StatusError, match="could not find the metric"):
-            await ask(external, "s0-queue")
-        forwarder.take_up(options)
-        await listed(forwarder)
-        assert "s0-queue" in names.external
-        assert len(await ask(external, "s0-queue")) == 2
-        forwarder.take_up(None)
-        assert "s0-queue" not in names.external
-
-
-async def test_a_list_that_comes_when_another_adapter_was_taken_up_does_not_count(tmp_path: Path) -> None:
-    async with other_adapter(tmp_path) as (server, options):
-        asked, go = asyncio.Event(), asyncio.Event()
-        list_names = server.answers[API]
-
-        async def held(request: web.Request) -> web.StreamResponse:
-            asked.set()
-            await go.wait()
-            return await list_names(request)
-
-        server.answers[API] = held
-        async with forwarding(tmp_path, options) as (_, names, forwarder, _), asyncio.timeout(60):
-            await asked.wait()
-            forwarder.take_up(dataclasses.replace(options, url=f"{options.url}/another"))
-            go.set()
-            await eventually(functools.partial(_asked, server, "/another"), within=5, every=0.01)
-            assert "s0-queue" not in names.external
-
-
-async def _asked(server: ScriptedServer, path: str) -> bool:
-    return any(path in one for one in server.asked)
 
 
 async def test_before_the_first_list_only_what_the_other_adapter_listed_is_asked_of_it(tmp_path: Path) -> None:

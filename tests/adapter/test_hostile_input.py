@@ -253,17 +253,17 @@ def app(bed: MetricsBed) -> RequestServer:
     """Everything behind the socket."""
     telemetry = Telemetry()
     discovery = Discovery(bed.catalog, custom=True, external=True, port=6443)
+    router = Router(
+        discovery=discovery,
+        custom=bed.custom,
+        external=bed.external,
+        health=Health(alive={"ping": lambda: None}, ready={}),
+        telemetry=telemetry,
+    )
     return RequestServer(
         authenticator=Authenticator(ClientTrust, TokenReviewer(bed.client, ttl=10.0)),
         authorizer=Authorizer(bed.client, AuthorizationOptions()),
-        router=Router(
-            discovery=discovery,
-            custom=bed.custom,
-            external=bed.external,
-            health=Health(alive={"ping": lambda: None}, ready={}),
-            telemetry=telemetry,
-        ),
+        router=lambda: router,
         telemetry=telemetry,
-        discovery=discovery,
         limits=ServerLimits(),
     )

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
-from adapter.planning.merged import MergedQueries
+from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.planning.merged import MergedQueries, SendAlone
 from adapter.planning.shared_queries import SharedQueries
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
@@ -25,10 +29,11 @@ from adapter.prometheus import (
 )
 from adapter.rules import RulesError
 from kube.selectors import LabelSelector
-from tests.adapter.merging_bed import RAW, SUM, external, rule, source
+from tests.adapter.merging_bed import RAW, SUM, external, fetched, rule, source
 from tests.adapter.metrics_bed import CannedPrometheus, vector
 
 TENANT = "  prometheus: tenant\n"
+ALL = LabelSelector()
 HEADERS = "  headers: {X-Scope-OrgID: a}\n"
 
 
@@ -36,14 +41,22 @@ def result(*pods: str) -> Vector:
     return vector(*(({"namespace": "shop", "pod": pod}, float(index)) for index, pod in enumerate(pods)))
 
 
-async def ask(
+async def ask_now(
     merged: MergedQueries, wanted: CustomSource, *names: str, namespace: str = "shop", selector: str = ""
 ) -> dict[str, Sample] | None:
+    """What there is of a merged answer at this moment; None where a request is to be sent alone."""
     metric_selector = LabelSelector.parse(selector)
-    found = await merged.samples(
-        wanted, namespace=namespace, names=names, metric_selector=metric_selector, timeout=10.0
-    )
-    return None if found is None else dict(found)
+    found = await merged.samples(wanted, namespace=namespace, names=names, metric_selector=metric_selector)
+    return None if isinstance(found, SendAlone) else dict(found)
+
+
+async def ask(
+    bed: Planner, wanted: CustomSource, *names: str, namespace: str = "shop", selector: str = ""
+) -> dict[str, Sample] | None:
+    """What there is of a merged answer once the one that is fetched for this request is there."""
+    await ask_now(bed.merged, wanted, *names, namespace=namespace, selector=selector)
+    await fetched(bed.shared)
+    return await ask_now(bed.merged, wanted, *names, namespace=namespace, selector=selector)
 
 
 @dataclass
@@ -54,16 +67,31 @@ class Planner:
     shared: SharedQueries
     now: float = 1000.0
     merged: MergedQueries = field(init=False)
+    registry: CollectorRegistry = field(init=False)
 
     def __post_init__(self) -> None:
-        self.merged = MergedQueries(self.shared, clock=lambda: self.now)
+        self.registry = CollectorRegistry()
+        telemetry = RuleTelemetry(self.registry)
+        self.merged = MergedQueries(self.shared, telemetry=telemetry, clock=lambda: self.now)
+        telemetry.watch_paused(lambda: ((rule, why.value) for rule, _, why in self.merged.paused()))
+
+    def seen(self, name: str, **labels: str) -> float | None:
+        """A metric of the adapter's own."""
+        return self.registry.get_sample_value(f"milliscale_adapter_rule_{name}", labels)
+
+    async def fresh(self) -> None:
+        """Let every answer end that is kept."""
+        await fetched(self.shared)
+        for key in list(self.shared._answers._entries):
+            self.shared._answers._drop(key)
 
     async def external(self, wanted: ExternalSource, namespace: str = "a", selector: str = "") -> list[float] | None:
-        """The values of a merged answer, or None."""
-        found = await self.merged.external(
-            wanted, namespace=namespace, metric_selector=LabelSelector.parse(selector), timeout=10.0
-        )
-        return None if found is None else [sample.value for sample in found.samples]
+        """The values of a merged answer, or None, once the one that is fetched for this request is there."""
+        metric_selector = LabelSelector.parse(selector)
+        await self.merged.external(wanted, namespace=namespace, metric_selector=metric_selector)
+        await fetched(self.shared)
+        found = await self.merged.external(wanted, namespace=namespace, metric_selector=metric_selector)
+        return None if isinstance(found, SendAlone) else [sample.value for sample in found.samples]
 
 
 @asynccontextmanager
@@ -76,20 +104,20 @@ async def planner(answers: Vector | Scalar | PrometheusError | CannedPrometheus)
 async def test_the_second_object_begins_it_and_then_one_query_answers_all() -> None:
     async with planner(result(*(f"web-{n}" for n in range(20)))) as bed:
         wanted = source(SUM)
-        assert await ask(bed.merged, wanted, "web-0") is None
-        assert await ask(bed.merged, wanted, "web-0") is None
+        assert await ask(bed, wanted, "web-0") is None
+        assert await ask(bed, wanted, "web-0") is None
         assert bed.prometheus.queries == []
         for n in range(1, 20):
-            assert await ask(bed.merged, wanted, f"web-{n}")
-        assert await ask(bed.merged, wanted, "web-1", "web-2")
-        assert await ask(bed.merged, wanted, "web-1", namespace="other") == {}
+            assert await ask(bed, wanted, f"web-{n}")
+        assert await ask(bed, wanted, "web-1", "web-2")
+        assert await ask(bed, wanted, "web-1", namespace="other") == {}
     assert bed.prometheus.queries == ['sum(rate(packets_total{namespace=~".+",pod=~".+"}[5m])) by (pod,namespace)']
 
 
 @pytest.mark.parametrize(("merge", "queries"), [("always", 1), ("never", 0), ("auto", 0)])
 async def test_a_rule_can_demand_and_forbid_it(merge: str, queries: int) -> None:
     async with planner(result("web-0")) as bed:
-        await ask(bed.merged, source(SUM, merge), "web-0")
+        await ask(bed, source(SUM, merge), "web-0")
         assert len(bed.prometheus.queries) == queries
         await bed.external(external(RAW, merge))
         assert len(bed.prometheus.queries) == 2 * queries
@@ -103,13 +131,23 @@ async def test_very_long_selectors_are_asked_for_alone_and_nothing_of_them_is_ke
             before, _ = tracemalloc.get_traced_memory()
             for n in range(20):
                 selector = f"verb in (x{n},{values})"
-                assert await ask(bed.merged, source(SUM, "always"), "web-0", selector=selector) is None
+                assert await ask(bed, source(SUM, "always"), "web-0", selector=selector) is None
                 assert await bed.external(external(RAW, "always"), selector=selector) is None
             after, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
         assert bed.prometheus.queries == []
         assert after - before < 1_000_000
+
+
+async def test_selectors_of_one_namespace_alone_do_not_make_queries_for_all_namespaces() -> None:
+    async with planner(result("web-0", "web-1")) as bed:
+        for n in range(50):
+            for pod in ("web-0", "web-1", "web-2"):
+                assert await ask(bed, source(SUM), pod, selector=f"verb=x{n}") is None
+        assert bed.prometheus.queries == []
+        assert await ask(bed, source(SUM), "web-0", namespace="other", selector="verb=x0") == {}
+        assert len(bed.prometheus.queries) == 1
 
 
 async def test_of_a_selector_its_text_is_kept() -> None:
@@ -208,7 +246,7 @@ async def test_what_belongs_to_different_metrics_is_never_merged() -> None:
     async with planner(prometheus) as bed:
         for _ in range(2):
             for number, (wanted, namespace, selector, _) in enumerate(different, start=1):
-                found = await ask(bed.merged, wanted, "web-0", namespace=namespace, selector=selector)
+                found = await ask(bed, wanted, "web-0", namespace=namespace, selector=selector)
                 assert found is not None
                 assert found["web-0"].value == number
     assert prometheus.asked == [(query, wanted.rule.destination) for wanted, _, _, query in different]
@@ -246,21 +284,21 @@ async def test_an_object_with_several_values_is_asked_for_alone() -> None:
     several = vector(*(({"namespace": "shop", "pod": "web-0", "port": port}, 1.0) for port in ("80", "443")))
     async with planner(several) as bed:
         wanted = source(RAW, "always")
-        assert await ask(bed.merged, wanted, "web-0") is None
-        assert await ask(bed.merged, wanted, "web-1") is not None
+        assert await ask(bed, wanted, "web-0") is None
+        assert await ask(bed, wanted, "web-1") is not None
 
 
 async def test_after_a_failure_objects_are_asked_for_alone_for_a_minute() -> None:
     async with planner(PrometheusQueryError("too many samples")) as bed:
         wanted = source(SUM, "always")
-        assert await ask(bed.merged, wanted, "web-0") is None
+        assert await ask(bed, wanted, "web-0") is None
         bed.prometheus.result = result("web-0")
-        bed.shared.forget()
+        await bed.fresh()
         bed.now += 59.0
-        assert await ask(bed.merged, wanted, "web-0") is None
+        assert await ask(bed, wanted, "web-0") is None
         assert len(bed.prometheus.queries) == 1
         bed.now += 1.0
-        assert await ask(bed.merged, wanted, "web-0")
+        assert await ask(bed, wanted, "web-0")
 
 
 async def test_so_are_external_metrics_in_all_namespaces_and_by_all_selectors() -> None:
@@ -269,7 +307,7 @@ async def test_so_are_external_metrics_in_all_namespaces_and_by_all_selectors() 
         assert await bed.external(wanted, "a") is None
         assert await bed.external(wanted, "b") is None
         bed.prometheus.result = vector(({"namespace": "a", "queue": "q"}, 7.0))
-        bed.shared.forget()
+        await bed.fresh()
         bed.now += 59.0
         for selector in ("", "queue=q"):
             assert await bed.external(wanted, "a", selector) is None
@@ -281,43 +319,15 @@ async def test_so_are_external_metrics_in_all_namespaces_and_by_all_selectors() 
 async def test_what_was_asked_for_more_than_a_minute_ago_does_not_count() -> None:
     async with planner(result("web-0")) as bed:
         wanted = source(SUM)
-        await ask(bed.merged, wanted, "web-0")
-        assert await ask(bed.merged, wanted, "web-1") is not None
+        await ask(bed, wanted, "web-0")
+        assert await ask(bed, wanted, "web-1") is not None
         bed.now += 61.0  # those two were in the minute before
-        assert await ask(bed.merged, wanted, "web-0") is not None
+        assert await ask(bed, wanted, "web-0") is not None
         bed.now += 61.0
-        assert await ask(bed.merged, wanted, "web-0") is None
-        assert await ask(bed.merged, wanted, "web-1") is not None
+        assert await ask(bed, wanted, "web-0") is None
+        assert await ask(bed, wanted, "web-1") is not None
         bed.now += 121.0
-        assert await ask(bed.merged, wanted, "web-1") is None
-
-
-async def test_far_more_values_than_are_asked_for_are_not_merged_until_more_are() -> None:
-    async with planner(result(*(f"web-{n}" for n in range(20_000)))) as bed:
-        wanted = source(SUM)
-        await ask(bed.merged, wanted, "web-0")
-        assert await ask(bed.merged, wanted, "web-1")  # now it is known how many there are
-        assert await ask(bed.merged, wanted, "web-2") is None
-        assert await ask(bed.merged, wanted, *(f"web-{n}" for n in range(400)))
-        bed.now += 61.0  # those were in the minute before
-        assert await ask(bed.merged, wanted, "web-0")
-        bed.now += 61.0
-        assert await ask(bed.merged, wanted, "web-0") is None
-
-
-async def test_that_goes_for_external_metrics_by_the_values_that_are_selected() -> None:
-    labels = [{"namespace": f"ns-{n % 50}", "queue": f"q{n}"} for n in range(20_000)]
-    async with planner(vector(*((one, 1.0) for one in labels))) as bed:
-        wanted = external(RAW)
-        await bed.external(wanted, "ns-0", "queue=q0")
-        assert await bed.external(wanted, "ns-1", "queue=q1") == [1.0]
-        assert await bed.external(wanted, "ns-2", "queue=q2") is None
-        whole = dataclasses.replace(wanted, series="other_total")  # of which two namespaces want all that they have
-        await bed.external(whole, "ns-0")
-        for namespace in ("ns-1", "ns-2", "ns-3"):
-            found = await bed.external(whole, namespace)
-            assert found is not None
-            assert len(found) == 400
+        assert await ask(bed, wanted, "web-1") is None
 
 
 async def test_an_answer_that_is_too_long_to_be_kept_is_not_asked_for_again_by_everybody(
@@ -325,15 +335,18 @@ async def test_an_answer_that_is_too_long_to_be_kept_is_not_asked_for_again_by_e
 ) -> None:
     monkeypatch.setattr("adapter.planning.shared_queries._MAX_SAMPLES", 100)
     labels = [{"namespace": "shop", "pod": f"web-{n}"} for n in range(200)]
-    async with planner(vector(*((one, 1.0) for one in labels))) as bed:
-        for _ in range(3):
-            for n in range(10):
-                await ask(bed.merged, source(SUM, "always"), f"web-{n}")
-                await bed.external(external(RAW, "always"), "shop", f"pod=web-{n}")
-            bed.now += 61.0
+    with caplog.at_level(logging.INFO, "adapter.planning.merged"):
+        async with planner(vector(*((one, 1.0) for one in labels))) as bed:
+            for _ in range(4):  # it is tried again after a minute, then after two
+                for n in range(10):
+                    assert await ask(bed, source(SUM, "always"), f"web-{n}") is None
+                    assert await bed.external(external(RAW, "always"), "shop", f"pod=web-{n}") is None
+                bed.now += 61.0
+            assert bed.seen("merging_paused", rule="rules[0]", reason="too-long") == 2
     assert len(bed.prometheus.queries) == 3 * 2
-    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert said == ["rules[0] (packets_total): the answer for all objects has 200 values, too many to be kept"] * 2
+    logged = [record.getMessage() for record in caplog.records]
+    assert len(logged) == 2, "once for each group of requests"
+    assert all("sent alone for a while: the merged query's result is too long to be kept (" in line for line in logged)
 
 
 async def test_external_metrics_of_all_namespaces_and_selectors_are_one_query() -> None:
@@ -375,12 +388,74 @@ async def test_a_merged_answer_without_single_values_is_for_nobody() -> None:
     assert len(bed.prometheus.queries) == 1
 
 
-async def test_rules_that_are_gone_are_forgotten() -> None:
-    async with planner(result("web-0")) as bed:
-        await ask(bed.merged, source(SUM), "web-0")
-        await ask(bed.merged, source(SUM), "web-1")
-        bed.merged.forget()
-        other = source(SUM.replace("sum", "max"))  # which has the same place in the file
-        assert await ask(bed.merged, other, "web-0") is None
-        assert await ask(bed.merged, other, "web-1")
-    assert [query[:4] for query in bed.prometheus.queries] == ["sum(", "max("]
+class Held(CannedPrometheus):
+    """Answers queries for all objects only when the test says so."""
+
+    def __init__(self, result: Vector) -> None:
+        super().__init__(result=result)
+        self.open, self.asked = asyncio.Event(), asyncio.Event()
+
+    async def instant(self, query: str, **arguments: Any) -> Vector | Scalar:
+        found = await super().instant(query, **arguments)
+        if '=~".+"' in query:
+            self.asked.set()
+            await self.open.wait()
+        return found
+
+
+async def test_no_request_waits_for_a_merged_query() -> None:
+    """It is sent in the background; until its answer is there, every request is sent alone, and after its end again."""
+    prometheus = Held(result("web-0", "web-1"))
+    async with planner(prometheus) as bed:
+        wanted = source(SUM)
+        for name in ("web-0", "web-1", "web-0", "web-1"):
+            assert await ask_now(bed.merged, wanted, name) is None
+        await prometheus.asked.wait()
+        for kind in (external(RAW), external(RAW)):
+            found = await bed.merged.external(kind, namespace="shop", metric_selector=LabelSelector())
+            assert isinstance(found, SendAlone)
+        assert await ask_now(bed.merged, wanted, "web-0") is None
+        prometheus.open.set()
+        await fetched(bed.shared)
+        assert await ask_now(bed.merged, wanted, "web-0")
+        await bed.fresh()
+        prometheus.open.clear()
+        assert await ask_now(bed.merged, wanted, "web-0") is None
+        prometheus.open.set()
+        await fetched(bed.shared)
+        assert await ask_now(bed.merged, wanted, "web-0")
+        assert prometheus.queries.count(prometheus.queries[0]) == 2
+        assert bed.seen("requests_total", rule="rules[0]", query="merged") == 2
+        assert bed.seen("requests_total", rule="rules[0]", query="alone") == 8
+        assert bed.seen("merged_queries_total", rule="rules[0]", outcome="success") == 2
+
+
+async def test_what_costs_more_than_it_saves_is_not_merged_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    """The merged query takes 12 s, and a request's own 20 ms."""
+    slow = dataclasses.replace(result(*(f"web-{n}" for n in range(10))), seconds=12.0)
+    async with planner(slow) as bed:
+        wanted = source(SUM)
+        with caplog.at_level(logging.INFO, "adapter.planning.merged"):
+            for n in range(10):
+                found = await bed.merged.samples(wanted, namespace="shop", names=[f"web-{n}"], metric_selector=ALL)
+                assert isinstance(found, SendAlone)
+                found.took(0.02)
+            await fetched(bed.shared)
+            assert await ask_now(bed.merged, wanted, "web-0") is None
+        assert len(bed.prometheus.queries) == 1
+        assert bed.seen("merging_paused", rule="rules[0]", reason="cost") == 1
+        assert "its requests are sent alone for a while: the merged query costs more than it saves" in caplog.text
+        other = dataclasses.replace(wanted, rule=dataclasses.replace(rule(SUM, "always"), key="rules[1]"))
+        assert await ask(bed, other, "web-0"), "what the rule demands is merged whatever it costs"
+
+
+async def test_failures_are_shown_as_such() -> None:
+    async with planner(PrometheusQueryError("too many samples")) as bed:
+        assert await ask(bed, source(SUM, "always"), "web-0") is None
+        assert bed.seen("merged_queries_total", rule="rules[0]", outcome="failure") == 1
+        assert bed.seen("merging_paused", rule="rules[0]", reason="failure") == 1
+        bed.prometheus.result = result("web-0")
+        await bed.fresh()
+        bed.now += 61.0
+        assert await ask(bed, source(SUM, "always"), "web-0")
+        assert bed.seen("merging_paused", rule="rules[0]", reason="failure") is None

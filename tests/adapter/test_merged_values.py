@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.planning.merged import MergedQueries
+from adapter.planning.merged import MergedQueries, SendAlone
 from adapter.planning.planner import custom_plan, external_plan
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.shared_queries import SharedQueries
@@ -23,7 +23,7 @@ from adapter.prometheus import Sample, Vector
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 from playground.prometheus import PrometheusServer, Series, openmetrics
-from tests.adapter.merging_bed import AtOneMoment, external, source
+from tests.adapter.merging_bed import AtOneMoment, external, fetched, source
 
 pytestmark = pytest.mark.e2e
 
@@ -136,10 +136,10 @@ async def test_custom_metrics(real: AtOneMoment, seed: int) -> None:
         for wanted, selector in sorted(zip(sources * 5, selectors * 5, strict=True), key=lambda _: pick.random()):
             namespace = pick.choice(NAMESPACES)
             names = sorted(pick.sample(NAMES, pick.randint(1, len(NAMES))))
-            together = await merged.samples(
-                wanted, namespace=namespace, names=names, metric_selector=selector, timeout=None
-            )
-            if together is None:
+            await merged.samples(wanted, namespace=namespace, names=names, metric_selector=selector)
+            await fetched(shared)
+            together = await merged.samples(wanted, namespace=namespace, names=names, metric_selector=selector)
+            if isinstance(together, SendAlone):
                 continue
             compared += 1
             expected = await objects_alone(alone, wanted, namespace, names, selector)
@@ -180,8 +180,10 @@ async def test_external_metrics(real: AtOneMoment, seed: int, namespaced: bool) 
         merged = MergedQueries(shared)
         for wanted in sorted(sources * 8, key=lambda _: pick.random()):
             namespace, selector = pick.choice(NAMESPACES), pick.choice(SELECTORS)
-            together = await merged.external(wanted, namespace=namespace, metric_selector=selector, timeout=None)
-            if together is None:
+            await merged.external(wanted, namespace=namespace, metric_selector=selector)
+            await fetched(shared)
+            together = await merged.external(wanted, namespace=namespace, metric_selector=selector)
+            if isinstance(together, SendAlone):
                 continue
             compared += 1
             expected = await series_alone(alone, wanted, namespace, selector)

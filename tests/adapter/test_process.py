@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import sys
@@ -66,7 +67,14 @@ class RunningAdapter:
 
 @contextlib.asynccontextmanager
 async def running_adapter(
-    folder: Path, rules: str, *, authorities: Authorities, prometheus: str = "http://127.0.0.1:9", fresh: str = "5s"
+    folder: Path,
+    rules: str,
+    *,
+    authorities: Authorities,
+    prometheus: str = "http://127.0.0.1:9",
+    fresh: str = "5s",
+    delay: str = "0s",
+    more: tuple[str, ...] = (),
 ) -> AsyncIterator[RunningAdapter]:
     """An adapter that knows its clients by their certificates; its API server has some resources and nothing else."""
     config = _written(folder, rules, authorities)
@@ -81,7 +89,8 @@ async def running_adapter(
         command += [f"--bind-address={LOOPBACK}", f"--secure-port={client.port}", "--authentication-skip-lookup"]
         command += [f"--tls-cert-file={pair.cert}", f"--tls-private-key-file={pair.key}"]
         command += [f"--client-ca-file={folder / 'clients.pem'}", f"--metrics-freshness={fresh}"]
-        command += [f"--requestheader-client-ca-file={folder / 'front-proxy.pem'}"]
+        command += [f"--shutdown-delay-duration={delay}"]
+        command += [f"--requestheader-client-ca-file={folder / 'front-proxy.pem'}", *more]
         async with await ChildProcess.start("adapter", command, log=folder / "log") as process:
             yield RunningAdapter(client, process, config)
             assert await process.stop(grace=8) == 0
@@ -168,14 +177,8 @@ def pod_has_a_value(adapter: RunningAdapter, pod: str) -> Callable[[], Awaitable
     return asked
 
 
-@pytest.mark.parametrize(
-    ("fresh", "asked"),
-    [
-        ("1h", ['max(packets_total{namespace="shop",pod="web-0"}) by (pod)', "all"]),
-        ("0s", [f'max(packets_total{{namespace="shop",pod="web-{number}"}}) by (pod)' for number in range(4)]),
-    ],
-)
-async def test_requests_are_merged_unless_nothing_is_kept(tmp_path: Path, fresh: str, asked: list[str]) -> None:
+@pytest.mark.parametrize(("fresh", "alone"), [("1h", 2), ("0s", 4)])
+async def test_requests_are_merged_unless_nothing_is_kept(tmp_path: Path, fresh: str, alone: int) -> None:
     async with counting_prometheus() as (url, queries):
         rules = PODS.format("max", "auto")
         async with running_adapter(
@@ -183,8 +186,11 @@ async def test_requests_are_merged_unless_nothing_is_kept(tmp_path: Path, fresh:
         ) as adapter:
             for number in range(4):
                 assert await eventually(pod_has_a_value(adapter, f"web-{number}"), within=30)
+                if number == 1 and alone == 2:
+                    assert await eventually(is_merged(adapter, "web-0"), within=30)
+    expected = [f'max(packets_total{{namespace="shop",pod="web-{number}"}}) by (pod)' for number in range(alone)]
     every = 'max(packets_total{namespace=~".+",pod=~".+"}) by (pod,namespace)'
-    assert queries == [every if query == "all" else query for query in asked]
+    assert sorted(queries) == [*expected, *([every] if alone == 2 else [])]
 
 
 async def test_merged_queries_are_those_of_the_rules_in_force(tmp_path: Path) -> None:
@@ -194,18 +200,31 @@ async def test_merged_queries_are_those_of_the_rules_in_force(tmp_path: Path) ->
             tmp_path / "a", rules, authorities=Authorities(), prometheus=url, fresh="1h"
         ) as adapter:
             assert await eventually(pod_has_a_value(adapter, "web-0"), within=30)
+            assert await eventually(is_merged(adapter, "web-0"), within=30)
             adapter.config.write_text(PODS.format("min", "always"))
             adapter.process.send_signal(signal.SIGHUP)
-            assert await eventually(lambda: taken_up(adapter), within=30)
+            assert await eventually(lambda: is_reloaded(adapter), within=30)
             assert await eventually(pod_has_a_value(adapter, "web-0"), within=30)
-    assert queries == [
-        f'{one}(packets_total{{namespace=~".+",pod=~".+"}}) by (pod,namespace)' for one in ("max", "min")
-    ]
+            assert await eventually(is_merged(adapter, "web-0"), within=30)
+    asked = [(query[:3], ".+" in query) for query in queries]
+    assert sorted(asked[:2]) == [("max", False), ("max", True)], "the request's own, and the one in the background"
+    assert sorted(asked[2:]) == [("min", False), ("min", True)]
 
 
-async def taken_up(adapter: RunningAdapter) -> bool:
+def is_merged(adapter: RunningAdapter, pod: str) -> Callable[[], Awaitable[bool]]:
+    """Requests are answered with what a merged query gave; each look is a request."""
+    line = 'milliscale_adapter_rule_requests_total{query="merged",rule="rules[0]"}'
+
+    async def merged() -> bool:
+        await pod_has_a_value(adapter, pod)()
+        return line in (await adapter.client.ask_as_master("/metrics")).body.decode()
+
+    return merged
+
+
+async def is_reloaded(adapter: RunningAdapter) -> bool:
     """Other rules are in force than at the start."""
-    return "took up the new rules" in (adapter.config.parent / "log").read_text()
+    return "reloaded the rules file" in (adapter.config.parent / "log").read_text()
 
 
 async def test_one_adapter_stands_behind_another(tmp_path: Path) -> None:
@@ -232,3 +251,47 @@ async def test_one_adapter_stands_behind_another(tmp_path: Path) -> None:
             assert await eventually(both_listed, within=30)
             reply = await front.client.ask_as_master(f"{EXTERNAL}/namespaces/shop/third")
             assert (reply.status, reply.json["message"]) == (404, "the server could not find the metric third for ")
+
+
+async def test_a_process_that_is_told_to_end_answers_until_the_delay_is_over_and_what_is_in_flight_then(
+    tmp_path: Path,
+) -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def held(_: web.Request) -> web.Response:
+        asked.set()
+        await go.wait()
+        return web.json_response({"status": "success", "data": {"resultType": "scalar", "result": [1.7e9, "7"]}})
+
+    async with scripted_server() as prometheus:
+        prometheus.answers["/api/v1/query"] = held
+        async with running_adapter(
+            tmp_path / "a", FIRST, authorities=Authorities(), prometheus=prometheus.url, fresh="0s", delay="2s"
+        ) as adapter:
+
+            async def is_ready() -> bool:
+                try:
+                    return (await adapter.client.ask("/readyz")).status == 200
+                except OSError as error:
+                    raise AssertionError("it does not listen yet") from error
+
+            async def is_unready() -> bool:
+                return (await adapter.client.ask("/readyz")).status == 500
+
+            async def refuses() -> bool:
+                try:
+                    await adapter.client.ask("/livez")
+                except OSError:
+                    return True
+                return False
+
+            assert await eventually(is_ready, within=30)
+            adapter.process.send_signal(signal.SIGTERM)
+            assert await eventually(is_unready, within=10, every=0.01)
+            asking = asyncio.create_task(adapter.answers("first", "7"))
+            await asyncio.wait_for(asked.wait(), 10)
+            assert await eventually(refuses, within=10)
+            go.set()
+            assert await asking
+            async with asyncio.timeout(20):
+                assert await adapter.process.wait() == 0

@@ -8,7 +8,6 @@ import contextlib
 import json
 import logging
 import ssl
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +31,6 @@ from adapter.prometheus import (
     Vector,
 )
 from adapter.prometheus import client as client_module
-from adapter.prometheus import series as series_module
 from kube.certs import CertificateAuthority
 from tests.eventually import eventually
 
@@ -109,6 +107,19 @@ async def test_a_query_goes_into_the_body_with_post(server: ScriptedPrometheus) 
     assert server.asked == [("POST", "/api/v1/query", {"query": query, "timeout": "2.500"})]
 
 
+async def test_only_a_query_with_a_long_answer_is_answered_compressed(server: ScriptedPrometheus) -> None:
+    """To compress a short answer takes Prometheus longer than to evaluate the query."""
+    sample = {"metric": {"pod": "web-6c5d8f7b9c-00000"}, "value": [9, "1"]}
+    many = {"status": "success", "data": {"resultType": "vector", "result": [sample] * 1_500}}
+    async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+        for query in ("short", "long", "short", "long", "long"):
+            server.reply = says(many if query == "long" else ONE)
+            assert isinstance(await client.instant(query), Vector)
+    codings = [headers["Accept-Encoding"] for headers in server.headers]
+    assert [coding == "identity" for coding in codings] == [True, True, True, False, False]
+    assert all("gzip" in coding for coding in codings[3:])
+
+
 async def test_headers_are_sent_with_queries_and_with_series(server: ScriptedPrometheus) -> None:
     options = PrometheusOptions(url=server.url, headers=(("X-Scope-OrgID", "team-a"),))
     async with PrometheusClient(options) as client:
@@ -178,8 +189,8 @@ async def test_bad_answers_about_series_are_told_apart(
 
 async def test_answers_have_a_longest_length(server: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_MAX_ANSWER", 1000)
-    monkeypatch.setattr(series_module, "_MAX_ANSWER", 1000)
-    server.reply = says(b" " * 5000)
+    monkeypatch.setattr(client_module, "_MAX_LISTING", 1000)
+    server.reply = says(b" " * 200_000)
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
         with pytest.raises(PrometheusBadAnswer, match="longer than 1000 bytes"):
             await client.instant("a")
@@ -212,32 +223,31 @@ async def test_a_slow_server_is_a_timeout(
             await client.series("a", start=0, end=1)
 
 
-def threads_for_series() -> int:
-    return sum(thread.name == "prometheus-series" for thread in threading.enumerate())
+async def test_a_head_that_drips_is_a_timeout_and_its_connection_ends() -> None:
+    open_now: set[asyncio.StreamWriter] = set()
 
-
-async def test_a_head_that_drips_is_a_timeout_and_its_thread_ends() -> None:
     async def drip_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_now.add(writer)
         with contextlib.suppress(ConnectionError), contextlib.closing(writer):
             writer.write(b"HTTP/1.1 200 OK\r\nX: ")
-            while True:
+            while not writer.is_closing():
                 writer.write(b"a")
                 await writer.drain()
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.005)
+        open_now.remove(writer)
 
-    before = threads_for_series()
     async with await asyncio.start_server(drip_head, "127.0.0.1", 0) as listening, asyncio.timeout(60):
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-        async with PrometheusClient(PrometheusOptions(url=url, series_timeout=0.2)) as client:
-            # More than there are places: those that wait get theirs.
+        async with PrometheusClient(PrometheusOptions(url=url, series_timeout=0.1)) as client:
+            # More than there are slots: those that wait get theirs.
             asked = [client.series("a", start=0, end=1) for _ in range(6)]
             for error in await asyncio.gather(*asked, return_exceptions=True):
                 assert isinstance(error, PrometheusTimeout)
 
-        async def ended() -> bool:
-            return threads_for_series() <= before
+            async def ended() -> bool:
+                return not open_now
 
-        await eventually(ended, within=5, every=0.01)
+            await eventually(ended, within=5, every=0.01)
 
 
 async def test_a_redirect_is_not_followed(server: ScriptedPrometheus) -> None:

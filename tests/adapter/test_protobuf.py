@@ -3,11 +3,14 @@
 import base64
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference
+from adapter.content import protobuf
 from adapter.content.documents import custom_list, external_list
 from adapter.content.protobuf import encode_error, encode_list
+from adapter.content.wire import message
 from kube.selectors import LabelSelector
 from kube.status import forbidden, internal_error, not_found, too_many_requests
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, served_adapter
@@ -102,3 +105,35 @@ async def test_documents_without_a_protobuf_form_are_json(tmp_path: Path) -> Non
     async with served_adapter(tmp_path) as adapter:
         reply = await adapter.ask_as_master("/apis/custom.metrics.k8s.io/v1beta2", headers={"Accept": PROTOBUF})
         assert (reply.content_type, reply.json["kind"]) == ("application/json", "APIResourceList")
+
+
+def varint(number: int) -> bytes:
+    low, rest = number & 0x7F, number >> 7
+    return bytes((low | 0x80,)) + varint(rest) if rest else bytes((low,))
+
+
+@pytest.mark.parametrize("size", [0, 1, 99, 100, 127, 128, 255, 16_383, 16_384, 70_000])
+@pytest.mark.parametrize("field", [1, 5, 15, 16, 200])
+def test_a_field_of_any_length(field: int, size: int) -> None:
+    content = b"x" * size
+    assert message(field, content) == varint(field << 3 | 2) + varint(size) + content
+
+
+def test_what_is_kept_of_one_item_is_not_written_into_another() -> None:
+    names = ("a", "b" * 100, "c" * 400, "a", "\u00e9")
+    items = [
+        pod_value(f"{name}{metric}", milli, selector=selector, window=window)
+        for name in names
+        for metric, selector, milli, window in (("", "", 5, None), ("x", "a=b", -(10**17), 60), ("", "", 10**9, None))
+    ]
+    items += [msgspec.structs.replace(items[0], metric=metric, timestamp=float(at)) for metric in "xy" for at in (1, 2)]
+
+    def written(*values: MetricValue) -> bytes:
+        return protobuf._items(custom_list("v1beta2", values).items)
+
+    each = [written(value) for value in items]
+    assert len(set(each)) == len(items) - 3, "the name `a` is there twice"
+    assert written(*items) == b"".join(each)
+    protobuf._short_reference.cache_clear()
+    protobuf._kept_identifier.cache_clear()
+    assert [written(value) for value in reversed(items)] == each[::-1]

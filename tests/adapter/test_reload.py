@@ -1,4 +1,4 @@
-"""The rules file is taken up again when it changes, and a bad one changes nothing."""
+"""The rules file is reloaded when it changes, and a bad one changes nothing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from adapter.catalog.catalog import Catalog
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.commands.reload import RulesReloader
-from adapter.prometheus import PrometheusUnavailable, Series
+from adapter.prometheus import PrometheusUnavailable
 from adapter.rules import RulesFile, load_rules, parse_rules
 from adapter.security.request_info import Target
 from adapter.serving.health import Health
@@ -29,24 +30,23 @@ PODS = GroupResource("", "pods")
 
 
 class Followed:
-    """A rules file in a mounted ConfigMap, and what was taken up of it."""
+    """A rules file in a mounted ConfigMap, and what was applied of it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.path = folder / "config.yaml"
         self.path.symlink_to(Path("..data") / "config.yaml")
         self.registry = CollectorRegistry()
-        self.taken: list[RulesFile] = []
+        self.applied: list[RulesFile] = []
         self.arrived = asyncio.Event()
         self.version = 0
         self.write(FIRST)
         self.reloader = RulesReloader(
             self.path,
             load_rules(self.path),
-            self.take_up,
+            self.apply,
             telemetry=RuleTelemetry(self.registry),
             poll_seconds=60,
-            clock=lambda: 1000.0 + self.version,
         )
 
     def write(self, text: str) -> None:
@@ -59,8 +59,8 @@ class Followed:
         link.symlink_to(data.name)
         link.replace(self.folder / "..data")
 
-    async def take_up(self, rules: RulesFile) -> None:
-        self.taken.append(rules)
+    async def apply(self, rules: RulesFile) -> None:
+        self.applied.append(rules)
         self.arrived.set()
 
     def seen(self, name: str, **labels: str) -> float | None:
@@ -72,23 +72,21 @@ def followed(tmp_path: Path) -> Followed:
     return Followed(tmp_path)
 
 
-async def test_a_new_file_is_taken_up(followed: Followed, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_new_file_is_applied_once(followed: Followed, caplog: pytest.LogCaptureFixture) -> None:
     await followed.reloader.look()
-    assert followed.taken == []
+    assert followed.applied == []
     followed.write(SECOND)
     with caplog.at_level(logging.INFO, "adapter.commands.reload"):
         await followed.reloader.look()
         await followed.reloader.look()
-    assert followed.taken == [parse_rules(SECOND, source="x")]
-    assert caplog.text.count("took up the new rules") == 1
-    assert followed.seen("last_reload_success_timestamp_seconds") == 1002
-    assert followed.seen("info", hash=f"sha256:{followed.taken[0].digest}") == 1
+    assert followed.applied == [parse_rules(SECOND, source="x")]
+    assert caplog.text.count("reloaded the rules file") == 1
 
 
 async def test_the_same_text_in_another_place_is_no_change(followed: Followed) -> None:
     followed.write(FIRST)
     await followed.reloader.look()
-    assert followed.taken == []
+    assert followed.applied == []
 
 
 async def test_a_bad_file_keeps_the_last_good_one_and_says_so(
@@ -98,7 +96,7 @@ async def test_a_bad_file_keeps_the_last_good_one_and_says_so(
     with caplog.at_level(logging.INFO, "adapter.commands.reload"):
         for _ in range(3):
             await followed.reloader.look(asked=True)
-    assert followed.taken == []
+    assert followed.applied == []
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert followed.seen("last_reload_successful") == 0
     remark = followed.reloader.remark()
@@ -110,10 +108,14 @@ async def test_a_bad_file_keeps_the_last_good_one_and_says_so(
     assert verbose is not None
     assert (verbose.status, verbose.text) == (200, f"[+]rules-file ok: {remark}\nreadyz check passed\n")
 
+    followed.write(FIRST)
+    await followed.reloader.look()
+    assert (followed.seen("last_reload_successful"), followed.reloader.remark()) == (1, None)
+    followed.write("rulez: []")
+    await followed.reloader.look()
     followed.write(SECOND)
     await followed.reloader.look()
-    assert len(followed.taken) == 1
-    assert (followed.seen("last_reload_successful"), followed.reloader.remark()) == (1, None)
+    assert (len(followed.applied), followed.reloader.remark()) == (1, None)
 
 
 async def test_whatever_else_goes_wrong_in_reading_keeps_the_last_good_one_too(
@@ -127,11 +129,11 @@ async def test_whatever_else_goes_wrong_in_reading_keeps_the_last_good_one_too(
         patch.setattr("adapter.commands.reload.load_rules", fails)
         for _ in range(3):
             await followed.reloader.look(asked=True)
-    assert followed.taken == []
+    assert followed.applied == []
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert "LookupError('a bug')" in (followed.reloader.remark() or "")
     await followed.reloader.look(asked=True)
-    assert (len(followed.taken), followed.reloader.remark()) == (1, None)
+    assert (len(followed.applied), followed.reloader.remark()) == (1, None)
 
 
 async def test_a_file_that_goes_and_comes_back_as_it_was_is_well_again(followed: Followed) -> None:
@@ -140,7 +142,7 @@ async def test_a_file_that_goes_and_comes_back_as_it_was_is_well_again(followed:
     assert followed.seen("last_reload_successful") == 0
     followed.path.symlink_to(Path("..data") / "config.yaml")
     await followed.reloader.look()
-    assert (followed.seen("last_reload_successful"), followed.taken) == (1, [])
+    assert (followed.seen("last_reload_successful"), followed.applied) == (1, [])
 
 
 async def test_a_hangup_has_it_looked_at_now(followed: Followed) -> None:
@@ -159,7 +161,7 @@ async def test_it_is_looked_at_every_few_seconds_unasked(followed: Followed) -> 
     reloader = RulesReloader(
         followed.path,
         load_rules(followed.path),
-        followed.take_up,
+        followed.apply,
         telemetry=RuleTelemetry(CollectorRegistry()),
         poll_seconds=0.01,
     )
@@ -180,60 +182,66 @@ async def bed(tmp_path: Path) -> AsyncIterator[MetricsBed]:
         yield bed
 
 
+def following(bed: MetricsBed, rules: str) -> Catalog:
+    """The catalog of the next version."""
+    return Catalog(parse_rules(rules, source="x"), bed.prometheus, bed.mapper, relist_interval=60.0, max_age=120.0)
+
+
 async def test_rules_that_did_not_change_keep_their_lists_wherever_they_stand(bed: MetricsBed) -> None:
     bed.prometheus.found = dict.fromkeys("ab", PrometheusUnavailable("gone"))
-    bed.catalog.take_up(parse_rules(SECOND, source="x"))
-    source = bed.catalog.find_custom(PODS, "a")
+    catalog = following(bed, SECOND)
+    await catalog.carry_over(bed.catalog)
+    source = catalog.find_custom(PODS, "a")
     assert source is not None
-    assert source.rule.key == "rules[1]"
-    assert bed.catalog.find_custom(PODS, "b") is None
-    await bed.catalog.relist()
-    assert bed.catalog.find_custom(PODS, "a") == source
-    assert bed.catalog.readiness() is None
+    assert source.rule is catalog.rules.custom[1]
+    assert catalog.find_custom(PODS, "b") is None
+    assert bed.catalog.find_custom(PODS, "a") is not source, "requests in flight have the source of their own version"
+    await catalog.relist()
+    assert catalog.find_custom(PODS, "a") is source
+    assert catalog.readiness() is None
+
+
+async def test_a_rule_that_changed_makes_its_metrics_of_the_series_that_were_listed_for_its_query(
+    bed: MetricsBed,
+) -> None:
+    bed.prometheus.listed.clear()
+    catalog = following(bed, FIRST.replace("sum(a)", "max(a), name: {as: other}"))
+    await catalog.carry_over(bed.catalog)
+    assert [str(info) for info in catalog.custom] == ["namespaces/other", "pods/other"]
+    await catalog.list_new()
+    assert bed.prometheus.listed == []
 
 
 async def test_rules_that_are_gone_take_their_metrics_with_them_and_ready_stays_ready(bed: MetricsBed) -> None:
-    bed.catalog.take_up(parse_rules(f"rules: [{{{RULE.format('b', 'b')}}}]", source="x"))
-    assert [str(info) for info in bed.catalog.custom] == []
-    assert bed.catalog.readiness() is None
-    await bed.catalog.relist()
-    assert [str(info) for info in bed.catalog.custom] == ["namespaces/b", "pods/b"]
+    catalog = following(bed, f"rules: [{{{RULE.format('b', 'b')}}}]")
+    await catalog.carry_over(bed.catalog)
+    assert [str(info) for info in catalog.custom] == []
+    assert catalog.readiness() is None
+    await catalog.list_new()
+    assert [str(info) for info in catalog.custom] == ["namespaces/b", "pods/b"]
 
 
-async def test_a_list_that_was_asked_for_before_does_not_count_after(tmp_path: Path) -> None:
-    rules = parse_rules(FIRST, source="x")
-    asked, answered = asyncio.Event(), asyncio.Event()
+async def test_what_was_just_listed_is_not_listed_again_at_once_and_what_was_carried_over_is(bed: MetricsBed) -> None:
+    catalog = following(bed, SECOND)
+    await catalog.carry_over(bed.catalog)
+    await catalog.list_new()
+    assert [selector for selector, _, _ in bed.prometheus.listed] == ["a", "b"]
+    running = asyncio.create_task(catalog.run())
 
-    class Slow(CannedPrometheus):
-        async def series(self, selector: str, **arguments: object) -> tuple[Series, ...]:
-            if selector == "a":
-                asked.set()
-                await answered.wait()
-            if selector == "b":
-                raise PrometheusUnavailable("gone")
-            return (series(selector, "namespace", "pod"),)
+    async def is_listed_again() -> bool:
+        return len(bed.prometheus.listed) == 3
 
-    async with metrics_bed(tmp_path, rules, Slow()) as bed:
-        listing = asyncio.create_task(bed.catalog.relist())
-        await asked.wait()
-        # The new rules[0] has no list; what comes for the old one must not be taken for it.
-        bed.catalog.take_up(
-            parse_rules(f"rules: [{{{RULE.format('b', 'b')}}}, {{{RULE.format('c', 'c')}}}]", source="x")
-        )
-        answered.set()
-        await listing
-        await bed.catalog.relist()
-        assert [str(info) for info in bed.catalog.custom] == ["namespaces/c", "pods/c"]
-
-
-async def test_new_rules_are_listed_at_once(bed: MetricsBed) -> None:
-    running = asyncio.create_task(bed.catalog.run())
-    bed.catalog.take_up(parse_rules(SECOND, source="x"))
-
-    async def is_listed() -> bool:
-        return bed.catalog.find_custom(PODS, "b") is not None
-
-    await eventually(is_listed, within=10, every=0.01)
+    assert await eventually(is_listed_again, within=10, every=0.001)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+    assert [selector for selector, _, _ in bed.prometheus.listed] == ["a", "b", "a"]
+
+
+async def test_a_catalog_of_rules_that_are_gone_can_still_be_listing(bed: MetricsBed) -> None:
+    """A list that comes late is for the version that asked for it, and harms no other."""
+    catalog = following(bed, f"rules: [{{{RULE.format('b', 'b')}}}]")
+    await catalog.carry_over(bed.catalog)
+    await bed.catalog.relist()
+    assert [str(info) for info in bed.catalog.custom] == ["namespaces/a", "pods/a"]
+    assert [str(info) for info in catalog.custom] == []

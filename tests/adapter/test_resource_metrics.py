@@ -249,14 +249,15 @@ def test_protobuf_is_k8s_io_metrics() -> None:
     assert b"\x22\x0d\x0a\x03cpu\x12\x06\x0a\x04250m" in encode_resource(node_document(node))
 
 
-def test_discovery_names_nodes_and_pods() -> None:
+async def test_discovery_names_nodes_and_pods() -> None:
     discovery = Discovery(CannedNames(), custom=False, external=False, resource=True, port=1)
     assert discovery.serves("metrics.k8s.io", "v1beta1")
     assert discovery.knows("metrics.k8s.io", "pods")
     assert not discovery.serves("custom.metrics.k8s.io")
-    body = Representation().encode(discovery.resources("metrics.k8s.io", "v1beta1")).body.decode()
+    document = await discovery.resources("metrics.k8s.io", "v1beta1", Representation())
+    body = document.content.body.decode()
     assert '"name":"nodes","singularName":"","namespaced":false,"kind":"NodeMetrics","verbs":["get","list"]' in body
-    discovery.serve_groups(custom=True, external=False)
+    discovery = Discovery(CannedNames(), custom=True, external=False, port=1)
     assert not discovery.serves("metrics.k8s.io")
 
 

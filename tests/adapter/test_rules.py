@@ -24,7 +24,7 @@ def parse(text: str) -> RulesFile:
     return parse_rules(text, source="rules.yaml")
 
 
-@pytest.mark.parametrize("path", sorted(RULES.iterdir()), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(RULES.rglob("*.yaml")), ids=lambda path: path.stem)
 def test_files_as_people_have_them_load(path: Path) -> None:
     rules = load_rules(path)
     assert rules.custom or rules.external or rules.resource
@@ -104,9 +104,37 @@ def test_a_label_may_be_called_as_a_key_is() -> None:
     assert rules.custom_queries[0].resource_label == "namespaced"
 
 
-@pytest.mark.parametrize("text", ["rules: []", "rules:\nexternalRules: []", "{}"])
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "rules: []", "rules:\nexternalRules: []", "{}"])
 def test_a_file_may_have_no_rules(text: str) -> None:
     assert parse(text) == RulesFile()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rules:\t\n- seriesQuery: up\t\n  metricsQuery: 'up'\t# all\n",
+        "rules:\t# mine\n- seriesQuery: up \t# all\n  metricsQuery: up\t\n",
+        "rules:\n- seriesQuery:\tup\n  metricsQuery: |-\t# a block\n    up\n",
+        "rules: [{seriesQuery: up,\tmetricsQuery: up\t}]\t\n",
+        "rules:\n- seriesQuery: up\n  metricsQuery: up\n---\n",
+        "---\t\nrules:\n- seriesQuery: up\n  metricsQuery: up\n---\n# nothing more\n",
+        "rules:\n- seriesQuery: up\n  metricsQuery: up\n...\n",
+    ],
+)
+def test_tabs_and_ends_of_documents_as_go_takes_them(text: str) -> None:
+    [rule] = parse(text).custom
+    assert (rule.series_query, rule.query.source) == ("up", "up")
+
+
+def test_tabs_between_words_are_kept_and_those_at_the_end_of_a_line_are_not() -> None:
+    [rule] = parse("rules:\n- seriesQuery: up\n  metricsQuery: sum\t(up)\t\n    by (pod)\t\n").custom
+    assert rule.query.source == "sum\t(up) by (pod)"
+
+
+@pytest.mark.parametrize("text", ["\trules: []", "rules:\n\t- seriesQuery: up", "rules:\n-\tseriesQuery: up"])
+def test_tabs_do_not_indent(text: str) -> None:
+    with pytest.raises(RulesError, match="line"):
+        parse(text)
 
 
 def test_anchors_and_merges_are_expanded() -> None:
@@ -129,7 +157,6 @@ def test_anchors_and_merges_are_expanded() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "rules.yaml: there is nothing in it; it needs rules, externalRules or resourceRules"),
         ("- a", "rules.yaml: expected a mapping, got a list"),
         ("rulez: []", "rules.yaml: unknown key `rulez`; did you mean `rules`?"),
         ("zzz: []", "rules.yaml: unknown key `zzz`"),
@@ -144,6 +171,10 @@ def test_anchors_and_merges_are_expanded() -> None:
         (
             "{prometheus: {url: 'http://x'}, rules: {default: false, custom: []}}",
             "rules.yaml: these are the values of a Helm chart; the rules file is the text in its ConfigMap",
+        ),
+        (
+            "{apiVersion: helm.toolkit.fluxcd.io/v2, kind: HelmRelease}",
+            "rules.yaml: this is a HelmRelease, and no rules file; the check command looks for rules in it",
         ),
         ("rules: {}", "rules.yaml: rules: expected a list, got a mapping"),
         ("rules: [5]", "rules.yaml: rules[0]: expected a mapping, got text"),
@@ -215,7 +246,7 @@ def test_anchors_and_merges_are_expanded() -> None:
         ("resourceRules: {window: 1m}", "rules.yaml: resourceRules.cpu.containerQuery: this key is required"),
         (f"{RULE}  metricsQuery: b", 'rules.yaml: line 4, column 3: duplicate key "metricsQuery"'),
         ("rules: [", "rules.yaml: line 1, column 9: while parsing a flow node, expected the node content, but found "),
-        ("a\n---\nb", "rules.yaml: line 2, column 1: expected a single document in the stream, but found another"),
+        ("a\n---\nb", "rules.yaml: line 3, column 1: expected a single document in the stream, but found another"),
         ("rules: !!python/name:os.system", "rules.yaml: line 1, column 8: the tag tag:yaml.org,2002:python/name:os."),
         ("rules: &r [*r]", "rules.yaml: line 1, column 8: nested more than 30 deep, or an alias that contains itself"),
         ("rules: " + "[" * 300_000, "rules.yaml: line 1, column 37: nested more than 30 deep"),

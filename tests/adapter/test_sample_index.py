@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from adapter.planning import sample_index
-from adapter.planning.sample_index import IndexedVector, indexed, matching
+from adapter.planning.sample_index import IndexedVector, by_object, indexed, matching
 from adapter.planning.shared_queries import SharedQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Sample, Vector
 from kube.selectors import LabelSelector
@@ -146,3 +146,21 @@ async def test_short_answers_need_none() -> None:
     short = Vector(LONG.samples[:16])
     assert await indexed(short) is short
     assert await found(short, "ns-1", "queue=q6") == [6.0]
+
+
+@pytest.mark.parametrize("count", [3, 2_000])
+async def test_samples_are_found_by_object_whatever_their_number(count: int) -> None:
+    labels = [{"namespace": f"ns-{n % 2}", "pod": f"web-{n // 2}"} for n in range(count)]
+    samples = tuple(Sample(one, 1.0, float(n)) for n, one in enumerate(labels))
+    again = Sample({"namespace": "ns-0", "pod": "web-0", "port": "80"}, 1.0, 7.0)
+    rootless = Sample({"pod": "web-0"}, 1.0, 8.0)
+    vector = await indexed(Vector((*samples, again, rootless)), objects=[("namespace", "pod")])
+    found = await by_object(vector, ("namespace", "pod"))
+    assert found["ns-0"]["web-0"] == [samples[0], again]
+    assert found["ns-1"]["web-0"] is samples[1]
+    assert found[""]["web-0"] is rootless
+    assert "web-1" not in found[""]
+    assert await by_object(vector, ("namespace", "pod")) is found
+    several = (await by_object(vector, ("", "pod")))[""]["web-0"]
+    assert isinstance(several, list)
+    assert len(several) == 4

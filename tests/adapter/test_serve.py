@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -41,30 +41,42 @@ EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop"
 
 
 class Prometheus:
-    """Has one series, and gives every object a value of 1. `listed` lets the series be listed."""
+    """Has series of some names, and gives every object a value of 1. `listed` lets the series be listed.
+
+    `answer` holds each query back for as long as it likes, and says its value.
+    """
 
     def __init__(self, server: ScriptedServer) -> None:
         self.queries: list[str] = []
         self.asked: asyncio.Queue[str] = asyncio.Queue()
         self.listed = asyncio.Event()
         self.listed.set()
+        self.names = ["packets_total"]
+        self.answer: Callable[[str], Awaitable[str]] = one
         server.answers |= {"/api/v1/series": self._series, "/api/v1/query": self._query}
 
-    async def _series(self, _: web.Request) -> web.StreamResponse:
+    async def _series(self, request: web.Request) -> web.StreamResponse:
         self.asked.put_nowait("series")
         await self.listed.wait()
-        found = {"__name__": "packets_total", "namespace": "shop", "pod": "web-0"}
-        return web.json_response({"status": "success", "data": [found]})
+        names = [name for name in self.names if name in request.query["match[]"]]
+        found = [{"__name__": name, "namespace": "shop", "pod": "web-0"} for name in names]
+        return web.json_response({"status": "success", "data": found})
 
     async def _query(self, request: web.Request) -> web.StreamResponse:
         self.queries.append(request.query["query"])
+        value = await self.answer(request.query["query"])
         samples = [
-            {"metric": {"namespace": space, "pod": f"web-{pod}", "container": "app"}, "value": [1e9, "1"]}
+            {"metric": {"namespace": space, "pod": f"web-{pod}", "container": "app"}, "value": [1e9, value]}
             for space in ("shop", "bank", "club")
             for pod in range(3)
-            if ".+" in self.queries[-1] or f'namespace="{space}"' in self.queries[-1]
+            if ".+" in request.query["query"] or f'namespace="{space}"' in request.query["query"]
         ]
         return web.json_response({"status": "success", "data": {"resultType": "vector", "result": samples}})
+
+
+async def one(_: str) -> str:
+    """The same value at once."""
+    return "1"
 
 
 class Pods(Collection):
@@ -103,7 +115,15 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, rules: str, *, freshness: float = 60.0, hold: str = "") -> AsyncIterator[Running]:
+async def running(
+    folder: Path,
+    rules: str,
+    *,
+    freshness: float = 60.0,
+    hold: str = "",
+    relist_interval: float = 60.0,
+    shutdown_delay: float = 0.0,
+) -> AsyncIterator[Running]:
     """`serve` with these rules; the list that `hold` names does not come by itself: "pods" or "series"."""
     authorities = Authorities()
     access = AccessApi(authorities)
@@ -124,9 +144,11 @@ async def running(folder: Path, rules: str, *, freshness: float = 60.0, hold: st
         options = ServeOptions(
             config=folder / "config.yaml",
             prometheus=PrometheusAccess(options=PrometheusOptions(url=prometheus_server.url)),
-            catalog=CatalogOptions(relist_interval=60.0, max_age=120.0, freshness=freshness),
+            catalog=CatalogOptions(relist_interval=relist_interval, max_age=120.0, freshness=freshness),
             kubernetes=KubernetesOptions(lister=kubeconfig, authentication=kubeconfig, authorization=kubeconfig),
-            serving=ServingOptions(bind_address=LOOPBACK, port=client.port, certificate=pair),
+            serving=ServingOptions(
+                bind_address=LOOPBACK, port=client.port, certificate=pair, shutdown_delay=shutdown_delay
+            ),
             trust=TrustOptions(),
             token_ttl=10.0,
             authorization=AuthorizationOptions(),
@@ -140,16 +162,27 @@ async def running(folder: Path, rules: str, *, freshness: float = 60.0, hold: st
                     signal.raise_signal(signal.SIGTERM)
 
 
-@pytest.mark.parametrize(("freshness", "queries"), [(60.0, 4), (0.0, 12)])
+@pytest.mark.parametrize(("freshness", "queries"), [(60.0, 6), (0.0, 12)])
 async def test_queries_of_resource_rules_are_merged_unless_nothing_is_kept(
     tmp_path: Path, freshness: float, queries: int
 ) -> None:
     rules = (RULES / "resource.yaml").read_text()
     async with running(tmp_path, rules, freshness=freshness) as adapter, adapter.connection() as connection:
         for more in ("", "?again=1"):
-            for space in ("shop", "bank", "club"):
+            for number, space in enumerate(("shop", "bank", "club")):
                 code, _, body = await connection.ask(f"{USAGE}/{space}/pods/web-1{more}")
                 assert (code, b'"cpu":"1"' in body) == (200, True)
+                if freshness and not more and number == 1:  # the merged queries are sent, and their answers come
+
+                    async def is_merged() -> bool:
+                        await connection.ask(f"{USAGE}/shop/pods/web-1")
+                        metrics = (await adapter.client.ask_as_master("/metrics")).body.decode()
+                        lines = (
+                            'milliscale_adapter_rule_requests_total{query="merged",rule="resourceRules.%s.containerQ'
+                        )
+                        return all(lines % kind in metrics for kind in ("cpu", "memory"))
+
+                    assert await eventually(is_merged, within=20.0)
     assert len(adapter.prometheus.queries) == queries
     assert sum(".+" in query for query in adapter.prometheus.queries) == (2 if freshness else 0)
 
@@ -189,3 +222,28 @@ async def test_memory_settles_once_what_is_there_to_stay_has_come(
         adapter.prometheus.listed.set()
         await asyncio.wait_for(done.wait(), 60)
     assert settled == ["now"]
+
+
+async def test_told_to_end_it_fails_readyz_and_serves_on_until_it_is_told_again(tmp_path: Path) -> None:
+    """The Service sends requests until its endpoints have moved."""
+    async with running(tmp_path, PACKETS, shutdown_delay=3600.0) as adapter, adapter.connection() as connection:
+        assert (await connection.ask(f"{POD}/web-0/packets_total"))[0] == 200
+        signal.raise_signal(signal.SIGTERM)
+
+        async def is_unready() -> bool:
+            return (await adapter.client.ask("/readyz")).status == 500
+
+        assert await eventually(is_unready, within=10.0, every=0.01)
+        assert b"[-]shutdown failed: the process is ending" in (await adapter.client.ask("/readyz?verbose")).body
+        assert (await adapter.client.ask("/livez")).status == 200
+        assert (await connection.ask(f"{POD}/web-1/packets_total"))[0] == 200
+        async with front_proxy(adapter.client) as another:
+            assert (await another.ask(f"{POD}/web-2/packets_total"))[0] == 200
+
+
+async def test_the_shutdown_delay_ends_by_itself() -> None:
+    stop = asyncio.Event()
+    stop.set()
+    for seconds in (0.0, 0.001):
+        async with asyncio.timeout(10):
+            await serve_module.delayed(stop, seconds)

@@ -6,6 +6,7 @@ import gzip
 import itertools
 import logging
 import socket
+import threading
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
@@ -14,7 +15,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapter.security.authorization import AuthorizationOptions
-from adapter.serving import connection
+from adapter.serving import connection, server
+from adapter.serving.compression import compressed
 from adapter.serving.connection import ConnectionLimits
 from adapter.serving.server import ServerLimits
 from kube.certs import KeyPair
@@ -127,6 +129,28 @@ async def test_request_over_the_limit_is_told_to_come_again(tmp_path: Path) -> N
         adapter.metrics.hold.set()
         assert (await first).status == 200
         assert (await adapter.ask_as_master(POD_PATH)).status == 200
+
+
+async def test_compression_counts_as_work_on_a_request_and_has_its_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, working, go = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def held(body: bytes) -> bytes:
+        loop.call_soon_threadsafe(working.set)
+        go.wait(10)
+        return compressed(body)
+
+    monkeypatch.setattr(server, "compressed", held)
+    async with served_adapter(tmp_path, limits=ServerLimits(in_flight=1, shutdown_seconds=1.0)) as adapter:
+        adapter.metrics.count = 3_000
+        gzipped = {"Accept-Encoding": "gzip"}
+        late = asyncio.create_task(adapter.ask_as_master(f"{BIG_PATH}?timeout=1s", headers=gzipped))
+        await asyncio.wait_for(working.wait(), 5.0)
+        assert (await adapter.ask_as_master(POD_PATH)).status == 429
+        assert (await late).status == 504
+        go.set()
+        assert (await adapter.ask_as_master(BIG_PATH, headers=gzipped)).headers["Content-Encoding"] == "gzip"
 
 
 async def test_mistake_of_ours_is_logged_and_shown_to_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,8 @@ from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.objects import ListedObjects
 from adapter.planning.merged import MergedQueries
 from adapter.planning.rule_queries import RuleQueries
-from adapter.planning.shared_queries import SharedQueries
+from adapter.planning.sample_index import IndexedVector, ObjectLabels
+from adapter.planning.shared_queries import Outcome, SharedQueries
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
@@ -28,6 +29,7 @@ from adapter.prometheus import (
 from adapter.rules import parse_rules
 from kube.selectors import LabelSelector
 from kube.status import StatusError
+from tests.adapter.merging_bed import fetched
 from tests.adapter.metrics_bed import NOW, CannedPrometheus, MetricsBed, metrics_bed, packets, series, vector
 from tests.kube.scripted import Turns
 
@@ -43,7 +45,9 @@ def paths(bed: MetricsBed, shared: SharedQueries) -> tuple[CustomMetrics, Extern
     )
 
 
-async def test_a_thousand_requests_for_pods_of_many_namespaces_are_two_queries(tmp_path: Path) -> None:
+async def test_a_thousand_requests_for_pods_of_many_namespaces_are_a_query_for_all_and_those_before_it_was_there(
+    tmp_path: Path,
+) -> None:
     rules, prometheus = packets()
     labels = [{"namespace": f"ns-{n}", "pod": f"web-{pod}"} for n in range(10) for pod in range(10)]
     async with metrics_bed(tmp_path, rules, prometheus) as bed, SharedQueries(prometheus, freshness=60.0) as shared:
@@ -66,11 +70,14 @@ async def test_a_thousand_requests_for_pods_of_many_namespaces_are_two_queries(t
         prometheus.result = vector((labels[0], 7.0))
         assert await ask(labels[0]) == 7000
         prometheus.result = vector(*((one, float(number)) for number, one in enumerate(labels)))
+        assert await ask(labels[1]) in (0, 1000)  # the canned answer has a web-1 of each namespace
+        await fetched(shared)
         for _ in range(10):
             answers = await asyncio.gather(*map(ask, labels[1:]))
             assert answers == [number * 1000 for number in range(1, 100)]
-    assert prometheus.queries == [
+    assert sorted(prometheus.queries) == [
         'sum(rate(http_packets_total{namespace="ns-0",pod="web-0"}[1m])) by (pod)',
+        'sum(rate(http_packets_total{namespace="ns-0",pod="web-1"}[1m])) by (pod)',
         'sum(rate(http_packets_total{namespace=~".+",pod=~".+"}[1m])) by (pod,namespace)',
     ]
 
@@ -114,10 +121,9 @@ async def test_prometheus_is_told_the_time_of_the_most_patient_one_who_waits() -
     async with SharedQueries(prometheus, freshness=0.0) as shared:
         await shared.instant("alone", timeout=3.0)
         await asyncio.gather(*(shared.instant("together", timeout=seconds) for seconds in (3.0, 7.0, 5.0)))
-        await shared.grouped("grouped", namespace_label="", name_label="pod", timeout=4.0)
         await asyncio.gather(shared.instant("no limit", timeout=3.0), shared.instant("no limit"))
     told = dict(zip(prometheus.queries, prometheus.timeouts, strict=True))
-    for query, seconds in {"alone": 3.0, "together": 7.0, "grouped": 4.0}.items():
+    for query, seconds in {"alone": 3.0, "together": 7.0}.items():
         timeout = told[query]
         assert timeout is not None
         assert seconds - 1 < timeout <= seconds
@@ -155,22 +161,10 @@ async def test_the_same_query_of_two_tenants_is_two_queries() -> None:
         for number, destination in enumerate((DEFAULT_DESTINATION, *others) * 2):
             prometheus.result = vector(({"pod": "web-0"}, float(number)))
             alone = await shared.instant("up", destination=destination)
-            grouped = await shared.grouped("up", namespace_label="", name_label="pod", destination=destination)
             assert isinstance(alone, Vector)
-            assert alone.samples == (grouped.value.samples[""]["web-0"],)
+            assert shared.ready("up", destination) is alone
             assert alone.samples[0].value == number % 4
-    assert prometheus.destinations == [one for one in (DEFAULT_DESTINATION, *others) for _ in range(2)]
-
-
-async def test_the_same_answer_is_grouped_by_the_labels_that_each_asks_for() -> None:
-    _, prometheus = packets()
-    prometheus.result = vector(({"a": "1", "b": "2"}, 1.0))
-    async with SharedQueries(prometheus, freshness=60.0) as shared:
-        by_both = await shared.grouped("up", namespace_label="a", name_label="b")
-        by_one = await shared.grouped("up", namespace_label="", name_label="b")
-        by_other = await shared.grouped("up", namespace_label="", name_label="a")
-    found = [{space: list(names) for space, names in by.value.samples.items()} for by in (by_both, by_one, by_other)]
-    assert found == [{"1": ["2"]}, {"": ["2"]}, {"": ["1"]}]
+    assert prometheus.destinations == [DEFAULT_DESTINATION, *others]
 
 
 async def test_values_from_memory_keep_the_time_at_which_they_were_sampled(tmp_path: Path) -> None:
@@ -182,6 +176,7 @@ async def test_values_from_memory_keep_the_time_at_which_they_were_sampled(tmp_p
         await bed.catalog.relist()
         custom, external = paths(bed, shared)
         for name in ("web-0", "web-0", "web-1", "web-0"):  # alone, from memory, and then merged
+            await fetched(shared)
             with contextlib.suppress(StatusError):  # there is no web-1
                 values = await custom.named(
                     resource="pods",
@@ -228,7 +223,7 @@ async def test_what_one_namespace_has_does_not_take_an_external_metric_away_from
                 values = await external.values(namespace=namespace, metric="queue_depth", selector=ALL, timeout=10.0)
                 assert [value.milli for value in values] == [1000]
     alone = [f'rate(queue_depth{{namespace="{namespace}"}}[5m])' for namespace in "abc"]
-    assert prometheus.queries == [alone[0], 'rate(queue_depth{namespace=~".+"}[5m])', *alone[1:]]
+    assert sorted(prometheus.queries) == [*alone, 'rate(queue_depth{namespace=~".+"}[5m])']
 
 
 async def test_a_long_list_of_an_external_metric_lets_others_go_on(tmp_path: Path) -> None:
@@ -243,22 +238,6 @@ async def test_a_long_list_of_an_external_metric_lets_others_go_on(tmp_path: Pat
     assert turns.count >= 5
 
 
-async def test_what_is_forgotten_is_asked_for_anew_in_both_forms() -> None:
-    _, prometheus = packets()
-
-    async def ask(shared: SharedQueries) -> None:
-        await shared.instant("a")
-        await shared.grouped("b", namespace_label="", name_label="pod")
-
-    async with SharedQueries(prometheus, freshness=60.0) as shared:
-        await ask(shared)
-        await ask(shared)
-        assert prometheus.queries == ["a", "b"]
-        shared.forget()
-        await ask(shared)
-    assert prometheus.queries == ["a", "b"] * 2
-
-
 class CountedLabels(dict[str, str]):
     """Labels of which one sees when they go."""
 
@@ -268,25 +247,53 @@ class CountedLabels(dict[str, str]):
         CountedLabels.gone += 1
 
 
-@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("objects", [None, ("namespace", "pod")])
 @pytest.mark.parametrize("several", [False, True])
-async def test_very_many_samples_are_freed_a_few_at_a_time(grouped: bool, several: bool) -> None:
-    """All at once they would hold up the loop."""
+async def test_very_many_samples_are_freed_a_few_at_a_time(objects: ObjectLabels | None, several: bool) -> None:
+    """All at once they would hold up the loop, also when a reload ends the use of all of them."""
     count, prometheus = 20_000, CannedPrometheus()
     CountedLabels.gone = 0
     prometheus.result = Vector(
         tuple(Sample(CountedLabels(namespace="a", pod=f"web-{n // (1 + several)}"), 1.0, 1.0) for n in range(count))
     )
-    async with SharedQueries(prometheus, freshness=60.0) as shared:
-        if grouped:
-            assert (await shared.grouped("up", namespace_label="namespace", name_label="pod")).value.size == count
-        else:
-            assert isinstance(await shared.instant("up"), Vector)
-        prometheus.result = Vector(())
-        shared.forget()
-        at_once = []
-        async with asyncio.timeout(60):
-            while (before := CountedLabels.gone) < count:
-                await asyncio.sleep(0)
-                at_once.append(CountedLabels.gone - before)
+    shared, came, end = SharedQueries(prometheus, freshness=60.0), asyncio.Event(), asyncio.Event()
+
+    async def use() -> None:
+        async with shared:
+            shared.fetch("up", DEFAULT_DESTINATION, objects=objects, observe=lambda _: came.set())
+            await end.wait()
+
+    using = asyncio.create_task(use())
+    await came.wait()
+    await fetched(shared)
+    prometheus.result = Vector(())
+    end.set()
+    at_once = []
+    async with asyncio.timeout(60):
+        while (before := CountedLabels.gone) < count:
+            await asyncio.sleep(0)
+            at_once.append(CountedLabels.gone - before)
+        await using
     assert max(at_once) <= 1_000
+
+
+async def test_a_query_in_the_background_is_sent_once_and_its_answer_is_indexed_for_all_who_take_it() -> None:
+    prometheus = CannedPrometheus(result=vector(({"namespace": "a", "pod": "web-0"}, 1.0)))
+    outcomes: list[Outcome] = []
+    came = asyncio.Event()
+
+    def observe(outcome: Outcome) -> None:
+        outcomes.append(outcome)
+        came.set()
+
+    async with SharedQueries(prometheus, freshness=60.0) as shared:
+        for _ in range(3):
+            assert shared.ready("up", DEFAULT_DESTINATION) is None
+            shared.fetch("up", DEFAULT_DESTINATION, objects=("namespace", "pod"), observe=observe)
+        await came.wait()
+        found = await shared.instant("up")
+        assert shared.ready("up", DEFAULT_DESTINATION) is found
+    assert isinstance(found, IndexedVector)
+    assert found.index.object_labels == (("namespace", "pod"),)
+    assert outcomes == [found]
+    assert prometheus.queries == ["up"]

@@ -17,11 +17,15 @@ from autoscaler.core.config import Config
 from autoscaler.core.decide import decide
 from autoscaler.core.decision import Decision
 from autoscaler.core.history import History
+from autoscaler.core.model import HPAKey
 from autoscaler.core.observation import Observation
 from autoscaler.loop import controller
 from autoscaler.loop.controller import Controller
+from autoscaler.loop.memory_store import MemoryLocation, MemoryStore
 from autoscaler.loop.options import Availability, Options
 from autoscaler.loop.queue import WorkQueue
+from autoscaler.loop.shards import Shard
+from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from kube.client import KubeClient
 from kube.election import ElectionSettings
 from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster
@@ -252,6 +256,49 @@ async def test_the_first_steps_are_spread(cluster: Cluster, monkeypatch: pytest.
             await until(partial(at_least, taken, steps))
             now[0] += 0.125
     assert [*taken.values()] == [1, 10, 10, 3]
+
+
+async def test_the_first_steps_take_no_longer_than_a_sync_period(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there are too many to be a hundredth of a second apart, they are closer together."""
+    schedule: dict[str, float] = {}
+
+    class Queue(WorkQueue):
+        def move(self, key: HPAKey, delay: float) -> None:
+            schedule[key.name] = delay
+            super().move(key, delay)
+
+    monkeypatch.setattr(controller, "WorkQueue", Queue)
+    for number in range(8):
+        cluster.add_hpa(f"app-{number}")
+    async with autoscaler(cluster, replace(QUICK, sync_period=0.04)):
+        await until(lambda: len(schedule) == 8)
+    assert schedule == pytest.approx({f"app-{number}": number * 0.005 for number in range(8)})
+
+
+@pytest.mark.parametrize("unfinished", [False, True])
+async def test_what_is_saved_at_the_end_is_complete_only_if_every_step_has_ended(
+    unfinished: bool, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step that was broken off may have scaled, and the history does not know."""
+    monkeypatch.setattr(controller, "_FINISH_SECONDS", 0.1 if unfinished else SOON)
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web")
+    location = MemoryLocation(namespace="default", name="state")
+    options = replace(QUICK, availability=Availability(memory=location))
+    async with autoscaler(cluster, options, kubeconfig=cluster.server.kubeconfig()):
+        await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
+        if unfinished:
+            cluster.metrics.held = asyncio.Event()
+            asked = cluster.metrics.asked
+            await until(lambda: cluster.metrics.asked > asked)
+    if cluster.metrics.held is not None:
+        cluster.metrics.held.set()
+    client = ThrottledClient(cluster.admin, TokenBucket(qps=0, burst=1))
+    (saved,) = (await MemoryStore(client, location=location, shard=Shard()).load()).values()
+    assert saved.history.recommendations
+    assert saved.history.complete is not unfinished
 
 
 async def test_with_more_hpas_there_are_more_workers(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.core.config import Config
-from autoscaler.core.decide import decide, rehearse
+from autoscaler.core.decide import conclude, decide, rehearse
 from autoscaler.core.decision import Event
 from autoscaler.core.history import History, Recommendation, ScaleEvent
 from autoscaler.core.model import (
@@ -88,6 +88,19 @@ def test_an_unchanged_status_is_not_written_again() -> None:
     assert world.step(100).status is not None
     assert world.step(100).status is None
     assert world.step(101).status is not None
+
+
+def test_an_observed_generation_is_dropped_where_the_api_counts_none_except_without_a_scale() -> None:
+    world = World(hpa(pods_metric(100)), replicas=4)
+    world.step(100)
+    written = replace(world.hpa, status=replace(world.hpa.status, observed_generation=7))
+    world.hpa = written
+    outcome = world.step(100)
+    assert outcome.status is not None
+    assert outcome.status.observed_generation is None
+    gone = conclude(decide(Observation(hpa=written, scale=ScaleError("gone")), History(), world.now_ms))
+    assert gone.status is not None
+    assert gone.status.observed_generation == 7
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:

@@ -1,14 +1,16 @@
 """Events: what is written, how repetitions are counted, and that nothing ever stands in the way."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, cast
 
 import pytest
 
 from autoscaler.core.model import HPA, CrossVersionObjectReference, Spec
 from autoscaler.loop.events import EventRecorder
-from autoscaler.loop.throttle import ThrottledClient
+from autoscaler.loop.throttle import NotLeading, ThrottledClient
+from kube.client import KubeUnreachable
+from kube.status import StatusError
 from tests.autoscaler.scripted_api import Asked, ScriptedApi
 
 EVENTS = "/api/v1/namespaces/default/events"
@@ -36,7 +38,7 @@ def clock() -> Clock:
 @pytest.fixture
 async def recorder(api: ScriptedApi, client: ThrottledClient, clock: Clock) -> AsyncIterator[EventRecorder]:
     api.on("POST", EVENTS, lambda asked: asked.body)
-    recorder = EventRecorder(client, clock=clock)
+    recorder = EventRecorder(client, clock=clock, monotonic=lambda: clock.now / SECOND)
     task = asyncio.create_task(recorder.run())
     yield recorder
     task.cancel()
@@ -77,8 +79,8 @@ async def test_a_repeated_event_only_counts_up(api: ScriptedApi, recorder: Event
         clock.now += 15 * SECOND
     assert len(api.named("POST")) == 1
     assert [asked.body for asked in api.named("PATCH")] == [
-        {"count": 2, "lastTimestamp": "2026-01-02T03:04:20Z"},
-        {"count": 3, "lastTimestamp": "2026-01-02T03:04:35Z"},
+        {"count": 2, "lastTimestamp": "2026-01-02T03:04:20Z", "message": "not found"},
+        {"count": 3, "lastTimestamp": "2026-01-02T03:04:35Z", "message": "not found"},
     ]
 
 
@@ -102,35 +104,97 @@ async def test_what_differs_is_another_event(
     assert len(set(names)) == 2
 
 
-async def test_an_event_that_the_server_has_forgotten_is_written_anew(
-    api: ScriptedApi, recorder: EventRecorder
-) -> None:
-    recorder.record(hpa(), "Warning", "A", "x")
-    recorder.record(hpa(), "Warning", "A", "x")  # its PATCH is answered with 404
-    await recorder.flush()
-    assert [asked.body["count"] for asked in api.named("POST")] == [1, 1]
-
-
-async def test_a_flood_of_warnings_about_one_object_is_cut_off(
+async def test_an_event_that_the_server_has_forgotten_is_written_anew_with_its_count(
     api: ScriptedApi, recorder: EventRecorder, clock: Clock
 ) -> None:
-    for number in range(40):
-        recorder.record(hpa(), "Warning", "A", f"message {number}")
-    recorder.record(hpa("api"), "Warning", "A", "another object is not affected")
+    for _ in range(2):
+        recorder.record(hpa(), "Warning", "A", "x")
+        await recorder.flush()  # the second one's PATCH is answered with 404
+        clock.now += 15 * SECOND
+    first, second = (asked.body for asked in api.named("POST"))
+    assert (first["count"], second["count"]) == (1, 2)
+    assert second["metadata"] == first["metadata"]
+    assert (second["firstTimestamp"], second["lastTimestamp"]) == ("2026-01-02T03:04:05Z", "2026-01-02T03:04:20Z")
+
+
+async def test_what_repeats_while_it_waits_is_sent_once(api: ScriptedApi, recorder: EventRecorder) -> None:
+    for _ in range(3):
+        recorder.record(hpa(), "Warning", "A", "x")
     await recorder.flush()
-    assert len(api.named("POST")) == 26
+    assert [(asked.method, asked.body["count"]) for asked in api.asked] == [("POST", 3)]
+
+
+async def test_of_similar_events_the_tenth_and_later_are_one(
+    api: ScriptedApi, recorder: EventRecorder, clock: Clock
+) -> None:
+    for number in range(12):
+        if number == 10:
+            patch_any_event(api)
+        recorder.record(hpa(), "Normal", "SuccessfulRescale", f"New size: {number}")
+        await recorder.flush()
+        clock.now += 15 * SECOND
+    recorder.record(hpa(), "Normal", "OtherReason", "New size: 12")
+    await recorder.flush()
+    written = [asked.body["message"] for asked in api.named("POST")]
+    assert written == [
+        *(f"New size: {number}" for number in range(9)),
+        "(combined from similar events): New size: 9",
+        "New size: 12",
+    ]
+    assert [(asked.body["count"], asked.body["message"]) for asked in api.named("PATCH")] == [
+        (2, "(combined from similar events): New size: 10"),
+        (3, "(combined from similar events): New size: 11"),
+    ]
+
+
+@pytest.mark.parametrize(("seconds", "combined"), [(600, True), (601, False)])
+async def test_after_ten_minutes_nothing_is_similar_to_what_was(
+    seconds: int, combined: bool, api: ScriptedApi, recorder: EventRecorder, clock: Clock
+) -> None:
+    for number in range(9):
+        recorder.record(hpa(), "Normal", "A", f"message {number}")
+    await recorder.flush()
+    clock.now += seconds * SECOND
+    recorder.record(hpa(), "Normal", "A", "message 9")
+    await recorder.flush()
+    assert api.asked[-1].body["message"].startswith("(combined") is combined
+
+
+@pytest.mark.parametrize("event_type", ["Warning", "Normal"])
+async def test_a_flood_of_events_about_one_object_is_cut_off(
+    event_type: str, api: ScriptedApi, recorder: EventRecorder, clock: Clock
+) -> None:
+    def posted() -> int:
+        return len(api.named("POST"))
+
+    for number in range(40):  # each of another reason, so that none is similar
+        recorder.record(hpa(), event_type, f"Reason{number}", "x")
+    await recorder.flush()
+    assert posted() == 25
+    other = "Normal" if event_type == "Warning" else "Warning"
+    recorder.record(hpa("api"), event_type, "A", "another object is not affected")
+    recorder.record(hpa(), other, "A", "nor are events of the other type")
+    await recorder.flush()
+    assert posted() == 27
     clock.now += 300 * SECOND
     for number in range(2):
-        recorder.record(hpa(), "Warning", "A", f"later {number}")
+        recorder.record(hpa(), event_type, f"Later{number}", "x")
     await recorder.flush()
-    assert len(api.named("POST")) == 27
+    assert posted() == 28
 
 
-async def test_what_was_done_is_told_however_often(api: ScriptedApi, recorder: EventRecorder) -> None:
-    for number in range(40):
-        recorder.record(hpa(), "Normal", "SuccessfulRescale", f"New size: {number}")
+async def test_events_that_are_held_back_count(api: ScriptedApi, recorder: EventRecorder, clock: Clock) -> None:
+    for number in range(25):
+        recorder.record(hpa(), "Warning", f"Reason{number}", "x")
     await recorder.flush()
-    assert len(api.named("POST")) == 40
+    for _ in range(3):
+        recorder.record(hpa(), "Warning", "Reason0", "x")
+    await recorder.flush()
+    assert api.named("PATCH") == []
+    clock.now += 300 * SECOND
+    recorder.record(hpa(), "Warning", "Reason0", "x")
+    await recorder.flush()
+    assert [asked.body["count"] for asked in api.named("PATCH")] == [5]
 
 
 async def test_failing_to_write_is_said_once_and_ends_nothing(
@@ -147,12 +211,18 @@ async def test_failing_to_write_is_said_once_and_ends_nothing(
     assert api.asked[-1].body["message"] == "works again"
 
 
-async def test_long_texts_are_cut_to_what_the_api_takes(api: ScriptedApi, recorder: EventRecorder) -> None:
+async def test_long_names_are_cut_and_long_messages_are_not(api: ScriptedApi, recorder: EventRecorder) -> None:
     recorder.record(hpa("w" * 253), "Warning", "A", "m" * 5000)
     await recorder.flush()
     asked: Asked = api.named("POST")[0]
     assert len(asked.body["metadata"]["name"]) == 253
-    assert len(asked.body["message"]) == 1024
+    assert len(asked.body["message"]) == 5000
+
+
+async def test_huge_texts_are_cut(api: ScriptedApi, recorder: EventRecorder) -> None:
+    recorder.record(hpa(), "Warning", "A", "m" * 100_000)
+    await recorder.flush()
+    assert len(api.named("POST")[0].body["message"]) == 16 * 1024
 
 
 @pytest.mark.parametrize("end", [".", "-"])
@@ -165,6 +235,74 @@ async def test_a_long_name_is_not_cut_behind_what_separates_its_parts(
     for asked in api.asked:
         prefix = asked.body["metadata"]["name"].rpartition(".")[0]
         assert prefix.endswith("w")
+
+
+class Unreachable:
+    """A client whose first requests have no answer."""
+
+    def __init__(self, failures: int, error: Exception | None = None) -> None:
+        self.failures = failures
+        self.error = error or KubeUnreachable("refused")
+        self.sent: list[str] = []
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        self.sent.append(body["message"])
+        if len(self.sent) <= self.failures:
+            raise self.error
+        return {}
+
+
+async def recorded(client: Unreachable) -> list[float]:
+    """Record two events; for how long was waited between the tries."""
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    recorder = EventRecorder(cast(ThrottledClient, client), sleep=sleep, random=lambda: 0.25)
+    task = asyncio.create_task(recorder.run())
+    recorder.record(hpa(), "Warning", "A", "first")
+    recorder.record(hpa(), "Warning", "B", "second")
+    await recorder.flush()
+    task.cancel()
+    return waits
+
+
+async def test_without_an_answer_an_event_is_tried_again_and_others_wait_behind_it() -> None:
+    client = Unreachable(3)
+    assert await recorded(client) == [2.5, 10, 10]
+    assert client.sent == ["first"] * 4 + ["second"]
+
+
+async def test_after_twelve_tries_an_event_is_given_up() -> None:
+    client = Unreachable(12)
+    assert await recorded(client) == [2.5] + [10] * 10
+    assert client.sent == ["first"] * 12 + ["second"]
+
+
+@pytest.mark.parametrize("error", [StatusError(500, "", "no"), NotLeading("no")], ids=["refused", "not leading"])
+async def test_what_is_refused_is_not_tried_again(error: Exception) -> None:
+    client = Unreachable(1, error)
+    assert await recorded(client) == []
+    assert client.sent == ["first", "second"]
+
+
+async def test_at_the_end_nothing_is_tried_again() -> None:
+    client = Unreachable(100)
+    asleep = asyncio.Event()
+
+    async def sleep(_: float) -> None:
+        asleep.set()
+        await asyncio.Event().wait()
+
+    recorder = EventRecorder(cast(ThrottledClient, client), sleep=sleep)
+    task = asyncio.create_task(recorder.run())
+    recorder.record(hpa(), "Warning", "A", "first")
+    recorder.record(hpa(), "Warning", "B", "second")
+    await asleep.wait()
+    await recorder.close()
+    task.cancel()
+    assert client.sent == ["first", "first", "second"]
 
 
 def test_recording_never_waits_even_when_nothing_is_sent(client: ThrottledClient) -> None:

@@ -125,15 +125,17 @@ async def test_what_has_not_changed_is_not_written_again(place: Place) -> None:
 
 async def test_it_saves_from_time_to_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_store, "SAVE_SECONDS", 0.01)
-    memory = memory_of((WEB, history(3)))
+    memory = memory_of((WEB, history(0)))
     saving = asyncio.create_task(place.store().run(memory))
+    for replicas in range(3):
+        memory.keep(WEB, history(replicas))
 
-    async def saved() -> bool:
-        return (await place.store().load()).keys() == memory.snapshot().keys()
+        async def saved(replicas: int = replicas) -> bool:
+            found = (await place.store().load()).get(WEB.key)
+            # Not complete: this process goes on.
+            return found is not None and found.history == replace(history(replicas), complete=False)
 
-    await eventually(saved, within=SOON, every=0.01)
-    memory.keep(WEB, history(4))
-    await eventually(saved, within=SOON, every=0.01)
+        await eventually(saved, within=SOON, every=0.01)
     saving.cancel()
 
 
@@ -226,6 +228,7 @@ async def test_an_api_server_that_keeps_failing_does_not_keep_it_from_starting(
 async def test_a_save_that_fails_is_said_once_until_one_goes_well(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     store, memory = place.store(), memory_of((WEB, history(3)))
     await place.server.hang_up()
     for replicas in range(3):
@@ -236,6 +239,10 @@ async def test_a_save_that_fails_is_said_once_until_one_goes_well(
     await place.server.listen()
     await store.save(memory)
     assert await place.store().load() == memory.snapshot(), "although nothing has changed since it failed"
+    memory.keep(WEB, history(7))
+    await store.save(memory)
+    said = [each.getMessage() for each in caplog.records if each.name == "autoscaler.loop.memory_store"]
+    assert said[1:] == ["ConfigMap default/state: all is well again"], "once"
 
 
 async def test_somebody_elses_change_is_overwritten(place: Place) -> None:

@@ -108,6 +108,12 @@ async def test_a_metrics_api_that_answers_too_much_is_a_failed_metric(api: Scrip
     assert answer == AnswerError("the API server's answer is too large to be read: more than 16 MiB")
 
 
+async def test_white_space_around_a_value_does_not_count(api: ScriptedApi, metrics: MetricsClient) -> None:
+    api.on("GET", EXTERNAL, listed({"value": " 20 ", "timestamp": TIME}))
+    answer = await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING)
+    assert answer == ExternalAnswer(values=(20_000,), timestamp_ms=TIME_MS)
+
+
 async def test_both_selectors_go_along(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", PODS, listed())
     selector = LabelSelector.parse("verb in (GET,POST)")
@@ -158,6 +164,22 @@ async def test_the_servers_own_words_are_the_error(api: ScriptedApi, metrics: Me
     assert answer == AnswerError("prometheus cannot be reached")
 
 
+@pytest.mark.parametrize("body", [b"boom", b'{"error":"boom"}'], ids=["text", "JSON"])
+async def test_an_answer_without_a_status_is_worded_as_by_kubernetes(
+    body: bytes, api: ScriptedApi, metrics: MetricsClient
+) -> None:
+    for path in (PODS, RESOURCE, EXTERNAL):
+        api.on("GET", path, body, status=503)
+    unable = "the server is currently unable to handle the request"
+    assert await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING) == AnswerError(
+        f"{unable} (get pods.custom.metrics.k8s.io *)"
+    )
+    assert await metrics.resource_usage("default", WEB) == AnswerError(f"{unable} (get pods.metrics.k8s.io)")
+    assert await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING) == AnswerError(
+        f"{unable} (get queue_depth.external.metrics.k8s.io)"
+    )
+
+
 # --- object metrics ------------------------------------------------------------------------------------------------
 
 INGRESS = CrossVersionObjectReference("Ingress", "front", "networking.k8s.io/v1")
@@ -206,6 +228,28 @@ async def test_an_unknown_kind_is_an_error(metrics: MetricsClient) -> None:
     assert answer == AnswerError(
         'unable to map kind Gizmo.example.com to resource: no matches for kind "Gizmo" in group "example.com"'
     )
+
+
+@pytest.mark.usefixtures("discovery")
+@pytest.mark.parametrize(
+    ("described", "path", "named"),
+    [
+        (INGRESS, "ingresses.networking.k8s.io/front/hits", "ingresses.networking.k8s.io.custom.metrics.k8s.io front"),
+        (SERVICE, "services/front/hits", "services.custom.metrics.k8s.io front"),
+        (
+            CrossVersionObjectReference("Namespace", "elsewhere", "v1"),
+            "metrics/hits",
+            "metrics.custom.metrics.k8s.io hits",
+        ),
+    ],
+    ids=["in a group", "in the core group", "the namespace itself"],
+)
+async def test_an_object_is_named_where_the_answer_has_no_status(
+    described: CrossVersionObjectReference, path: str, named: str, api: ScriptedApi, metrics: MetricsClient
+) -> None:
+    api.on("GET", f"{GROUP}/v1beta2/namespaces/default/{path}", b"", status=404)
+    answer = await metrics.object_metric("default", "hits", described=described, metric_selector=NOTHING)
+    assert answer == AnswerError(f"the server could not find the requested resource (get {named})")
 
 
 @pytest.mark.usefixtures("discovery")
@@ -360,8 +404,8 @@ async def test_who_asks_about_another_object_or_metric_gets_its_value(api: Scrip
         ({"items": "many"}, "$.items"),
         (listed({"timestamp": TIME, "value": "1"}), "describedObject"),
         (listed({"describedObject": {"name": "web-0"}, "timestamp": TIME}), "value"),
-        (listed(value_of("web-0", "one")), "value"),
-        (listed(value_of("web-0", "1e99999999999")), "value"),
+        (listed(value_of("web-0", "one")), "quantities must match the regular expression"),
+        (listed(value_of("web-0", "1e99999999999")), "unable to parse quantity's suffix"),
         (listed(value_of("web-0", None)), "value"),
         (listed(value_of("web-0", "1", windowSeconds="long")), "windowSeconds"),
         (listed({**value_of("web-0", "1"), "timestamp": "yesterday"}), "timestamp"),

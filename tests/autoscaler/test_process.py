@@ -1,8 +1,12 @@
 """`python -m autoscaler run` as a process: how it starts, stops and speaks."""
 
+import array
 import asyncio
+import fcntl
+import os
 import signal
 import socket
+import termios
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +14,7 @@ import pytest
 
 from tests.autoscaler.cluster import Cluster, running_cluster
 from tests.autoscaler.process import ALONE, autoscaler
-from tests.eventually import eventually
+from tests.eventually import PATIENCE, eventually
 from tests.kube.scripted import ScriptedServer
 
 SOON = 20.0
@@ -57,6 +61,53 @@ async def test_a_step_that_hangs_does_not_keep_it(cluster: Cluster) -> None:
     cluster.metrics.held.set()
     assert cluster.replicas("web") == 1
     assert "Traceback" not in "\n".join(process.said)
+
+
+async def test_an_audit_fifo_that_nobody_reads_is_one_clear_line_and_status_1(cluster: Cluster, tmp_path: Path) -> None:
+    fifo = tmp_path / "audit"
+    os.mkfifo(fifo)
+    async with autoscaler(cluster.kubeconfig, *ALONE, f"--audit-log={fifo}") as process:
+        assert await process.ended() == 1
+    assert process.said == [f"Error: --audit-log={fifo}: cannot be written: it is a FIFO that nobody reads"]
+
+
+def waiting(reader: int) -> int:
+    """How many bytes a pipe holds."""
+    number = array.array("i", [0])
+    fcntl.ioctl(reader, termios.FIONREAD, number)
+    return number[0]
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="the pipe cannot be made small")
+async def test_an_audit_fifo_that_is_full_holds_up_neither_reconciliation_nor_the_end(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    assert cluster.metrics.held is not None
+    cluster.metrics.held.set()
+    fifo = tmp_path / "audit"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        size = fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+        often = "--horizontal-pod-autoscaler-sync-period=20ms"
+        async with autoscaler(cluster.kubeconfig, *ALONE, often, f"--audit-log={fifo}") as process:
+
+            async def begun() -> bool:
+                return waiting(reader) > 0
+
+            await eventually(begun, within=PATIENCE, every=0.01)
+            syncs = cluster.syncs()
+
+            async def goes_on() -> bool:
+                return cluster.syncs() >= syncs + 30
+
+            await eventually(goes_on, within=PATIENCE, every=0.01)
+            assert 0 < waiting(reader) <= size, "30 records are more than fit in"
+            process.signal(signal.SIGTERM)
+            assert await process.ended() == 0
+    finally:
+        os.close(reader)
+    assert any(f"--audit-log={fifo}: not all decisions could be written" in line for line in process.said)
 
 
 async def test_without_an_api_server_it_waits_and_says_so_once(tmp_path: Path) -> None:

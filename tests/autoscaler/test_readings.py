@@ -49,6 +49,15 @@ def test_one_container_is_taken_where_it_is() -> None:
     assert values(ANSWER, ResourceMetric("memory", "app")) == {"web-0": 7}
 
 
+def test_of_a_container_that_is_named_twice_the_first_entry_counts() -> None:
+    entries = ({"cpu": 100}, {"cpu": 20, "memory": 5})
+    containers = tuple(ContainerUsage(name="app", usage=each) for each in entries)
+    twice = ResourceAnswer((PodUsage(name="web-0", timestamp_ms=NOW, window_ms=15_000, containers=containers),))
+    assert values(twice, ResourceMetric("cpu", "app")) == {"web-0": 100}
+    assert values(twice, ResourceMetric("memory", "app")) == {}
+    assert values(twice, ResourceMetric("cpu")) == {"web-0": 120}
+
+
 def test_a_sample_keeps_its_time_and_window() -> None:
     samples = readings.resource_samples(ANSWER, ResourceMetric("cpu"))
     assert not isinstance(samples, Unavailable)

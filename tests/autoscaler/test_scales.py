@@ -70,10 +70,59 @@ async def test_absent_fields_of_a_scale_are_zero(api: ScriptedApi, scales: Scale
     assert (await read(scales)).scale == Scale(spec_replicas=0, status_replicas=0, selector="")
 
 
-async def test_another_version_is_tried_where_the_first_has_no_scale(api: ScriptedApi, scales: ScaleClient) -> None:
-    older = PATH.replace("v1", "v1beta1")
-    api.on("GET", older, scale())
-    assert (await read(scales)).path == older
+async def test_only_the_preferred_version_of_a_kind_is_asked_for_a_scale(api: ScriptedApi, scales: ScaleClient) -> None:
+    api.on("GET", PATH.replace("v1", "v1beta1"), scale())
+    api.fail("GET", PATH, 404, "the server could not find the requested resource")
+    assert await scales.read("default", WEB) == ScaleError("the server could not find the requested resource")
+
+
+async def test_a_kind_in_lower_case_is_the_same_kind(api: ScriptedApi, scales: ScaleClient) -> None:
+    api.on("GET", PATH, scale())
+    assert isinstance(
+        await scales.read("default", CrossVersionObjectReference("deployment", "web", "apps/v1")), TargetScale
+    )
+    shouted = CrossVersionObjectReference("DEPLOYMENT", "web", "apps/v1")
+    assert await scales.read("default", shouted) == TargetError('no matches for kind "DEPLOYMENT" in group "apps"')
+
+
+UNPARSABLE = (
+    'couldn\'t parse the selector string "a in (": '
+    "unable to parse requirement: found '', expected: ',', ')' or identifier"
+)
+
+
+@pytest.mark.parametrize(
+    ("selector", "problem"),
+    [
+        ("app=web,tier!=x", '"!=" is not a valid label selector operator'),
+        ("app=web,n>3", '"gt" isn\'t supported in label selectors'),
+        ("n<3", '"lt" isn\'t supported in label selectors'),
+        ("a in (", UNPARSABLE),
+    ],
+)
+async def test_a_selector_that_does_not_convert_is_a_scale_error(
+    selector: str, problem: str, api: ScriptedApi, scales: ScaleClient
+) -> None:
+    api.on("GET", PATH, scale(status={"replicas": 1, "selector": selector}))
+    assert await scales.read("default", WEB) == ScaleError(
+        "received an object from a /scale endpoint which was not convertible to autoscaling Scale: "
+        f"failed to parse target selector: {problem}"
+    )
+
+
+async def test_a_selector_is_read_as_a_label_selector_and_written_as_a_text(
+    api: ScriptedApi, scales: ScaleClient
+) -> None:
+    selector = " tier notin (b,a) , app==web,!old, x in (1)"
+    api.on("GET", PATH, scale(status={"replicas": 1, "selector": selector}))
+    assert (await read(scales)).scale.selector == "app=web,!old,tier notin (a,b),x in (1)"
+
+
+async def test_an_answer_without_a_status_is_worded_as_by_kubernetes(api: ScriptedApi, scales: ScaleClient) -> None:
+    api.on("GET", PATH, b"service unavailable\n", status=503)
+    assert await scales.read("default", WEB) == ScaleError(
+        "the server is currently unable to handle the request (get deployments web)"
+    )
 
 
 async def test_a_target_that_does_not_exist_is_a_scale_error(api: ScriptedApi, scales: ScaleClient) -> None:

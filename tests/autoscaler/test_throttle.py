@@ -180,13 +180,16 @@ async def test_a_write_is_not_repeated_when_the_lease_is_lost_meanwhile(api: Scr
         leading = False
 
     kube.retries.sleep = sleep
-    client = ThrottledClient(kube, TokenBucket(qps=-1, burst=1), may_write=lambda: leading)
+    told: list[object] = []
+    client = ThrottledClient(
+        kube, TokenBucket(qps=-1, burst=1), may_write=lambda: leading, on_error=lambda *what: told.append(what)
+    )
     for verb, write in (("POST", client.post), ("PUT", client.put), ("PATCH", client.patch)):
         leading = True
         api.on(verb, "/thing", busy)
         with pytest.raises(NotLeading):
             await write("/thing", {})
-    assert [asked.method for asked in api.asked] == ["POST", "PUT", "PATCH"]
+    assert ([asked.method for asked in api.asked], told) == (["POST", "PUT", "PATCH"], [])
 
 
 async def test_what_is_repeated_and_succeeds_is_no_failure(api: ScriptedApi, kube: KubeClient) -> None:

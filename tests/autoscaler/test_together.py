@@ -105,6 +105,27 @@ async def test_questions_that_differ_in_a_value_become_one(server: Server, toget
     assert answers == [server.answer(selector) for selector in selectors]
 
 
+async def test_a_server_that_does_not_heed_selectors_is_asked_one_by_one(
+    server: Server, together: Together, clock: Clock
+) -> None:
+    """Then each HPA's own answer has all pods, and those of others count in its average."""
+    server.pods |= {"stranger": {"app": "other"}}
+
+    def everything(_: LabelSelector) -> PodsAnswer:
+        return PodsAnswer({name: PodSample(value=1, timestamp_ms=1, window_ms=1) for name in server.pods})
+
+    async def fetch(selector: LabelSelector) -> PodsAnswer:
+        server.asked.append(str(selector))
+        return everything(selector)
+
+    together = Together(index_of(server.pods), clock=clock)
+    selectors = of(*(f"app={app}" for app in APPS))
+    assert await ask_all(together, selectors, fetch) == [everything(each) for each in selectors]
+    assert server.asked[1:] == [str(each) for each in selectors]
+    assert await ask_all(together, selectors, fetch) == [everything(each) for each in selectors]
+    assert len(server.asked) == 1 + 2 * len(selectors)
+
+
 async def test_a_few_different_questions_are_asked_one_by_one(server: Server, together: Together) -> None:
     selectors = of(*(f"app={app}" for app in APPS[:3]))
     answers = await ask_all(together, selectors, server.fetch)

@@ -12,10 +12,10 @@ from playground.cluster import Cluster
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 
-__all__ = ["ROOT", "autoscaler", "controller_manager", "needs_controller_manager", "started"]
+__all__ = ["ASSETS", "ROOT", "autoscaler", "controller_manager", "needs_controller_manager", "started"]
 
 ROOT = Path(__file__).parent.parent.parent
-_ASSETS = Path(os.environ.get("KUBEBUILDER_ASSETS", ""))
+ASSETS = Path(os.environ.get("KUBEBUILDER_ASSETS", ""))
 # Quick steps and short windows, for both.
 _TIMING = (
     "--horizontal-pod-autoscaler-sync-period=1s",
@@ -28,7 +28,7 @@ needs_controller_manager = [
     pytest.mark.kubebuilder,
     pytest.mark.e2e,
     pytest.mark.skipif(
-        not (_ASSETS / "kube-controller-manager").is_file(),
+        not (ASSETS / "kube-controller-manager").is_file(),
         reason="KUBEBUILDER_ASSETS names no directory with kube-controller-manager",
     ),
 ]
@@ -44,10 +44,12 @@ async def started(name: str, command: Sequence[str | Path], folder: Path) -> Asy
         assert child.exit_status is None, child.last_lines()
 
 
-def controller_manager(cluster: Cluster, folder: Path) -> list[str | Path]:
+def controller_manager(
+    cluster: Cluster, folder: Path, *flags: str, timing: Sequence[str] = _TIMING
+) -> list[str | Path]:
     """Kubernetes' own HPA controller, and no other of its controllers."""
     return [
-        _ASSETS / "kube-controller-manager",
+        ASSETS / "kube-controller-manager",
         f"--kubeconfig={cluster.kubeconfig}",
         f"--authentication-kubeconfig={cluster.kubeconfig}",
         f"--authorization-kubeconfig={cluster.kubeconfig}",
@@ -56,17 +58,18 @@ def controller_manager(cluster: Cluster, folder: Path) -> list[str | Path]:
         f"--cert-dir={folder / 'controller-manager'}",
         "--leader-elect=false",
         "--controllers=horizontal-pod-autoscaler-controller",
-        *_TIMING,
+        *timing,
+        *flags,
     ]
 
 
-def autoscaler(kubeconfig: Path, *flags: str) -> list[str | Path]:
+def autoscaler(kubeconfig: Path, *flags: str, timing: Sequence[str] = _TIMING) -> list[str | Path]:
     """The autoscaler with the features of the Kubernetes 1.36 beside it."""
     return [
         *(sys.executable, "-m", "autoscaler", "run"),
         f"--kubeconfig={kubeconfig}",
         "--feature-gates=HPAScaleToZero=false",
         f"--bind-address={LOOPBACK}",
-        *_TIMING,
+        *timing,
         *flags,
     ]

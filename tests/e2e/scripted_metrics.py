@@ -25,7 +25,7 @@ from kube.client import KubeClient
 from kube.store import Store
 from playground.tasks import background
 
-__all__ = ["METRIC", "Load", "ScriptedMetrics", "scripted_metrics"]
+__all__ = ["METRIC", "Load", "ScriptedMetrics", "registered", "scripted_metrics"]
 
 METRIC = "load"
 _RESOURCE, _CUSTOM, _EXTERNAL = "metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io"
@@ -176,23 +176,28 @@ def _listed(group: str, version: str, kind: str, items: list[dict[str, Any]]) ->
 @asynccontextmanager
 async def scripted_metrics(client: KubeClient, folder: Path) -> AsyncIterator[ScriptedMetrics]:
     """The server, registered in the cluster that `client` administers."""
+    metrics = ScriptedMetrics(client)
+    app = web.Application()
+    app.router.add_get("/apis/{group}/{version}", metrics.discover)
+    app.router.add_get("/apis/{group}/{version}/namespaces/default/{rest:.*}", metrics.answer)
+    async with registered(app, client, folder), background(metrics.run()):
+        yield metrics
+
+
+@asynccontextmanager
+async def registered(app: web.Application, client: KubeClient, folder: Path) -> AsyncIterator[None]:
+    """Serve an application as the metrics APIs of the cluster that `client` administers."""
     authority = CertificateAuthority.create("metrics")
     pair = authority.issue("metrics", hosts=["metrics.default.svc"], server=True)
     (folder / "metrics.pem").write_bytes(pair.cert_pem + pair.key_pem)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(folder / "metrics.pem")
-    metrics = ScriptedMetrics(client)
-    app = web.Application()
-    app.router.add_get("/apis/{group}/{version}", metrics.discover)
-    app.router.add_get("/apis/{group}/{version}/namespaces/default/{rest:.*}", metrics.answer)
     runner = web.AppRunner(app, shutdown_timeout=0.01)
     await runner.setup()
     try:
         await web.TCPSite(runner, "localhost", 0, ssl_context=context).start()
-        port = runner.addresses[0][1]
-        async with background(metrics.run()):
-            await _register(client, port, authority)
-            yield metrics
+        await _register(client, runner.addresses[0][1], authority)
+        yield
     finally:
         await runner.cleanup()
 

@@ -56,11 +56,11 @@ def samples() -> str:
             counter(0.25, **web, container="app"),
             counter(0.05, **web, container="proxy"),
             counter(0.5, **db, container="postgres"),
-            counter(1.5, instance="node-a", id="/"),
+            counter(1.5, node="node-a", id="/"),
             gauge(64 * MEBIBYTE, **web, container="app"),
             gauge(16 * MEBIBYTE, **web, container="proxy"),
             gauge(512 * MEBIBYTE, **db, container="postgres"),
-            gauge(2048 * MEBIBYTE, instance="node-a", id="/"),
+            gauge(2048 * MEBIBYTE, node="node-a", id="/"),
         ]
     )
 
@@ -143,6 +143,7 @@ async def resource_metrics(folder: Path) -> AsyncIterator[Bed]:
         await write_account_kubeconfig(client, account, admin=cluster.kubeconfig, account=base.account("adapter"))
         command = [sys.executable, "-m", "adapter", "serve", f"--config={RULES}", f"--prometheus-url={prometheus.url}"]
         command += [f"--bind-address={LOOPBACK}", f"--secure-port={port}", f"--cert-dir={folder / 'certificates'}"]
+        command += ["--shutdown-delay-duration=0s"]
         command += [f"--{purpose}-kubeconfig={account}" for purpose in ("lister", "authentication", "authorization")]
         child = await ChildProcess.start("adapter", command, log=folder / "adapter.log", directory=ROOT)
         await stack.enter_async_context(child)

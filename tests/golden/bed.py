@@ -233,6 +233,7 @@ async def golden_bed(folder: Path) -> AsyncIterator[Bed]:
             "lister-kubeconfig": account,
             "authentication-kubeconfig": account,
             "authorization-kubeconfig": account,
+            "shutdown-delay-duration": "0s",
         }
         bed = Bed(
             is_real=is_real,

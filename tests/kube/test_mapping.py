@@ -59,7 +59,7 @@ async def mapper(folder: Path) -> AsyncIterator[tuple[RestMapper, ScriptedServer
             {"resources": [resource("pods/pods", "MetricValueList"), resource("widgets", "MetricValueList")]}
         )
         clock = Clock()
-        yield RestMapper(client, refresh_seconds=10, max_age_seconds=30, clock=clock), server, clock
+        yield RestMapper(client, refresh_seconds=10, clock=clock), server, clock
 
 
 @pytest.mark.parametrize("name", ["pods", "pod", "Pods"])
@@ -204,6 +204,8 @@ async def test_a_reading_that_fails_keeps_what_is_known_and_is_tried_again_later
             return readings(server) == 2
 
         await eventually(tried, within=10, every=0.001)
+        assert rest._renewing is not None
+        await asyncio.wait_for(asyncio.shield(rest._renewing), 10)
         clock.now = 59.9
         await served(rest, "v1")
         server.answers["/apis"] = good

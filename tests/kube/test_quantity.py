@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.quantity import Format, Quantity, QuantityError
+from kube.quantity import Format, Quantity, QuantityError, milli_text
 
 
 @pytest.mark.parametrize(
@@ -151,3 +151,10 @@ def test_any_text_gives_a_quantity_or_an_error_and_the_canonical_form_is_stable(
     again = Quantity.parse(quantity._canonical())
     assert again._canonical() == quantity._canonical()
     assert again.sign == quantity.sign
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 18))
+@settings(deadline=None)
+def test_the_text_of_thousandths_is_that_of_the_quantity(milli: int, zeros: int) -> None:
+    for number in (milli, milli // 10**zeros * 10**zeros, milli % 10**6 * 10 ** (zeros % 12)):
+        assert milli_text(number) == str(Quantity.from_milli(number))

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import socket
+import struct
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
 from kube.client import KubeClient, KubeError, KubeUnreachable
 from kube.election import ElectionSettings, LeaderElector
-from kube.retries import Retries
+from kube.retries import Answer, Retries
 from kube.status import StatusError
 from tests.kube.scripted import Handler, ScriptedServer, answer, connected, scripted_server
 
@@ -66,6 +70,14 @@ def busy(status: int = 429, after: str | None = "1") -> Handler:
 
 async def hang_up(request: web.Request) -> web.StreamResponse:
     assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def reset(request: web.Request) -> web.StreamResponse:
+    assert request.transport is not None
+    connection = request.transport.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     request.transport.abort()
     return web.Response()
 
@@ -148,7 +160,7 @@ async def test_no_repetition_begins_after_the_deadline_nor_is_it_waited_for(
         assert time.now < 10
 
 
-@pytest.mark.parametrize("lost", [hang_up, break_off])
+@pytest.mark.parametrize("lost", [hang_up, reset, break_off])
 async def test_a_lost_connection_is_a_reason_to_repeat_what_only_reads(lost: Handler, tmp_path: Path) -> None:
     async with bed(tmp_path) as (server, client, time):
         server.answers["/x"] = failing(3, lost)
@@ -159,7 +171,7 @@ async def test_a_lost_connection_is_a_reason_to_repeat_what_only_reads(lost: Han
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
-@pytest.mark.parametrize("lost", [hang_up, break_off])
+@pytest.mark.parametrize("lost", [hang_up, reset, break_off])
 async def test_a_lost_connection_is_no_reason_to_repeat_what_writes(lost: Handler, method: str, tmp_path: Path) -> None:
     async with bed(tmp_path) as (server, client, time):
         server.answers["/x"] = failing(1, lost)
@@ -174,6 +186,31 @@ async def test_a_lost_connection_that_does_not_come_back_is_the_result(tmp_path:
         with pytest.raises(KubeUnreachable, match="cannot be reached"):
             await client.get("/x")
         assert time.waits == [1.0] * 10
+
+
+@pytest.mark.parametrize(
+    ("error", "repeated"),
+    [
+        (aiohttp.ClientOSError(errno.ECONNRESET, "reset"), True),
+        (aiohttp.ClientOSError(errno.EPIPE, "broken pipe"), True),
+        (aiohttp.ClientConnectionResetError("Cannot write to closing transport"), True),
+        (aiohttp.ServerDisconnectedError(), True),
+        (aiohttp.ClientPayloadError("not all data"), True),
+        (aiohttp.ClientOSError(errno.ECONNREFUSED, "refused"), False),
+        (aiohttp.ClientOSError(errno.ETIMEDOUT, "timed out"), False),
+        (aiohttp.InvalidURL("x"), False),
+    ],
+)
+async def test_a_connection_is_lost_where_it_was_there(error: Exception, repeated: bool) -> None:
+    time = Time()
+    retries = Retries(clock=time.clock, sleep=time.sleep, random=lambda: 0.0)
+
+    async def send() -> Answer:
+        raise error
+
+    with pytest.raises(type(error)):
+        await retries.run("GET", send, deadline=30)
+    assert len(time.waits) == (10 if repeated else 0)
 
 
 class NotNow(KubeError):

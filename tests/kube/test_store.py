@@ -281,7 +281,9 @@ class Clock:
 
 
 @contextlib.asynccontextmanager
-async def followed_by(clock: Clock, folder: Path, *, bookmark_seconds: float = 60.0) -> AsyncIterator[Followed]:
+async def followed_by(
+    clock: Clock, folder: Path, *, bookmark_seconds: float = 60.0, backoff: Backoff | None = None
+) -> AsyncIterator[Followed]:
     """A store on a clock of its own, when its first watch is open."""
     async with (
         scripted_server() as server,
@@ -292,8 +294,9 @@ async def followed_by(clock: Clock, folder: Path, *, bookmark_seconds: float = 6
         server.answers[PATH] = collection.handle
         followed = Followed(server, collection)
         followed.store = Store(
-            client, PATH, colour, on_change=followed.on_change, backoff=Backoff(0.001, 0.01), clock=clock
+            client, PATH, colour, on_change=followed.on_change, backoff=backoff or Backoff(0.001, 0.01), clock=clock
         )
+        clock.now += 3600
         assert (followed.store.stale, followed.store.problem) == (False, "not listed yet")
         async with asyncio.TaskGroup() as group:
             running = group.create_task(followed.store.run())
@@ -393,13 +396,22 @@ async def test_a_silent_watch_is_opened_anew_and_that_it_could_be_is_a_proof(
 ) -> None:
     """A server that sends no bookmarks, as an old one or an aggregated one may."""
     clock = Clock()
-    async with followed_by(clock, tmp_path, bookmark_seconds=0.05) as f:
-        (await f.watch()).open()
+    async with followed_by(clock, tmp_path, bookmark_seconds=0.05, backoff=Backoff(3600, 3600)) as f:
+        watch = await f.watch()
+        assert condition(f) == (False, None), "the list is a proof"
+        watch.open()
         clock.now += 3600
+        # Opened, and silent until the end.
         (await f.watch()).open()
-        (await f.watch()).open()
+        again = await f.watch()
+        assert condition(f) == (False, None), "neither while the next one is being opened"
+        clock.now += 0.07
+        assert condition(f) == (False, None)
+        clock.now += 0.01
+        assert condition(f)[0], "not for long"
+        again.open()
         await until(lambda: not f.store.stale)
-        assert (f.store.problem, f.collection.lists) == (None, 1)
+        assert f.collection.lists == 1
     assert caplog.records == []
 
 
@@ -416,3 +428,35 @@ async def test_a_watch_that_opens_and_fails_is_no_proof(tmp_path: Path) -> None:
             watch.end()
         await f.watch()
         assert f.store.stale
+
+
+class CountedBackoff(Backoff):
+    """Short delays, counted."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0, 0.0)
+        self.calls: list[str] = []
+
+    def next(self) -> float:
+        self.calls.append("wait")
+        return super().next()
+
+    def reset(self) -> None:
+        self.calls.append("reset")
+        super().reset()
+
+
+async def test_each_failure_is_followed_by_a_longer_wait_until_a_list_or_an_event_comes(tmp_path: Path) -> None:
+    backoff = CountedBackoff()
+    async with followed_by(Clock(), tmp_path, backoff=backoff) as f:
+        watch = await f.watch()
+        assert backoff.calls == ["reset"], "by the list"
+        watch.refuse(503)
+        (await f.watch()).end()  # opened and ended without an event: no reason to hurry either
+        watch = await f.watch()
+        assert backoff.calls == ["reset", "wait", "wait"]
+        await seen(f, watch, "2")
+        await seen(f, watch, "3")
+        watch.end()
+        await f.watch()
+        assert backoff.calls == ["reset", "wait", "wait", "reset"]

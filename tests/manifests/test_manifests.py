@@ -255,7 +255,7 @@ def test_the_starter_rules_are_rules_that_the_adapter_loads() -> None:
 OWN_RIGHTS = {
     *(("leases", name, verb) for name in ["milliscale-autoscaler"] for verb in ("get", "update", "watch")),
     *(("configmaps", name, verb) for name in ["milliscale-autoscaler-state"] for verb in ("get", "update")),
-    *(("leases", "", "create"), ("configmaps", "", "create"), ("configmaps", "", "list")),
+    *(("leases", "", "create"), ("leases", "", "list"), ("configmaps", "", "create"), ("configmaps", "", "list")),
 }
 
 

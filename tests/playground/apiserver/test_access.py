@@ -154,7 +154,10 @@ def test_requests_are_read_as_kubernetes_reads_them(method: str, path: str, expe
 async def test_a_certificate_says_who_one_is(server: PlaygroundApiServer) -> None:
     async with await KubeClient.connect(server.kubeconfig("ann", ["team"])) as ann:
         me = await ann.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
-    assert me["status"]["userInfo"] == {"username": "ann", "groups": ["team", "system:authenticated"]}
+    info = me["status"]["userInfo"]
+    [credential] = info.pop("extra").pop("authentication.kubernetes.io/credential-id")
+    assert credential.startswith("X509SHA256=")
+    assert info == {"username": "ann", "groups": ["team", "system:authenticated"]}
 
 
 async def test_the_forbidden_is_told_in_kubernetes_words(server: PlaygroundApiServer) -> None:

@@ -13,14 +13,19 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from yarl import URL
 
+from bench.recorded_heads import recorded_requests
 from kube.certs import CertificateAuthority
 from kube.client import KubeClient
 from kube.status import StatusError
 from playground.apiserver import PlaygroundApiServer
+from playground.apiserver.forwarded import identity_headers
+from playground.apiserver.identity import User
 from tests.eventually import eventually
 
 API = "/apis/custom.metrics.k8s.io/v1beta2"
+CHECKER = "system:kube-aggregator"
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 
 
@@ -32,6 +37,17 @@ class Extension:
     port: int = 0
     healthy: bool = True
     requests: list[tuple[str, dict[str, list[str]]]] = field(default_factory=list)
+    heads: list[list[tuple[str, str]]] = field(default_factory=list)
+
+    @property
+    def forwarded(self) -> list[tuple[str, dict[str, list[str]]]]:
+        """The requests of callers. The API server's own, which look whether it is available, may come at any time."""
+        return [one for one in self.requests if one[1]["x-remote-user"] != [CHECKER]]
+
+    @property
+    def forwarded_heads(self) -> list[list[tuple[str, str]]]:
+        """The heads of the requests of callers."""
+        return [head for head in self.heads if dict(head)["X-Remote-User"] != CHECKER]
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
@@ -39,6 +55,7 @@ class Extension:
         headers = {key.lower(): request.headers.getall(key) for key in request.headers}
         headers["certificate"] = [value for part in certificate["subject"] for _, value in part]
         self.requests.append((f"{request.method} {request.raw_path}", headers))
+        self.heads.append([(name.decode(), value.decode()) for name, value in request.raw_headers])
         if request.path == API:
             return web.json_response({"kind": "APIResourceList"}, status=200 if self.healthy else 500)
         if request.query.get("watch"):
@@ -132,7 +149,7 @@ async def test_requests_arrive_in_the_callers_name_and_answers_come_back(
             await ann.post(f"{API}/namespaces/default/pods/*/pps?labelSelector=a%20in%20(b)", {"some": "body"})
     assert answer.value.code == 418
     assert json.loads(json.loads(answer.value.message)["echo"]) == {"some": "body"}
-    asked, headers = extension.requests[-1]
+    asked, headers = extension.forwarded[-1]
     assert asked == f"POST {API}/namespaces/default/pods/*/pps?labelSelector=a%20in%20(b)"
     assert headers["x-remote-user"] == ["ann"]
     assert headers["x-remote-group"] == ["system:masters", "team", "system:authenticated"]
@@ -148,6 +165,94 @@ def as_ann(server: PlaygroundApiServer) -> ssl.SSLContext:
     return context
 
 
+def recorded(client: str, target: str = "") -> list[tuple[str, str]]:
+    """The head of a request of a real kube-apiserver's."""
+    found = next(one for one in recorded_requests() if one.client == client and target in one.target)
+    return [(name, value) for name, value in found.headers]
+
+
+# What differs from one request to the next, and from one cluster to another.
+VARYING = {
+    *("Host", "Audit-Id", "Kubectl-Session", "X-Forwarded-Host", "X-Forwarded-Uri", "X-Remote-Uid"),
+    "X-Remote-Extra-Authentication.kubernetes.io%2fcredential-Id",
+}
+
+
+def compared(head: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """A head without the values that vary, but with the kind of a credential."""
+    return [
+        (name, value.partition("=")[0] if "Extra" in name else "" if name in VARYING else value) for name, value in head
+    ]
+
+
+@pytest.mark.parametrize("client", ["kcm", "kubectl", "sa-token"])
+async def test_heads_are_those_of_a_real_api_server(
+    admin: KubeClient, server: PlaygroundApiServer, extension: Extension, client: str
+) -> None:
+    await register(server, extension)
+    await availability(admin, "True")
+    expected = recorded(client)
+    said = dict(expected)
+    sent: dict[str, str] = {}
+    sent |= {
+        name: said[name] for name in ("User-Agent", "Accept", "Kubectl-Command", "Kubectl-Session") if name in said
+    }
+    if client == "kubectl":
+        sent["Accept-Encoding"] = "gzip"
+    groups = [value for name, value in expected if name == "X-Remote-Group" and value != "system:authenticated"]
+    context = ssl.create_default_context(cafile=str(server.pki.serving_ca_file))
+    if client == "sa-token":
+        server.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cm"}})
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader", "namespace": "cm"}}
+        server.create(account)
+        sent["Authorization"] = f"Bearer {server.token('cm', 'reader')}"
+    else:
+        pair = server.pki.client_ca.issue(said["X-Remote-User"], organizations=groups, client=True)
+        (server.pki.folder / "caller.pem").write_bytes(pair.cert_pem + pair.key_pem)
+        context.load_cert_chain(server.pki.folder / "caller.pem")
+    await admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding(said["X-Remote-User"]))
+    path = f"{API}/namespaces/cm/pods/%2A/packets"
+    async with aiohttp.ClientSession(skip_auto_headers=["Accept", "Accept-Encoding"]) as session:
+        url = URL(f"{server.url}{path}?labelSelector=app%3Dweb", encoded=True)
+        async with session.get(url, headers=sent, ssl=context) as answer:
+            assert answer.status == 418
+            assert answer.headers["Audit-Id"] == dict(extension.forwarded_heads[-1])["Audit-Id"]
+    head = extension.forwarded_heads[-1]
+    assert compared(head) == compared(expected)
+    assert dict(head)["X-Forwarded-Uri"] == path
+    assert dict(head)["Host"] == dict(head)["X-Forwarded-Host"] == f"adapter.default.svc:{extension.port}"
+
+
+async def test_checks_have_the_head_of_a_real_api_servers_checks(
+    admin: KubeClient, server: PlaygroundApiServer, extension: Extension
+) -> None:
+    await register(server, extension)
+    await availability(admin, "True")
+    assert compared(extension.heads[0]) == compared(recorded("kube-apiserver", "custom.metrics"))
+
+
+def test_extras_have_the_names_that_kube_apiserver_gives_them() -> None:
+    extra = {"example.org/a%b": ("1", "2"), "scopes": ("x",), "\u00e9": ("y",)}
+    assert identity_headers(User("ann", (), extra=extra))[1:] == [
+        ("X-Remote-Extra-Example.org%2fa%25b", "1"),
+        ("X-Remote-Extra-Example.org%2fa%25b", "2"),
+        ("X-Remote-Extra-Scopes", "x"),
+        ("X-Remote-Extra-%c3%a9", "y"),
+    ]
+
+
+def binding(user: str) -> dict[str, Any]:
+    """The right to do everything."""
+    api = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{api}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "caller"},
+        "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": api, "kind": "User", "name": user}],
+    }
+
+
 async def test_nobody_can_pass_for_another_by_sending_the_headers(
     admin: KubeClient, server: PlaygroundApiServer, extension: Extension
 ) -> None:
@@ -156,7 +261,7 @@ async def test_nobody_can_pass_for_another_by_sending_the_headers(
     forged = {"X-Remote-User": "root", "x-remote-group": "wheel", "X-Remote-Extra-Scopes": "all"}
     async with aiohttp.ClientSession() as session:
         await session.get(f"{server.url}{API}/x", headers=forged, ssl=as_ann(server))
-    _, headers = extension.requests[-1]
+    _, headers = extension.forwarded[-1]
     assert headers["x-remote-user"] == ["ann"]
     assert headers["x-remote-group"] == ["system:masters", "system:authenticated"]
     assert "x-remote-extra-scopes" not in headers
@@ -167,10 +272,10 @@ async def test_what_the_caller_does_not_say_is_not_said(
 ) -> None:
     await register(server, extension)
     await availability(admin, "True")
-    silent = ("Accept", "Accept-Encoding", "User-Agent")
+    silent = ("Accept", "User-Agent")
     async with aiohttp.ClientSession(skip_auto_headers=silent) as session:
         await session.get(f"{server.url}{API}", ssl=as_ann(server))
-    _, headers = extension.requests[-1]
+    _, headers = extension.forwarded[-1]
     assert not {name.lower() for name in silent} & set(headers)
 
 

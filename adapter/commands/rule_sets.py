@@ -1,0 +1,260 @@
+"""The rules in force, as one object for each version of the rules file.
+
+A rule set has everything that follows from one version: the rules, the catalog of their metrics, their queries' texts
+and results, what was logged of them, and the router that answers requests from all of this. It is never changed for
+another version's sake. A request takes the rule set in force at its start and keeps it to its end, whatever becomes of
+the file meanwhile; what outlives versions (clients of Prometheus and the API server, watched objects) is shared by all.
+
+A new version is put in force once its seriesQueries have been listed, or have had some seconds to be, so that no metric
+is missing for a moment that was there before. The background work of the version before ends at once: it sends no query
+any more but those of requests that are still under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+
+import aiohttp
+
+from adapter.catalog.catalog import Catalog
+from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP
+from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.catalog.snapshot import Snapshot
+from adapter.commands.options import CatalogOptions
+from adapter.diagnosis.probe import Probe
+from adapter.metrics.custom import CustomMetrics
+from adapter.metrics.external import ExternalMetrics
+from adapter.metrics.forward import Forwarder, MergedNames
+from adapter.metrics.resource_metrics import ResourceMetrics
+from adapter.metrics.watched_objects import WatchedObjects
+from adapter.openapi import OpenApiPages
+from adapter.planning.merged import MergedQueries
+from adapter.planning.rule_queries import RuleQueries
+from adapter.planning.shared_queries import SharedQueries
+from adapter.prometheus import PrometheusServers
+from adapter.rules import RulesFile
+from adapter.serving.debug_pages import DebugPages
+from adapter.serving.discovery import Discovery
+from adapter.serving.health import Health
+from adapter.serving.routes import Router
+from adapter.serving.telemetry import Telemetry
+from kube.mapping import RestMapper
+
+_log = logging.getLogger(__name__)
+
+# How long a new version's first lists may take before it is put in force without them.
+_FIRST_LISTS_SECONDS = 5.0
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What outlives all versions.
+
+    Attributes:
+        options: how often series are listed, and for how long answers are given again.
+        prometheus: the Prometheus servers.
+        http: connections to another adapter.
+        mapper: the cluster's resources.
+        objects: the cluster's objects.
+        rule_telemetry: tells of the rules that are in force at the start.
+        telemetry: tells of requests.
+        openapi: the OpenAPI documents.
+        health: the health endpoints.
+        port: the port that is listened on.
+    """
+
+    options: CatalogOptions
+    prometheus: PrometheusServers
+    http: aiohttp.ClientSession
+    mapper: RestMapper
+    objects: WatchedObjects
+    rule_telemetry: RuleTelemetry
+    telemetry: Telemetry
+    openapi: OpenApiPages
+    health: Health
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleSet:
+    """One version of the rules, and everything that follows from it."""
+
+    rules: RulesFile
+    catalog: Catalog
+    queries: SharedQueries
+    forwarder: Forwarder
+    telemetry: RuleTelemetry
+    router: Router
+
+    @classmethod
+    def of(cls, rules: RulesFile, shared: Shared, telemetry: RuleTelemetry) -> RuleSet:
+        """Put the parts together. Nothing is asked yet."""
+        options = shared.options
+        catalog = Catalog(
+            rules,
+            shared.prometheus,
+            shared.mapper,
+            relist_interval=options.relist_interval,
+            max_age=options.max_age,
+            telemetry=telemetry,
+        )
+        forwarder = Forwarder(
+            rules.forward, relist_interval=options.relist_interval, freshness=options.freshness, http=shared.http
+        )
+        cache = SharedQueries(shared.prometheus, freshness=options.freshness)
+        queries = RuleQueries(cache, telemetry=telemetry)
+        # Where nothing is kept, a query for all objects would be sent for each of them.
+        merged = MergedQueries(cache, telemetry=telemetry) if options.freshness else None
+        if merged is not None:
+            telemetry.watch_paused(lambda: ((rule, why.value) for rule, _, why in merged.paused()))
+        probe = Probe(catalog, shared.prometheus, shared.objects, shared.mapper, forwarder=forwarder)
+        router = Router(
+            discovery=Discovery(
+                MergedNames(catalog, forwarder),
+                custom=rules.serves_custom,
+                external=rules.serves_external,
+                resource=rules.resource is not None,
+                port=shared.port,
+            ),
+            custom=CustomMetrics(catalog, queries, shared.objects, shared.mapper, merged=merged),
+            external=ExternalMetrics(catalog, queries, forwarder=forwarder, merged=merged),
+            usage=ResourceMetrics(rules.resource, queries, shared.objects, merged=merged),
+            debug=DebugPages(catalog, shared.mapper, probe, merged.paused if merged is not None else tuple),
+            health=shared.health,
+            telemetry=shared.telemetry,
+            openapi=shared.openapi,
+        )
+        return cls(rules=rules, catalog=catalog, queries=cache, forwarder=forwarder, telemetry=telemetry, router=router)
+
+    async def prepare(self, previous: RuleSet, *, seconds: float) -> None:
+        """Take over what the version before has listed, and list the rest; give up after so many seconds."""
+        self.forwarder.carry_over(previous.forwarder)
+        try:
+            async with asyncio.timeout(seconds):
+                await self.catalog.carry_over(previous.catalog)
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self.catalog.list_new())
+                    tasks.create_task(self.forwarder.list_new())
+        except TimeoutError:
+            _log.warning(
+                "the new rules' series could not be listed within %g s; they are listed in the background", seconds
+            )
+
+    async def run(self, running: asyncio.Event) -> None:
+        """Do the background work, until cancelled; `running` is set once requests can be answered."""
+        async with self.queries, self.forwarder:
+            running.set()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.catalog.run(), name="catalog")
+                tasks.create_task(self.forwarder.run(), name="forwarder")
+                await asyncio.Event().wait()
+
+
+class RuleSets:
+    """The rule set in force, and how another one takes its place."""
+
+    def __init__(
+        self,
+        rules: RulesFile,
+        shared: Shared,
+        *,
+        first_lists_seconds: float = _FIRST_LISTS_SECONDS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Begin with these rules; nothing is asked before `run`.
+
+        Args:
+            rules: the rules.
+            shared: what outlives them.
+            first_lists_seconds: how long a new version's first lists may take.
+            clock: the time, in seconds since the epoch.
+        """
+        self._shared = shared
+        self._first_lists_seconds = first_lists_seconds
+        self._clock = clock
+        self._current = RuleSet.of(rules, shared, shared.rule_telemetry)
+        self._tasks: asyncio.TaskGroup | None = None
+        self._background: list[asyncio.Task[None]] = []
+        self._begin(self._current)
+        for group in (CUSTOM_GROUP, EXTERNAL_GROUP):
+            shared.rule_telemetry.metrics_gone(group, 0)
+
+    @property
+    def current(self) -> RuleSet:
+        """The rule set in force."""
+        return self._current
+
+    def readiness(self) -> str | None:
+        """None when ready, and once ready for good, whatever the rules become; else why not."""
+        return self._current.catalog.readiness()
+
+    async def wait_loaded(self) -> None:
+        """Return when it is, or has been, ready."""
+        await self._current.catalog.wait_loaded()
+
+    async def run(self) -> None:
+        """Do the background work of the rules in force, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            self._background = [await self._started(self._current)]
+            await asyncio.Event().wait()
+
+    async def apply(self, rules: RulesFile) -> None:
+        """Put other rules in force. Requests in flight end with the rules, and the servers, that they began with."""
+        before = self._current
+        new = RuleSet.of(rules, self._shared, before.telemetry.following())
+        await self._shared.prometheus.keep({*before.rules.servers, *rules.servers})
+        await new.prepare(before, seconds=self._first_lists_seconds)
+        background = await self._started(new)
+        # From here to the next await nothing can come between.
+        self._current = new
+        self._begin(new)
+        for task in self._background:
+            task.cancel()
+        comparing = self._create_task(self._log_gone(before.catalog.snapshot, new), name="compare metrics")
+        self._background = [background, comparing]
+        await self._shared.prometheus.keep(rules.servers)
+
+    async def _started(self, rule_set: RuleSet) -> asyncio.Task[None]:
+        running = asyncio.Event()
+        task = self._create_task(rule_set.run(running), name="rule set")
+        await running.wait()
+        return task
+
+    def _create_task(self, work: Coroutine[None, None, None], *, name: str) -> asyncio.Task[None]:
+        assert self._tasks is not None, "rule sets need `run`"
+        return self._tasks.create_task(work, name=name)
+
+    def _begin(self, rule_set: RuleSet) -> None:
+        rules = rule_set.rules
+        keys = [rule.key for rule in rules.all_rules]
+        rule_set.telemetry.begin(keys, digest=rules.digest, now=self._clock())
+
+    async def _log_gone(self, old: Snapshot, after: RuleSet) -> None:
+        """Log which metrics have gone with a reload, once all is listed; an editor may have left the file cut."""
+        await after.catalog.wait_tried()
+        new = after.catalog.snapshot
+        gone = {
+            CUSTOM_GROUP: [str(old.custom[key].info) for key in old.custom if key not in new.custom],
+            EXTERNAL_GROUP: [name for name in old.external if name not in new.external],
+        }
+        counts = {CUSTOM_GROUP: len(old.custom), EXTERNAL_GROUP: len(old.external)}
+        for group, names in gone.items():
+            after.telemetry.metrics_gone(group, len(names))
+            if names:
+                _log.warning(
+                    "with the reload %d of %d metrics of %s have gone: %s; if that was not meant, the file may have"
+                    " been read before it was whole",
+                    *(len(names), counts[group], group, _some(names)),
+                )
+
+
+def _some(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
+    return ", ".join(ordered[:_SHOWN]) + more

@@ -1,0 +1,117 @@
+"""Concurrency limits that namespaces share fairly.
+
+One tenant can send far more requests than the others: an HPA may have hundreds of metrics. Where a limit is reached,
+the next free slot goes to the waiting namespace that holds the fewest, so a namespace with little to do waits for one
+slot and not behind the queue of another one. (Kubernetes' API Priority and Fairness has the same purpose; with as many
+queues as there are namespaces no hashing is needed.)
+
+The namespace of a request travels in a context variable, which tasks inherit from the one that creates them. What is
+done once for all namespaces runs with `for_all_namespaces`, so that it waits in nobody's queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator
+from contextvars import ContextVar
+
+_namespace: ContextVar[str] = ContextVar("namespace", default="")
+
+
+class QueueFullError(Exception):
+    """Too many callers of one key wait already."""
+
+
+class FairSemaphore:
+    """A semaphore whose waiting callers are served by key: first the key that holds the fewest slots.
+
+    Among keys that hold equally many, the one served longest ago comes first; within a key, the caller that came first.
+    """
+
+    def __init__(self, limit: int, *, max_waiting: int) -> None:
+        """At most `limit` callers hold a slot, and at most `max_waiting` of each key wait for one."""
+        self._free = limit
+        self._max_waiting = max_waiting
+        self._held: Counter[str] = Counter()
+        # In the order in which the keys were served last; no queue is empty.
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many callers wait."""
+        return sum(map(len, self._waiting.values()))
+
+    @contextlib.asynccontextmanager
+    async def slot(self, key: str) -> AsyncIterator[None]:
+        """Hold a slot, after waiting for it.
+
+        Raises:
+            QueueFullError: all slots are taken, and `max_waiting` callers of the key wait.
+        """
+        await self.acquire(key)
+        try:
+            yield
+        finally:
+            self.release(key)
+
+    async def acquire(self, key: str) -> None:
+        """Take a slot, after waiting for it; `release` gives it back. Raises as `slot`."""
+        if self._free:  # then nobody waits
+            self._free -= 1
+            self._held[key] += 1
+            return
+        queue = self._waiting.get(key)
+        if (len(queue) if queue is not None else 0) >= self._max_waiting:
+            raise QueueFullError
+        if queue is None:
+            queue = self._waiting[key] = deque()
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.release(key)  # the slot had been handed over already
+            elif turn in queue:
+                queue.remove(turn)
+                if not queue:
+                    del self._waiting[key]
+            raise
+
+    def release(self, key: str) -> None:
+        """Give a slot back."""
+        self._held[key] -= 1
+        if not self._held[key]:
+            del self._held[key]
+        if not self._waiting:
+            self._free += 1
+            return
+        following = min(self._waiting, key=lambda waiting: self._held[waiting])  # the first of equals
+        queue = self._waiting.pop(following)
+        turn = queue.popleft()
+        if queue:
+            self._waiting[following] = queue  # behind the others
+        self._held[following] += 1
+        turn.set_result(None)
+
+
+def current_namespace() -> str:
+    """The namespace on whose behalf this task works; "" where there is none, or for all of them."""
+    return _namespace.get()
+
+
+def enter_namespace(namespace: str) -> None:
+    """From now on this task, and those that it creates, work on behalf of a namespace."""
+    _namespace.set(namespace)
+
+
+@contextlib.contextmanager
+def for_all_namespaces() -> Iterator[None]:
+    """Work on behalf of no namespace in particular; also the tasks that are created meanwhile."""
+    token = _namespace.set("")
+    try:
+        yield
+    finally:
+        _namespace.reset(token)

@@ -1,0 +1,96 @@
+"""A limit on the memory that Prometheus' long responses take together while they are read and decoded.
+
+Long responses are decoded while they arrive, and each counts the memory that its samples take. When all of them have
+half of the limit, all but the one that is the largest then stop reading until there is room again; TCP then stops the
+server. That one goes on to its end, so nobody waits for ever. A single response that needs more than the limit is an
+error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import Iterator
+
+from adapter.prometheus.errors import PrometheusBadAnswer
+
+DEFAULT_BYTES = 128 * 1024 * 1024
+_MIB = 1024 * 1024
+# Python's free lists are spread over all memory that was used, and keep it from the system until a full collection.
+_COLLECTED_FROM = 8 * _MIB
+_COLLECTED_AFTER_SECONDS = 2.0
+
+
+class MemoryBudget:
+    """The memory of all responses that are being read. `decoding` is held by the one that is being decoded."""
+
+    def __init__(self, limit: int = DEFAULT_BYTES) -> None:
+        """`limit` is in bytes, for a single response; all together take up to half as much more."""
+        self.limit = limit
+        self.used = 0
+        self.decoding = asyncio.Lock()
+        self._shares: set[Share] = set()
+        self._first: Share | None = None  # the one that need not wait, until it ends
+        self._released = asyncio.Event()
+        self._collecting: asyncio.TimerHandle | None = None
+
+    @contextlib.contextmanager
+    def share(self) -> Iterator[Share]:
+        """The part of one response, given back at the end."""
+        share = Share(self)
+        self._shares.add(share)
+        try:
+            yield share
+        except BaseException:
+            if share.used >= _COLLECTED_FROM:
+                self._collect_later()
+            raise
+        finally:
+            self._shares.remove(share)
+            if self._first is share:
+                self._first = None
+            self.used -= share.used
+            self._released.set()
+            self._released = asyncio.Event()
+
+    async def room(self, share: Share) -> None:
+        """Return when a response may go on."""
+        while self.used > self.limit // 2:
+            if self._first is None:
+                self._first = max(self._shares, key=lambda other: other.used)
+            if self._first is share:
+                return
+            await self._released.wait()
+
+    def _collect_later(self) -> None:
+        """Give back what a response left behind that was of no use, once its error has been reported."""
+        if self._collecting is None:
+            self._collecting = asyncio.get_running_loop().call_later(_COLLECTED_AFTER_SECONDS, self._collect)
+
+    def _collect(self) -> None:
+        self._collecting = None
+        gc.collect()
+
+
+class Share:
+    """What one response has taken of a MemoryBudget."""
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self.used = 0
+        self._budget = budget
+
+    async def take(self, size: int) -> None:
+        """Note that so many bytes more were taken, and wait while that is too much for all responses together.
+
+        Raises:
+            PrometheusBadAnswer: it is too much for a single one.
+        """
+        self.used += size
+        self._budget.used += size
+        if self.used > self._budget.limit:
+            raise PrometheusBadAnswer(
+                f"Prometheus' answer takes more than {self._budget.limit // _MIB} MiB of memory"
+                " (--prometheus-response-memory-mb)"
+            )
+        await self._budget.room(self)

@@ -1,0 +1,163 @@
+"""Concurrency limits that namespaces share fairly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from adapter.fairness import FairSemaphore, QueueFullError, current_namespace, enter_namespace, for_all_namespaces
+from adapter.prometheus import PrometheusBusy, PrometheusClient, PrometheusOptions
+from adapter.serving.server import ServerLimits
+from tests.adapter.serving import POD_PATH, served_adapter
+from tests.adapter.test_prometheus_client import ONE, says, scripted
+
+
+class Callers:
+    """Callers of a semaphore: who holds a slot, in the order in which they got it."""
+
+    def __init__(self, semaphore: FairSemaphore) -> None:
+        self.got: list[str] = []
+        self._semaphore = semaphore
+        self._end: dict[str, asyncio.Event] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def come(self, *names: str) -> None:
+        """Ask for a slot for each; the first letter is its key."""
+        for name in names:
+            self._end[name] = asyncio.Event()
+            self._tasks[name] = asyncio.create_task(self._call(name))
+            await settled()
+
+    async def leave(self, name: str) -> None:
+        """End the call of somebody who holds a slot."""
+        self._end[name].set()
+        await settled()
+
+    async def cancel(self, *names: str) -> None:
+        for name in names:
+            self._tasks[name].cancel()
+        await asyncio.gather(*(self._tasks[name] for name in names), return_exceptions=True)
+
+    async def _call(self, name: str) -> None:
+        async with self._semaphore.slot(name[0]):
+            self.got.append(name)
+            await self._end[name].wait()
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_free_slot_goes_to_the_key_that_holds_the_fewest() -> None:
+    callers = Callers(FairSemaphore(3, max_waiting=10))
+    await callers.come("a1", "a2", "a3", "a4", "a5", "b1", "c1", "b2")
+    assert callers.got == ["a1", "a2", "a3"]
+    for left, got in (("a1", "b1"), ("a2", "c1"), ("a3", "a4"), ("b1", "b2"), ("c1", "a5")):
+        await callers.leave(left)
+        assert callers.got[-1] == got
+
+
+async def test_keys_that_hold_equally_many_take_turns() -> None:
+    callers = Callers(FairSemaphore(1, max_waiting=10))
+    await callers.come("a0", "a1", "a2", "b1", "b2", "c1")
+    for name in ("a0", "a1", "b1", "c1", "a2", "b2"):
+        assert callers.got[-1] == name
+        await callers.leave(name)
+
+
+async def test_callers_beyond_the_queue_of_their_key_are_refused_and_others_are_not() -> None:
+    semaphore = FairSemaphore(1, max_waiting=2)
+    callers = Callers(semaphore)
+    await callers.come("a1", "a2", "a3")
+    with pytest.raises(QueueFullError):
+        async with semaphore.slot("a"):
+            pass
+    await callers.come("b1")
+    assert semaphore.waiting == 3
+    for left, got in (("a1", "a2"), ("a2", "b1"), ("b1", "a3")):
+        await callers.leave(left)
+        assert callers.got[-1] == got
+    await callers.leave("a3")
+    assert semaphore.waiting == 0
+
+
+async def test_a_caller_that_is_cancelled_leaves_its_queue_or_its_slot_to_others() -> None:
+    callers = Callers(FairSemaphore(1, max_waiting=10))
+    await callers.come("a1", "b1", "c1", "d1")
+    await callers.cancel("b1")
+    # The slot is handed over to c1, which is cancelled before it notices.
+    callers._end["a1"].set()
+    await asyncio.sleep(0)
+    await callers.cancel("a1", "c1")
+    await settled()
+    assert callers.got[-1] == "d1"
+    await callers.leave("d1")
+    await callers.come("e1")
+    assert callers.got[-1] == "e1"
+
+
+async def test_tasks_work_for_the_namespace_of_the_task_that_created_them() -> None:
+    async def seen() -> str:
+        return current_namespace()
+
+    enter_namespace("shop")
+    assert await asyncio.create_task(seen()) == "shop"
+    with for_all_namespaces():
+        assert await asyncio.create_task(seen()) == ""
+    assert current_namespace() == "shop"
+
+
+def for_namespace(namespace: str, call: Callable[[], Awaitable[object]]) -> asyncio.Task[object]:
+    async def task() -> object:
+        enter_namespace(namespace)
+        return await call()
+
+    return asyncio.create_task(task())
+
+
+async def test_queries_of_a_namespace_do_not_wait_behind_those_of_another() -> None:
+    async with scripted() as server:
+        answered = asyncio.Event()
+
+        async def slow(request: object) -> object:
+            await answered.wait()
+            return await says(ONE)(request)  # type: ignore[arg-type]
+
+        server.reply = slow  # type: ignore[assignment]
+        options = PrometheusOptions(url=server.url, connections=1, max_waiting=3)
+        async with PrometheusClient(options) as client:
+            asked = [for_namespace("noisy", lambda n=n: client.instant(f"noisy{n}")) for n in range(4)]  # type: ignore[misc]
+            await server.reached(1)
+            with pytest.raises(PrometheusBusy):
+                await for_namespace("noisy", lambda: client.instant("too many"))
+            asked.append(for_namespace("quiet", lambda: client.instant("quiet")))
+            await settled()
+            answered.set()
+            await asyncio.gather(*asked)
+    assert [parameters["query"] for _, _, parameters in server.asked] == [
+        "noisy0",
+        "noisy1",
+        "quiet",
+        "noisy2",
+        "noisy3",
+    ]
+
+
+async def test_requests_of_a_namespace_wait_where_another_one_has_taken_all_slots(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path, limits=ServerLimits(in_flight=4, shutdown_seconds=1.0)) as adapter:
+        adapter.metrics.hold = asyncio.Event()
+        master = adapter.authorities.clients.issue("admin", organizations=["system:masters"], client=True)
+        noisy = [asyncio.create_task(adapter.ask(POD_PATH, certificate=master)) for _ in range(6)]
+        # Four have slots, one waits, and one is refused.
+        done, waiting = await asyncio.wait(noisy, return_when=asyncio.FIRST_COMPLETED)
+        assert [task.result().status for task in done] == [429]
+        quiet = asyncio.create_task(adapter.ask(POD_PATH.replace("ns-1", "ns-2"), certificate=master))
+        # The one that would wait beside it is refused once it waits.
+        assert not quiet.done()
+        adapter.metrics.hold.set()
+        assert (await quiet).status == 200
+        assert [reply.status for reply in await asyncio.gather(*waiting)] == [200] * 5

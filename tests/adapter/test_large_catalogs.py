@@ -1,0 +1,162 @@
+"""Ten thousand metrics: neither listing them nor discovery holds up the event loop, and nothing is made twice."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapter.catalog import snapshot
+from adapter.catalog.catalog import Catalog
+from adapter.catalog.inventory import CustomMetricInfo
+from adapter.content.encoding import Representation
+from adapter.prometheus import Series
+from adapter.rules import parse_rules
+from adapter.serving.discovery import Discovery
+from kube.mapping import GroupResource
+from tests.adapter.metrics_bed import RESOURCES, CannedPrometheus, metrics_bed, series
+from tests.adapter.serving import CannedNames, served_adapter
+from tests.kube.scripted import Turns, answer
+
+COUNT = 5_000
+TWO = """
+rules:
+- {seriesQuery: many, resources: {template: <<.Resource>>}, metricsQuery: sum(<<.Series>>)}
+- {seriesQuery: few, resources: {template: <<.Resource>>}, metricsQuery: sum(<<.Series>>)}
+externalRules:
+- {seriesQuery: many, resources: {namespaced: false}, metricsQuery: sum(<<.Series>>)}
+"""
+
+
+def many() -> tuple[Series, ...]:
+    return tuple(series(f"metric_{number}", "namespace", "pod", "job", "le", "code") for number in range(COUNT))
+
+
+def catalog_of(bed: Any, prometheus: CannedPrometheus) -> Catalog:
+    rules = parse_rules(TWO, source="rules.yaml")
+    return Catalog(rules, prometheus, bed.mapper, relist_interval=60.0, max_age=120.0)
+
+
+async def test_long_lists_are_worked_on_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[int] = set()
+
+    def noted(name: str) -> None:
+        work = getattr(snapshot, name)
+
+        def work_and_note(*arguments: Any, **keywords: Any) -> Any:
+            threads.add(threading.get_ident())
+            return work(*arguments, **keywords)
+
+        monkeypatch.setattr(snapshot, name, work_and_note)
+
+    for name in ("_compared", "_made", "_put_together"):
+        noted(name)
+    prometheus = CannedPrometheus(found={"many": many(), "few": ()})
+    async with metrics_bed(tmp_path, parse_rules(TWO, source="x"), prometheus) as bed:
+        catalog = catalog_of(bed, prometheus)
+        await bed.mapper.resource_for("pods")
+        turns = Turns()
+        async with turns.counted():
+            await catalog.relist()
+        assert len(catalog.custom) == 3 * COUNT
+        assert threads - {threading.get_ident()}
+        assert turns.count > 20
+
+
+async def test_only_what_changed_is_made_anew(tmp_path: Path) -> None:
+    prometheus = CannedPrometheus(found={"many": many(), "few": (series("one", "pod"),)})
+    async with metrics_bed(tmp_path, parse_rules(TWO, source="x"), prometheus) as bed:
+        catalog = catalog_of(bed, prometheus)
+        await catalog.relist()
+        first = catalog.snapshot
+        prometheus.found = {"many": many(), "few": (series("one", "pod"),)}
+        await catalog.relist()
+        assert catalog.snapshot is first, "the same series make the same snapshot"
+        prometheus.found["few"] = (series("two", "pod"),)
+        await catalog.relist()
+        second = catalog.snapshot
+        assert [ours is theirs for ours, theirs in zip(first.parts, second.parts, strict=True)] == [True, False, True]
+        assert catalog.find_custom(GroupResource("", "pods"), "two") is not None
+
+
+async def test_a_resource_that_the_cluster_has_from_now_on_makes_metrics_of_the_same_series(tmp_path: Path) -> None:
+    prometheus = CannedPrometheus(found={"few": (series("one", "namespace", "queue"),)})
+    async with metrics_bed(tmp_path, parse_rules(TWO, source="x"), prometheus) as bed:
+        catalog = catalog_of(bed, prometheus)
+        await catalog.relist()
+        assert [str(info) for info in catalog.custom] == ["namespaces/one"]
+        queue = {"name": "queues", "kind": "Queue", "namespaced": True, "singularName": "queue", "verbs": ["list"]}
+        bed.api.answers |= RESOURCES | {"/apis/example.com/v1": answer({"resources": [queue]})}
+        bed.mapper._read_at = None
+        await catalog.relist()
+        assert [str(info) for info in catalog.custom] == ["namespaces/one", "queues.example.com/one"]
+
+
+def large_names() -> CannedNames:
+    pods = GroupResource("", "pods")
+    infos = tuple(CustomMetricInfo(pods, f"metric_{number}", namespaced=True) for number in range(COUNT))
+    return CannedNames(custom=infos, external=tuple(f"queue_{number}" for number in range(COUNT)))
+
+
+@pytest.mark.parametrize("path", ["/apis/custom.metrics.k8s.io/v1beta2", "/apis/external.metrics.k8s.io/v1beta1"])
+async def test_a_document_is_written_once_as_long_as_the_metrics_are_the_same(path: str) -> None:
+    names = large_names()
+    discovery = Discovery(names, custom=True, external=True, port=1)
+    _, _, group, version = path.split("/")
+    turns = Turns()
+    async with turns.counted():
+        documents = await asyncio.gather(*(discovery.resources(group, version, Representation()) for _ in range(10)))
+    assert all(document is documents[0] for document in documents)
+    assert turns.count > 5, "the loop goes on meanwhile"
+    assert documents[0].gzip is not None
+    assert gzip.decompress(documents[0].gzip) == documents[0].content.body
+    assert len(json.loads(documents[0].content.body)["resources"]) == COUNT
+    assert discovery.knows("external.metrics.k8s.io", "queue_7")
+    names.external = ("queue_depth",)
+    after = await discovery.resources("external.metrics.k8s.io", "v1beta1", Representation())
+    assert [one["name"] for one in json.loads(after.content.body)["resources"]] == ["queue_depth"]
+    assert not discovery.knows("external.metrics.k8s.io", "queue_7")
+
+
+async def test_aggregated_discovery_is_sent_as_it_was_written_compressed_and_with_its_tag(tmp_path: Path) -> None:
+    accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    async with served_adapter(tmp_path) as adapter:
+        large = large_names()
+        adapter.names.custom, adapter.names.external = large.custom, large.external
+        headers = {"Accept": accept, "Accept-Encoding": "gzip"}
+        first, second = [await adapter.ask_as_master("/apis", headers=headers) for _ in range(2)]
+        assert first.headers["Content-Encoding"] == "gzip"
+        assert (first.body, first.headers["ETag"]) == (second.body, second.headers["ETag"])
+        plain = await adapter.ask_as_master("/apis", headers={"Accept": accept})
+        assert gzip.decompress(first.body) == plain.body
+        tag = f'"{hashlib.sha256(plain.body).hexdigest().upper()}"'
+        assert first.headers["ETag"] == plain.headers["ETag"] == tag
+        again = await adapter.ask_as_master("/apis", headers={**headers, "If-None-Match": tag})
+        assert (again.status, again.body) == (304, b"")
+
+
+async def test_what_was_counted_of_metrics_that_are_gone_is_dropped(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter:
+
+        async def counted() -> set[str]:
+            text = (await adapter.ask_as_master("/metrics")).body.decode()
+            lines = [
+                line for line in text.splitlines() if line.startswith("apiserver_request") and 'group="ext' in line
+            ]
+            return {line.partition('resource="')[2].partition('"')[0] for line in lines}
+
+        adapter.names.external = ("queue_depth", "other")
+        for name in ("queue_depth", "other"):
+            assert (await adapter.ask_as_master(f"/apis/external.metrics.k8s.io/v1beta1/namespaces/a/{name}")).json
+        assert await counted() == {"queue_depth", "other"}
+        adapter.names.external = ("other",)
+        assert await counted() == {"other"}
+        assert [labels.resource for labels, _ in adapter.telemetry._series if labels.group.startswith("ext")] == [
+            "other"
+        ]

@@ -1,0 +1,134 @@
+"""What is read of PromQL: the labels that a result can have, whether it can be NaN, and what is no PromQL."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapter.promql import Labels, PromqlError, can_be_nan, parse, result_labels, walk
+
+WORDS = (
+    *("sum", "by", "without", "on", "ignoring", "group_left", "rate", "x", "y", "pod", "(", ")", "{", "}", "[5m]"),
+    *("=", "=~", "!=", '"a"', "'(['", "`", ",", "offset", "5m", "@", "start()", "+", "-", "/", "^", "and", "or", "=="),
+    *("bool", "0.9", "1e400", "Inf", "NaN", "topk", "count_values", "label_replace", "#", "\n", "é", "\x00", "[5m:1m]"),
+)
+
+
+def only(*names: str) -> Labels:
+    return Labels(frozenset(names))
+
+
+def all_but(*names: str) -> Labels:
+    return Labels(frozenset(names), others=True)
+
+
+@pytest.mark.parametrize(
+    ("query", "labels"),
+    [
+        ("x", all_but()),
+        ('x{pod="a"}', all_but()),
+        ('x{pod=""}', all_but("pod")),
+        ("rate(x[5m]) * 60", all_but()),
+        ("sum(x)", only()),
+        ("sum(x) by (pod, namespace)", only("pod", "namespace")),
+        ("sum by () (x)", only()),
+        ("sum(x) without (pod)", all_but("pod")),
+        ('sum(x{pod=""}) by (pod, a)', only("a")),
+        ("max(sum(x) by (pod, le)) by (le)", only("le")),
+        ("max(sum(x) by (pod)) by (le)", only()),
+        ("SUM(x) BY (pod)", only("pod")),
+        ("topk(3, sum(x) by (pod)) by (a)", only("pod")),
+        ('count_values("v", x) by (pod)', only("pod", "v")),
+        ("histogram_quantile(0.9, sum(rate(x[5m])) by (pod, le))", only("pod")),
+        ('label_replace(sum(x) by (a), "pod", "$1", "a", "(.*)")', only("a", "pod")),
+        ('label_join(sum(x) by (a), "pod", "-", "a")', only("a", "pod")),
+        ("sum(x) by (pod) / sum(y) by (pod)", only("pod")),
+        ("sum(x) by (pod) / on (pod) y", only("pod")),
+        ("x / on (pod) y", only("pod")),
+        ("x / ignoring (pod) y", all_but("pod")),
+        ("sum(x) by (pod) * on (pod) group_left (owner) y", only("pod", "owner")),
+        ("y * on (pod) group_right (owner) sum(x) by (pod)", only("pod", "owner")),
+        ("sum(x) by (pod) or sum(y) by (node)", only("pod", "node")),
+        ("sum(x) by (pod) and y", only("pod")),
+        ("sum(x) by (pod) or y", all_but()),
+        ("sum(x) without (a, b) or sum(y) without (b, c)", all_but("b")),
+        ("sum(x) without (a, b) or sum(y) by (b)", all_but("a")),
+        ("sum(x) by (pod) / scalar(sum(y))", only("pod")),
+        ("100 - sum(x) by (pod)", only("pod")),
+        ("scalar(x)", only()),
+        ("vector(1)", only()),
+        ("1 + 2", only()),
+        ('absent(x{pod="a",job=~"b"})', only("pod")),
+        ("-sum(x) by (pod)", only("pod")),
+        ("max_over_time(sum(x) by (pod)[1h:1m])", only("pod")),
+        ("sort(clamp_min(sum(x) by (pod), 1))", only("pod")),
+    ],
+)
+def test_labels_of_a_result(query: str, labels: Labels) -> None:
+    assert result_labels(parse(query)) == labels
+
+
+@pytest.mark.parametrize(
+    ("query", "nan"),
+    [
+        ("a / b", True),
+        ("sum(a) / (sum(b))", True),
+        ("a % b", True),
+        ("sum(a / b)", True),
+        ("a / 0", True),
+        ("histogram_quantile(0.9, x)", True),
+        ("quantile(0.9, x) by (pod)", True),
+        ("(a / b) > bool 1", True),
+        ("a / b != 1", True),
+        ("a / b or vector(0)", True),
+        ("a / 100", False),
+        ("a / count(b)", False),
+        ("a / (b > 0)", False),
+        ("a / (b != 0)", False),
+        ("a / (b >= 1)", False),
+        ("a / (b > -1)", True),
+        ("a / (b > bool 0)", True),
+        ("a / clamp_min(b, 1)", False),
+        ("a / clamp_min(b, 0)", True),
+        ("a / b > 0", False),
+        ("count(a / b)", False),
+        ("rate(a[5m]) * 100 - b", False),
+        ("quantile_over_time(0.9, a[5m])", False),
+    ],
+)
+def test_results_that_can_be_nan(query: str, nan: bool) -> None:
+    assert can_be_nan(parse(query)) is nan
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("", "sum(", "sum(x))", "x{pod}", "rate(x)", "x{a=~'(['}", "{}"),
+        *("rollup_rate(x[5m])", "x keep_metric_names", 'x{a="1" or b="2"}', "sum(x) limit 5", "x default 0"),
+        *("x offset Inf", "x offset NaN", "x offset 1e400"),
+        *("(" * 20_000 + "x" + ")" * 20_000, "-" * 20_000 + "x", "x" * 5_000),
+    ],
+)
+def test_what_is_no_promql(query: str) -> None:
+    with pytest.raises(PromqlError):
+        parse(query)
+
+
+def test_deep_nesting_ends_no_process() -> None:
+    for query in ("(" * 300 + "x" + ")" * 300, "-" * 300 + "x", "x+" * 300 + "x"):
+        with pytest.raises(PromqlError, match="nested more than 200 deep"):
+            parse(query)
+    assert result_labels(parse("abs(" * 190 + "x" + ")" * 190)) == all_but()
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(WORDS), max_size=14).map(" ".join) | st.text(max_size=40))
+def test_any_text_is_promql_or_not(text: str) -> None:
+    try:
+        tree = parse(text)
+    except PromqlError:
+        return
+    assert list(walk(tree))
+    result_labels(tree)
+    can_be_nan(tree)

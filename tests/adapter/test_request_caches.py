@@ -1,0 +1,253 @@
+"""What is kept of requests so that the next one costs less: never another user's or target's, nor more than may be.
+
+Users are read once for each way in which the front proxy names them, decisions about access are kept for their time,
+and targets are read once.
+"""
+
+from __future__ import annotations
+
+import datetime
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapter.planning.kept_plans import KeptPlans
+from adapter.planning.planner import Plan
+from adapter.security.authentication import (
+    Authenticator,
+    Credentials,
+    RawHeaders,
+    TokenReviewer,
+    User,
+    _RemoteUsers,
+)
+from adapter.security.authorization import AuthorizationOptions, Authorizer
+from adapter.security.request_info import RequestInfo, Target
+from adapter.serving import parsed_targets
+from adapter.serving.parsed_targets import ParsedTargets
+from bench.recorded_heads import RecordedRequest, recorded_requests
+from kube.status import StatusError
+from tests.adapter.front_proxy import front_proxy
+from tests.adapter.serving import EXTERNAL_PATH, FRONT_PROXY, POD_PATH, AccessApi, Authorities, served_adapter
+from tests.adapter.test_authentication import der, trusting
+from tests.adapter.test_recorded_heads import publish_uid_header, specs
+from tests.kube.scripted import connected, scripted_server
+
+MIB = 1024 * 1024
+INFO = RequestInfo.of("GET", Target.parse(POD_PATH))
+
+
+def named(user: str, *more: tuple[str, str]) -> RecordedRequest:
+    """The recorded request of the HPA controller for a pod's metric, for another user."""
+    recorded = next(request for request in recorded_requests() if request.client == "kcm")
+    headers = [(name, user if name == "X-Remote-User" else value) for name, value in recorded.headers]
+    return RecordedRequest("kcm", "GET", POD_PATH, "1.1", (*headers, *more))
+
+
+async def test_users_who_alternate_on_one_connection_are_told_apart(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter, front_proxy(adapter) as connection:
+        for _ in range(3):
+            for user, code in (("bob", 200), ("mallory", 403), ("Bob", 403), ("bob ", 200), ("bob\u00a0", 403)):
+                assert (await connection.send(named(user).head()))[0] == code, user
+    assert [spec["user"] for spec in specs(adapter)] == ["bob", "mallory", "Bob", "bob\u00a0"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [("X-Remote-Group", "readers"), ("X-Remote-Uid", "7"), ("X-Remote-Extra-Scopes", "metrics")],
+    ids=["groups", "uid", "extra"],
+)
+async def test_two_users_of_one_name_are_not_the_same(tmp_path: Path, more: tuple[str, str]) -> None:
+    """A right may hang on everything that is known of a user."""
+    async with served_adapter(tmp_path) as adapter:
+        adapter.api.allowed = lambda spec: (
+            "readers" in spec["groups"] or "uid" in spec or "scopes" in spec.get("extra", {})
+        )
+        await publish_uid_header(adapter)
+        async with front_proxy(adapter) as connection:
+            for _ in range(2):
+                assert (await connection.send(named("ann", more).head()))[0] == 200
+                assert (await connection.send(named("ann").head()))[0] == 403
+
+
+@pytest.mark.parametrize("name", ["Impersonate-User", "impersonate-group", "IMPERSONATE-EXTRA-x", "iMPERSONATE-Uid"])
+async def test_impersonation_is_refused_also_of_a_user_who_is_known(tmp_path: Path, name: str) -> None:
+    async with served_adapter(tmp_path) as adapter, front_proxy(adapter) as connection:
+        for more, code in (((), 200), (((name, "admin"),), 403), ((), 200)):
+            assert (await connection.send(named("bob", *more).head()))[0] == code
+
+
+async def test_who_the_front_proxy_is_is_looked_at_again_when_the_authorities_change(tmp_path: Path) -> None:
+    """At once, of a user and a certificate that were known a moment ago."""
+    before, after = Authorities(), Authorities()
+    certificate = der(before.front_proxy.issue(FRONT_PROXY, client=True))
+    credentials = Credentials(certificate, ((b"X-Remote-User", b"bob"),))
+    trust = [trusting(before)]
+    now = datetime.datetime.now(datetime.UTC)
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        authenticator = Authenticator(lambda: trust[0], TokenReviewer(client, ttl=10.0), now=lambda: now)
+        assert (await authenticator.authenticate(credentials)).name == "bob"
+        trust[0] = trusting(after)
+        with pytest.raises(StatusError, match="Unauthorized"):
+            await authenticator.authenticate(credentials)
+
+
+@pytest.mark.parametrize("allowed_first", [True, False])
+async def test_a_decision_holds_for_its_time_and_no_longer(tmp_path: Path, *, allowed_first: bool) -> None:
+    now = [100.0]
+    options = AuthorizationOptions(authorized_ttl=10.0, unauthorized_ttl=10.0)
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        api = AccessApi(Authorities())
+        api.script(server)
+        authorizer = Authorizer(client, options, clock=lambda: now[0])
+
+        async def is_allowed() -> bool:
+            try:
+                await authorizer.authorize(User("ann"), INFO)
+            except StatusError as error:
+                return error.code != 403
+            return True
+
+        api.allowed = lambda _: allowed_first
+        assert await is_allowed() is allowed_first
+        api.allowed = lambda _: not allowed_first
+        now[0] += 9.9
+        assert await is_allowed() is allowed_first, "it is kept"
+        now[0] += 0.2
+        assert await is_allowed() is not allowed_first
+        assert len(api.reviews) == 2
+
+
+async def test_targets_that_look_alike_are_not_the_same(tmp_path: Path) -> None:
+    paths = {
+        POD_PATH: ("ns-1", "pod-1-0"),
+        POD_PATH.replace("pod-1-0", "POD-1-0"): ("ns-1", "POD-1-0"),
+        POD_PATH.replace("ns-1", "NS-1"): ("NS-1", "pod-1-0"),
+        POD_PATH.replace("pod-1-0", "pod%2D1-0"): ("ns-1", "pod-1-0"),
+        POD_PATH.replace("pod-1-0", "pod%252D1-0"): ("ns-1", "pod%2D1-0"),
+        POD_PATH + "?metricLabelSelector=a%3Db": ("ns-1", "pod-1-0"),
+    }
+    async with served_adapter(tmp_path) as adapter:
+        for _ in range(2):
+            adapter.metrics.asked.clear()
+            for path in paths:
+                assert (await adapter.ask_as_master(path)).status == 200
+            asked = [(one["namespace"], one["name"]) for one in adapter.metrics.asked]
+            assert asked == list(paths.values())
+            assert [str(one["metric_selector"]) for one in adapter.metrics.asked] == [*[""] * 5, "a=b"]
+
+
+@pytest.mark.parametrize("path", [POD_PATH, EXTERNAL_PATH])
+async def test_a_target_that_is_known_is_still_refused_where_it_must_be(tmp_path: Path, path: str) -> None:
+    """By the method, the form, the selector: whatever was read before of one like it."""
+    async with served_adapter(tmp_path) as adapter:
+        for _ in range(2):
+            assert (await adapter.ask_as_master(path)).status == 200
+            assert (await adapter.ask_as_master(path, method="POST")).status == 405
+            assert (await adapter.ask_as_master(path, headers={"Accept": "text/html"})).status == 406
+            assert (await adapter.ask_as_master(f"{path}?metricLabelSelector=%3D&labelSelector=%3D")).status == 400
+            assert (await adapter.ask_as_master(f"{path}?limit=x")).status == 400
+            assert (await adapter.ask_as_master(f"{path}?timeout=x")).status == 400
+
+
+async def test_every_client_gets_what_it_accepts(tmp_path: Path) -> None:
+    begins = {
+        "application/vnd.kubernetes.protobuf, */*": b"k8s\0",
+        "application/json": b'{"kind"',
+        "application/yaml": b"apiVersion: ",
+        "": b'{"kind"',
+    }
+    async with served_adapter(tmp_path) as adapter:
+        for _ in range(2):
+            for accept, start in begins.items():
+                reply = await adapter.ask_as_master(POD_PATH, headers={"Accept": accept} if accept else {})
+                assert reply.body.startswith(start)
+            pretty = await adapter.ask_as_master(POD_PATH, headers={"User-Agent": "curl/8.5.0"})
+            assert pretty.body.startswith(b"{\n")
+
+
+def grown(fill: Callable[[], object]) -> int:
+    """The bytes that are in use after filling something."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        kept = fill()
+        after = tracemalloc.get_traced_memory()[0]
+        assert kept is not None
+        return after - before
+    finally:
+        tracemalloc.stop()
+
+
+def test_kept_targets_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsed_targets, "_MAX_BYTES", 2 * MIB)
+
+    def fill() -> ParsedTargets:
+        targets = ParsedTargets(lambda _: False)
+        for number in range(30):
+            parsed = targets.parse("GET", f"/apis/x/y/z{number}?" + "&".join(["a=%62%63"] * 900))
+            assert parsed.target.query.get("a") == "bc"
+            assert parsed.target.segments[-1] == f"z{number}"
+        return targets
+
+    assert grown(fill) < 3 * MIB
+
+
+def test_kept_users_are_bounded_in_bytes() -> None:
+    proxy = trusting(Authorities()).front_proxy
+    assert proxy is not None
+
+    def fill() -> _RemoteUsers:
+        users = _RemoteUsers(proxy)
+        for number in range(3_000):
+            said: RawHeaders = ((b"X-Remote-User", b"bob"), (b"X-Remote-Extra-A", b"%d" % number + b"a" * 10_000))
+            user = users.named(said)
+            assert user is not None
+            assert users.named(said) is user
+        return users
+
+    assert grown(fill) < 8 * MIB
+
+
+async def test_kept_decisions_are_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        authorizer = Authorizer(client, AuthorizationOptions(authorized_ttl=1e9))
+
+        async def post(*_: Any, **__: Any) -> dict[str, Any]:
+            return {"status": {"allowed": True}}
+
+        monkeypatch.setattr(client, "post", post)
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            for number in range(1_000):
+                info = RequestInfo.of("GET", Target.parse(f"{POD_PATH}{number}-" + "a" * 30_000))
+                await authorizer.authorize(User("bob"), info)
+            assert tracemalloc.get_traced_memory()[0] - before < 24 * MIB
+        finally:
+            tracemalloc.stop()
+
+
+def test_kept_plans_are_bounded_in_bytes() -> None:
+    source = object()
+
+    def fill() -> KeptPlans:
+        plans = KeptPlans()
+        for number in range(3_000):
+            text = f"{number}" + "a" * 10_000
+            assert plans.get(source, (text,), lambda text=text: Plan((text,))).queries == (text,)  # type: ignore[misc]
+        return plans
+
+    assert grown(fill) < 24 * MIB
+
+
+def test_plans_are_those_of_the_source_that_is_asked() -> None:
+    plans, old, new = KeptPlans(), ["rule"], ["rule"]
+    assert old == new
+    assert plans.get(old, ("ns",), lambda: Plan(("old",))).queries == ("old",)
+    assert plans.get(new, ("ns",), lambda: Plan(("new",))).queries == ("new",)
+    assert plans.get(old, ("ns",), lambda: Plan(("other",))).queries == ("old",), "it is kept"
+    assert plans.get(old, ("other",), lambda: Plan(("other",))).queries == ("other",)

@@ -1,0 +1,247 @@
+"""One rule set for each version of the rules file: requests keep theirs, and a reload changes nothing halfway."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import signal
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.adapter.front_proxy import Connection, front_proxy
+from tests.adapter.metrics_bed import RULES
+from tests.adapter.test_serve import EXTERNAL, POD, USAGE, Running, running
+from tests.eventually import eventually
+
+RELOADS = 8
+REQUESTS = 150
+CLIENTS = 8
+
+
+class Log(logging.Handler):
+    """What the adapter logs, and an event for each reload."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.reloaded: asyncio.Queue[str] = asyncio.Queue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+        if self.lines[-1].startswith("reloaded the rules file"):
+            self.reloaded.put_nowait(self.lines[-1])
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    handler, adapter = Log(), logging.getLogger("adapter")
+    level = adapter.level
+    adapter.addHandler(handler)
+    adapter.setLevel(logging.INFO)
+    yield handler
+    adapter.removeHandler(handler)
+    adapter.setLevel(level)
+
+
+def rules(version: int) -> str:
+    """The same metrics in each version: rules in another order, with queries that tell the version."""
+    entries = [
+        f"""
+- seriesQuery: {name}
+  resources: {{overrides: {{namespace: {{resource: namespace}}, pod: {{resource: pod}}}}}}
+  metricsQuery: sum(<<.Series>>{{<<.LabelMatchers>>,version!="{version}"}}) by (<<.GroupBy>>)"""
+        for name in ("packets_total", "bytes_total")
+    ]
+    ordered = "".join(entries if version % 2 else reversed(entries))
+    resource = (
+        (RULES / "resource.yaml").read_text().replace("<<.LabelMatchers>>", f'<<.LabelMatchers>>,version!="{version}"')
+    )
+    return f"rules:{ordered}\nexternalRules:{ordered.replace('by (<<.GroupBy>>)', 'by (namespace)')}\n{resource}"
+
+
+async def version_of(query: str) -> str:
+    found = re.search(r'version!=.?"([0-9]+)', query)
+    assert found is not None, query
+    return found[1]
+
+
+async def reload(adapter: Running, folder: Path, text: str, log: Log) -> None:
+    (folder / "config.yaml").write_text(text)
+    signal.raise_signal(signal.SIGHUP)
+    await asyncio.wait_for(log.reloaded.get(), 10)
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    folder: Path, text: str, *, freshness: float = 60.0, relist_interval: float = 60.0
+) -> AsyncIterator[tuple[Running, Connection]]:
+    """An adapter that is ready, and a connection to it."""
+    running_one = running(folder, text, freshness=freshness, relist_interval=relist_interval)
+    async with running_one as adapter, adapter.connection() as connection:
+        yield adapter, connection
+
+
+def background() -> Counter[str]:
+    """The adapter's tasks that belong to rule sets, by name."""
+    names = (task.get_name() for task in asyncio.all_tasks())
+    kinds = ("rule set", "catalog", "forwarder", "relist", "compare metrics", "fetch ahead", "free", "first list")
+    return Counter(name for name in names if name.startswith(kinds) and name != "relist")
+
+
+PATHS = (
+    f"{POD}/web-1/packets_total",
+    f"{POD}/web-2/packets_total",
+    f"{POD}/%2A/bytes_total",
+    f"{EXTERNAL}/packets_total",
+    f"{USAGE}/shop/pods/web-1",
+    f"{USAGE}/bank/pods",
+    "/apis/custom.metrics.k8s.io/v1beta2",
+)
+
+
+@pytest.mark.parametrize("freshness", [60.0, 0.02])
+async def test_rules_are_swapped_under_load(tmp_path: Path, log: Log, freshness: float) -> None:
+    """No request fails, none that begins after a reload was logged sees the rules before it, and nothing is left over.
+
+    Meanwhile the series are listed all the time, so that reloads meet lists that are under way.
+    """
+    loaded, asked, stop, answered = 0, 0, asyncio.Event(), asyncio.Semaphore(0)
+
+    async def client(adapter: Running, number: int) -> None:
+        nonlocal asked
+        async with front_proxy(adapter.client) as connection:
+            while not stop.is_set():
+                path = PATHS[(asked + number) % len(PATHS)]
+                asked += 1
+                before = loaded
+                status, _, body = await connection.ask(path)
+                answered.release()
+                assert status == 200, (path, body)
+                values = {int(one) for one in re.findall(rb'"(?:value|cpu|memory)":"([0-9]+)', body)}
+                assert values if path.count("/") > 3 and "kind" not in path else True
+                assert all(before <= value <= loaded + 1 for value in values), (path, before, values)
+
+    async with serving(tmp_path, rules(0), freshness=freshness, relist_interval=0.05) as (adapter, _):
+        adapter.prometheus.names = ["packets_total", "bytes_total"]
+        adapter.prometheus.answer = version_of
+
+        async def has_all() -> bool:
+            return "bytes_total" in str((await adapter.client.ask_as_master(PATHS[-1])).json)
+
+        assert await eventually(has_all, within=20, every=0.01)
+        before_load = background()
+        async with asyncio.TaskGroup() as clients:
+            for number in range(CLIENTS):
+                clients.create_task(client(adapter, number))
+            for version in range(1, RELOADS + 1):
+                for _ in range(REQUESTS):
+                    await answered.acquire()
+                await reload(adapter, tmp_path, rules(version), log)
+                loaded = version
+            stop.set()
+        adapter.prometheus.queries.clear()
+        async with front_proxy(adapter.client) as connection:
+            for path in PATHS:
+                assert (await connection.ask(path))[0] == 200
+        assert {await version_of(query) for query in adapter.prometheus.queries} <= {str(RELOADS)}
+
+        async def nothing_left() -> bool:
+            return background() == before_load
+
+        assert await eventually(nothing_left, within=10, every=0.01)
+        await reload(adapter, tmp_path, "externalRules: [{name: last, query: 'vector(1)'}]", log)
+
+        async def lists_nothing() -> bool:
+            return not any(thread.name == "prometheus-series" for thread in threading.enumerate())
+
+        assert await eventually(lists_nothing, within=10, every=0.01)
+    assert asked >= RELOADS * REQUESTS
+    assert [line for line in log.lines if "gone" in line] == log.lines[-4:-2]
+
+
+async def test_a_request_in_flight_ends_with_the_rules_that_it_began_with(tmp_path: Path, log: Log) -> None:
+    """Of all three APIs, also where the rules are gone or mean something else."""
+    held, go = asyncio.Semaphore(0), asyncio.Event()
+
+    async def hold(query: str) -> str:
+        held.release()
+        await go.wait()
+        return await version_of(query)
+
+    async with serving(tmp_path, rules(1)) as (adapter, _):
+        adapter.prometheus.answer = hold
+        async with asyncio.TaskGroup() as tasks, contextlib.AsyncExitStack() as stack:
+            asking = []
+            for path in (f"{POD}/web-1/packets_total", f"{EXTERNAL}/packets_total", f"{USAGE}/shop/pods/web-1"):
+                connection = await stack.enter_async_context(front_proxy(adapter.client))
+                asking.append(tasks.create_task(connection.ask(path)))
+            for _ in range(4):
+                await held.acquire()
+            adapter.prometheus.answer = version_of
+            await reload(adapter, tmp_path, rules(2).partition("resourceRules")[0], log)
+            async with front_proxy(adapter.client) as connection:
+                assert b'"value":"2"' in (await connection.ask(f"{POD}/web-1/packets_total"))[2]
+                assert (await connection.ask(f"{USAGE}/shop/pods/web-1"))[0] == 404
+            go.set()
+            for task in asking:
+                status, _, body = await task
+                assert status == 200, body
+                assert re.search(rb'"(value|cpu)":"1"', body), body
+
+
+async def test_metrics_that_went_with_a_reload_are_logged_and_counted(tmp_path: Path, log: Log) -> None:
+    """As of a file that an editor has left cut: it is valid, and without its last section."""
+    gone = "milliscale_adapter_config_last_reload_metrics_gone"
+
+    async def counted(adapter: Running) -> list[str]:
+        metrics = (await adapter.client.ask_as_master("/metrics")).body.decode()
+        return [line for line in metrics.splitlines() if line.startswith(gone)]
+
+    async with serving(tmp_path, rules(1)) as (adapter, connection):
+        zero = [f'{gone}{{group="custom.metrics.k8s.io"}} 0.0', f'{gone}{{group="external.metrics.k8s.io"}} 0.0']
+        assert await counted(adapter) == zero
+        await reload(adapter, tmp_path, rules(1).partition("externalRules")[0], log)
+        assert (await connection.ask(f"{EXTERNAL}/packets_total"))[0] == 404
+        assert await counted(adapter) == [zero[0], f'{gone}{{group="external.metrics.k8s.io"}} 1.0']
+        [line] = [line for line in log.lines if "have gone" in line]
+        assert line.startswith("with the reload 1 of 1 metrics of external.metrics.k8s.io have gone: packets_total; if")
+        await reload(adapter, tmp_path, rules(1), log)
+        assert (await connection.ask(f"{EXTERNAL}/packets_total"))[0] == 200
+        assert await counted(adapter) == zero
+
+
+async def test_rules_whose_series_are_not_listed_yet_wait_for_that_with_the_old_ones_in_force(
+    tmp_path: Path, log: Log
+) -> None:
+    async with serving(tmp_path, rules(1)) as (adapter, connection):
+        while not adapter.prometheus.asked.empty():
+            adapter.prometheus.asked.get_nowait()
+        adapter.prometheus.answer = version_of
+        adapter.prometheus.listed.clear()
+        (tmp_path / "config.yaml").write_text(
+            rules(2).replace("seriesQuery: packets_total", "seriesQuery: '{packets_total}'")
+        )
+        signal.raise_signal(signal.SIGHUP)
+        await asyncio.wait_for(adapter.prometheus.asked.get(), 10)
+        status, _, body = await connection.ask(f"{POD}/web-1/packets_total")
+        assert (status, b'"value":"1"' in body) == (200, True)
+        assert log.reloaded.empty()
+        adapter.prometheus.listed.set()
+        await asyncio.wait_for(log.reloaded.get(), 10)
+        assert b'"value":"2"' in (await connection.ask(f"{POD}/web-1/packets_total"))[2]
+
+
+async def test_what_was_counted_of_rules_that_are_gone_is_not_shown(tmp_path: Path, log: Log) -> None:
+    async with serving(tmp_path, rules(1)) as (adapter, connection):
+        assert (await connection.ask(f"{EXTERNAL}/packets_total"))[0] == 200
+        await reload(adapter, tmp_path, rules(2).partition("externalRules")[0], log)
+        metrics = (await adapter.client.ask_as_master("/metrics")).body.decode()
+        assert 'rule="rules[1]"' in metrics
+        assert "externalRules" not in metrics
+        assert 'resource="packets_total"' not in metrics

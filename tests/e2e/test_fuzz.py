@@ -1,0 +1,16 @@
+"""A small round of the differential fuzz; `make fuzz` runs larger ones, and other seeds."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.controllers import needs_controller_manager
+from tests.e2e.fuzz.bed import run
+
+pytestmark = [*needs_controller_manager, pytest.mark.timeout(600)]
+
+
+async def test_random_hpas_are_treated_as_by_kubernetes(tmp_path: Path) -> None:
+    report = await run(tmp_path, hpas=40, phases=2, seed=1)
+    assert not report.differences, "\n".join(map(str, report.differences))
+    assert report.cases > 30

@@ -1,0 +1,87 @@
+"""What is said of an answer that is an error: its Status, or client-go's words where it has none."""
+
+import json
+from typing import Any
+
+import pytest
+
+from kube.status import StatusError, generic_message
+
+STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "it is so"}
+
+
+def said(code: int, body: str | dict[str, Any], content_type: str = "text/plain; charset=utf-8", name: str = "") -> str:
+    content = body if isinstance(body, str) else json.dumps(body)
+    error = StatusError.from_body(code, content.encode(), content_type=content_type)
+    assert error.code == code
+    return generic_message(error, verb="GET", resource="pods.metrics.k8s.io", name=name)
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8", ""])
+def test_a_status_has_the_servers_own_words(content_type: str) -> None:
+    assert said(503, STATUS, content_type) == "it is so"
+    assert said(503, {**STATUS, "message": ""}, content_type) == ""
+
+
+NO_MORE = "the server responded with the status code 418 but did not return more information"
+NOT_IN_TIME = "the server was unable to return a response in the time allotted, but may still be processing the request"
+UNABLE = "the server is currently unable to handle the request (get pods.metrics.k8s.io)"
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (STATUS, "text/plain"),
+        (STATUS, "application/octet-stream"),
+        ({**STATUS, "status": "Success"}, "application/json"),
+        ({**STATUS, "kind": "Pod"}, "application/json"),
+        ("service unavailable\n", "text/plain"),
+        ("", ""),
+    ],
+    ids=str,
+)
+def test_what_is_no_status_has_the_words_for_its_code(body: str | dict[str, Any], content_type: str) -> None:
+    assert said(503, body, content_type) == UNABLE
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (400, "the server rejected our request for an unknown reason (get pods.metrics.k8s.io)"),
+        (401, "the server has asked for the client to provide credentials (get pods.metrics.k8s.io)"),
+        (403, "boom (get pods.metrics.k8s.io)"),
+        (404, "the server could not find the requested resource (get pods.metrics.k8s.io)"),
+        (405, "the server does not allow this method on the requested resource (get pods.metrics.k8s.io)"),
+        (406, "boom (get pods.metrics.k8s.io)"),
+        (409, "the server reported a conflict (get pods.metrics.k8s.io)"),
+        (415, "boom (get pods.metrics.k8s.io)"),
+        (418, f"{NO_MORE} (get pods.metrics.k8s.io)"),
+        (422, "the server rejected our request due to an error in our request (get pods.metrics.k8s.io)"),
+        (
+            429,
+            "the server has received too many requests and has asked us to try again later (get pods.metrics.k8s.io)",
+        ),
+        (
+            500,
+            'an error on the server ("boom") has prevented the request from succeeding (get pods.metrics.k8s.io)',
+        ),
+        (504, f"{NOT_IN_TIME} (get pods.metrics.k8s.io)"),
+    ],
+)
+def test_each_code_has_words_of_its_own(code: int, message: str) -> None:
+    assert said(code, " boom\n") == message
+
+
+def test_what_is_no_text_is_unknown() -> None:
+    assert said(403, "{}", "application/json") == "unknown (get pods.metrics.k8s.io)"
+    assert said(406, "{}", "application/json") == (
+        "the server was unable to respond with a content type that the client supports (get pods.metrics.k8s.io)"
+    )
+
+
+def test_an_object_is_named() -> None:
+    assert said(403, "boom", name="*") == "boom (get pods.metrics.k8s.io *)"
+
+
+def test_a_long_text_is_cut() -> None:
+    assert said(403, "x" * 5000) == "x" * 2048 + " (get pods.metrics.k8s.io)"

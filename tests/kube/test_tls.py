@@ -1,0 +1,78 @@
+"""TLS to an API server, as a kubeconfig describes it."""
+
+import base64
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+
+from kube.certs import CertificateAuthority
+from kube.client import KubeClient, KubeUnreachable
+
+NAME = "api.internal"
+
+
+def data(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()
+
+
+@contextlib.asynccontextmanager
+async def tls_server(folder: Path, ca: CertificateAuthority, *, clients: CertificateAuthority) -> AsyncIterator[int]:
+    """A server whose certificate is for another name than the address that it has; its port."""
+    pair = ca.issue(NAME, hosts=[NAME], server=True)
+    (folder / "server.pem").write_bytes(pair.cert_pem + pair.key_pem)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "server.pem")
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.load_verify_locations(cadata=clients.cert_pem.decode())
+
+    async def who(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        subject = (request.transport.get_extra_info("peercert") or {}).get("subject", ())
+        return web.json_response({"name": dict(each[0] for each in subject).get("commonName", "")})
+
+    app = web.Application()
+    app.router.add_get("/who", who)
+    runner = web.AppRunner(app, shutdown_timeout=0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+async def who(folder: Path, port: int, user: dict[str, str], **cluster: Any) -> str:
+    """Whom the server takes a client for that has this kubeconfig."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": f"https://127.0.0.1:{port}", **cluster}}],
+        "users": [{"name": "test", "user": user}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+    }
+    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+    async with await KubeClient.connect(folder / "kubeconfig") as client:
+        return str((await client.get("/who"))["name"])
+
+
+async def test_what_a_kubeconfig_says_of_certificates_holds(tmp_path: Path) -> None:
+    ca, clients = CertificateAuthority.create("servers"), CertificateAuthority.create("clients")
+    alice = clients.issue("alice", client=True)
+    user = {"client-certificate-data": data(alice.cert_pem), "client-key-data": data(alice.key_pem)}
+    trusted = {"certificate-authority-data": data(ca.cert_pem)}
+    async with tls_server(tmp_path, ca, clients=clients) as port:
+        assert await who(tmp_path, port, user, **trusted, **{"tls-server-name": NAME}) == "alice"
+        assert await who(tmp_path, port, {}, **trusted, **{"tls-server-name": NAME}) == ""
+        assert await who(tmp_path, port, user, **{"insecure-skip-tls-verify": True}) == "alice"
+        with pytest.raises(KubeUnreachable, match="IP address mismatch"):
+            await who(tmp_path, port, user, **trusted)
+        others = {"certificate-authority-data": data(clients.cert_pem)}
+        with pytest.raises(KubeUnreachable, match="certificate verify failed"):
+            await who(tmp_path, port, user, **others, **{"tls-server-name": NAME})
