@@ -289,9 +289,9 @@ async def test_a_process_that_is_told_to_end_answers_until_the_delay_is_over_and
             adapter.process.send_signal(signal.SIGTERM)
             assert await eventually(is_unready, within=10, every=0.01)
             asking = asyncio.create_task(adapter.answers("first", "7"))
-            await asyncio.wait_for(asked.wait(), 10)
+            await asyncio.wait_for(asked.wait(), 60)
             assert await eventually(refuses, within=10)
             go.set()
             assert await asking
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert await adapter.process.wait() == 0

@@ -74,7 +74,7 @@ async def version_of(query: str) -> str:
 async def reload(adapter: Running, folder: Path, text: str, log: Log) -> None:
     (folder / "config.yaml").write_text(text)
     signal.raise_signal(signal.SIGHUP)
-    await asyncio.wait_for(log.reloaded.get(), 10)
+    await asyncio.wait_for(log.reloaded.get(), 60)
 
 
 @contextlib.asynccontextmanager
@@ -228,12 +228,12 @@ async def test_rules_whose_series_are_not_listed_yet_wait_for_that_with_the_old_
             rules(2).replace("seriesQuery: packets_total", "seriesQuery: '{packets_total}'")
         )
         signal.raise_signal(signal.SIGHUP)
-        await asyncio.wait_for(adapter.prometheus.asked.get(), 10)
+        await asyncio.wait_for(adapter.prometheus.asked.get(), 60)
         status, _, body = await connection.ask(f"{POD}/web-1/packets_total")
         assert (status, b'"value":"1"' in body) == (200, True)
         assert log.reloaded.empty()
         adapter.prometheus.listed.set()
-        await asyncio.wait_for(log.reloaded.get(), 10)
+        await asyncio.wait_for(log.reloaded.get(), 60)
         assert b'"value":"2"' in (await connection.ask(f"{POD}/web-1/packets_total"))[2]
 
 

@@ -139,7 +139,7 @@ class Losses:
 
     async def wait_for(self, number: int) -> None:
         for _ in range(number):
-            await asyncio.wait_for(self._each.get(), 10)
+            await asyncio.wait_for(self._each.get(), 60)
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ async def test_a_disk_that_hangs_holds_up_nobody(tmp_path: Path, disk: Disk, cap
         f"--audit-log={path}: not all decisions could be written",
     ]
     # What `logging` does when the process ends.
-    await asyncio.wait_for(asyncio.to_thread(logging.shutdown), 10)
+    await asyncio.wait_for(asyncio.to_thread(logging.shutdown), 60)
     disk.free.set()
     await written(path, 5 * (100 - losses.count))
 
