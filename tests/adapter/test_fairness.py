@@ -100,6 +100,21 @@ async def test_a_caller_that_is_cancelled_leaves_its_queue_or_its_slot_to_others
     assert callers.got[-1] == "e1"
 
 
+async def test_a_slot_is_not_handed_to_a_caller_that_is_cancelled_and_did_not_run_since() -> None:
+    semaphore = FairSemaphore(1, max_waiting=10)
+    callers = Callers(semaphore)
+    await callers.come("a1", "b1", "b2", "c1")
+    callers._tasks["b1"].cancel()
+    semaphore.release("a")
+    await settled()
+    assert (callers.got[-1], semaphore.waiting) == ("c1", 1)
+    callers._tasks["b2"].cancel()
+    semaphore.release("c")
+    await settled()
+    assert semaphore.waiting == 0
+    await asyncio.wait_for(semaphore.acquire("d"), 1.0)
+
+
 async def test_tasks_work_for_the_namespace_of_the_task_that_created_them() -> None:
     async def seen() -> str:
         return current_namespace()
