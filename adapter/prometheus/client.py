@@ -252,7 +252,7 @@ class PrometheusClient:
         with self._budget.share() as share:
             try:
                 await self._feed(reducer.feed, response, b"", share, limit=_MAX_LISTING)
-                return read_series(reducer.result())
+                return read_series(reducer.rest()) or await asyncio.to_thread(reducer.series)
             except (ValueError, RecursionError) as error:
                 raise PrometheusBadAnswer(f"Prometheus' answer cannot be read: {type(error).__name__}") from error
 
