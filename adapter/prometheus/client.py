@@ -164,7 +164,7 @@ class PrometheusClient:
         try:
             await self._slots.acquire(namespace)
         except QueueFullError as error:
-            raise PrometheusBusy("too many queries of the namespace wait already") from error
+            raise PrometheusBusy(namespace) from error
         try:
             return await self._ask("query", parameters, headers, functools.partial(self._receive_answer, key))
         finally:
