@@ -162,6 +162,16 @@ async def test_queries_of_a_namespace_do_not_wait_behind_those_of_another() -> N
     ]
 
 
+async def test_as_many_requests_as_may_be_in_flight_can_have_a_query_each_also_in_one_namespace() -> None:
+    requests = ServerLimits().in_flight
+    async with scripted() as server:
+        server.reply = says(ONE)
+        async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+            enter_namespace("busy")
+            await asyncio.gather(*(client.instant(f"q{number}") for number in range(requests)))
+    assert len(server.asked) == requests
+
+
 async def test_requests_of_a_namespace_wait_where_another_one_has_taken_all_slots(tmp_path: Path) -> None:
     async with served_adapter(tmp_path, limits=ServerLimits(in_flight=4, shutdown_seconds=1.0)) as adapter:
         adapter.metrics.hold = asyncio.Event()
