@@ -85,16 +85,17 @@ class FairSemaphore:
         self._held[key] -= 1
         if not self._held[key]:
             del self._held[key]
-        if not self._waiting:
-            self._free += 1
-            return
-        following = min(self._waiting, key=lambda waiting: self._held[waiting])  # the first of equals
-        queue = self._waiting.pop(following)
-        turn = queue.popleft()
-        if queue:
-            self._waiting[following] = queue  # behind the others
-        self._held[following] += 1
-        turn.set_result(None)
+        while self._waiting:
+            following = min(self._waiting, key=lambda waiting: self._held[waiting])  # the first of equals
+            queue = self._waiting.pop(following)
+            turn = queue.popleft()
+            if queue:
+                self._waiting[following] = queue  # behind the others
+            if not turn.cancelled():  # as it is when its caller has been cancelled, but did not run since
+                self._held[following] += 1
+                turn.set_result(None)
+                return
+        self._free += 1
 
 
 def current_namespace() -> str:

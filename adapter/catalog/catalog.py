@@ -218,6 +218,7 @@ class Catalog:
         for (before, rule), part in zip(moves, await moved_parts(moves), strict=True):
             self._parts[rule.key] = part
             self._note_listed(part, previous._listed_at.get(before.rule.key, 0.0))
+        await self._build()  # already, for what follows may wait for an API server that does not answer
         for rule, found in others:
             with contextlib.suppress(KubeError, StatusError):
                 await self._take(rule, found)

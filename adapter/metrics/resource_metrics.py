@@ -47,6 +47,8 @@ _NAMESPACES = ResourceInfo(
 _EVERYTHING = LabelSelector()
 _NO_NAMES = MetricNaming(GoRegex.compile(".*"), "${0}")
 _VALUES = ValuePolicy(nan=Policy.ZERO, inf=Policy.MISSING)
+# Two queries each. All of them at once would be more than may wait for their turn in a cluster with many namespaces.
+_NAMESPACES_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,13 @@ class ResourceMetrics:
             for pod in found:
                 by_namespace.setdefault(pod.namespace, []).append(pod.name)
             everything = selector.empty and not name
-            results = await all_of(
-                self._both(self._pods, space, names, deadline, all_objects=everything)
-                for space, names in by_namespace.items()
-            )
+            free = asyncio.Semaphore(_NAMESPACES_AT_ONCE)
+
+            async def both(space: str, names: list[str]) -> tuple[AllSamples, AllSamples]:
+                async with free:
+                    return await self._both(self._pods, space, names, deadline, all_objects=everything)
+
+            results = await all_of(both(space, names) for space, names in by_namespace.items())
         measured = dict(zip(by_namespace, results, strict=True))
         usages = [usage for pod in found if (usage := self._pod(pod, *measured[pod.namespace])) is not None]
         self._handed_out(usages)

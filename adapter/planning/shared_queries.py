@@ -2,7 +2,8 @@
 
 A query has the time of the most patient of the requests that wait when it is sent, and Prometheus is told, so that
 it does not go on working for nobody. Each request waits as long as its own time lasts; whoever joined later and has
-more of it asks again. What is asked for ahead has the time that the server's options allow.
+more of it asks again, and so does who joined a query that was refused because too many of another namespace wait.
+What is asked for ahead has the time that the server's options allow.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
+from adapter.fairness import current_namespace
 from adapter.planning.fresh import Fresh, Kept
 from adapter.planning.rule_queries import InstantQueries
 from adapter.planning.sample_index import ObjectLabels, asked_of, indexed, objects_of
@@ -152,6 +154,9 @@ class SharedQueries:
                         return await self._answers.get(key, ask)
                     except _OutOfTime as error:
                         if error.deadline >= deadline:
+                            raise
+                    except PrometheusBusy as error:
+                        if error.namespace == current_namespace():
                             raise
         except TimeoutError as error:
             raise PrometheusTimeout(f"no answer within {timeout:.3g} s") from error

@@ -164,7 +164,7 @@ class PrometheusClient:
         try:
             await self._slots.acquire(namespace)
         except QueueFullError as error:
-            raise PrometheusBusy("too many queries of the namespace wait already") from error
+            raise PrometheusBusy(namespace) from error
         try:
             return await self._ask("query", parameters, headers, functools.partial(self._receive_answer, key))
         finally:
@@ -252,7 +252,7 @@ class PrometheusClient:
         with self._budget.share() as share:
             try:
                 await self._feed(reducer.feed, response, b"", share, limit=_MAX_LISTING)
-                return read_series(reducer.result())
+                return read_series(reducer.rest()) or await asyncio.to_thread(reducer.series)
             except (ValueError, RecursionError) as error:
                 raise PrometheusBadAnswer(f"Prometheus' answer cannot be read: {type(error).__name__}") from error
 

@@ -30,7 +30,11 @@ class PrometheusUnavailable(PrometheusError):
 
 
 class PrometheusBusy(PrometheusUnavailable):
-    """Too many queries of the same namespace wait already; nothing was sent."""
+    """Too many queries of the same namespace, "" for none, wait already; nothing was sent."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__("too many queries of the namespace wait already")
+        self.namespace = namespace
 
 
 class PrometheusTimeout(PrometheusError):

@@ -31,7 +31,8 @@ class PrometheusOptions(ServerAccess):
             they get to read what went wrong.
         series_timeout: the most seconds that a series request may take.
         connections: how many queries may be under way at once.
-        max_waiting: how many queries of each namespace may wait until fewer are under way.
+        max_waiting: how many queries of each namespace may wait until fewer are under way; more than there are requests
+            in flight, of which most need one.
         max_query_bytes: the longest query that is sent where a rule allows it to be split.
 
     Raises:
@@ -47,7 +48,7 @@ class PrometheusOptions(ServerAccess):
     query_timeout: float = 20.0
     series_timeout: float = 60.0
     connections: int = DEFAULT_CONNECTIONS
-    max_waiting: int = 256
+    max_waiting: int = 512
     max_query_bytes: int = _MAX_QUERY_BYTES
 
     def __post_init__(self) -> None:

@@ -12,6 +12,9 @@ import re
 import sys
 from collections.abc import Iterable
 
+from adapter.prometheus.series import Series
+from adapter.turns import leaving_turns
+
 __all__ = ["SeriesReducer"]
 
 _DATA = re.compile(r'"data"\s*:\s*\[')
@@ -24,7 +27,7 @@ _LABEL_BYTES = 100
 
 
 class SeriesReducer:
-    """Takes the answer to a series request in pieces, and gives it back with few entries.
+    """Takes the answer to a series request in pieces, and gives back its names with their labels.
 
     What is not of the expected form passes through as it is, for whoever reads the result to complain of.
     """
@@ -59,13 +62,14 @@ class SeriesReducer:
         taken, self._memory = self._memory, 0
         return taken
 
-    def result(self) -> bytes:
-        """The answer with one entry for each name, as JSON; broken where what came was broken."""
+    def rest(self) -> bytes:
+        """The answer without the entries that were read, as JSON; broken where what came was broken."""
         text = self._text + self._decode(b"", final=True)
-        if self._head is None:
-            return text.encode()
-        entries = [{"__name__": name, **dict.fromkeys(sorted(labels), "")} for name, labels in self._labels.items()]
-        return (self._head + json.dumps(entries)[1:-1] + text).encode()
+        return ((self._head or "") + text).encode()
+
+    def series(self) -> tuple[Series, ...]:
+        """What was read, in the order of the names. It takes long where they are many, and so pauses: for a thread."""
+        return tuple(Series(name, frozenset(labels)) for name, labels in leaving_turns(sorted(self._labels.items())))
 
     def _read_entries(self) -> int:
         """Read all that is complete; where the rest begins."""

@@ -28,7 +28,7 @@ _listing = msgspec.json.Decoder(_Listing)
 
 
 def read_series(body: bytes) -> tuple[Series, ...]:
-    """The series of a body that SeriesReducer made, in the order of their names; those without a name do not count.
+    """The series of what SeriesReducer left of a body: none, where it read them all; those without a name do not count.
 
     Raises:
         PrometheusBadAnswer: it is no list of series.

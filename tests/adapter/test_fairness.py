@@ -100,6 +100,21 @@ async def test_a_caller_that_is_cancelled_leaves_its_queue_or_its_slot_to_others
     assert callers.got[-1] == "e1"
 
 
+async def test_a_slot_is_not_handed_to_a_caller_that_is_cancelled_and_did_not_run_since() -> None:
+    semaphore = FairSemaphore(1, max_waiting=10)
+    callers = Callers(semaphore)
+    await callers.come("a1", "b1", "b2", "c1")
+    callers._tasks["b1"].cancel()
+    semaphore.release("a")
+    await settled()
+    assert (callers.got[-1], semaphore.waiting) == ("c1", 1)
+    callers._tasks["b2"].cancel()
+    semaphore.release("c")
+    await settled()
+    assert semaphore.waiting == 0
+    await asyncio.wait_for(semaphore.acquire("d"), 1.0)
+
+
 async def test_tasks_work_for_the_namespace_of_the_task_that_created_them() -> None:
     async def seen() -> str:
         return current_namespace()
@@ -145,6 +160,16 @@ async def test_queries_of_a_namespace_do_not_wait_behind_those_of_another() -> N
         "noisy2",
         "noisy3",
     ]
+
+
+async def test_as_many_requests_as_may_be_in_flight_can_have_a_query_each_also_in_one_namespace() -> None:
+    requests = ServerLimits().in_flight
+    async with scripted() as server:
+        server.reply = says(ONE)
+        async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+            enter_namespace("busy")
+            await asyncio.gather(*(client.instant(f"q{number}") for number in range(requests)))
+    assert len(server.asked) == requests
 
 
 async def test_requests_of_a_namespace_wait_where_another_one_has_taken_all_slots(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import ssl
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ from adapter.prometheus import (
     Vector,
 )
 from adapter.prometheus import client as client_module
+from adapter.prometheus.reduction import SeriesReducer
 from kube.certs import CertificateAuthority
 from tests.eventually import eventually
 
@@ -143,6 +145,24 @@ async def test_the_token_is_read_again_when_its_file_changes(server: ScriptedPro
         with pytest.raises(PrometheusUnavailable, match="token file for Prometheus cannot be read: No such file"):
             await client.instant("a")
     assert [headers["Authorization"] for headers in server.headers] == ["Bearer first", *["Bearer second"] * 2]
+
+
+async def test_names_of_series_are_put_together_in_a_thread(
+    server: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def put_together(reducer: SeriesReducer) -> tuple[Series, ...]:
+        threads.append(threading.current_thread().name)
+        return original(reducer)
+
+    original = SeriesReducer.series
+    monkeypatch.setattr(SeriesReducer, "series", put_together)
+    server.reply = says({"status": "success", "data": [{"__name__": "a", "pod": "x"}]})
+    async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+        assert await client.series("a", start=0, end=1) == (Series("a", frozenset({"pod"})),)
+    assert threads
+    assert threading.main_thread().name not in threads
 
 
 async def test_series_are_told_by_name_with_all_their_labels(server: ScriptedPrometheus) -> None:

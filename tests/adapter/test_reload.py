@@ -19,7 +19,7 @@ from adapter.prometheus import PrometheusUnavailable
 from adapter.rules import RulesFile, load_rules, parse_rules
 from adapter.security.request_info import Target
 from adapter.serving.health import Health
-from kube.mapping import GroupResource
+from kube.mapping import GroupResource, ResourceInfo
 from tests.adapter.metrics_bed import CannedPrometheus, MetricsBed, metrics_bed, series
 from tests.eventually import eventually
 
@@ -210,6 +210,30 @@ async def test_a_rule_that_changed_makes_its_metrics_of_the_series_that_were_lis
     assert [str(info) for info in catalog.custom] == ["namespaces/other", "pods/other"]
     await catalog.list_new()
     assert bed.prometheus.listed == []
+
+
+async def test_rules_that_did_not_change_do_not_wait_for_an_api_server_that_others_need(bed: MetricsBed) -> None:
+    class Silent:
+        def __init__(self) -> None:
+            self.asked = asyncio.Event()
+
+        async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
+            self.asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    bed.prometheus.found["b"] = (series("b", "namespace", "pod"),)
+    rules = parse_rules(SECOND, source="x")
+    before = Catalog(rules, bed.prometheus, bed.mapper, relist_interval=60.0, max_age=120.0)
+    await before.relist()
+    mapper = Silent()
+    changed = parse_rules(SECOND.replace("sum(b)", "max(b)"), source="x")
+    catalog = Catalog(changed, bed.prometheus, mapper, relist_interval=60.0, max_age=120.0)
+    carrying = asyncio.create_task(catalog.carry_over(before))
+    await mapper.asked.wait()
+    carrying.cancel()  # as when the time for it is over
+    await asyncio.wait([carrying])
+    assert catalog.find_custom(PODS, "a") is not None
 
 
 async def test_rules_that_are_gone_take_their_metrics_with_them_and_ready_stays_ready(bed: MetricsBed) -> None:

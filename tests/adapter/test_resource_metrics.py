@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
     PrometheusError,
+    PrometheusOptions,
     PrometheusUnavailable,
     Sample,
     Scalar,
@@ -120,6 +122,28 @@ async def test_all_namespaces_are_a_pair_of_queries_each() -> None:
     found = [pod("a", "one"), pod("b", "two")]
     await metrics(prometheus, *found).pods(namespace="", selector=EVERYTHING, timeout=5)
     assert len(prometheus.queries) == 4
+
+
+async def test_many_namespaces_are_asked_some_at_a_time() -> None:
+    """More at once than may wait for their turn at Prometheus would be an error."""
+
+    class Slow(Prometheus):
+        now = most = 0
+
+        async def instant(
+            self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+        ) -> Vector | Scalar:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(0)
+            self.now -= 1
+            return await super().instant(query, timeout=timeout, destination=destination)
+
+    prometheus = Slow([], [])
+    pods = [pod("web", f"ns-{number}") for number in range(400)]
+    await metrics(prometheus, *pods).pods(namespace="", selector=EVERYTHING, timeout=5)
+    assert len(prometheus.queries) == 800
+    assert 2 < prometheus.most <= PrometheusOptions(url="http://p").connections
 
 
 async def test_values_of_containers_and_the_earliest_time() -> None:

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.fairness import current_namespace, enter_namespace
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.objects import ListedObjects
@@ -19,6 +20,7 @@ from adapter.planning.shared_queries import Outcome, SharedQueries
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
+    PrometheusBusy,
     PrometheusOptions,
     PrometheusQueryError,
     PrometheusTimeout,
@@ -43,6 +45,30 @@ def paths(bed: MetricsBed, shared: SharedQueries) -> tuple[CustomMetrics, Extern
         CustomMetrics(bed.catalog, queries, ListedObjects(bed.client), bed.mapper, merged=merged, clock=lambda: NOW),
         ExternalMetrics(bed.catalog, queries, merged=merged, clock=lambda: NOW),
     )
+
+
+async def test_who_joins_a_query_that_another_namespace_may_not_send_asks_again() -> None:
+    class Prometheus(CannedPrometheus):
+        async def instant(
+            self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+        ) -> Vector | Scalar:
+            await asyncio.sleep(0)
+            if current_namespace() == "noisy":
+                raise PrometheusBusy("noisy")
+            return await super().instant(query, timeout=timeout, destination=destination)
+
+    async def ask(shared: SharedQueries, namespace: str) -> Vector | Scalar:
+        enter_namespace(namespace)
+        return await shared.instant("depth", timeout=5)
+
+    prometheus = Prometheus(result=vector(({}, 5)))
+    async with SharedQueries(prometheus, freshness=60.0) as shared:
+        asked = [asyncio.create_task(ask(shared, namespace)) for namespace in ("noisy", "quiet", "noisy")]
+        first, second, third = await asyncio.gather(*asked, return_exceptions=True)
+    assert second == prometheus.result
+    assert isinstance(first, PrometheusBusy)
+    assert isinstance(third, PrometheusBusy)
+    assert prometheus.queries == ["depth"]
 
 
 async def test_a_thousand_requests_for_pods_of_many_namespaces_are_a_query_for_all_and_those_before_it_was_there(
