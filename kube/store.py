@@ -13,7 +13,8 @@ A store is *stale* when nothing proves any more that it has what the API server 
 proof, and so is a watch that could be opened and did not fail. A proof holds for one and a half bookmark intervals, as
 bookmarks are not sent to the second; while contact is lost, for one. A silent watch is closed before that and opened
 anew: a peer that vanished makes a store stale, and a server that sends no bookmarks does not (kube-apiserver sends none
-of a resource until something in it has changed).
+of a resource until something in it has changed). To a stale store a watch that is opened first brings all that has
+changed meanwhile, so it stays stale a twelfth of an interval more, unless it is listed anew.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ _METADATA = _MediaTypes(
 _WATCH_SECONDS = 300.0
 # Of the bookmark interval: for how long a proof holds while all seems well.
 _STALE_AFTER = 1.5
+# Likewise: how long a watch takes to bring a stale store what it has missed.
+_CATCH_UP = 1 / 12
 # Changes or events between two turns of the event loop: some milliseconds.
 _AT_ONCE = 100
 
@@ -118,6 +121,7 @@ class Store(Generic[T]):
         # The last list or event, and when the watch that is open was opened.
         self._heard_at = clock()
         self._opened_at: float | None = None
+        self._caught_up_at = float("-inf")
 
     @property
     def synced(self) -> bool:
@@ -144,7 +148,8 @@ class Store(Generic[T]):
     def stale(self) -> bool:
         """Whether what is here may be out of date; not before the first list."""
         intervals = 1.0 if self.away else _STALE_AFTER
-        return self.synced and self.silent_seconds >= intervals * self._client.bookmark_seconds
+        silent = self.silent_seconds >= intervals * self._client.bookmark_seconds
+        return self.synced and (silent or self._clock() < self._caught_up_at)
 
     @property
     def problem(self) -> str | None:
@@ -207,6 +212,7 @@ class Store(Generic[T]):
                 await asyncio.sleep(0)
         self._version = listed.version
         self._heard_at = self._clock()
+        self._caught_up_at = float("-inf")
         self._must_list = False
         self._backoff.reset()
         self._back()
@@ -282,7 +288,10 @@ class Store(Generic[T]):
             self._on_change(key, old, new)
 
     def _opened(self) -> None:
-        self._opened_at = self._clock()
+        now = self._clock()
+        if self.stale:
+            self._caught_up_at = now + _CATCH_UP * self._client.bookmark_seconds
+        self._opened_at = now
         self._back()
 
     def _back(self) -> None:

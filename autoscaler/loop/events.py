@@ -34,6 +34,7 @@ _QUEUE_LENGTH: Final = 1000
 _TRIES: Final = 12
 _RETRY_SECONDS: Final = 10.0
 _NAME_LENGTH: Final = 253
+_CONFLICT: Final = 409
 # Kubernetes has no limit; a user's selectors are in messages, and a thousand of them may wait here.
 _MESSAGE_LENGTH: Final = 16 * 1024
 
@@ -133,6 +134,8 @@ class EventRecorder:
             try:
                 await self._send(waiting)
             except StatusError as error:
+                if error.code == _CONFLICT:  # it was written, and the answer to an earlier try was lost
+                    return
                 if not self._failing:
                     _log.warning("events cannot be written: %s", error)
                 self._failing = True

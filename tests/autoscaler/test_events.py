@@ -287,6 +287,14 @@ async def test_what_is_refused_is_not_tried_again(error: Exception) -> None:
     assert client.sent == ["first", "second"]
 
 
+async def test_that_an_event_is_there_already_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """The answer to an earlier try was lost."""
+    client = Unreachable(1, StatusError(409, "AlreadyExists", 'events "web" already exists'))
+    assert await recorded(client) == []
+    assert client.sent == ["first", "second"]
+    assert caplog.records == []
+
+
 async def test_at_the_end_nothing_is_tried_again() -> None:
     client = Unreachable(100)
     asleep = asyncio.Event()

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import aiohttp
+import pytest
 from aiohttp import web
 
 from kube.credentials import credentials
@@ -35,6 +36,7 @@ class Proxy:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._watches, self._others = asyncio.Event(), asyncio.Event()
+        self._resource = ""
         self.resume()
         self.url = ""
 
@@ -43,7 +45,9 @@ class Proxy:
         """One that leads through here."""
         return ScriptedServer(url=self.url).kubeconfig(self._folder)
 
-    def silence(self, *, watches_only: bool) -> None:
+    def silence(self, *, watches_only: bool, resource: str = "") -> None:
+        """Pass nothing back any more on watches, or those of a resource, or on anything."""
+        self._resource = resource
         self._watches.clear()
         if not watches_only:
             self._others.clear()
@@ -61,7 +65,12 @@ class Proxy:
 
             async def handle(request: web.Request) -> web.StreamResponse:
                 heard = self._watches if request.query.get("watch") == "true" else self._others
-                await heard.wait()
+
+                async def may_pass() -> None:
+                    if request.path.endswith(self._resource):
+                        await heard.wait()
+
+                await may_pass()
                 body, kept = await request.read(), ("Accept", "Content-Type")
                 headers = {name: request.headers[name] for name in kept if name in request.headers}
                 url = f"{upstream.configuration.host}{request.raw_path}"
@@ -70,7 +79,7 @@ class Proxy:
                     response.content_type = answer.content_type
                     await response.prepare(request)
                     async for piece in answer.content.iter_any():
-                        await heard.wait()
+                        await may_pass()
                         await response.write(piece)
                     return response
 
@@ -142,6 +151,20 @@ async def test_pods_that_a_dead_watch_does_not_tell_of_are_not_scaled_away(tmp_p
         assert cluster.replicas("web") == 10
         cluster.metrics.value = "5"
         await until(lambda: cluster.replicas("web") == 5)
+
+
+@pytest.mark.parametrize("resource", ["pods", "horizontalpodautoscalers"])
+async def test_one_dead_watch_is_enough_to_scale_nothing_down(resource: str, tmp_path: Path) -> None:
+    async with bed(tmp_path) as (cluster, proxy, process):
+        proxy.silence(watches_only=True, resource=resource)
+        await readyz_says(process, "[-]pods failed:" if resource == "pods" else "[-]hpas failed:")
+        cluster.metrics.value = "5"
+        await eventually(partial(held, process), within=PATIENCE, every=0.05)
+        syncs = cluster.syncs()
+        await until(lambda: cluster.syncs() >= syncs + 3)
+        assert cluster.replicas("web") == 3
+        proxy.resume()
+        await until(lambda: cluster.replicas("web") < 3)
 
 
 async def test_an_api_server_that_falls_silent_is_noticed_although_no_connection_ends(tmp_path: Path) -> None:

@@ -376,8 +376,28 @@ async def test_a_store_whose_watch_or_list_fails_for_a_bookmark_interval_is_stal
             again.open()
             if step == "the watch" or again.from_version == "9":
                 break
+        if step == "the watch":
+            await until(lambda: not f.store.away)
+            assert f.store.stale, "what has changed meanwhile is still to come"
+            clock.now += 5
         await until(lambda: not f.store.stale)
         assert f.store.problem is None
+
+
+async def test_a_stale_store_stays_stale_while_a_new_watch_brings_what_it_missed(tmp_path: Path) -> None:
+    clock = Clock()
+    async with followed_by(clock, tmp_path) as f:
+        watch = await f.watch()
+        await seen(f, watch, "2")
+        clock.now += 90
+        watch.end()
+        again = await f.watch()
+        await seen(f, again, "3")
+        clock.now += 4.9
+        await seen(f, again, "4")
+        assert f.store.stale, "one event is not all of them"
+        clock.now += 0.2
+        assert condition(f) == (False, None)
 
 
 def refusing(followed: Followed) -> Any:
@@ -404,13 +424,16 @@ async def test_a_silent_watch_is_opened_anew_and_that_it_could_be_is_a_proof(
         # Opened, and silent until the end.
         (await f.watch()).open()
         again = await f.watch()
+        clock.now += 0.005
         assert condition(f) == (False, None), "neither while the next one is being opened"
-        clock.now += 0.07
+        clock.now += 0.065
         assert condition(f) == (False, None)
         clock.now += 0.01
         assert condition(f)[0], "not for long"
         again.open()
-        await until(lambda: not f.store.stale)
+        await until(lambda: f.store.silent_seconds == 0)
+        clock.now += 0.005
+        assert condition(f) == (False, None)
         assert f.collection.lists == 1
     assert caplog.records == []
 
