@@ -6,7 +6,7 @@ slot and not behind the queue of another one. (Kubernetes' API Priority and Fair
 queues as there are namespaces no hashing is needed.)
 
 The namespace of a request travels in a context variable, which tasks inherit from the one that creates them. What is
-done once for all namespaces runs with `for_all_namespaces`, so that it waits in nobody's queue.
+done once for all namespaces runs with `for_all_namespaces`, so that it waits in no namespace's queue.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FairSemaphore:
 
     async def acquire(self, key: str) -> None:
         """Take a slot, after waiting for it; `release` gives it back. Raises as `slot`."""
-        if self._free:  # then nobody waits
+        if self._free:  # then no caller waits
             self._free -= 1
             self._held[key] += 1
             return
@@ -67,15 +67,15 @@ class FairSemaphore:
             raise QueueFullError
         if queue is None:
             queue = self._waiting[key] = deque()
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.append(turn)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(waiter)
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if waiter.done() and not waiter.cancelled():
                 self.release(key)  # the slot had been handed over already
-            elif turn in queue:
-                queue.remove(turn)
+            elif waiter in queue:
+                queue.remove(waiter)
                 if not queue:
                     del self._waiting[key]
             raise
@@ -88,12 +88,12 @@ class FairSemaphore:
         while self._waiting:
             following = min(self._waiting, key=lambda waiting: self._held[waiting])  # the first of equals
             queue = self._waiting.pop(following)
-            turn = queue.popleft()
+            waiter = queue.popleft()
             if queue:
                 self._waiting[following] = queue  # behind the others
-            if not turn.cancelled():  # as it is when its caller has been cancelled, but did not run since
+            if not waiter.cancelled():  # as it is when its caller has been cancelled, but did not run since
                 self._held[following] += 1
-                turn.set_result(None)
+                waiter.set_result(None)
                 return
         self._free += 1
 

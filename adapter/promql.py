@@ -1,7 +1,7 @@
 """PromQL as Prometheus reads it: the syntax tree of a query, and which labels its result can have.
 
 The parser is the library promql-parser, with Prometheus' own grammar. What it cannot parse may still be a query that
-another server takes, such as MetricsQL: callers say so, and decide nothing else about it.
+another server takes, such as MetricsQL: callers report that, and decide nothing else about it.
 """
 
 from __future__ import annotations

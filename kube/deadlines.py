@@ -1,4 +1,4 @@
-"""Deadlines of work that seldom waits: a timer costs more than most of what is answered from memory."""
+"""Deadlines of work that seldom waits: a timer costs more than most responses from a cache."""
 
 from __future__ import annotations
 

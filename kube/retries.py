@@ -29,7 +29,7 @@ _RECONNECT_SECONDS: Final = 1.0
 _JITTER: Final = 0.2
 _TOO_MANY_REQUESTS: Final = 429
 ERROR: Final = "<error>"
-"""The code of a failure without an HTTP status, as client-go's metrics spell it."""
+"""The code of a failure without an HTTP status, as in client-go's metrics."""
 
 BeforeRetry = Callable[[], Awaitable[None]]
 """Awaited before each repetition; what it raises ends the request."""

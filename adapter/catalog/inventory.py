@@ -69,7 +69,8 @@ class CustomSource:
         """The name of the object that a sample is about; None if it has no name, or the label of another namespace.
 
         A query that does not use <<.LabelMatchers>> finds the series of all namespaces. Where its result does not
-        have the namespace's label, it is about the namespace that is asked for. `namespace` is "" at the root.
+        have the namespace's label, it is about the namespace that is asked for. `namespace` is "" for cluster-scoped
+        objects.
         """
         if namespace and labels.get(self.namespace_label, namespace) != namespace:
             return None

@@ -1,7 +1,7 @@
-"""What can be said against the queries of a rule by their text: each is rendered for an object called x, and parsed.
+"""Findings about the queries of a rule from their text alone: each is rendered for an object called x, and parsed.
 
-What cannot be parsed is not known to be wrong, since other servers than Prometheus have languages of their own. Nothing
-else is said of such a query.
+A query that cannot be parsed is not known to be wrong, since other servers than Prometheus have languages of their own.
+There are no other findings about it.
 """
 
 from __future__ import annotations

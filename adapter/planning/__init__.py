@@ -6,7 +6,7 @@ separable       whether a query can be asked for many objects at once
 mergeable       which query that is, if a rule's template allows it
 merged          one query for what many requests ask of a rule, and each one's part of its answer
 sample_index    a request's part of a long answer
-fresh           answers shared by who asks for the same, and kept for as long as they are fresh
+fresh           cached results with single flight and refresh-ahead
 shared_queries  queries by text, each sent once
 rule_queries    what a rule's query came back with, and what its policy makes of it
 """

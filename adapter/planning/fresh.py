@@ -1,14 +1,13 @@
-"""Answers that are worth keeping for a moment: asked for once, however many want them.
+"""A TTL cache with single flight and refresh-ahead.
 
-What is under way is shared by all who ask for the same (kube.shared_calls), and what came is handed out for as long
-as it is fresh.
+Concurrent callers for one key share one call (kube.shared_calls), and its result is a cache entry for a period.
 
-An answer is fresh for a period after it came. If anybody took it from here meanwhile, it is asked for again shortly
-before its end, nine tenths of a period after it was last asked for: so who asks often does not wait, as long as asking
-takes less than that, and nothing is asked more often, whatever the number of requests. What nobody took is dropped a
-period after its end. Who asks within that period asks often, too; what it then gets counts as taken.
+An entry that was hit during its period is refreshed ahead, nine tenths of a period after its last call began. So
+frequent callers do not wait, as long as a call takes less than that, and there is no more than one call in that time,
+whatever the number of requests. An entry without a hit expires, and its key is dropped a period later; a miss within
+that period counts as a hit of the next entry.
 
-Who would rather not wait takes what is ready, and has what is not fetched in the background.
+Callers that must not wait take the current entry, and have a missing one fetched in the background.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = ["Fresh", "Kept"]
 
 T = TypeVar("T")
 
-# A failure is shared with who was waiting, and for this long with who comes after them.
+# A failure is shared with the concurrent callers, and is cached for this long.
 _FAILURE_SECONDS = 1.0
 # What of a question's texts counts as much as one of what is weighed: a sample takes some 500 bytes.
 _BYTES_OF_ONE = 500
@@ -72,7 +71,7 @@ class _Entry(Generic[T]):
 
 
 class Fresh(Generic[T]):
-    """Keeps answers by what was asked. Use as an async context manager, which owns what is asked for ahead."""
+    """Cached results by key. Use as an async context manager, which owns the background calls."""
 
     def __init__(
         self,
@@ -135,7 +134,7 @@ class Fresh(Generic[T]):
         return await self._ask(key, make)
 
     def current(self, key: Hashable) -> Kept[T] | None:
-        """What `get` would give at once; None where it would ask, or raise what is kept of a failure."""
+        """The current entry; None where `get` would make a call, or raise a cached failure."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -212,7 +211,7 @@ class Fresh(Generic[T]):
             self._fetch(key, entry.make)
 
     def _end(self, key: Hashable) -> None:
-        """Let go of a value that has ended, and wait for who asks for it again."""
+        """Free an expired value; its key stays for a period, to notice a miss."""
         entry = self._entries[key]
         least = 1 + _weight_of(key)
         self._free(entry)
@@ -243,6 +242,6 @@ async def _free(parts: list[object]) -> None:
 
 
 def _weight_of(key: Hashable) -> int:
-    """How much what was asked takes; who asks decides how long that is."""
+    """How much a key weighs; clients decide how long it is."""
     parts = key if isinstance(key, tuple) else (key,)
     return sum(len(part) for part in parts if isinstance(part, str)) // _BYTES_OF_ONE

@@ -6,8 +6,8 @@ where a merged query took so long that even fifty requests would not make up for
 merged query fails, is paused: for a minute, and for twice as long each time that it happens again, up to a quarter of
 an hour.
 
-How many different requests there were is counted in bitmaps of 512 bytes, so that a group takes the same memory whoever
-asks, and however long their selectors are. The count is exact to a few in a hundred up to 10,000.
+How many different requests there were is counted in bitmaps of 512 bytes, so that a group takes the same memory however
+many clients there are, and however long their selectors are. The count is exact to a few in a hundred up to 10,000.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from kube.backoff import Backoff
 
 WINDOW_SECONDS = 60.0
-"""Two different requests within this time begin a merged query. HPAs ask every 15 seconds, unless told otherwise."""
+"""Two different requests within this time begin a merged query. HPAs are reconciled every 15 seconds by default."""
 
 BENEFIT_OF_THE_DOUBT = 50
 """How many requests a merged query may be as expensive as, before it is known how many it serves."""
@@ -101,18 +101,18 @@ class MergeGroup:
         default_factory=lambda: Backoff(_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, jitter=0.0, random=lambda: 0.0)
     )
 
-    def note(self, who: str, *, now: float) -> bool:
+    def note(self, request: str, *, now: float) -> bool:
         """Note a request; whether it can be served from a merged query. `now` is in seconds, and does not go back."""
         if now - self._since > WINDOW_SECONDS:
             self._end_window(now)
-        self._asked.add(who)
+        self._asked.add(request)
         if self.paused is not None and now >= self._not_before:
             self.paused = None
         return self.paused is None and (self.is_wanted or self._asked.is_several or self._asked_before > 1)
 
-    def served(self, who: str) -> None:
+    def served(self, request: str) -> None:
         """A request was served from the last result."""
-        self._served.add(who)
+        self._served.add(request)
 
     def sent_alone(self, seconds: float) -> None:
         """A request was sent alone, which took so many seconds."""

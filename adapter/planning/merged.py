@@ -111,7 +111,7 @@ class MergedQueries:
 
         Args:
             source: where the metric comes from.
-            namespace: the objects' namespace; "" at the root.
+            namespace: the objects' namespace; "" if they are cluster-scoped.
             names: the objects.
             metric_selector: what the client asks of the other labels.
         """

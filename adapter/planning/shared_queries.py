@@ -1,9 +1,9 @@
 """Queries, each sent once however many requests need it; see adapter.planning.fresh.
 
-A query has the time of the most patient of the requests that wait when it is sent, and Prometheus is told, so that
-it does not go on working for nobody. Each request waits as long as its own time lasts; whoever joined later and has
-more of it asks again, and so does who joined a query that was refused because too many of another namespace wait.
-What is asked for ahead has the time that the server's options allow.
+A shared query gets the latest deadline of its current waiters, and Prometheus gets it as `timeout`, so that it does not
+go on after the last of them has left. Each request waits until its own deadline; one that joined later, with a later
+deadline, sends the query again, and so does one that joined a query that was refused because too many queries of
+another namespace wait. Background queries have the time that the server's options allow.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _EARLY_SECONDS = 0.01
 
 
 class _OutOfTime(PrometheusTimeout):
-    """The time of those who asked was up; says nothing to those who have more."""
+    """The deadline of the query's waiters has passed; means nothing to a caller with a later one."""
 
     def __init__(self, error: PrometheusTimeout, deadline: float) -> None:
         super().__init__(str(error))
@@ -49,7 +49,7 @@ class _OutOfTime(PrometheusTimeout):
 
 
 class SharedQueries:
-    """Evaluates queries for all who ask. Use as an async context manager."""
+    """Evaluates queries once for all concurrent callers, and caches results. Use as an async context manager."""
 
     def __init__(self, prometheus: InstantQueries, *, freshness: float) -> None:
         """`freshness` is for how many seconds an answer is given again; 0 for never."""
@@ -125,7 +125,7 @@ class SharedQueries:
         return await indexed(result, labels, all_objects) if isinstance(result, Vector) else result
 
     async def _ask(self, key: _Key, query: str, destination: Destination) -> Vector | Scalar:
-        """Send a query, with the time of the most patient one who waits for it; what nobody waits for has no limit."""
+        """Send a query, with the latest deadline of its current waiters; one without waiters has no limit."""
         clock = asyncio.get_running_loop().time
         deadline = max(self._waiting.get(key, ()), default=math.inf)
         timeout = None if deadline == math.inf else deadline - clock()

@@ -1,8 +1,8 @@
 """A limit on the memory that Prometheus' long responses take together while they are read and decoded.
 
 Long responses are decoded while they arrive, and each counts the memory that its samples take. When all of them have
-half of the limit, all but the one that is the largest then stop reading until there is room again; TCP then stops the
-server. That one goes on to its end, so nobody waits for ever. A single response that needs more than the limit is an
+half of the limit, all but the one that is the largest then stop reading until memory is free again; TCP then stops the
+server. That one goes on to its end, so none waits for ever. A single response that needs more than the limit is an
 error.
 """
 
@@ -54,7 +54,7 @@ class MemoryBudget:
             self._released.set()
             self._released = asyncio.Event()
 
-    async def room(self, share: Share) -> None:
+    async def wait_for_memory(self, share: Share) -> None:
         """Return when a response may go on."""
         while self.used > self.limit // 2:
             if self._first is None:
@@ -93,4 +93,4 @@ class Share:
                 f"Prometheus' answer takes more than {self._budget.limit // _MIB} MiB of memory"
                 " (--prometheus-response-memory-mb)"
             )
-        await self._budget.room(self)
+        await self._budget.wait_for_memory(self)

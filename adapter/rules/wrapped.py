@@ -1,4 +1,4 @@
-"""Rules that are not in a file of their own, but in what people have at hand.
+"""Rules that are not in a file of their own, but inside another file.
 
 They are in a ConfigMap, among other objects of a manifest, or in the values of prometheus-adapter's Helm chart: by
 themselves, under the name of a subchart, or in an object that installs the chart (Flux' HelmRelease, Argo CD's

@@ -440,7 +440,7 @@ class Controller:
                 self._telemetry.held(self._foreign.held)
             if isinstance(new, TrackedHPA):
                 acting = self._acts() and self._reconciler.configured_mode_of(new.hpa) is Mode.ACT
-                if self._foreign.changed(key, new.rival_time, acting=acting):
+                if self._foreign.changed(key, new.foreign_write_time, acting=acting):
                     self._telemetry.held(self._foreign.held)
                     self._recorder.record(new.hpa, "Warning", EVENT_REASON, EVENT_MESSAGE)
                 self._reconciler.changed(old.hpa if isinstance(old, TrackedHPA) else None, new.hpa)

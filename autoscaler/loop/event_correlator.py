@@ -71,7 +71,7 @@ class _Similar:
 
 
 class EventCorrelator:
-    """Counts, combines and holds back events.
+    """Counts, combines and rate-limits events.
 
     Args:
         clock: seconds that only go forward.
@@ -90,7 +90,7 @@ class EventCorrelator:
         occurrence = Occurrence(event=event, key=key, first_ns=event.time_ns, count=1)
         if before is not None:
             occurrence = replace(occurrence, first_ns=before.first_ns, count=before.count + 1)
-        # Those that are held back count too.
+        # Events that are not written count too.
         self._occurred[key] = occurrence
         return occurrence if self._budget(event).try_take() else None
 

@@ -1,15 +1,15 @@
-"""Notice HPAs whose status Kubernetes' own controller writes too, and say when to stop acting on them.
+"""Detect HPAs whose status Kubernetes' own controller writes too, and decide when to stop acting on them.
 
 An HPA does not name its controller, so kube-controller-manager reconciles every `autoscaling/v2` HPA unless it is
-switched off. Two controllers that scale one target fight, each with a history of its own. What tells is the HPA's
+switched off. Two controllers that scale one target fight, each with a history of its own. The evidence is in the HPA's
 `metadata.managedFields`: a writer of the status has an entry there under its own name, with the time of its last write.
 
 Only a write that is new counts: one with a later time than any that this process has seen before. So the entry that
 kube-controller-manager left behind does not keep this process from replacing it. Times are only compared with one
 another, so no clock matters.
 
-After a while without such a write this process acts again, so that whoever switches the other controller off later need
-not do anything here.
+After a while without such a write this process acts again, so that nothing needs to be done here when the other
+controller is switched off later.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from autoscaler.objects.watched import RIVAL
+from autoscaler.objects.watched import FOREIGN_MANAGER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,14 +30,14 @@ _log = logging.getLogger(__name__)
 EVENT_REASON: Final = "ForeignController"
 """Of the event about an HPA that this process stops acting on."""
 EVENT_MESSAGE: Final = (
-    f"{RIVAL} writes the status of this HPA, so it is not scaled from here until ten minutes have passed without such "
-    "a write"
+    f"{FOREIGN_MANAGER} writes the status of this HPA, so it is not scaled from here until ten minutes have passed "
+    "without such a write"
 )
 
 _QUIET_SECONDS: Final = 600.0
 _ADVICE: Final = (
-    f"run {RIVAL} with --controllers=*,-horizontal-pod-autoscaler-controller, or this one with --mode=shadow or on "
-    "HPAs of its own kind"
+    f"run {FOREIGN_MANAGER} with --controllers=*,-horizontal-pod-autoscaler-controller, or this one with "
+    "--mode=shadow or on HPAs of its own kind"
 )
 
 
@@ -45,7 +45,7 @@ class ForeignWriterDetector:
     """Which HPAs another controller writes.
 
     Args:
-        allowed: go on acting on them, and only say so.
+        allowed: go on acting on them, and only log it.
         on_write: called for each write of the other controller's.
         on_release: called for each HPA that this process may act on again.
         clock: the current time in seconds; only differences matter.
@@ -74,7 +74,7 @@ class ForeignWriterDetector:
         """What is wrong, and what to do; None: no foreign write was seen lately."""
         if self._key is None or self._clock() - self._seen_at > _QUIET_SECONDS:
             return None
-        seen = f"{RIVAL} writes the status of HPAs, too (last seen: {self._key})"
+        seen = f"{FOREIGN_MANAGER} writes the status of HPAs, too (last seen: {self._key})"
         if self._allowed:
             return f"{seen}, so two controllers scale the same targets; {_ADVICE}"
         return f"{seen}, so this process does not act on those; {_ADVICE}"
@@ -92,7 +92,8 @@ class ForeignWriterDetector:
         if self._clock() - since <= _QUIET_SECONDS:
             return True
         del self._held[key]
-        _log.info("%s: %s has not written its status for %d s; acting on it again", key, RIVAL, _QUIET_SECONDS)
+        log_text = "%s: %s has not written its status for %d s; acting on it again"
+        _log.info(log_text, key, FOREIGN_MANAGER, _QUIET_SECONDS)
         self._on_release(key)
         return False
 
@@ -112,12 +113,12 @@ class ForeignWriterDetector:
         self._latest[key] = max(written, before or "")
         if before is None or written <= before or not acting:
             return False
-        news, held = self.problem is None, key in self._held
+        is_new, held = self.problem is None, key in self._held
         self._key, self._seen_at = key, self._clock()
         self._on_write()
         if not self._allowed:
             self._held[key] = self._seen_at
-        if news:
+        if is_new:
             _log.warning("%s", self.problem)
         return not (self._allowed or held)
 

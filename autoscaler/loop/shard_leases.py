@@ -1,9 +1,8 @@
 """Keep processes that divide the HPAs differently from acting at the same time.
 
 An HPA belongs to one shard of two and to another one of three, so while `--shards` is changed two processes could own
-it. The Lease of a shard only keeps two processes of the same shard apart. So each Lease also says how many shards its
-holder counts, and a process does not act while another shard's Lease is alive whose holder counts differently, or does
-not say.
+it. The Lease of a shard only keeps two processes of the same shard apart. So each Lease also records how many shards
+its holder counts, and a process does not act while another shard's Lease is alive that records another number, or none.
 
 Whether a Lease is alive is judged as in leader election: by how long ago, by this process' own clock, it was seen to
 change. Times in it are not compared with anything.
@@ -37,7 +36,7 @@ _PAGE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a Lease said, and since when."""
+    """A Lease as it was last seen, and since when."""
 
     spec: Mapping[str, Any]
     since: float
@@ -79,7 +78,7 @@ class ShardLeases:
 
     @property
     def problem(self) -> str | None:
-        """For what this process waits; None: for none, or it has not tried to act lately."""
+        """Why this process waits; None: it does not, or it has not tried to act lately."""
         tries = self._clock() - self._asked_at <= self._settings.lease_duration
         return self._problem if tries else None
 
@@ -103,7 +102,7 @@ class ShardLeases:
         gone = self._seen.keys() - {_name(lease) for lease in leases}
         for name in gone:
             del self._seen[name]
-        self._say(problem)
+        self._report(problem)
         return problem is None
 
     def _judge(self, lease: Mapping[str, Any], now: float) -> str | None:
@@ -131,14 +130,14 @@ class ShardLeases:
 
     def _without_the_right(self, error: StatusError) -> bool:
         if self._shard.count > 1:
-            self._say(f"the leases of other shards cannot be listed: {error}")
+            self._report(f"the leases of other shards cannot be listed: {error}")
             return False
         # Most have one shard, and had no need of this right in earlier releases.
-        self._say(None)
+        self._report(None)
         _log.debug("not known whether others divide the HPAs into shards: %s", error)
         return True
 
-    def _say(self, problem: str | None) -> None:
+    def _report(self, problem: str | None) -> None:
         if problem is not None and problem != self._problem:
             _log.warning("waiting before acting: %s", problem)
         self._problem = problem

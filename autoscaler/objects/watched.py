@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from autoscaler.core.model import HPA, InvalidHPA, Spec
     from autoscaler.core.observation import Pod
 
-__all__ = ["PODS", "RIVAL", "RefusedHPA", "TrackedHPA", "track_hpa", "track_pod"]
+__all__ = ["FOREIGN_MANAGER", "PODS", "RefusedHPA", "TrackedHPA", "track_hpa", "track_pod"]
 
 _log = logging.getLogger(__name__)
 
 PODS = "/api/v1/pods"
-RIVAL = "kube-controller-manager"
+FOREIGN_MANAGER = "kube-controller-manager"
 """How Kubernetes' own controller calls itself where it writes."""
 
 
@@ -47,7 +47,7 @@ class TrackedHPA:
     api: HPAApi = KUBERNETES
     metrics: Sequence[Mapping[str, Any]] = ()
     """`spec.metrics` as they are written, where the status has to say them (`autoscaler.objects.targets`)."""
-    rival_time: str = ""
+    foreign_write_time: str = ""
     """When Kubernetes' own controller last wrote the status, as served; empty: it never did, or others have written all
     of it since."""
 
@@ -108,16 +108,18 @@ def _understood(
 ) -> TrackedHPA | RefusedHPA:
     """A complete HPA; one whose spec is nothing that is known here is told so, rather than forgotten."""
     try:
-        return TrackedHPA(parse_hpa(raw), metadata, api, metrics, _rival_time(raw["metadata"].get("managedFields")))
+        return TrackedHPA(
+            parse_hpa(raw), metadata, api, metrics, _foreign_write_time(raw["metadata"].get("managedFields"))
+        )
     except ParseError as error:
         return RefusedHPA(parse_invalid_hpa(raw, str(error)), metadata, api)
 
 
-def _rival_time(managed_fields: object) -> str:
-    """The time of the entry that RIVAL has for the status."""
+def _foreign_write_time(managed_fields: object) -> str:
+    """The time of the entry that FOREIGN_MANAGER has for the status."""
     entries = managed_fields if isinstance(managed_fields, list) else []
     for entry in entries:
-        if isinstance(entry, dict) and entry.get("manager") == RIVAL and entry.get("subresource") == "status":
+        if isinstance(entry, dict) and (entry.get("manager"), entry.get("subresource")) == (FOREIGN_MANAGER, "status"):
             return once(str(entry.get("time", "")))
     return ""
 

@@ -1,8 +1,8 @@
 """The head of a request that is forwarded to an aggregated API server, as kube-apiserver's aggregation layer writes it.
 
-Names, values, order and case are those that a kube-apiserver 1.36.2 sends (tests/data/wire.jsonl): what the caller
-said, who the caller is, and where the request comes from. Go writes headers sorted by name after Host and User-Agent,
-and asks for gzip at the end where the caller did not say what it takes.
+Names, values, order and case are those that a kube-apiserver 1.36.2 sends (tests/data/wire.jsonl): the caller's
+own, its identity, and where the request comes from. Go writes headers sorted by name after Host and User-Agent,
+and asks for gzip at the end where the caller has no Accept-Encoding.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _IN_NAMES: Final = frozenset((string.ascii_letters + string.digits + "!#$&'*+-.^
 
 
 def identity_headers(user: User) -> list[tuple[str, str]]:
-    """Who asks. Upstream: k8s.io/client-go/transport.SetAuthProxyHeaders."""
+    """The headers that name the user. Upstream: k8s.io/client-go/transport.SetAuthProxyHeaders."""
     headers = [("X-Remote-User", user.name)]
     if user.uid:
         headers.append(("X-Remote-Uid", user.uid))

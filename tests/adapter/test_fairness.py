@@ -61,7 +61,7 @@ async def test_a_free_slot_goes_to_the_key_that_holds_the_fewest() -> None:
         assert callers.got[-1] == got
 
 
-async def test_keys_that_hold_equally_many_take_turns() -> None:
+async def test_keys_that_hold_equally_many_are_served_in_round_robin() -> None:
     callers = Callers(FairSemaphore(1, max_waiting=10))
     await callers.come("a0", "a1", "a2", "b1", "b2", "c1")
     for name in ("a0", "a1", "b1", "c1", "a2", "b2"):

@@ -166,13 +166,13 @@ async def test_names_and_labels_of_series_take_no_more_than_the_limit() -> None:
 
 
 class Watched(MemoryBudget):
-    """Remembers the most that was ever used."""
+    """Records the most that was ever used."""
 
     most = 0
 
-    async def room(self, share: Share) -> None:
+    async def wait_for_memory(self, share: Share) -> None:
         self.most = max(self.most, self.used)
-        await super().room(share)
+        await super().wait_for_memory(share)
 
 
 async def test_many_endless_responses_at_once_take_half_as_much_again_as_the_limit() -> None:

@@ -82,7 +82,7 @@ def check(file: str, *flags: str) -> tuple[int, dict[str, Any]]:
     return result.exit_code, json.loads(result.output)
 
 
-def said(report: dict[str, Any]) -> list[tuple[str, str, str]]:
+def reported(report: dict[str, Any]) -> list[tuple[str, str, str]]:
     return sorted((one["severity"], one["code"], one["where"]) for one in report["findings"])
 
 
@@ -139,22 +139,22 @@ def test_every_file_is_checked() -> None:
 
 
 @pytest.mark.parametrize("file", FOUND)
-def test_what_the_text_of_a_file_shows(file: str) -> None:
+def test_findings_from_the_text_of_a_file(file: str) -> None:
     findings, _ = FOUND[file]
     status, report = check(file)
-    assert said(report) == sorted(findings)
+    assert reported(report) == sorted(findings)
     assert status == int(any(severity == ERROR for severity, _, _ in findings))
 
 
 @with_prometheus
 @pytest.mark.parametrize("file", FOUND)
-async def test_what_a_real_prometheus_shows_of_it(server: PrometheusServer, file: str) -> None:
+async def test_findings_with_a_real_prometheus(server: PrometheusServer, file: str) -> None:
     offline, more = FOUND[file]
     kept = [one for one in offline if one[1] != "may-overlap"]  # the series show whether they do
     findings = [*kept, *more]
     flags = [f"--prometheus-url={server.url}", "--metrics-max-age=1h"]
     status, report = await asyncio.to_thread(check, file, *flags)
-    assert said(report) == sorted(findings), report["findings"]
+    assert reported(report) == sorted(findings), report["findings"]
     assert status == int(any(severity == ERROR for severity, _, _ in findings))
 
 

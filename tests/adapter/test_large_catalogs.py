@@ -69,7 +69,7 @@ async def test_long_lists_are_worked_on_in_threads(tmp_path: Path, monkeypatch: 
         assert turns.count > 20
 
 
-async def test_only_what_changed_is_made_anew(tmp_path: Path) -> None:
+async def test_only_changed_parts_are_rebuilt(tmp_path: Path) -> None:
     prometheus = CannedPrometheus(found={"many": many(), "few": (series("one", "pod"),)})
     async with metrics_bed(tmp_path, parse_rules(TWO, source="x"), prometheus) as bed:
         catalog = catalog_of(bed, prometheus)
@@ -141,7 +141,7 @@ async def test_aggregated_discovery_is_sent_as_it_was_written_compressed_and_wit
         assert (again.status, again.body) == (304, b"")
 
 
-async def test_what_was_counted_of_metrics_that_are_gone_is_dropped(tmp_path: Path) -> None:
+async def test_counters_of_metrics_that_are_gone_are_dropped(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
 
         async def counted() -> set[str]:

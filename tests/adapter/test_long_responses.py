@@ -35,7 +35,7 @@ def response(result: object, kind: str = "vector") -> bytes:
 
 @settings(deadline=None)
 @given(st.lists(SERIES, max_size=6), st.integers(1, 40), st.booleans(), st.booleans(), st.sampled_from([None, 2]))
-def test_in_whatever_pieces_it_comes_the_result_is_that_of_the_whole(
+def test_a_response_decoded_in_pieces_has_the_result_of_the_whole(
     result: list[object], size: int, sort_keys: bool, escaped: bool, indent: int | None
 ) -> None:
     data = {"status": "success", "data": {"resultType": "vector", "result": result}, "warnings": ["w"]}
@@ -50,7 +50,7 @@ def test_in_whatever_pieces_it_comes_the_result_is_that_of_the_whole(
 
 @settings(deadline=None)
 @given(st.binary(max_size=30), st.sampled_from(BEGINNINGS))
-def test_what_is_no_result_is_an_error_of_the_tree(garbage: bytes, before: bytes) -> None:
+def test_a_malformed_response_is_a_prometheus_error(garbage: bytes, before: bytes) -> None:
     with pytest.raises(PrometheusError):
         read(before + garbage, size=7)
 

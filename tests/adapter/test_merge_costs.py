@@ -34,7 +34,7 @@ def group_with(names: int, *, alone: float) -> MergeGroup:
     return group
 
 
-def test_two_different_requests_begin_it_and_one_does_not() -> None:
+def test_merging_begins_with_two_different_requests() -> None:
     group = MergeGroup("sum(x)", is_wanted=False)
     assert not group.note("web-0", now=0.0)
     assert not group.note("web-0", now=1.0)
@@ -44,7 +44,7 @@ def test_two_different_requests_begin_it_and_one_does_not() -> None:
     assert not group.note("web-0", now=124.0)
 
 
-def test_what_is_wanted_is_merged_from_the_first_request_on_whatever_it_costs() -> None:
+def test_merge_always_begins_with_the_first_request_whatever_it_costs() -> None:
     group = MergeGroup("sum(x)", is_wanted=True)
     assert group.note("web-0", now=0.0)
     group.sent_alone(0.001)
@@ -75,8 +75,8 @@ def test_a_hundred_requests_make_up_for_more() -> None:
     assert group.paused is None
 
 
-def test_results_that_nobody_takes_are_given_up_after_a_minute() -> None:
-    """As of three HPAs that ask every 15 s, each time when the result has just ended."""
+def test_merging_that_serves_no_request_is_paused_after_a_minute() -> None:
+    """As with three HPAs every 15 s, each time when the result has just expired."""
     group = group_with(3, alone=0.010)
     for now in (0, 15, 30, 45):
         group.fetched(0.012, now=now)
@@ -85,7 +85,7 @@ def test_results_that_nobody_takes_are_given_up_after_a_minute() -> None:
     assert group.paused is Pause.COST
 
 
-def test_a_pause_doubles_each_time_up_to_a_quarter_of_an_hour_and_what_pays_again_begins_anew() -> None:
+def test_a_pause_doubles_each_time_up_to_a_quarter_of_an_hour_and_is_reset_once_merging_pays() -> None:
     group, now, pauses = group_with(3, alone=0.010), 0.0, []
     for _ in range(6):
         group.pause(Pause.FAILURE, now=now)

@@ -110,7 +110,7 @@ def test_results_that_can_be_nan(query: str, nan: bool) -> None:
         *("(" * 20_000 + "x" + ")" * 20_000, "-" * 20_000 + "x", "x" * 5_000),
     ],
 )
-def test_what_is_no_promql(query: str) -> None:
+def test_text_that_is_not_promql(query: str) -> None:
     with pytest.raises(PromqlError):
         parse(query)
 

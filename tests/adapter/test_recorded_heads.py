@@ -72,7 +72,7 @@ async def test_all_recorded_requests_one_after_another_on_one_connection(tmp_pat
                 assert (code, content_type, kind_of(content_type, body)) == (200, expected, kind)
 
 
-async def test_all_that_a_head_says_of_its_user_is_reviewed(tmp_path: Path) -> None:
+async def test_every_header_about_the_user_is_part_of_the_review(tmp_path: Path) -> None:
     """The credential's identity travels in an extra whose key is percent-encoded; only the value's case is kept."""
     async with served_adapter(tmp_path, usage=CannedUsage()) as adapter:
         adapter.api.allowed = lambda _: True
@@ -97,7 +97,7 @@ async def test_all_that_a_head_says_of_its_user_is_reviewed(tmp_path: Path) -> N
     assert all(list(spec["extra"]) == [CREDENTIAL] for spec in specs(adapter))
 
 
-async def test_requests_that_differ_in_what_says_nothing_of_the_user_are_reviewed_once(tmp_path: Path) -> None:
+async def test_requests_that_differ_in_other_headers_are_reviewed_once(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter, front_proxy(adapter) as connection:
         adapter.api.allowed = lambda _: True
         before, after = hpa_head().of(REQUESTS[-2].target)

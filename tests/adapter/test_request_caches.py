@@ -1,4 +1,4 @@
-"""What is kept of requests so that the next one costs less: never another user's or target's, nor more than may be.
+"""Caches of parts of requests: an entry is only used for its own user and target, and sizes are bounded.
 
 Users are read once for each way in which the front proxy names them, decisions about access are kept for their time,
 and targets are read once.
@@ -47,7 +47,7 @@ def named(user: str, *more: tuple[str, str]) -> RecordedRequest:
     return RecordedRequest("kcm", "GET", POD_PATH, "1.1", (*headers, *more))
 
 
-async def test_users_who_alternate_on_one_connection_are_told_apart(tmp_path: Path) -> None:
+async def test_users_that_alternate_on_one_connection_are_distinguished(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter, front_proxy(adapter) as connection:
         for _ in range(3):
             for user, code in (("bob", 200), ("mallory", 403), ("Bob", 403), ("bob ", 200), ("bob\u00a0", 403)):
@@ -74,13 +74,13 @@ async def test_two_users_of_one_name_are_not_the_same(tmp_path: Path, more: tupl
 
 
 @pytest.mark.parametrize("name", ["Impersonate-User", "impersonate-group", "IMPERSONATE-EXTRA-x", "iMPERSONATE-Uid"])
-async def test_impersonation_is_refused_also_of_a_user_who_is_known(tmp_path: Path, name: str) -> None:
+async def test_impersonation_is_refused_for_a_cached_user_too(tmp_path: Path, name: str) -> None:
     async with served_adapter(tmp_path) as adapter, front_proxy(adapter) as connection:
         for more, code in (((), 200), (((name, "admin"),), 403), ((), 200)):
             assert (await connection.send(named("bob", *more).head()))[0] == code
 
 
-async def test_who_the_front_proxy_is_is_looked_at_again_when_the_authorities_change(tmp_path: Path) -> None:
+async def test_the_front_proxys_certificate_is_verified_again_when_the_cas_change(tmp_path: Path) -> None:
     """At once, of a user and a certificate that were known a moment ago."""
     before, after = Authorities(), Authorities()
     certificate = der(before.front_proxy.issue(FRONT_PROXY, client=True))
@@ -141,7 +141,7 @@ async def test_targets_that_look_alike_are_not_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [POD_PATH, EXTERNAL_PATH])
-async def test_a_target_that_is_known_is_still_refused_where_it_must_be(tmp_path: Path, path: str) -> None:
+async def test_a_cached_target_is_still_refused_where_it_must_be(tmp_path: Path, path: str) -> None:
     """By the method, the form, the selector: whatever was read before of one like it."""
     async with served_adapter(tmp_path) as adapter:
         for _ in range(2):
@@ -182,7 +182,7 @@ def grown(fill: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def test_kept_targets_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_targets_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parsed_targets, "_MAX_BYTES", 2 * MIB)
 
     def fill() -> ParsedTargets:
@@ -196,23 +196,23 @@ def test_kept_targets_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> N
     assert grown(fill) < 3 * MIB
 
 
-def test_kept_users_are_bounded_in_bytes() -> None:
+def test_cached_users_are_bounded_in_bytes() -> None:
     proxy = trusting(Authorities()).front_proxy
     assert proxy is not None
 
     def fill() -> _RemoteUsers:
         users = _RemoteUsers(proxy)
         for number in range(3_000):
-            said: RawHeaders = ((b"X-Remote-User", b"bob"), (b"X-Remote-Extra-A", b"%d" % number + b"a" * 10_000))
-            user = users.named(said)
+            headers: RawHeaders = ((b"X-Remote-User", b"bob"), (b"X-Remote-Extra-A", b"%d" % number + b"a" * 10_000))
+            user = users.named(headers)
             assert user is not None
-            assert users.named(said) is user
+            assert users.named(headers) is user
         return users
 
     assert grown(fill) < 8 * MIB
 
 
-async def test_kept_decisions_are_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cached_decisions_are_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         authorizer = Authorizer(client, AuthorizationOptions(authorized_ttl=1e9))
 
@@ -231,7 +231,7 @@ async def test_kept_decisions_are_bounded_in_bytes(tmp_path: Path, monkeypatch: 
             tracemalloc.stop()
 
 
-def test_kept_plans_are_bounded_in_bytes() -> None:
+def test_cached_plans_are_bounded_in_bytes() -> None:
     source = object()
 
     def fill() -> KeptPlans:

@@ -237,7 +237,7 @@ async def test_rules_whose_series_are_not_listed_yet_wait_for_that_with_the_old_
         assert b'"value":"2"' in (await connection.ask(f"{POD}/web-1/packets_total"))[2]
 
 
-async def test_what_was_counted_of_rules_that_are_gone_is_not_shown(tmp_path: Path, log: Log) -> None:
+async def test_metrics_about_rules_that_are_gone_are_not_shown(tmp_path: Path, log: Log) -> None:
     async with serving(tmp_path, rules(1)) as (adapter, connection):
         assert (await connection.ask(f"{EXTERNAL}/packets_total"))[0] == 200
         await reload(adapter, tmp_path, rules(2).partition("externalRules")[0], log)

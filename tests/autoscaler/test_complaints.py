@@ -1,4 +1,4 @@
-"""What the log says of HPAs that cannot be reconciled: each error once, and that it is over."""
+"""The log of HPAs that cannot be reconciled: each error once, and its end."""
 
 import logging
 
@@ -11,7 +11,7 @@ WEB, API = HPAKey("default", "web"), HPAKey("default", "api")
 
 
 class Log:
-    """The complaints, and what the log shows of them."""
+    """The error log under test, and the records that it makes."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO)
@@ -50,7 +50,7 @@ def test_each_hpa_has_its_own(log: Log) -> None:
     assert log.ended("", API) == ["INFO default/api: reconciles again"]
 
 
-def test_while_the_api_server_is_away_nothing_is_logged(log: Log) -> None:
+def test_while_the_api_server_is_disconnected_nothing_is_logged(log: Log) -> None:
     log.away = True
     assert log.ended("connection refused") == []
     log.away = False

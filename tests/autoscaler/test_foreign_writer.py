@@ -1,4 +1,4 @@
-"""Kubernetes' own controller at work on the same HPAs: what tells, and what does not."""
+"""Kubernetes' own controller at work on the same HPAs: which writes count, and what follows."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -44,7 +44,7 @@ def entry(manager: str = "kube-controller-manager", time: str = BEFORE, subresou
         (["strange", {"manager": 3}], ""),
     ],
 )
-def test_who_last_wrote_the_status_is_in_the_managed_fields(managed_fields: object, time: str) -> None:
+def test_the_time_of_the_last_status_write_is_read_from_managed_fields(managed_fields: object, time: str) -> None:
     metric = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization"}}}
     tracked = track_hpa(
         {
@@ -57,7 +57,7 @@ def test_who_last_wrote_the_status_is_in_the_managed_fields(managed_fields: obje
         }
     )
     assert isinstance(tracked, TrackedHPA)
-    assert tracked.rival_time == time
+    assert tracked.foreign_write_time == time
     assert b"managedFields" not in tracked.metadata
 
 
@@ -77,12 +77,12 @@ class Detector(ForeignWriterDetector):
 
 
 def seen(*times: str, acting: bool = True, allowed: bool = False) -> tuple[Detector, list[bool]]:
-    """A detector that has seen an HPA with these times of foreign writes, and what it said to each."""
+    """A detector that has seen an HPA with these times of foreign writes, and its response to each."""
     detector = Detector(allowed=allowed)
     return detector, [detector.changed(WEB, each, acting=acting) for each in times]
 
 
-def test_what_the_other_controller_left_behind_does_not_count() -> None:
+def test_earlier_writes_of_the_other_controller_do_not_count() -> None:
     """Whoever replaces it takes over at once: its entry stays until every field of it has been written by another."""
     detector, stops = seen(BEFORE, BEFORE, "", BEFORE)
     assert stops == [False] * 4
@@ -100,11 +100,11 @@ def test_a_new_write_ends_acting_on_that_hpa_and_no_other(before: str) -> None:
     assert (detector.held, detector.writes) == (1, 1)
 
 
-def test_it_is_said_once_for_each_hpa() -> None:
+def test_it_is_reported_once_for_each_hpa() -> None:
     assert seen(BEFORE, AFTER, LATER, LATER)[1] == [False, True, False, False]
 
 
-def test_a_process_that_does_not_act_only_takes_note() -> None:
+def test_a_process_that_does_not_act_only_records_the_time() -> None:
     detector, stops = seen(BEFORE, AFTER, acting=False)
     assert stops == [False, False]
     assert not detector.changed(WEB, AFTER, acting=True), "written before this process began to act"
@@ -126,7 +126,7 @@ def test_ten_minutes_without_a_write_end_it() -> None:
     assert detector.changed(WEB, "2026-01-01T00:20:00Z", acting=True), "and the next begins it again"
 
 
-def test_with_leave_to_act_it_is_only_said() -> None:
+def test_with_allow_foreign_controller_it_is_only_reported() -> None:
     detector, stops = seen(BEFORE, AFTER, allowed=True)
     assert stops == [False, False]
     assert not detector.holds(WEB)
@@ -135,14 +135,14 @@ def test_with_leave_to_act_it_is_only_said() -> None:
     assert "so two controllers scale the same targets" in detector.problem
 
 
-def test_an_hpa_made_anew_begins_without_a_past() -> None:
+def test_an_hpa_made_anew_begins_without_history() -> None:
     detector, _ = seen(BEFORE, AFTER)
     detector.forget(WEB)
     assert not detector.holds(WEB)
     assert not detector.changed(WEB, LATER, acting=True)
 
 
-def test_it_is_logged_once_and_again_after_a_time_of_peace(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_is_logged_once_and_again_after_ten_minutes_without_a_write(caplog: pytest.LogCaptureFixture) -> None:
     detector = Detector()
     for number in range(4):
         detector.changed(WEB, f"2026-01-01T00:{number:02}:00Z", acting=True)
@@ -169,19 +169,19 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield cluster
 
 
-def rival_writes(cluster: Cluster, time: str) -> None:
+def foreign_write(cluster: Cluster, time: str) -> None:
     """Store what the API server has after a status write of kube-controller-manager."""
     hpa = cluster.hpa("web")
     cluster.server.storage.put(RESOURCE, {**hpa, "metadata": {**hpa["metadata"], "managedFields": [entry(time=time)]}})
 
 
 @pytest.mark.parametrize("mode", [Mode.DRY_RUN, Mode.SHADOW])
-async def test_a_process_that_looks_on_does_not_mind(
+async def test_in_dry_run_and_shadow_mode_foreign_writes_do_not_count(
     mode: Mode, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with autoscaler(cluster.kubeconfig, replace(ACTING, mode=mode), caplog) as running:
         await eventually(lambda: _steps(running, 1), within=SOON)
-        rival_writes(cluster, AFTER)
+        foreign_write(cluster, AFTER)
         await eventually(lambda: _steps(running, 3), within=SOON)
         ready = await running.text("/readyz?verbose")
     assert "foreignWriter" not in ready
@@ -195,7 +195,7 @@ async def test_an_hpa_that_the_other_controller_writes_is_left_to_it(
     cluster.add_hpa("api", most=8)
     async with autoscaler(cluster.kubeconfig, ACTING, caplog) as running:
         await until(lambda: cluster.status_writes() >= 2)
-        rival_writes(cluster, AFTER)
+        foreign_write(cluster, AFTER)
         await eventually(lambda: _wrote(running), within=SOON)
         cluster.metrics.value = "20"
         await until(lambda: cluster.replicas("api") == 4)
@@ -210,10 +210,12 @@ async def test_an_hpa_that_the_other_controller_writes_is_left_to_it(
     assert "SuccessfulRescale" not in [reason for reason, _, _ in await cluster.events("web")]
 
 
-async def test_with_leave_to_act_it_goes_on(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_with_allow_foreign_controller_it_goes_on_acting(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
     async with autoscaler(cluster.kubeconfig, replace(ACTING, allow_foreign_controller=True), caplog) as running:
         await until(lambda: cluster.status_writes() >= 1)
-        rival_writes(cluster, AFTER)
+        foreign_write(cluster, AFTER)
         await eventually(lambda: _wrote(running), within=SOON)
         cluster.metrics.value = "20"
         await until(lambda: cluster.replicas("web") == 4)

@@ -280,7 +280,7 @@ pauses = st.sampled_from([0.0, 0.01, 0.3, 3.0, 9.0, 14.0, 40.0])
 @given(st.lists(st.tuples(events, pauses), max_size=14), st.integers(0, 1000))
 @settings(max_examples=100, deadline=None)
 def test_no_hpa_ever_has_two_owners(story: list[tuple[tuple[str, int, int], float]], seed: int) -> None:
-    async def told(cluster: Cluster) -> None:
+    async def play(cluster: Cluster) -> None:
         for (what, number, shards), pause in story:
             if what == "start":
                 cluster.start(number % shards, shards)
@@ -295,13 +295,13 @@ def test_no_hpa_ever_has_two_owners(story: list[tuple[tuple[str, int, int], floa
             await asyncio.sleep(pause)
         await asyncio.sleep(20)
 
-    Cluster(seed).run(told)
+    Cluster(seed).run(play)
 
 
-# --- what tells ----------------------------------------------------------------------------------------------------
+# --- which Leases count ----------------------------------------------------------------------------------------------
 
 
-def test_the_lease_says_the_number_of_shards_and_keeps_other_annotations() -> None:
+def test_the_lease_has_the_number_of_shards_and_keeps_other_annotations() -> None:
     async def story(cluster: Cluster) -> None:
         (process,) = (cluster.start(0, 1),)
         await cluster.whole_of(1)
@@ -317,7 +317,7 @@ def test_the_lease_says_the_number_of_shards_and_keeps_other_annotations() -> No
 
 
 def held(name: str, **annotations: str) -> dict[str, Any]:
-    spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 15}
+    spec = {"holderIdentity": "another", "leaseDurationSeconds": 15}
     return {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
 
 
@@ -335,7 +335,7 @@ def test_a_lease_that_does_not_change_counts_until_it_has_run_out(
 
     Cluster().run(story)
     counts = "--shards=2" if annotations else "an unknown number of shards"
-    problem = f"lease default/scaler-1 is held by somebody with {counts}, and this process has --shards=3"
+    problem = f"lease default/scaler-1 is held by another with {counts}, and this process has --shards=3"
     warnings = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
     assert warnings == [f"waiting before acting: {problem}"]
 
@@ -347,7 +347,7 @@ def test_a_lease_that_does_not_change_counts_until_it_has_run_out(
         [held(f"{BASE}-leader"), held("another-1"), held(f"{BASE}-01")],
         [{"metadata": {"name": f"{BASE}-1"}, "spec": {"holderIdentity": ""}}, {"metadata": {"name": f"{BASE}-2"}}],
     ],
-    ids=["the same number", "other names", "nobody's"],
+    ids=["the same number", "other names", "no holder"],
 )
 def test_other_leases_do_not_count(leases: Iterable[dict[str, Any]]) -> None:
     async def story(cluster: Cluster) -> None:

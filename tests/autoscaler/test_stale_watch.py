@@ -1,4 +1,4 @@
-"""A watch that is dead without anybody's notice scales nothing down, and the process says so."""
+"""A watch that is silently dead scales nothing down, and the process reports it."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ class Proxy:
 
     @property
     def kubeconfig(self) -> Path:
-        """One that leads through here."""
+        """One whose requests go through this proxy."""
         return ScriptedServer(url=self.url).kubeconfig(self._folder)
 
     def silence(self, *, watches_only: bool, resource: str = "") -> None:
@@ -125,21 +125,21 @@ async def readyz_says(process: Autoscaler, *texts: str, whole: bool = False) -> 
     await eventually(says, within=PATIENCE, every=0.05)
 
 
-async def held(process: Autoscaler) -> bool:
-    """Whether a scale-down was held back."""
+async def scale_down_prevented(process: Autoscaler) -> bool:
+    """Whether a scale-down was prevented."""
     return 'decisions_total{action="none",reason="StaleWatch"}' in await process.get("/metrics")
 
 
-async def test_pods_that_a_dead_watch_does_not_tell_of_are_not_scaled_away(tmp_path: Path) -> None:
+async def test_a_dead_watch_on_pods_scales_nothing_down(tmp_path: Path) -> None:
     async with bed(tmp_path) as (cluster, proxy, process):
         proxy.silence(watches_only=True)
         await readyz_says(process, "[-]hpas failed:", "[-]pods failed:")
-        # Somebody scales to 10, whose pods all have 120% of what they should. Three are known: 1.2 of them are 4.
+        # An operator scales to 10, and all pods are at 120% of the target. Three pods are known: 1.2 times 3 are 4.
         await cluster.admin.patch("/apis/apps/v1/namespaces/default/deployments/web", {"spec": {"replicas": 10}})
         cluster.metrics.value = "12"
         await cluster.roll_out("web")
         # Not by its status: that may be refused, as the autoscaler does not know the HPA's last version any more.
-        await eventually(partial(held, process), within=PATIENCE, every=0.05)
+        await eventually(partial(scale_down_prevented, process), within=PATIENCE, every=0.05)
         syncs = cluster.syncs()
         await until(lambda: cluster.syncs() >= syncs + 10)
         assert cluster.replicas("web") == 10
@@ -159,7 +159,7 @@ async def test_one_dead_watch_is_enough_to_scale_nothing_down(resource: str, tmp
         proxy.silence(watches_only=True, resource=resource)
         await readyz_says(process, "[-]pods failed:" if resource == "pods" else "[-]hpas failed:")
         cluster.metrics.value = "5"
-        await eventually(partial(held, process), within=PATIENCE, every=0.05)
+        await eventually(partial(scale_down_prevented, process), within=PATIENCE, every=0.05)
         syncs = cluster.syncs()
         await until(lambda: cluster.syncs() >= syncs + 3)
         assert cluster.replicas("web") == 3

@@ -13,7 +13,7 @@ def row(server: str, scenario: str, *, connections: int = 16, rps: float = 1_000
     return Row(server=server, scenario=scenario, connections=connections, **nothing, **figures)  # type: ignore[arg-type]
 
 
-def test_what_was_not_measured_has_no_table() -> None:
+def test_scenarios_without_figures_have_no_table() -> None:
     assert tables([row(OURS, "mixed")])[0].startswith("|  | prometheus-adapter")
     quick = [row(BARE, "any", cpu_us=50.0), *(row(server, "external") for server in (OURS, UNCACHED, PEER))]
     readme, main = tables(quick)

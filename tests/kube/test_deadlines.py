@@ -62,7 +62,7 @@ async def test_an_error_of_the_work_is_raised_as_it_is() -> None:
         assert not isinstance(caught.value, DeadlineExceeded)
 
 
-async def test_what_the_work_waits_for_can_fail() -> None:
+async def test_a_failure_of_an_awaited_future_is_raised_in_the_work() -> None:
     failing: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def work() -> str:
@@ -75,7 +75,7 @@ async def test_what_the_work_waits_for_can_fail() -> None:
     assert await within(60.0, work()) == "caught x"
 
 
-async def test_who_is_cancelled_cancels_the_work() -> None:
+async def test_cancelling_the_caller_cancels_the_work() -> None:
     waiting = asyncio.Event()
     cancelled = []
 

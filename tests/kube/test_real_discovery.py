@@ -43,7 +43,7 @@ def definition(*versions: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def test_aggregated_discovery_says_what_a_request_for_each_version_says(admin: KubeClient) -> None:
+async def test_aggregated_discovery_equals_a_request_for_each_version(admin: KubeClient) -> None:
     groups = (await admin.get("/apis"))["groups"]
     rest = RestMapper(admin)
     for group in ({"name": "", "versions": [{"version": "v1"}]}, *groups):

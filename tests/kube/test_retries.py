@@ -217,7 +217,7 @@ class NotNow(KubeError):
     pass
 
 
-async def test_before_each_repetition_the_caller_is_asked_and_can_end_it(tmp_path: Path) -> None:
+async def test_before_retry_is_awaited_before_each_repetition_and_can_end_it(tmp_path: Path) -> None:
     asked: list[float] = []
     async with bed(tmp_path) as (server, client, time):
 

@@ -1,4 +1,4 @@
-"""What is said of an answer that is an error: its Status, or client-go's words where it has none."""
+"""Messages of responses that are errors: that of its Status, or client-go's where there is none."""
 
 import json
 from typing import Any
@@ -10,7 +10,9 @@ from kube.status import StatusError, generic_message
 STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "it is so"}
 
 
-def said(code: int, body: str | dict[str, Any], content_type: str = "text/plain; charset=utf-8", name: str = "") -> str:
+def message_of(
+    code: int, body: str | dict[str, Any], content_type: str = "text/plain; charset=utf-8", name: str = ""
+) -> str:
     content = body if isinstance(body, str) else json.dumps(body)
     error = StatusError.from_body(code, content.encode(), content_type=content_type)
     assert error.code == code
@@ -19,8 +21,8 @@ def said(code: int, body: str | dict[str, Any], content_type: str = "text/plain;
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8", ""])
 def test_a_status_has_the_servers_own_words(content_type: str) -> None:
-    assert said(503, STATUS, content_type) == "it is so"
-    assert said(503, {**STATUS, "message": ""}, content_type) == ""
+    assert message_of(503, STATUS, content_type) == "it is so"
+    assert message_of(503, {**STATUS, "message": ""}, content_type) == ""
 
 
 NO_MORE = "the server responded with the status code 418 but did not return more information"
@@ -40,8 +42,10 @@ UNABLE = "the server is currently unable to handle the request (get pods.metrics
     ],
     ids=str,
 )
-def test_what_is_no_status_has_the_words_for_its_code(body: str | dict[str, Any], content_type: str) -> None:
-    assert said(503, body, content_type) == UNABLE
+def test_a_response_without_a_status_has_the_message_for_its_code(
+    body: str | dict[str, Any], content_type: str
+) -> None:
+    assert message_of(503, body, content_type) == UNABLE
 
 
 @pytest.mark.parametrize(
@@ -68,20 +72,20 @@ def test_what_is_no_status_has_the_words_for_its_code(body: str | dict[str, Any]
         (504, f"{NOT_IN_TIME} (get pods.metrics.k8s.io)"),
     ],
 )
-def test_each_code_has_words_of_its_own(code: int, message: str) -> None:
-    assert said(code, " boom\n") == message
+def test_each_code_has_a_message_of_its_own(code: int, message: str) -> None:
+    assert message_of(code, " boom\n") == message
 
 
-def test_what_is_no_text_is_unknown() -> None:
-    assert said(403, "{}", "application/json") == "unknown (get pods.metrics.k8s.io)"
-    assert said(406, "{}", "application/json") == (
+def test_a_body_that_is_not_text_is_unknown() -> None:
+    assert message_of(403, "{}", "application/json") == "unknown (get pods.metrics.k8s.io)"
+    assert message_of(406, "{}", "application/json") == (
         "the server was unable to respond with a content type that the client supports (get pods.metrics.k8s.io)"
     )
 
 
 def test_an_object_is_named() -> None:
-    assert said(403, "boom", name="*") == "boom (get pods.metrics.k8s.io *)"
+    assert message_of(403, "boom", name="*") == "boom (get pods.metrics.k8s.io *)"
 
 
 def test_a_long_text_is_cut() -> None:
-    assert said(403, "x" * 5000) == "x" * 2048 + " (get pods.metrics.k8s.io)"
+    assert message_of(403, "x" * 5000) == "x" * 2048 + " (get pods.metrics.k8s.io)"

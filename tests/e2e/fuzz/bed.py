@@ -55,7 +55,7 @@ class Report:
     fields: int = 0
     scale_writes: int = 0
     events: int = 0
-    together: int = 0
+    coalesced: int = 0
     rejected: int = 0
     allowed: Counter[str] = field(default_factory=Counter)
     differences: list[Difference] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Report:
         allowed = ", ".join(f"{name} {count}" for name, count in sorted(self.allowed.items())) or "none"
         return (
             f"{self.cases} HPAs, {self.phases} phases, {self.fields} fields, {self.scale_writes} scale writes, "
-            f"{self.events} events compared; {self.together} coalesced requests; {self.rejected} specs refused by the "
+            f"{self.events} events compared; {self.coalesced} coalesced requests; {self.rejected} specs refused by the "
             f"API server; allowed differences: {allowed}; others: {len(self.differences)}"
         )
 
@@ -319,7 +319,7 @@ class Bed:
             self.report.fields += fields
             self._note(differences)
         await self._compare_events(number, names)
-        self.report.together = self._metrics.together
+        self.report.coalesced = self._metrics.coalesced
 
     async def _compare_events(self, number: int, names: list[str]) -> None:
         deadline = time.monotonic() + _EVENT_SECONDS

@@ -19,7 +19,7 @@ class FuzzedMetrics:
         self.scripts: dict[str, dict[str, Answer]] = {}
         self.asked: Counter[tuple[str, str, str]] = Counter()
         """By namespace, case and metric."""
-        self.together = 0
+        self.coalesced = 0
         """Requests that were about several cases."""
 
     def looks(self, namespace: str, case: str) -> int:
@@ -48,7 +48,7 @@ class FuzzedMetrics:
             cases = [metric.rpartition("-")[0]]
         for case in cases:
             self.asked[namespace, case, metric] += 1
-        self.together += len(cases) > 1
+        self.coalesced += len(cases) > 1
         found = [self.scripts.get(case, {}).get(metric) for case in cases]
         answers = [each for each in found if each is not None]
         lists = [each.items for each in answers if each.items is not None]
