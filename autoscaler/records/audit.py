@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 
 _MOST_WAITING: Final = 10_000
 """Records: at some 2 KB each about 20 MB."""
+_MOST_BYTES_WAITING: Final = 32 * 2**20
+"""That of an HPA with hundreds of metrics has more than 100 KB."""
 _OPEN_SECONDS: Final = 2.0
 _CLOSE_SECONDS: Final = 0.5
 # Of JSON in UTF-8 each byte becomes one character and that byte again, so that sizes are right.
@@ -181,12 +183,12 @@ class _BoundedQueue(QueueHandler):
     """The way to the thread that writes; it never waits."""
 
     def __init__(
-        self, records: queue.Queue[logging.LogRecord], *, most_waiting: int, on_lost: Callable[[str], None]
+        self, records: queue.Queue[logging.LogRecord], *, is_full: Callable[[], bool], on_lost: Callable[[str], None]
     ) -> None:
         super().__init__(records)
-        self._records = records
-        self._most_waiting = most_waiting
+        self._is_full = is_full
         self._on_lost = on_lost
+        self.put_bytes = 0
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         """Nothing to do: the message is text already."""
@@ -194,13 +196,25 @@ class _BoundedQueue(QueueHandler):
 
     def enqueue(self, record: logging.LogRecord) -> None:
         """Put a record into the queue; the queue itself has no limit, for the one entry that ends the thread."""
-        if self._records.qsize() >= self._most_waiting:
+        if self._is_full():
             raise queue.Full
+        self.put_bytes += len(record.msg)
         super().enqueue(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  # as above
         """The queue is full: lose the record."""
         self._on_lost("the disk does not keep up")
+
+
+class _Writer(QueueListener):
+    """The thread that writes."""
+
+    taken_bytes = 0
+
+    def handle(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        self.taken_bytes += len(record.msg)
+        super().handle(record)
 
 
 class AuditLog:
@@ -210,19 +224,26 @@ class AuditLog:
         settings: which file.
         on_lost: called for each record that is lost, on either thread.
         most_waiting: how many records may wait to be written.
+        most_bytes_waiting: the same in bytes; one record more may wait.
     """
 
     def __init__(
-        self, settings: AuditSettings, *, on_lost: Callable[[], None] = lambda: None, most_waiting: int = _MOST_WAITING
+        self,
+        settings: AuditSettings,
+        *,
+        on_lost: Callable[[], None] = lambda: None,
+        most_waiting: int = _MOST_WAITING,
+        most_bytes_waiting: int = _MOST_BYTES_WAITING,
     ) -> None:
         records: queue.Queue[logging.LogRecord] = queue.Queue()
         self._name = str(settings.path)
         self._most_waiting = most_waiting
+        self._most_bytes_waiting = most_bytes_waiting
         self._on_lost = on_lost
         self._records = records
         self._file = AuditFile(settings, on_written=self._written, on_lost=self._lose)
-        self._queue = _BoundedQueue(records, most_waiting=most_waiting, on_lost=self._lose)
-        self._listener = QueueListener(records, self._file)
+        self._queue = _BoundedQueue(records, is_full=self._is_full, on_lost=self._lose)
+        self._listener = _Writer(records, self._file)
         self._begun = False
         self._lost = 0
         self._complained = False
@@ -261,6 +282,11 @@ class AuditLog:
             return True
         _log.warning("--audit-log=%s: not all decisions could be written", self._name)
         return False
+
+    def _is_full(self) -> bool:
+        # Each of the two numbers of bytes is changed on one thread only.
+        waiting_bytes = self._queue.put_bytes - self._listener.taken_bytes
+        return self._records.qsize() >= self._most_waiting or waiting_bytes >= self._most_bytes_waiting
 
     def _lose(self, why: str) -> None:
         # Either thread may count here; a number that is one off is good enough for a message.

@@ -187,6 +187,19 @@ async def test_a_line_is_written_whole_or_not_at_all(tmp_path: Path, disk: Disk)
     assert path.read_text() == "first\nthird\n"
 
 
+async def test_large_records_that_wait_are_bounded_in_bytes(tmp_path: Path, disk: Disk) -> None:
+    path, losses = tmp_path / "audit.jsonl", Losses()
+    log = AuditLog(settings(path, max_bytes=10**6), most_bytes_waiting=1000, on_lost=losses)
+    await log.start()
+    disk.free.clear()
+    for _ in range(100):
+        log.write(b"x" * 400)
+    assert losses.count >= 96, "one is being written, three wait"
+    disk.free.set()
+    assert await log.finish(seconds=10)
+    assert len(path.read_text().split()) == 100 - losses.count
+
+
 async def test_a_disk_that_hangs_holds_up_nobody(tmp_path: Path, disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     path, losses = tmp_path / "audit.jsonl", Losses()
     log = AuditLog(settings(path), most_waiting=2, on_lost=losses)
