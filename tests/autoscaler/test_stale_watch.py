@@ -136,6 +136,9 @@ async def test_a_dead_watch_on_pods_scales_nothing_down(tmp_path: Path) -> None:
         await readyz_says(process, "[-]hpas failed:", "[-]pods failed:")
         # An operator scales to 10, and all pods are at 120% of the target. Three pods are known: 1.2 times 3 are 4.
         await cluster.admin.patch("/apis/apps/v1/namespaces/default/deployments/web", {"spec": {"replicas": 10}})
+        # A reconciliation that had read the scale before would scale up to 4, and repeat that after the conflict.
+        syncs = cluster.syncs()
+        await until(lambda: cluster.syncs() >= syncs + 2)
         cluster.metrics.value = "12"
         await cluster.roll_out("web")
         # Not by its status: that may be refused, as the autoscaler does not know the HPA's last version any more.
