@@ -93,7 +93,8 @@ class KubeClient:
         host: the API server's host and port.
         retries: repeats requests; its counts are for metrics.
         bookmark_seconds: how often the API server sends a bookmark to a watch.
-        large_responses: how many responses of more than a mebibyte are being read; no more than four.
+        large_responses: how many responses of more than a mebibyte are being read: at most four of lists and four
+            others.
     """
 
     def __init__(
@@ -113,7 +114,9 @@ class KubeClient:
         self._user_agent = user_agent
         self._proxy = proxy
         self._timeout = timeout
+        # Lists have slots of their own: a metrics API whose large responses drip must not hold up those of pods.
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
+        self._large_lists = asyncio.Semaphore(_LARGE_AT_ONCE)
         self.large_responses = 0
         self._session = aiohttp.ClientSession(
             # No limit: a watch holds its connection, and requests must not wait for one.
@@ -215,7 +218,7 @@ class KubeClient:
         max_bytes: int = _MAX_BYTES,
     ) -> bytes:
         """GET something as it is sent, of `max_bytes` at most; `kube.listing` reads lists that way."""
-        return await self._content("GET", path, query, accept=accept, max_bytes=max_bytes)
+        return await self._content("GET", path, query, accept=accept, max_bytes=max_bytes, large=self._large_lists)
 
     async def post(
         self,
@@ -291,7 +294,7 @@ class KubeClient:
             async with sent as response:
                 if response.status >= 400:
                     async with asyncio.timeout(self._timeout):
-                        raise _status_error(await self._read(response, _MAX_BYTES))
+                        raise _status_error(await self._read(response, _MAX_BYTES, self._large))
                 if on_open is not None:
                     on_open()
                 while line := await self._line(response):
@@ -343,6 +346,7 @@ class KubeClient:
         timeout: float | None = None,
         before_retry: BeforeRetry | None = None,
         max_bytes: int,
+        large: asyncio.Semaphore | None = None,
     ) -> bytes:
         seconds = self._timeout if timeout is None else timeout
         limit = aiohttp.ClientTimeout(total=None, connect=min(seconds, _CONNECT_SECONDS))
@@ -352,7 +356,7 @@ class KubeClient:
                 method, path, query, body=body, accept=accept, content_type=content_type, timeout=limit
             )
             async with sent as response:
-                return await self._read(response, max_bytes)
+                return await self._read(response, max_bytes, large or self._large)
 
         with _no_answer():
             async with asyncio.timeout(seconds):
@@ -362,13 +366,13 @@ class KubeClient:
             raise _status_error(answer)
         return answer.content
 
-    async def _read(self, response: aiohttp.ClientResponse, max_bytes: int) -> Answer:
+    async def _read(self, response: aiohttp.ClientResponse, max_bytes: int, large: asyncio.Semaphore) -> Answer:
         """The whole response. Of several large ones at a time, some wait until others have been read."""
         content = bytearray()
         async with contextlib.AsyncExitStack() as stack:
             async for piece in response.content.iter_any():
                 if len(content) <= _LARGE_BYTES < len(content) + len(piece):
-                    await stack.enter_async_context(self._reading_large())
+                    await stack.enter_async_context(self._reading_large(large))
                 content += piece
                 if len(content) > max_bytes:
                     size = f"more than {max_bytes // 2**20} MiB" if max_bytes >= 2**20 else f"over {max_bytes} bytes"
@@ -376,8 +380,8 @@ class KubeClient:
         return Answer(response.status, response.headers, bytes(content))
 
     @contextlib.asynccontextmanager
-    async def _reading_large(self) -> AsyncGenerator[None, None]:
-        async with self._large:
+    async def _reading_large(self, large: asyncio.Semaphore) -> AsyncGenerator[None, None]:
+        async with large:
             self.large_responses += 1
             try:
                 yield

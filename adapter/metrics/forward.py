@@ -30,13 +30,14 @@ from yarl import URL
 
 from adapter.catalog.catalog import Catalog, CustomMetricInfo
 from adapter.catalog.values import ExternalMetricValue
+from adapter.fairness import FairSemaphore, QueueFullError, current_namespace
 from adapter.planning.fresh import Fresh
 from adapter.rules.forward_options import ForwardOptions
 from adapter.upstream import Credentials, CredentialsError, UpstreamConfigError
 from kube.backoff import Backoff
 from kube.quantity import Quantity, QuantityError
 from kube.selectors import LabelSelector
-from kube.status import StatusError, service_unavailable
+from kube.status import StatusError, service_unavailable, too_many_requests
 from kube.status import timeout as timed_out
 
 __all__ = ["Forwarder", "MergedNames"]
@@ -47,6 +48,8 @@ _T = TypeVar("_T")
 _API = "/apis/external.metrics.k8s.io/v1beta1"
 _CONNECT_SECONDS = 5.0
 _MAX_ANSWER = 16 * 1024 * 1024
+# Requests to the other adapter under way, and of each namespace those that wait; the responses are held whole.
+_REQUESTS, _MAX_WAITING = 8, 256
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
 # Values that are kept of all answers together; each takes some 500 bytes.
@@ -115,6 +118,7 @@ class Forwarder:
         self._problem = ""
         self._http = http
         self._owns_http = http is None
+        self._slots = FairSemaphore(_REQUESTS, max_waiting=_MAX_WAITING)
 
     async def __aenter__(self) -> Self:
         if self._owns_http:
@@ -227,8 +231,10 @@ class Forwarder:
 
     async def _get(self, peer: _Peer, path: str, query: dict[str, str], kind: type[_T], seconds: float) -> _T:
         try:
-            async with asyncio.timeout(max(seconds, 0.0)):
+            async with asyncio.timeout(max(seconds, 0.0)), self._slots.slot(current_namespace()):
                 status, body = await self._send(peer, path, query)
+        except QueueFullError as error:
+            raise too_many_requests("Too many requests, please try again later.", retry_after=1) from error
         except aiohttp.ServerTimeoutError as error:
             raise self._unusable(_UNREACHABLE, error) from error
         except TimeoutError as error:
@@ -259,12 +265,12 @@ class Forwarder:
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
         ) as response:
-            body = b""
+            body = bytearray()
             async for chunk in response.content.iter_any():
                 body += chunk
                 if len(body) > _MAX_ANSWER:
                     raise ValueError(f"longer than {_MAX_ANSWER} bytes")
-            return response.status, body
+            return response.status, bytes(body)
 
     def _unusable(self, message: str, error: Exception) -> StatusError:
         """503. The reason, which may have an address in it, is for the log."""

@@ -67,7 +67,8 @@ class _Similar:
     """Events that differ only in their messages."""
 
     last: float
-    messages: dict[str, None] = field(default_factory=dict)
+    messages: dict[int, None] = field(default_factory=dict)
+    """Their hashes: a message may have kilobytes."""
 
 
 class EventCorrelator:
@@ -101,7 +102,7 @@ class EventCorrelator:
         if similar is None or now - similar.last > _SIMILAR_SECONDS:
             similar = _Similar(now)
         similar.last = now
-        similar.messages[event.message] = None
+        similar.messages[hash(event.message)] = None
         self._similar[key] = similar
         if len(similar.messages) < _SIMILAR:
             return event, (*key, event.message)

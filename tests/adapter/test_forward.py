@@ -386,3 +386,30 @@ async def test_explain_says_what_the_other_adapter_said_and_how_to_see_it_again(
     assert f"{asked} shop: there is no value now\n" in empty[1]
     assert f"{asked} shop: the adapter that external metrics are forwarded to cannot be reached (" in away[1]
     assert away[1].endswith(f"in the cluster: kubectl get --raw {API}/namespaces/shop/x\n")
+
+
+async def test_few_requests_are_under_way_at_a_time_and_namespaces_share_them(tmp_path: Path) -> None:
+    now, most, arrived, go = 0, 0, asyncio.Semaphore(0), asyncio.Event()
+
+    async def held(_: web.Request) -> web.StreamResponse:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        arrived.release()
+        await go.wait()
+        now -= 1
+        return web.json_response(VALUES)
+
+    async with (
+        other_adapter(tmp_path) as (server, options),
+        forwarding(tmp_path, options) as (external, _, forwarder, _),
+    ):
+        await listed(forwarder)
+        server.answers[f"{API}/namespaces/shop/s0-queue"] = held
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(20):
+                tasks.create_task(ask(external, "s0-queue", selector=f"queue=q{number}"))
+            for _ in range(8):
+                await arrived.acquire()
+            go.set()
+    assert most == 8

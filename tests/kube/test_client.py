@@ -307,6 +307,7 @@ async def test_only_four_large_responses_are_read_at_a_time_and_small_ones_do_no
 
     async with scripted_server() as server, connected(server, tmp_path) as client:
         server.answers["/large"], server.answers["/small"] = large, answer({"small": True})
+        server.answers["/list"] = raw(b" " * 2**21)
         async with asyncio.TaskGroup() as tasks:
             reading = [tasks.create_task(client.get("/large", {"number": number})) for number in range(4)]
             for _ in reading:
@@ -317,6 +318,7 @@ async def test_only_four_large_responses_are_read_at_a_time_and_small_ones_do_no
             await begun.acquire()
             assert await client.get("/small") == {"small": True}
             assert not late.done(), "it waits, although the server has sent all of it"
+            assert len(await client.get_bytes("/list", max_bytes=2**22)) == 2**21, "lists have slots of their own"
             rest[0].set()
             assert await reading[0] == {}
             assert await late == {}
