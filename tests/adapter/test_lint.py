@@ -331,7 +331,7 @@ async def test_twice_as_many_rules_are_twice_the_work(monkeypatch: pytest.Monkey
 
 
 async def test_resource_rules_need_labels_for_all_three() -> None:
-    text = (RULES / "resource.yaml").read_text().replace("instance: {resource: node}", "instance: {resource: service}")
+    text = (RULES / "resource.yaml").read_text().replace("node: {resource: node}", "node: {resource: service}")
     assert await found(text) == [
         ("error", "no-resource", "resourceRules.cpu.resources"),
         ("error", "no-resource", "resourceRules.memory.resources"),

@@ -143,7 +143,7 @@ async def test_after_a_failure_pods_are_asked_for_alone() -> None:
 async def test_the_ages_of_what_is_handed_out_are_counted() -> None:
     known = [*pods(2, 1), ObjectMetadata("", "node-a", {})]
     prometheus, registry = canned(known[:2]), CollectorRegistry()
-    prometheus.cpu.append(Sample({"instance": "node-a"}, NOW, 1.0))
+    prometheus.cpu.append(Sample({"node": "node-a"}, NOW, 1.0))
     queries = RuleQueries(prometheus, telemetry=RuleTelemetry(registry))
     metrics = ResourceMetrics(rules(), queries, Cluster(*known), clock=lambda: NOW + 3)
     assert len(await metrics.pods(namespace="", selector=EVERYTHING, timeout=5)) == 2

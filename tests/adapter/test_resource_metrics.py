@@ -110,9 +110,7 @@ async def test_what_is_asked() -> None:
     ]
     prometheus.queries.clear()
     await metrics(prometheus, ObjectMetadata("", "node-a", {})).nodes(selector=EVERYTHING, timeout=5)
-    assert sorted(prometheus.queries)[0] == (
-        'sum by (instance) (container_memory_working_set_bytes{id="/",instance="node-a"})'
-    )
+    assert sorted(prometheus.queries)[0] == ('sum by (node) (container_memory_working_set_bytes{id="/",node="node-a"})')
 
 
 async def test_all_namespaces_are_a_pair_of_queries_each() -> None:
@@ -150,14 +148,14 @@ async def test_containers_of_another_namespaces_pod_are_not_counted() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, -1.0])
 async def test_negative_and_nan_are_zero(value: float) -> None:
-    prometheus = Prometheus([sample(value, instance="n")], [sample(value, instance="n")])
+    prometheus = Prometheus([sample(value, node="n")], [sample(value, node="n")])
     [node] = await metrics(prometheus, ObjectMetadata("", "n", {})).nodes(selector=EVERYTHING, timeout=5)
     assert node.usage == usage(0, 0)
 
 
 @pytest.mark.parametrize(("cpu", "memory"), [(True, False), (False, True), (False, False)])
 async def test_without_cpu_or_memory_an_object_is_left_out(cpu: bool, memory: bool) -> None:
-    of_pod, of_node = sample(1.0, pod="x", container="c"), sample(1.0, instance="x")
+    of_pod, of_node = sample(1.0, pod="x", container="c"), sample(1.0, node="x")
     prometheus = Prometheus([of_pod, of_node] if cpu else [], [of_pod, of_node] if memory else [])
     served = metrics(prometheus, pod("x"))
     assert await served.pods(namespace="shop", selector=EVERYTHING, timeout=5) == []
@@ -184,7 +182,7 @@ async def test_pods_of_one_name_in_two_namespaces_have_their_own_values() -> Non
 
 async def test_a_nodes_time_is_that_of_its_older_value() -> None:
     for cpu, memory in ((NOW - 30, NOW), (NOW, NOW - 30)):
-        prometheus = Prometheus([sample(1.0, instance="a", at=cpu)], [sample(1.0, instance="a", at=memory)])
+        prometheus = Prometheus([sample(1.0, node="a", at=cpu)], [sample(1.0, node="a", at=memory)])
         [found] = await metrics(prometheus, ObjectMetadata("", "a", {})).nodes(selector=EVERYTHING, timeout=5)
         assert found.timestamp == NOW - 30
 
@@ -203,7 +201,7 @@ async def test_an_outage_is_an_error_and_no_empty_list() -> None:
 
 
 async def test_a_rule_without_a_label_for_nodes_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
-    text = (RULES / "resource.yaml").read_text().replace("instance: {resource: node}", "other: {resource: service}")
+    text = (RULES / "resource.yaml").read_text().replace("node: {resource: node}", "other: {resource: service}")
     served = metrics(
         Prometheus([], []), ObjectMetadata("", "n", {}), rules=parse_rules(text, source="rules.yaml").resource
     )
