@@ -335,10 +335,15 @@ async def test_an_hpa_moves_over_and_back_and_the_replicas_do_not_jump(stage: St
     await stage.client.delete(new)
     await comes_to(story.chapters[2])
     assert there.way == [1, 4, 6, 3]
-    found = (await stage.client.get("/api/v1/namespaces/default/events"))["items"]
-    by = {event["message"].split(";")[0]: event["involvedObject"]["apiVersion"] for event in found}
-    assert {size: by[f"New size: {size}"] for size in (4, 6, 3)} == {
-        4: KUBERNETES.api_version,
-        6: MILLISCALE.api_version,
-        3: KUBERNETES.api_version,
-    }
+
+    async def writers() -> bool:
+        found = (await stage.client.get("/api/v1/namespaces/default/events"))["items"]
+        by = {event["message"].split(";")[0]: event["involvedObject"]["apiVersion"] for event in found}
+        assert {size: by.get(f"New size: {size}") for size in (4, 6, 3)} == {
+            4: KUBERNETES.api_version,
+            6: MILLISCALE.api_version,
+            3: KUBERNETES.api_version,
+        }
+        return True
+
+    await eventually(writers, within=SOON)  # an event comes after the scale that it tells of
