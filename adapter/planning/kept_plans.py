@@ -34,7 +34,7 @@ class KeptPlans:
         )
 
     def get(self, source: object, wanted: tuple[str, ...], make: Callable[[], Plan]) -> Plan:
-        """The plan that `make` makes, or made before of the same source for what is wanted; what it raises is raised.
+        """The cached plan of the same source for the same objects, or that of `make`, whose errors are raised.
 
         Sources are compared as the objects that they are, since to compare them by value is to compare whole rules.
         """

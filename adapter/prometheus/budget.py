@@ -26,7 +26,7 @@ class MemoryBudget:
     """The memory of all responses that are being read. `decoding` is held by the one that is being decoded."""
 
     def __init__(self, limit: int = DEFAULT_BYTES) -> None:
-        """`limit` is in bytes, for a single response; all together take up to half as much more."""
+        """`limit` is in bytes, for a single response; all responses together may take 1.5 times that."""
         self.limit = limit
         self.used = 0
         self.decoding = asyncio.Lock()

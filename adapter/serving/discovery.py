@@ -108,7 +108,7 @@ class _View:
         self._writing = asyncio.Lock()
 
     async def document(self, name: str, form: Representation, make: Callable[[], msgspec.Struct]) -> Document:
-        """A document, written by whoever asks for it first."""
+        """A document, encoded at its first request."""
         found = self._documents.get((name, form))
         if found is not None:
             return found

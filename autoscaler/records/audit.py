@@ -127,7 +127,7 @@ class AuditFile(RotatingFileHandler):
 
     def createLock(self) -> None:  # noqa: N802  # `logging`'s name
         """No lock is needed."""
-        self.lock = _NoLock()  # type: ignore[assignment]  # as good as a lock
+        self.lock = _NoLock()  # type: ignore[assignment]  # has the interface of a lock
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""

@@ -27,7 +27,7 @@ def pod(name: str, version: str, *, namespace: str = "shop", **labels: str) -> d
     return found
 
 
-# Virtual time: what is asked for seldom is given up when nothing else is left to do, not because all is slow.
+# Virtual time: an idle kind is dropped because its time is up, not because the machine is slow.
 pytestmark = pytest.mark.looptime
 
 

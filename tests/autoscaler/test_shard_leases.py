@@ -187,7 +187,7 @@ class Cluster:
         self.api = Api(self.random)
         self.processes: list[Process] = []
         self.twice: list[tuple[Shard, Shard]] = []
-        """Who has owned the same HPA at the same time."""
+        """The processes that owned the same HPA at the same time."""
 
     def run(self, story: Callable[["Cluster"], Awaitable[None]]) -> None:
         async def whole() -> None:

@@ -35,7 +35,7 @@ async def acting(cluster: Cluster, folder: Path, port: int) -> AsyncIterator[Non
 
 
 async def rescalers(stage: Stage) -> set[str]:
-    """Who has reported a scale."""
+    """The controllers that reported a scale."""
     events = (await stage.client.get("/api/v1/namespaces/default/events"))["items"]
     return {writer for event in events if event["reason"] == "SuccessfulRescale" for writer in writers(event)}
 
