@@ -186,3 +186,17 @@ async def test_requests_of_a_namespace_wait_where_another_one_has_taken_all_slot
         adapter.metrics.hold.set()
         assert (await quiet).status == 200
         assert [reply.status for reply in await asyncio.gather(*waiting)] == [200] * 5
+
+
+async def test_clients_without_a_certificate_share_one_queue_whatever_namespaces_they_name(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path, limits=ServerLimits(in_flight=4, shutdown_seconds=1.0)) as adapter:
+        adapter.metrics.hold = asyncio.Event()
+        adapter.api.tokens["secret"] = {"username": "bob", "groups": ["system:masters"]}
+        bearer = {"Authorization": "Bearer secret"}
+        paths = [POD_PATH.replace("ns-1", f"ns-{number}") for number in range(6)]
+        asked = [asyncio.create_task(adapter.ask(path, headers=bearer)) for path in paths]
+        # Four have slots, one waits, and one is refused.
+        done, waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        assert [task.result().status for task in done] == [429]
+        adapter.metrics.hold.set()
+        assert [reply.status for reply in await asyncio.gather(*waiting)] == [200] * 5
