@@ -13,6 +13,7 @@ import ctypes
 import os
 import signal
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class ChildProcess:
                 stderr=output,
                 cwd=self._directory,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=partial(die_with, os.getpid()),
             )
 
     @property
@@ -127,7 +128,13 @@ class ChildProcess:
             os.killpg(self.pid, number)
 
 
-def _die_with_parent() -> None:
-    """Between fork and exec: have the kernel kill the child when the thread that started it is gone."""
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when the thread that started it ends; exit at once where `parent` is gone.
+
+    Runs between fork and exec. The kernel tells of a death that comes after the call only: a parent that is killed
+    between the fork and the call would leave its child running.
+    """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)

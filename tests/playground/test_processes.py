@@ -96,3 +96,23 @@ asyncio.run(main())
         return not running(child)
 
     assert await eventually(gone, within=10)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
+async def test_a_child_whose_parent_died_before_it_could_ask_for_the_signal_ends_itself(tmp_path: Path) -> None:
+    orphan_script = """
+import os
+from playground.processes import die_with
+parent = os.getpid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == parent:
+    os.sched_yield()
+die_with(parent)
+print("outlived its parent", flush=True)
+"""
+    orphan = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", orphan_script, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    output, _ = await orphan.communicate()
+    assert output == b""
