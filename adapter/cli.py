@@ -29,8 +29,6 @@ from kube.logs import setup_logging
 from kube.process import run
 from kube.version import installed_version
 
-__all__ = ["main"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -12,8 +12,6 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-__all__ = ["leaving_turns", "pause"]
-
 T = TypeVar("T")
 
 _AT_ONCE = 500

@@ -18,8 +18,6 @@ from urllib.parse import urlsplit
 
 from multidict import CIMultiDict
 
-__all__ = ["Credentials", "CredentialsError", "ServerAccess", "UpstreamConfigError", "header"]
-
 _log = logging.getLogger(__name__)
 
 _Stamp = tuple[tuple[int, int, int], ...]

@@ -2,7 +2,5 @@
 
 from autoscaler.cli import main
 
-__all__ = ["main"]
-
 if __name__ == "__main__":
     main(prog_name="python -m autoscaler")

@@ -30,8 +30,6 @@ from kube.logs import setup_logging
 from kube.process import run as run_process
 from kube.version import installed_version
 
-__all__ = ["main"]
-
 _DEFAULTS = Options()
 
 

@@ -36,23 +36,6 @@ from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 from playground.prometheus import PrometheusServer, Series, openmetrics
 
-__all__ = [
-    "BARE",
-    "BIG",
-    "CUSTOM",
-    "EXTERNAL",
-    "NAMESPACES",
-    "OURS",
-    "PEER",
-    "PODS",
-    "UNCACHED",
-    "AdapterBed",
-    "Server",
-    "Totals",
-    "adapter_bed",
-    "wide_pod",
-]
-
 NAMESPACES: Final = 50
 """Namespaces ns-0, ns-1 and so on."""
 

@@ -31,8 +31,6 @@ from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 from playground.tasks import background
 
-__all__ = ["Figures"]
-
 _POINTS = (1000, 1250, 2500, 5000, 10_000)
 _PROBE_SECONDS = 0.05
 _STALL_MS = 100.0

@@ -12,8 +12,6 @@ from rich.table import Table
 
 from bench.figures import cpu_seconds, peak_mib, rss_mib
 
-__all__ = ["Cost", "show", "write_lines"]
-
 
 @dataclass(frozen=True, slots=True)
 class Cost:

@@ -6,8 +6,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["children", "cpu_seconds", "peak_mib", "percentile", "rss_mib"]
-
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 

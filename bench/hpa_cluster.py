@@ -49,8 +49,6 @@ from playground.apiserver.pki import Pki
 from playground.kube_apiserver import KubeApiServer, find_assets
 from playground.tasks import background
 
-__all__ = ["PODS_EACH", "Ended", "Grown", "Order"]
-
 PODS_EACH = 2
 _ADMIN, _MEASURED = "admin", "measured"
 # Prime, so that the value at one step differs from that at the next, however many seconds lie between.

@@ -33,8 +33,6 @@ from kube.process import run
 from kube.store import Store
 from playground.kube_apiserver import find_assets
 
-__all__ = ["Listing"]
-
 _LOOK_SECONDS = 0.005
 _VIEWS: dict[str, Callable[[Any], Any]] = {"autoscaler": track_pod, "adapter": metadata_of}
 

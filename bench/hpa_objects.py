@@ -7,8 +7,6 @@ from typing import Any
 
 from bench.hpa_pods import running_pod
 
-__all__ = ["GROUP", "METRIC", "TARGET_MILLI", "app_objects", "metrics_api_objects", "namespace_objects", "namespace_of"]
-
 METRIC = "load"
 TARGET_MILLI = 1000
 GROUP = "custom.metrics.k8s.io"

@@ -10,8 +10,6 @@ import hashlib
 import uuid
 from typing import Any
 
-__all__ = ["running_pod"]
-
 _STARTED = "2026-01-01T00:00:00Z"
 _IMAGE = "registry.example.com/team/app:1.2.3"
 _TOKEN_VOLUME = "kube-api-access-x7k2p"

@@ -14,8 +14,6 @@ import msgspec
 
 from bench.hpa_cluster import Order
 
-__all__ = ["ROOT", "ClusterProcess", "cluster_process"]
-
 ROOT = Path(__file__).parent.parent
 _T = TypeVar("_T")
 

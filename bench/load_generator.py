@@ -23,8 +23,6 @@ import msgspec
 from bench.recorded_heads import Head
 from kube.process import run
 
-__all__ = ["Outcome", "Task", "carry_out"]
-
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = b"content-length:"
 _CHUNKED = b"transfer-encoding: chunked"

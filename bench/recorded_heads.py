@@ -12,8 +12,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["AUDIT_ID", "Head", "RecordedRequest", "hpa_head", "recorded_requests"]
-
 AUDIT_ID: Final = "00000000-0000-4000-8000-000000000000"
 """Stands where each request has an Audit-Id of its own; as long as one."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random as _random
 from collections.abc import Callable
 
-__all__ = ["Backoff"]
-
 
 class Backoff:
     """A growing delay.

@@ -16,8 +16,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["CertificateAuthority", "KeyPair", "self_signed"]
-
 _SKEW = datetime.timedelta(hours=1)
 _YEAR = 365
 

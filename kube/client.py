@@ -37,17 +37,6 @@ from kube.credentials import BadCredentialsError, Credentials, credentials
 from kube.retries import Answer, BeforeRetry, Retries
 from kube.status import StatusError
 
-__all__ = [
-    "BOOKMARK_SECONDS",
-    "AnswerTooLarge",
-    "KubeClient",
-    "KubeConfigError",
-    "KubeError",
-    "KubeUnreachable",
-    "Query",
-    "WatchSilent",
-]
-
 Query = Mapping[str, str | int | bool]
 
 BOOKMARK_SECONDS = 60.0

@@ -20,8 +20,6 @@ from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import kube_config
 from yaml import YAMLError
 
-__all__ = ["BadCredentialsError", "Credentials", "credentials"]
-
 _log = logging.getLogger(__name__)
 
 # Kubeconfig credentials that can change under us (tokenFile, exec plugins) are read again after this time. Service

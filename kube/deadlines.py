@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Coroutine, Generator
 from typing import Any, Generic, TypeVar, cast
 
-__all__ = ["DeadlineExceeded", "within"]
-
 _T = TypeVar("_T")
 
 

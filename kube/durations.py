@@ -9,8 +9,6 @@ from typing import Any
 
 import click
 
-__all__ = ["DURATION", "POSITIVE_DURATION", "DurationError", "format_duration", "parse_duration"]
-
 _MAX_TEXT = 64
 _MAX_NANOSECONDS = 2**63 - 1
 _NANOSECONDS = {

@@ -42,8 +42,6 @@ from kube.client import KubeClient, KubeError
 from kube.process import done_before
 from kube.status import StatusError
 
-__all__ = ["JITTER", "ElectionSettings", "LeaderElector", "boot_clock", "unique_identity"]
-
 _log = logging.getLogger(__name__)
 
 JITTER = 1.2

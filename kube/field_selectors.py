@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from kube.fields import quote
 
-__all__ = ["FieldSelector", "FieldSelectorError"]
-
 _OPERATORS = ("!=", "==", "=")
 _ESCAPABLE = "\\,="
 _NAME, _NAMESPACE = "metadata.name", "metadata.namespace"

@@ -6,8 +6,6 @@ a condition or an event.
 
 import msgspec
 
-__all__ = ["aggregate", "forbidden", "invalid", "not_supported", "quote", "required", "too_long"]
-
 _ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 
 

@@ -14,18 +14,6 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = [
-    "ANY_FINITE",
-    "BOOL",
-    "CONTEXT_SETTINGS",
-    "FINITE",
-    "GoCommand",
-    "bool_option",
-    "ignored_options",
-    "list_option",
-    "verbosity_option",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 CONTEXT_SETTINGS: dict[str, Any] = {"max_content_width": 120, "help_option_names": ["-h", "--help"]}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["default_kubeconfig"]
-
 
 def default_kubeconfig() -> Path | None:
     """The file that $KUBECONFIG names, or the usual one; None: neither is there, so this should be a pod."""

@@ -12,8 +12,6 @@ from typing import Generic, Protocol, TypeVar
 from kube.selectors import LabelSelector, Operator
 from kube.store import Key
 
-__all__ = ["NO_ANCHOR", "LabelIndex", "Labelled", "Pair", "anchor", "pairs"]
-
 Pair = tuple[str, str, str]
 """Namespace, label key, label value."""
 

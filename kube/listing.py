@@ -16,8 +16,6 @@ import msgspec
 
 from kube.client import AnswerTooLarge, KubeClient, KubeUnreachable, Query
 
-__all__ = ["Listed", "list_objects"]
-
 T = TypeVar("T")
 
 _PAGE = 500

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 
-__all__ = ["setup_logging"]
-
 # klog's levels are numbers without names: up to 3 is operation, from 4 on debugging.
 _DEBUG_FROM = 4
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-__all__ = ["watch_loop"]
-
 _INTERVAL_SECONDS = 0.02
 
 

@@ -24,8 +24,6 @@ from kube.client import KubeClient, KubeError
 from kube.status import StatusError
 from kube.tasks import all_of
 
-__all__ = ["FixedResources", "GroupResource", "NoMatchError", "ResourceInfo", "ResourceLookup", "RestMapper"]
-
 _log = logging.getLogger(__name__)
 
 # What these list are metrics, not resources.

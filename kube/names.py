@@ -10,17 +10,6 @@ still say them as they were: `LabelWords`.
 import re
 from dataclasses import dataclass
 
-__all__ = [
-    "LABEL_WORDS",
-    "OLDER_LABEL_WORDS",
-    "LabelWords",
-    "label_value_errors",
-    "path_segment_errors",
-    "qualified_name_errors",
-    "rfc1123_label_errors",
-    "rfc1123_subdomain_errors",
-]
-
 _QUALIFIED_NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE = f"({_QUALIFIED_NAME})?"
 _RFC1123_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"

@@ -11,8 +11,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["done_before", "own_namespace", "run", "settle_memory", "stopped_by_signals"]
-
 T = TypeVar("T")
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")

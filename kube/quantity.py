@@ -19,8 +19,6 @@ import math
 import re
 from dataclasses import dataclass
 
-__all__ = ["Format", "Quantity", "QuantityError", "milli_text"]
-
 _MAX_TEXT = 1024
 _MAX_EXPONENT = 2048
 _MAX_INT64 = 2**63 - 1

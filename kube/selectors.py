@@ -16,8 +16,6 @@ from typing import Any
 from kube import fields, names
 from kube.names import LABEL_WORDS, LabelWords
 
-__all__ = ["LabelSelector", "Operator", "Requirement", "SelectorError"]
-
 _TOKEN = re.compile(r"[ \t\r\n]*(?:(!=|==|[=!(),<>])|([^ \t\r\n=!(),<>]+)|\Z)")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")
 

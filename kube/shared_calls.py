@@ -9,8 +9,6 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["SharedCalls"]
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 

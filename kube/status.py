@@ -13,24 +13,6 @@ import msgspec
 
 from kube import fields
 
-__all__ = [
-    "StatusError",
-    "bad_request",
-    "conflict",
-    "forbidden",
-    "generic_message",
-    "gone",
-    "internal_error",
-    "invalid",
-    "method_not_allowed",
-    "not_acceptable",
-    "not_found",
-    "service_unavailable",
-    "timeout",
-    "too_many_requests",
-    "unauthorized",
-]
-
 # What a code means where the answer itself gives no reason (a proxy's page, say).
 _REASONS = {
     400: "BadRequest",

@@ -33,8 +33,6 @@ from kube.client import KubeClient, KubeError, KubeUnreachable, WatchSilent
 from kube.listing import list_objects
 from kube.status import StatusError
 
-__all__ = ["Key", "Store"]
-
 _log = logging.getLogger(__name__)
 
 Key = tuple[str, str]

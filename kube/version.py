@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib import metadata
 
-__all__ = ["installed_version"]
-
 
 def installed_version() -> str | None:
     """The version, such as 1.2.3; None where it is run from its sources without being installed."""

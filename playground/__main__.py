@@ -9,7 +9,5 @@ from playground.cli import main  # noqa: E402  # after the line above, which is 
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-__all__ = ["main"]
-
 if __name__ == "__main__":
     main(prog_name="python -m playground")

@@ -14,8 +14,6 @@ from typing import Final, Literal
 from playground.debian import DebianError, tree_of, unpack
 from playground.errors import PlaygroundError
 
-__all__ = ["HOME", "MissingBinaryError", "Program", "find", "find_async", "is_here"]
-
 Program = Literal["prometheus", "promtool", "kubectl"]
 
 HOME: Final = Path(__file__).resolve().parent.parent / ".playground"

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kube.client import KubeClient, KubeError
 from kube.durations import format_duration
@@ -20,6 +21,7 @@ from playground.binaries import find_async
 from playground.cluster import start_cluster
 from playground.errors import PlaygroundError
 from playground.install import Manifests, Process, apply, read_objects, write_account_kubeconfig
+from playground.load import Load
 from playground.pod_discovery import PodDiscovery
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
@@ -27,13 +29,6 @@ from playground.prometheus import PrometheusServer
 from playground.scenario import APPLICATIONS, HPAS, NAMESPACE, RULES
 from playground.tasks import background
 from playground.workload import Workload
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from playground.load import Load
-
-__all__ = ["METRIC_PATHS", "Bundle", "ChildEndedError", "Timing", "run_bundle"]
 
 METRIC_PATHS: Final = (
     f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{NAMESPACE}/pods/*/packets_per_second",

@@ -15,8 +15,6 @@ from playground.demo import run_demo
 from playground.errors import PlaygroundError
 from playground.scenario import PERIOD
 
-__all__ = ["main"]
-
 
 @click.group()
 def main() -> None:

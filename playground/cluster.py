@@ -23,8 +23,6 @@ from playground.kube_apiserver import KubeApiServer, find_assets
 from playground.kubelet import Kubelet
 from playground.tasks import background
 
-__all__ = ["Cluster", "start_cluster"]
-
 _MASTERS: Final = "system:masters"
 _NODE: Final = "playground"
 

@@ -25,8 +25,6 @@ from kube.client import KubeClient, KubeError
 from kube.status import StatusError
 from kube.store import Key, Store
 
-__all__ = ["DeploymentController"]
-
 _log = logging.getLogger(__name__)
 
 _HASH_LABEL: Final = "pod-template-hash"

@@ -12,14 +12,9 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["DebianError", "tree_of", "unpack"]
 
 _COMMAND_TIMEOUT = 600.0
 """Seconds that a download may take; a slow line should not end the set-up, a dead one should."""

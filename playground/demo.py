@@ -12,9 +12,12 @@ import logging
 import shlex
 import shutil
 import signal
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
+from rich.console import Console
 from rich.live import Live
 
 from playground.binaries import Program, find_async, is_here
@@ -24,14 +27,6 @@ from playground.scenario import NAMESPACE, demo_load, wave_of
 from playground.scoreboard import Scoreboard, Standing
 from playground.screen import Picture, Row, draw, event_line, plain_lines, summary
 from playground.tasks import background
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from rich.console import Console
-
-__all__ = ["DemoError", "run_demo"]
 
 _PROGRAMS: Final[tuple[Program, ...]] = ("prometheus", "kubectl")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

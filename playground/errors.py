@@ -9,8 +9,6 @@ PlaygroundError
   DemoError            the demo cannot run here (playground.demo)
 """
 
-__all__ = ["PlaygroundError"]
-
 
 class PlaygroundError(Exception):
     """Base of the playground's errors."""

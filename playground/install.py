@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import yaml
 
+from kube.client import KubeClient
 from kube.mapping import RestMapper
 from kube.status import StatusError
 from playground.errors import PlaygroundError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from kube.client import KubeClient
-
-__all__ = ["Account", "InstallError", "Manifests", "Process", "apply", "read_objects", "write_account_kubeconfig"]
 
 Object = dict[str, Any]
 Process = Literal["adapter", "autoscaler"]

@@ -22,8 +22,6 @@ from playground.errors import PlaygroundError
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 
-__all__ = ["ClusterError", "KubeApiServer", "find_assets"]
-
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 _PROGRAMS: Final = ("kube-apiserver", "etcd")
 _ISSUER: Final = "https://kubernetes.default.svc.cluster.local"

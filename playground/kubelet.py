@@ -20,8 +20,6 @@ from kube.client import KubeClient, KubeError
 from kube.status import StatusError
 from kube.store import Key, Store
 
-__all__ = ["Kubelet"]
-
 _log = logging.getLogger(__name__)
 
 _POD_IP: Final = "127.0.0.1"

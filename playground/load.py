@@ -10,13 +10,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-__all__ = ["Backlog", "Load", "Traffic", "Wave"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,19 +7,14 @@ each pod, and Prometheus's targets, with the labels that a scrape configuration 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
+from kube.client import KubeClient
 from kube.store import Store
 from playground.prometheus import PrometheusServer, Target
 from playground.views import Pod, Service
 from playground.workload import Workload, WorkloadPod
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kube.client import KubeClient
-
-__all__ = ["PodDiscovery", "targets"]
 
 _APPLICATION_LABEL: Final = "app"
 

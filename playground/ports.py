@@ -6,8 +6,6 @@ import random
 import socket
 from typing import Final
 
-__all__ = ["LOOPBACK", "free_port"]
-
 LOOPBACK: Final = "127.0.0.1"
 
 # Below the range from which systems give ports to outgoing connections (32768 and up on Linux), so that between now and

@@ -13,16 +13,11 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
-
-__all__ = ["ChildProcess"]
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
 
 _GRACE: Final = 5.0
 """Seconds between SIGTERM and SIGKILL."""

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
 
 import aiohttp
 import yaml
@@ -19,14 +22,6 @@ from playground.binaries import find_async
 from playground.errors import PlaygroundError
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
-
-__all__ = ["PrometheusError", "PrometheusServer", "Series", "Target", "openmetrics"]
 
 _START_ATTEMPTS: Final = 5
 _START_TIMEOUT: Final = 60.0

@@ -11,8 +11,6 @@ from typing import Final
 
 from playground.load import Backlog, Load, Traffic, Wave
 
-__all__ = ["APPLICATIONS", "HPAS", "NAMESPACE", "PERIOD", "RULES", "demo_load", "wave_of"]
-
 NAMESPACE: Final = "default"
 PERIOD: Final = 50.0
 """Seconds from one trough of the load to the next."""

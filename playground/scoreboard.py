@@ -9,16 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from kube.client import KubeClient
 from kube.quantity import Quantity, QuantityError
 from kube.store import Key, Store
 from playground.views import Deployment, Event, Hpa
-
-if TYPE_CHECKING:
-    from kube.client import KubeClient
-
-__all__ = ["Scoreboard", "Standing", "Tally"]
 
 _EVENTS_KEPT: Final = 50
 

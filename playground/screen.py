@@ -6,8 +6,9 @@ the output is no terminal (a pipe, CI) a line per HPA is printed every few secon
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.rule import Rule
@@ -15,14 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kube.quantity import Quantity, QuantityError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from playground.scoreboard import Standing
-    from playground.views import Event
-
-__all__ = ["Picture", "Row", "draw", "event_line", "plain_lines", "summary"]
+from playground.scoreboard import Standing
+from playground.views import Event
 
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _EVENTS_SHOWN: Final = 8

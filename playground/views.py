@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-__all__ = ["Deployment", "Event", "Hpa", "Pod", "Service"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hpa:

@@ -9,22 +9,16 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from types import TracebackType
+from typing import Final, Self
 
 from aiohttp import web
 
+from playground.load import Load
 from playground.ports import LOOPBACK
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from types import TracebackType
-    from typing import Self
-
-    from playground.load import Load
-
-__all__ = ["Workload", "WorkloadPod"]
 
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _SHUTDOWN: Final = 1.0

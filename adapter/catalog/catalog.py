@@ -31,8 +31,6 @@ from kube.client import KubeError
 from kube.mapping import GroupResource, ResourceLookup
 from kube.status import StatusError, service_unavailable
 
-__all__ = ["Catalog", "CustomMetricInfo", "RuleListing", "SeriesSource"]
-
 _log = logging.getLogger(__name__)
 
 _FIRST_RETRY_SECONDS = 1.0

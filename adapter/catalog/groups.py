@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "CUSTOM_GROUP",
-    "CUSTOM_VERSIONS",
-    "EXTERNAL_GROUP",
-    "EXTERNAL_VERSIONS",
-    "RESOURCE_GROUP",
-    "RESOURCE_VERSIONS",
-]
-
 CUSTOM_GROUP = "custom.metrics.k8s.io"
 CUSTOM_VERSIONS = ("v1beta1", "v1beta2")
 EXTERNAL_GROUP = "external.metrics.k8s.io"

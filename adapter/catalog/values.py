@@ -13,8 +13,6 @@ import msgspec
 
 from kube.selectors import LabelSelector
 
-__all__ = ["ExternalMetricValue", "MetricValue", "ObjectReference", "to_milli"]
-
 _INT64_LIMIT = 2.0**63
 
 

@@ -37,8 +37,6 @@ from kube.process import run
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import StatusError
 
-__all__ = ["check", "explain"]
-
 _T = TypeVar("_T")
 
 

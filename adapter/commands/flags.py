@@ -24,15 +24,6 @@ from adapter.prometheus.options import DEFAULT_CONNECTIONS
 from kube.durations import DURATION, POSITIVE_DURATION
 from kube.flags import bool_option
 
-__all__ = [
-    "FILE",
-    "Command",
-    "catalog_flags",
-    "catalog_flags_once",
-    "kubernetes_flags",
-    "prometheus_flags",
-]
-
 Command = Callable[..., None]
 """What a group of flags decorates, and makes of it."""
 

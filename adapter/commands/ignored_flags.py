@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["IGNORED"]
-
 _LOG: Final = "the log always goes to standard error, one line a record"
 _HTTP1: Final = "HTTP/2 is never spoken"
 _PROFILE: Final = "there is no profiling endpoint"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from kube.mapping import FixedResources, ResourceInfo
 
-__all__ = ["kubernetes_resources"]
-
 _NAMESPACED = {
     "v1": "Pod Service ConfigMap Secret Endpoints Event ServiceAccount ReplicationController LimitRange ResourceQuota"
     " PersistentVolumeClaim PodTemplate",

@@ -13,8 +13,6 @@ from adapter.security.tls import CertificateFiles, NamedCertificate
 from adapter.security.trust import TrustOptions
 from adapter.serving.server import ServerLimits
 
-__all__ = ["CatalogOptions", "KubernetesOptions", "PrometheusAccess", "ServeOptions", "ServingOptions"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusAccess:

@@ -14,8 +14,6 @@ from rich.text import Text
 from adapter.diagnosis.report import Example, Explanation, Finding, MetricReport, Report, RuleReport, Severity
 from adapter.rules.model import on_one_line, shortened
 
-__all__ = ["print_explanation", "print_report"]
-
 _SHOWN_SERIES = 5
 _PLAIN_WIDTH = 10_000
 _COLUMNS = (

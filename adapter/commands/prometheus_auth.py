@@ -21,8 +21,6 @@ import yaml
 from adapter.commands.options import PrometheusAccess
 from adapter.prometheus import PrometheusConfigError, PrometheusOptions
 
-__all__ = ["authorized_options"]
-
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _UNSUPPORTED = ("exec", "auth-provider", "impersonate", "as")
 

@@ -17,8 +17,6 @@ from pathlib import Path
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.rules import RulesError, RulesFile, load_rules
 
-__all__ = ["RulesReloader"]
-
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 5.0

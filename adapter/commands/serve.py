@@ -51,8 +51,6 @@ from kube.loop_lag import watch_loop
 from kube.mapping import RestMapper
 from kube.process import settle_memory, stopped_by_signals
 
-__all__ = ["ListenError", "serve"]
-
 _log = logging.getLogger(__name__)
 
 _DROP_TELEMETRY_SECONDS = 60.0

@@ -21,8 +21,6 @@ from adapter.serving.server import ServerLimits
 from kube.durations import DURATION, POSITIVE_DURATION
 from kube.flags import bool_option, list_option
 
-__all__ = ["authentication_flags", "authorization_flags", "serving_flags"]
-
 _PATH = click.Path(path_type=Path)
 
 

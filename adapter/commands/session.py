@@ -21,8 +21,6 @@ from kube.mapping import ResourceInfo, ResourceLookup, RestMapper
 from kube.selectors import LabelSelector
 from kube.status import bad_request
 
-__all__ = ["Session", "session"]
-
 
 @dataclass(frozen=True, slots=True)
 class Session:

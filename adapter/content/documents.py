@@ -16,17 +16,6 @@ from adapter.catalog.values import ExternalMetricValue, MetricValue
 from kube.quantity import milli_text
 from kube.selectors import LabelSelector, Operator
 
-__all__ = [
-    "ExternalItem",
-    "Item",
-    "LegacyItem",
-    "ListDocument",
-    "Reference",
-    "SelectorObject",
-    "custom_list",
-    "external_list",
-]
-
 # metav1.LabelSelector has no "not equal"; it says the same with a list of one.
 _EXPRESSION_OPERATORS = {
     Operator.NOT_EQUALS: "NotIn",

@@ -22,8 +22,6 @@ from adapter.content.documents import ListDocument
 from adapter.content.resource_documents import ResourceDocument
 from kube.status import StatusError
 
-__all__ = ["Conversion", "Encoded", "MediaType", "Representation", "preferred", "require_json"]
-
 T = TypeVar("T")
 
 

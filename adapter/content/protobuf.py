@@ -35,8 +35,6 @@ from adapter.content.wire import integer, message, string
 from kube.durations import parse_duration
 from kube.status import StatusError
 
-__all__ = ["encode_error", "encode_list", "encode_resource"]
-
 _MAGIC = b"k8s\x00"
 # What is kept written: references to this many objects, some 500 bytes each, names of metrics, and times.
 _REFERENCES = 16_384

@@ -14,22 +14,6 @@ from adapter.metrics.usage import NodeUsage, PodUsage, Usage
 from kube.durations import format_duration
 from kube.quantity import Format, Quantity
 
-__all__ = [
-    "Container",
-    "ListMeta",
-    "NodeMetrics",
-    "NodeMetricsList",
-    "ObjectMeta",
-    "PodMetrics",
-    "PodMetricsList",
-    "ResourceDocument",
-    "node_document",
-    "node_list",
-    "pod_document",
-    "pod_list",
-    "usage_texts",
-]
-
 _API_VERSION = "metrics.k8s.io/v1beta1"
 
 

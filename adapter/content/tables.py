@@ -22,8 +22,6 @@ from adapter.content.resource_documents import (
 )
 from adapter.metrics.usage import NodeUsage, PodUsage, Usage
 
-__all__ = ["INCLUDED", "TABLE_FORMS", "Table", "node_table", "pod_table"]
-
 TABLE_FORMS = tuple(Conversion("Table", "meta.k8s.io", version) for version in ("v1", "v1beta1"))
 """What a client may ask for."""
 

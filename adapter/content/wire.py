@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["flag", "integer", "message", "string"]
-
 _VARINT, _BYTES = 0, 2
 # Most fields have a number below 16 and a content below 128 bytes, so that both take a byte.
 _LARGE, _LONG = 16, 128

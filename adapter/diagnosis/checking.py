@@ -18,8 +18,6 @@ from adapter.metrics.resource_metrics import resource_sources
 from adapter.rules import ResourceRules
 from kube.mapping import GroupResource, ResourceLookup
 
-__all__ = ["check", "check_file"]
-
 _AT_ONCE = 8
 _NAMESPACES = GroupResource("", "namespaces")
 

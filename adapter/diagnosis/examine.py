@@ -24,8 +24,6 @@ from adapter.rules import AnyRule, QueryRule, Rule
 from kube.durations import format_duration
 from kube.mapping import NoMatchError, ResourceLookup
 
-__all__ = ["Examined", "Source", "examine", "metric_name"]
-
 Source = CustomSource | ExternalSource
 
 

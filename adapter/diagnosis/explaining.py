@@ -22,8 +22,6 @@ from adapter.rules.model import on_one_line
 from kube.durations import format_duration
 from kube.mapping import NoMatchError, ResourceLookup
 
-__all__ = ["EXTERNAL", "Target", "TargetError", "explain"]
-
 EXTERNAL = "external"
 _SUGGESTIONS = 3
 # What rules usually add to the name of a counter.

@@ -15,8 +15,6 @@ from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule, RulesFile
 from adapter.rules.naming import ResourceNaming, SeriesFilter
 from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 
-__all__ = ["about", "in_order", "lint"]
-
 _NAMESPACES = GroupResource("", "namespaces")
 
 

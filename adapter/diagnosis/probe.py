@@ -27,8 +27,6 @@ from kube.quantity import Quantity
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 
-__all__ = ["Probe", "Wanted"]
-
 _EVERYTHING = LabelSelector()
 _ANY = ".+"
 _NODES = GroupResource("", "nodes")

@@ -6,18 +6,6 @@ import enum
 
 import msgspec
 
-__all__ = [
-    "Example",
-    "Explanation",
-    "Finding",
-    "MetricReport",
-    "Report",
-    "RuleReport",
-    "SeriesReport",
-    "Severity",
-    "Value",
-]
-
 
 class Severity(enum.Enum):
     """An error is what can never be as it is written; a warning may be meant, or depend on what runs just now."""

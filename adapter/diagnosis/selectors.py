@@ -14,8 +14,6 @@ from promql_parser import VectorSelector
 from adapter.promql import PromqlError, matcher_sign, matchers, parse
 from adapter.rules.goregex import GoRegex, GoRegexError
 
-__all__ = ["SeriesNames"]
-
 # A list of names in one group, or none: ^(a|b)_total$
 _FINITE = re.compile(r"\^?([\w:]*)(?:\((?:\?:)?([\w:|]*)\)([\w:]*))?\$?", re.ASCII)
 _NAMES = re.compile(r"\^?[\w:]+(?:\|[\w:]+)*\$?", re.ASCII)

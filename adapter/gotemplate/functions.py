@@ -12,8 +12,6 @@ from typing import Any
 from adapter.gotemplate.nodes import TemplateError, Value
 from kube.fields import quote
 
-__all__ = ["ARGUMENTS", "call", "check_format", "is_true", "kind", "to_text"]
-
 ARGUMENTS: Mapping[str, tuple[int, int | None]] = {
     "and": (1, None),
     "or": (1, None),

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from adapter.gotemplate.nodes import TemplateError
 
-__all__ = ["Action", "Token", "cut"]
-
 _LEFT, _RIGHT = "<<", ">>"
 _BLANKS = " \t\r\n"
 _SHOWN = 60

@@ -11,8 +11,6 @@ from math import isinf
 
 from adapter.gotemplate.nodes import TemplateError
 
-__all__ = ["number", "rune", "unquoted"]
-
 _INTEGER = re.compile(r"([+-]?)(0[xXoObB][0-9A-Fa-f_]+|[0-9][0-9_]*)")
 _OLD_OCTAL = re.compile(r"0(_?[0-7])+")
 _MOST = 2**63 - 1

@@ -5,26 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = [
-    "Break",
-    "Call",
-    "Continue",
-    "Dot",
-    "Expression",
-    "Field",
-    "If",
-    "Let",
-    "Literal",
-    "Node",
-    "Print",
-    "Range",
-    "TemplateError",
-    "Text",
-    "Value",
-    "Variable",
-    "With",
-]
-
 Value = str | bool | int | float | None | Sequence[str] | Mapping[str, "Value"]
 
 

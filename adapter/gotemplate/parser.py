@@ -31,8 +31,6 @@ from adapter.gotemplate.nodes import (
     With,
 )
 
-__all__ = ["parse"]
-
 _MAX_DEPTH = 50
 _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "nil": None}
 _READ: Mapping[str, Callable[[str], Value]] = {"string": unquoted, "rune": rune, "number": number}

@@ -25,8 +25,6 @@ from adapter.gotemplate.nodes import (
     With,
 )
 
-__all__ = ["render"]
-
 _MAX_CHARACTERS = 8 * 1024 * 1024
 
 

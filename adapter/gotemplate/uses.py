@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from adapter.gotemplate.nodes import Call, Dot, Expression, Field, If, Let, Node, Print, Range, Variable, With
 
-__all__ = ["only_writes"]
-
 _DATA = Variable("$")
 
 

@@ -31,8 +31,6 @@ from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLook
 from kube.selectors import LabelSelector
 from kube.status import StatusError, bad_request, internal_error, not_found, service_unavailable
 
-__all__ = ["CustomMetrics"]
-
 _T = TypeVar("_T")
 
 # Queries for more objects are not kept.

@@ -24,8 +24,6 @@ from adapter.rules.query import QueryError, SelectorNotSupported
 from kube.selectors import LabelSelector
 from kube.status import StatusError, bad_request, internal_error, not_found, service_unavailable
 
-__all__ = ["ExternalMetrics"]
-
 # After so many values of a long list others may go on.
 _PART = 500
 

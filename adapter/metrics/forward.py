@@ -28,7 +28,8 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from adapter.catalog.catalog import Catalog, CustomMetricInfo
+from adapter.catalog.catalog import Catalog
+from adapter.catalog.inventory import CustomMetricInfo
 from adapter.catalog.values import ExternalMetricValue
 from adapter.fairness import FairSemaphore, QueueFullError, current_namespace
 from adapter.planning.fresh import Fresh
@@ -39,8 +40,6 @@ from kube.quantity import Quantity, QuantityError
 from kube.selectors import LabelSelector
 from kube.status import StatusError, service_unavailable, too_many_requests
 from kube.status import timeout as timed_out
-
-__all__ = ["Forwarder", "MergedNames"]
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

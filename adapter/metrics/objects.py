@@ -17,8 +17,6 @@ from kube.mapping import ResourceInfo
 from kube.selectors import LabelSelector
 from kube.status import StatusError, internal_error, service_unavailable
 
-__all__ = ["ListedObjects", "ObjectMetadata", "ObjectNames", "ObjectSource", "metadata_of"]
-
 _log = logging.getLogger(__name__)
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"

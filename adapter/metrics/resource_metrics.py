@@ -36,9 +36,6 @@ from kube.selectors import LabelSelector
 from kube.status import internal_error
 from kube.tasks import all_of
 
-__all__ = ["ResourceMetrics", "missing_resource_labels", "resource_sources"]
-
-
 _PODS = ResourceInfo(group="", version="v1", kind="Pod", plural="pods", singular="pod", namespaced=True)
 _NODES = ResourceInfo(group="", version="v1", kind="Node", plural="nodes", singular="node", namespaced=False)
 _NAMESPACES = ResourceInfo(

@@ -24,8 +24,6 @@ from kube.mapping import GroupResource, ResourceInfo
 from kube.selectors import LabelSelector
 from kube.store import Store
 
-__all__ = ["WatchedObjects"]
-
 _PODS = ResourceInfo("", "v1", "Pod", "pods", "pod", namespaced=True)
 _IDLE_SECONDS = 1800.0
 _CHECK_SECONDS = 60.0

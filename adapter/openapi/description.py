@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["Definition", "Operation", "Parameter", "Schema", "Subject", "describe", "describe_common"]
-
 
 @dataclass(frozen=True, slots=True)
 class Subject:

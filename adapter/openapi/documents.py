@@ -7,18 +7,6 @@ from typing import Any, Final
 
 from adapter.openapi.description import Definition, Operation, Parameter, Schema, Subject
 
-__all__ = [
-    "ACTION_EXTENSION",
-    "OK",
-    "PRODUCES",
-    "SUBJECT_EXTENSION",
-    "TITLE",
-    "V2_PREFIX",
-    "openapi_v2",
-    "openapi_v3",
-    "subject_extension",
-]
-
 PRODUCES: Final = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 """What the APIs answer with."""
 

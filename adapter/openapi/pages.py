@@ -21,8 +21,6 @@ from adapter.openapi.documents import openapi_v2, openapi_v3
 from adapter.openapi.protobuf import encode_v2
 from kube.status import not_acceptable
 
-__all__ = ["OpenApiPage", "OpenApiPages"]
-
 GroupVersions = tuple[tuple[str, str], ...]
 
 _JSON: Final = "application/json"

@@ -22,8 +22,6 @@ from adapter.openapi.documents import (
     subject_extension,
 )
 
-__all__ = ["encode_v2"]
-
 
 def encode_v2(operations: Iterable[Operation], definitions: Iterable[Definition], *, version: str) -> bytes:
     """The Document that openapi_v2 writes as JSON."""

@@ -21,8 +21,6 @@ from typing import Generic, Self, TypeVar
 
 from kube.shared_calls import SharedCalls
 
-__all__ = ["Fresh", "Kept"]
-
 T = TypeVar("T")
 
 # A failure is shared with the concurrent callers, and is cached for this long.

@@ -13,8 +13,6 @@ from cachetools import LRUCache
 
 from adapter.planning.planner import Plan
 
-__all__ = ["KeptPlans"]
-
 _MAX_BYTES = 16 * 1024 * 1024
 _PLAN_BYTES = 1_000
 

@@ -15,8 +15,6 @@ from adapter.rules import Merge, Rule
 from adapter.rules.query import QueryError, SelectorNotSupported, custom_query, external_query
 from kube.selectors import LabelSelector, Operator, Requirement
 
-__all__ = ["can_merge", "merged_custom_query", "merged_external_query"]
-
 _NAME = "x"
 _ANY = ".+"
 _NOT_LOCAL = (Operator.GREATER_THAN, Operator.LESS_THAN)

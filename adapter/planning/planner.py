@@ -24,8 +24,6 @@ from adapter.rules.alternation import alternation
 from adapter.rules.query import custom_query, external_query, require_label_names
 from kube.selectors import LabelSelector
 
-__all__ = ["Plan", "custom_plan", "external_plan"]
-
 _COMPACT_FROM = 8 * 1024
 _EVERYTHING = LabelSelector()
 _ANY_NAME = ".+"

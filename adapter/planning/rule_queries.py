@@ -34,8 +34,6 @@ from kube import status
 from kube.status import StatusError
 from kube.tasks import all_of
 
-__all__ = ["InstantQueries", "RuleQueries"]
-
 _log = logging.getLogger(__name__)
 
 _SHOWN_QUERY = 500

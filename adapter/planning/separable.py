@@ -23,8 +23,6 @@ from promql_parser import (
 
 from adapter.promql import PromqlError, children, operator, parse, selectors, walk
 
-__all__ = ["groups_alike", "is_separable"]
-
 _AGGREGATIONS = frozenset({"sum", "min", "max", "avg", "count", "stddev", "stdvar", "group", "quantile"})
 # What histogram_quantile makes one of, so that its result has no such label any more.
 _BUCKETS = "le"

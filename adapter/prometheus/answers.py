@@ -13,8 +13,6 @@ import msgspec
 from adapter.prometheus.errors import PrometheusBadAnswer, PrometheusResultError, refusal
 from adapter.turns import leaving_turns
 
-__all__ = ["Answer", "Sample", "Scalar", "Vector", "VectorReader", "decode"]
-
 _MAX_TIMESTAMP = 253_402_300_799.0  # the end of the year 9999, after which RFC 3339 has no dates
 
 

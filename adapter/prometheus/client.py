@@ -40,8 +40,6 @@ from adapter.prometheus.reduction import SeriesReducer
 from adapter.prometheus.series import Series, read_series
 from adapter.upstream import Credentials, CredentialsError
 
-__all__ = ["PrometheusClient"]
-
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 

@@ -6,18 +6,6 @@ import msgspec
 
 from adapter.upstream import UpstreamConfigError
 
-__all__ = [
-    "PrometheusBadAnswer",
-    "PrometheusBusy",
-    "PrometheusConfigError",
-    "PrometheusError",
-    "PrometheusQueryError",
-    "PrometheusResultError",
-    "PrometheusTimeout",
-    "PrometheusUnavailable",
-    "refusal",
-]
-
 _SHOWN = 300
 
 

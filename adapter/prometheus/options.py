@@ -10,8 +10,6 @@ import msgspec
 from adapter.prometheus.errors import PrometheusConfigError
 from adapter.upstream import ServerAccess
 
-__all__ = ["DEFAULT_DESTINATION", "DEFAULT_SERVER", "Destination", "PrometheusOptions"]
-
 DEFAULT_SERVER = "default"
 """What the server of --prometheus-url is called."""
 

@@ -15,8 +15,6 @@ from collections.abc import Iterable
 from adapter.prometheus.series import Series
 from adapter.turns import leaving_turns
 
-__all__ = ["SeriesReducer"]
-
 _DATA = re.compile(r'"data"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
 _MAX_HEAD = 64 * 1024

@@ -8,8 +8,6 @@ import msgspec
 
 from adapter.prometheus.errors import PrometheusBadAnswer
 
-__all__ = ["Series", "read_series"]
-
 
 @dataclass(frozen=True, slots=True)
 class Series:

@@ -21,8 +21,6 @@ from adapter.prometheus.errors import PrometheusConfigError, PrometheusUnavailab
 from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, PrometheusOptions
 from adapter.prometheus.series import Series
 
-__all__ = ["PrometheusServers"]
-
 
 @dataclass(slots=True)
 class _Entry:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-__all__ = ["alternation", "escaped"]
-
 _METACHARACTERS = re.compile(r"[\\.+*?()|\[\]{}^$]")
 # A group costs its two parentheses; one that saves no more is not worth reading.
 _GROUP_COST = 2

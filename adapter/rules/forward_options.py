@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from adapter.upstream import ServerAccess
 
-__all__ = ["ForwardOptions"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardOptions(ServerAccess):

@@ -12,21 +12,6 @@ from adapter.rules.forward_options import ForwardOptions
 from adapter.rules.naming import MetricNaming, ResourceNaming, SeriesFilter
 from kube.mapping import GroupResource
 
-__all__ = [
-    "AnyRule",
-    "Merge",
-    "Policy",
-    "QueryRule",
-    "ResourceRule",
-    "ResourceRules",
-    "Rule",
-    "RulesError",
-    "RulesFile",
-    "ValuePolicy",
-    "on_one_line",
-    "shortened",
-]
-
 _SHOWN_QUERY = 80
 
 

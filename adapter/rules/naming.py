@@ -13,8 +13,6 @@ from adapter.gotemplate import Template, TemplateError
 from adapter.rules.goregex import GoRegex, GoRegexError
 from kube.mapping import GroupResource
 
-__all__ = ["LabelTemplate", "MetricNaming", "ResourceNaming", "SeriesFilter", "is_metric_name"]
-
 # Stand-ins while a label template is turned into a pattern. No label can contain them.
 _GROUP, _RESOURCE = "\x00group\x00", "\x00resource\x00"
 _MAX_API_NAME = 1024

@@ -12,8 +12,6 @@ import msgspec
 
 from adapter.rules.model import RulesError, shortened
 
-__all__ = ["Place"]
-
 _T = TypeVar("_T")
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 

@@ -16,16 +16,6 @@ from adapter.rules.alternation import escaped
 from kube.fields import quote
 from kube.selectors import LabelSelector, Operator, Requirement
 
-__all__ = [
-    "QUERY_FIELDS",
-    "QueryError",
-    "SelectorNotSupported",
-    "custom_query",
-    "external_query",
-    "is_label_name",
-    "require_label_names",
-]
-
 QUERY_FIELDS = ("Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice")
 """What a metricsQuery can use."""
 

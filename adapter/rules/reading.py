@@ -52,8 +52,6 @@ from adapter.upstream import header
 from kube.durations import parse_duration
 from kube.mapping import GroupResource
 
-__all__ = ["BOOLEANS", "load_rules", "parse_rules", "read_text", "rules_of"]
-
 _log = logging.getLogger(__name__)
 
 _WINDOW = re.compile(r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")

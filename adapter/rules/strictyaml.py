@@ -16,8 +16,6 @@ from typing import Any
 import yaml
 from yaml.composer import ComposerError
 
-__all__ = ["StrictYamlError", "Tree", "boolean", "parse", "parse_all"]
-
 Tree = str | list["Tree | None"] | dict[str, "Tree"]
 
 _MAX_BYTES = 1024 * 1024  # the most that fits into a ConfigMap

@@ -4,24 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = [
-    "CHART_KEYS",
-    "SECTIONS",
-    "WrittenDestination",
-    "WrittenFile",
-    "WrittenFilter",
-    "WrittenForward",
-    "WrittenGroupResource",
-    "WrittenName",
-    "WrittenQueryRule",
-    "WrittenResourceRule",
-    "WrittenResourceRules",
-    "WrittenResources",
-    "WrittenRule",
-    "WrittenServer",
-    "wrapping_of",
-]
-
 SECTIONS = frozenset({"rules", "externalRules", "resourceRules"})
 """The keys of a rules file that have rules."""
 

@@ -27,8 +27,6 @@ from kube.client import KubeClient, KubeUnreachable
 from kube.shared_calls import SharedCalls
 from kube.status import StatusError, service_unavailable, unauthorized
 
-__all__ = ["USUAL_HEADERS", "Authenticator", "Credentials", "RawHeaders", "TokenReviewer", "User"]
-
 _ANONYMOUS = "system:anonymous"
 _AUTHENTICATED_GROUP = "system:authenticated"
 _UNAUTHENTICATED_GROUP = "system:unauthenticated"

@@ -23,8 +23,6 @@ from kube.fields import quote
 from kube.shared_calls import SharedCalls
 from kube.status import StatusError, forbidden, internal_error, service_unavailable
 
-__all__ = ["AuthorizationOptions", "Authorizer"]
-
 _log = logging.getLogger(__name__)
 
 _ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

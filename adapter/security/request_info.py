@@ -19,8 +19,6 @@ import msgspec
 from kube.field_selectors import FieldSelector, FieldSelectorError
 from kube.status import bad_request
 
-__all__ = ["Query", "RequestInfo", "Target"]
-
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _COLLECTION_VERBS = ("list", "watch", "deletecollection")
 _MAX_PARAMETERS = 1000

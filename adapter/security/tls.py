@@ -25,16 +25,6 @@ from cryptography import x509
 
 from kube.certs import self_signed
 
-__all__ = [
-    "CIPHER_SUITES",
-    "MINIMUM_VERSIONS",
-    "CertificateFiles",
-    "NamedCertificate",
-    "ServingTLS",
-    "TLSError",
-    "self_signed_files",
-]
-
 _log = logging.getLogger(__name__)
 
 MINIMUM_VERSIONS = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}

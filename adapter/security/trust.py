@@ -32,8 +32,6 @@ from kube.client import KubeClient
 from kube.status import StatusError
 from kube.store import Key, Store
 
-__all__ = ["CertificateBundle", "ClientTrust", "FrontProxy", "TrustError", "TrustKeeper", "TrustOptions"]
-
 _log = logging.getLogger(__name__)
 
 _CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"

@@ -21,8 +21,6 @@ from aiohttp import web
 
 from adapter.serving.open_connections import OpenConnections, Place
 
-__all__ = ["LimitedSite", "within_open_files"]
-
 _log = logging.getLogger(__name__)
 
 _BACKLOG: Final = 512

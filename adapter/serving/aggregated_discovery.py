@@ -8,24 +8,11 @@ without a kind, as k8s.io/apiserver writes it for such APIs (ConvertGroupVersion
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from adapter.catalog.inventory import CustomMetricInfo
 from adapter.content.encoding import Conversion
-
-if TYPE_CHECKING:
-    from adapter.catalog.catalog import CustomMetricInfo
-
-__all__ = [
-    "DISCOVERY_FORMS",
-    "GroupEntry",
-    "ResourceEntry",
-    "custom_resources",
-    "discovery_document",
-    "external_resources",
-    "usage_resources",
-]
 
 DISCOVERY_FORMS = tuple(Conversion("APIGroupDiscoveryList", "apidiscovery.k8s.io", v) for v in ("v2", "v2beta1"))
 """What a client may ask for."""

@@ -21,17 +21,6 @@ from kube.names import OLDER_LABEL_WORDS
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import StatusError, bad_request
 
-__all__ = [
-    "Answer",
-    "Call",
-    "answer_with",
-    "label_selector",
-    "method_not_allowed",
-    "no_such_resource",
-    "require_get",
-    "written",
-]
-
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _Value = TypeVar("_Value")
 # Up to this length parsed selectors are kept: so many, a few kilobytes each.

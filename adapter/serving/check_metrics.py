@@ -11,8 +11,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from adapter.content.encoding import Encoded
 
-__all__ = ["CheckMetrics"]
-
 _LABELS = ("name", "type")
 
 

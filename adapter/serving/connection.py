@@ -26,8 +26,6 @@ from adapter.serving.call import method_not_allowed
 from adapter.serving.open_connections import Place
 from kube.status import StatusError, internal_error
 
-__all__ = ["ConnectionLimits", "ConnectionServer"]
-
 _log = logging.getLogger(__name__)
 
 # A request line holds a label selector, which may be long. The limits of a line and of a header differ, because aiohttp

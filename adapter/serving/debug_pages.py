@@ -30,8 +30,6 @@ from kube.mapping import ResourceLookup
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import bad_request, not_found, service_unavailable, timeout
 
-__all__ = ["DebugPages"]
-
 _MAX_EXAMPLES = 100
 
 

@@ -16,7 +16,7 @@ import hashlib
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -28,6 +28,7 @@ from adapter.catalog.groups import (
     RESOURCE_GROUP,
     RESOURCE_VERSIONS,
 )
+from adapter.catalog.inventory import CustomMetricInfo
 from adapter.content.encoding import Conversion, Encoded, Representation
 from adapter.serving.aggregated_discovery import (
     GroupEntry,
@@ -40,17 +41,6 @@ from adapter.serving.aggregated_discovery import (
 from adapter.serving.compression import COMPRESS_FROM, compressed
 from adapter.turns import leaving_turns
 from kube.version import installed_version
-
-if TYPE_CHECKING:
-    from adapter.catalog.catalog import CustomMetricInfo
-
-__all__ = [
-    "Discovery",
-    "Document",
-    "MetricNames",
-    "software_version",
-    "version_document",
-]
 
 # The documents of fewer metrics are written at once: a millisecond.
 _FEW = 200

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from adapter.security.request_info import Target
 from adapter.serving.check_metrics import CheckMetrics
 
-__all__ = ["Check", "Health", "HealthAnswer"]
-
 Check = Callable[[], str | None]
 
 

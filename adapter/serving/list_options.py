@@ -15,8 +15,6 @@ from kube.field_selectors import FieldSelector, FieldSelectorError
 from kube.fields import invalid, quote
 from kube.status import bad_request
 
-__all__ = ["check_list", "check_numbers", "check_requested_name", "field_selector", "included_object"]
-
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _MAX_DIGITS = 20
 _INT64 = range(-(2**63), 2**63)

@@ -24,8 +24,6 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-__all__ = ["OpenConnections", "Place"]
-
 _log = logging.getLogger(__name__)
 
 # A handshake takes milliseconds, so that many at a time are enough for a whole cluster that starts anew.

@@ -14,8 +14,6 @@ from adapter.security.request_info import RequestInfo, Target
 from kube.durations import DurationError, parse_duration
 from kube.status import StatusError, bad_request
 
-__all__ = ["ParsedTarget", "ParsedTargets"]
-
 # The worst there can be are very many parameters. Of usual targets, which take half of that, these are some 11,000.
 _MAX_BYTES = 48 * 1024 * 1024
 _TARGET_BYTES = 1_000

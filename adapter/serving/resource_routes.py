@@ -30,9 +30,6 @@ from kube import status
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 
-__all__ = ["ResourceRoutes", "UsageProvider"]
-
-
 _Usage = TypeVar("_Usage", NodeUsage, PodUsage)
 
 

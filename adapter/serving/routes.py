@@ -48,8 +48,6 @@ from adapter.serving.telemetry import Telemetry
 from kube.selectors import LabelSelector
 from kube.status import StatusError, bad_request
 
-__all__ = ["CustomProvider", "DebugProvider", "ExternalProvider", "Router"]
-
 _TEXT = "text/plain; charset=utf-8"
 _NOT_GUESSED = {"X-Content-Type-Options": "nosniff"}
 # API servers write what is outside their APIs as indented JSON, whatever the client would rather have.

@@ -40,8 +40,6 @@ from adapter.serving.telemetry import RequestLabels, Telemetry
 from kube.deadlines import DeadlineExceeded, within
 from kube.status import StatusError, forbidden, too_many_requests
 
-__all__ = ["Listener", "RequestServer", "ServerLimits"]
-
 _log = logging.getLogger(__name__)
 
 # The data path keeps to the deadline and knows for what the time was too short; it is given that much to say so.

@@ -15,8 +15,6 @@ import msgspec
 from adapter.content.encoding import Conversion, Encoded, Representation
 from kube.status import StatusError
 
-__all__ = ["StatusPage"]
-
 _TEXT = "text/plain; charset=utf-8"
 _FORMS = tuple(Conversion("Statusz", "config.k8s.io", version) for version in ("v1beta1", "v1alpha1"))
 _WARNING = (

@@ -15,8 +15,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from adapter.content.encoding import Encoded
 
-__all__ = ["RequestLabels", "Telemetry"]
-
 _LABELS = ("verb", "group", "version", "resource")
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)

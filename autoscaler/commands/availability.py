@@ -22,8 +22,6 @@ from kube.flags import bool_option
 from kube.names import label_value_errors, rfc1123_label_errors, rfc1123_subdomain_errors
 from kube.process import own_namespace
 
-__all__ = ["availability_options"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _DEFAULT_NAMESPACE = "kube-system"

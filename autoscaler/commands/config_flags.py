@@ -15,8 +15,6 @@ from autoscaler.core.config import Config
 from kube.durations import DURATION
 from kube.flags import BOOL, FINITE
 
-__all__ = ["config_options"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _GATES = ("HPAScaleToZero",)

@@ -6,16 +6,12 @@ Who answers may be anything, so the time and the size of an answer are bounded, 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 from urllib.parse import urlsplit
 
 import aiohttp
 import click
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["SERVER", "DebugClientError", "fetch_page"]
 
 _SECONDS: Final = 15.0
 _MOST_BYTES: Final = 64 * 2**20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 from urllib.parse import quote
 
 import msgspec
@@ -10,11 +10,6 @@ import msgspec
 from autoscaler.commands.debug_client import DebugClientError, fetch_page
 from autoscaler.loop.debug import INDEX_PATH
 from autoscaler.records.record import VERSION, DecisionRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["fetch_decisions"]
 
 
 class _Header(msgspec.Struct):

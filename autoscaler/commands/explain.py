@@ -10,7 +10,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 import msgspec
@@ -21,19 +21,14 @@ from autoscaler.commands.config_flags import config_options
 from autoscaler.commands.debug_client import SERVER, DebugClientError
 from autoscaler.commands.decision_client import fetch_decisions
 from autoscaler.commands.explain_view import show
-from autoscaler.commands.one_step import StepError, compute_step
+from autoscaler.commands.one_step import ComputedStep, StepError, compute_step
 from autoscaler.core.apis import HPA_APIS
+from autoscaler.core.config import Config
 from autoscaler.loop.memory_store import MemoryLocation
 from autoscaler.records.record import VERSION, DecisionRecord
 from kube.client import KubeClient, KubeConfigError
 from kube.kubeconfig import default_kubeconfig
 from kube.process import run
-
-if TYPE_CHECKING:
-    from autoscaler.commands.one_step import ComputedStep
-    from autoscaler.core.config import Config
-
-__all__ = ["explain"]
 
 _PLAIN_WIDTH: Final = 10_000
 _APIS: Final = {api.name: api for api in HPA_APIS}

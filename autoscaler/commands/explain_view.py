@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from autoscaler.records.record import DecisionRecord, LimitRecord, MetricRecord
 from autoscaler.records.words import limit_text, measure_text, metric_name, pods_text, target_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rich.console import Console
-
-    from autoscaler.records.record import DecisionRecord, LimitRecord, MetricRecord
-
-__all__ = ["show"]
 
 
 def show(console: Console, records: Sequence[DecisionRecord]) -> None:

@@ -16,8 +16,6 @@ from autoscaler.loop.debug import DebugAccess
 from autoscaler.loop.options import Journal
 from autoscaler.records.audit import AuditSettings
 
-__all__ = ["journal_options"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _DEFAULTS = Journal()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
-from autoscaler.core.apis import HPA_APIS, KUBERNETES, MILLISCALE
-from autoscaler.objects.defaults import DecodeError, default_hpa
+from autoscaler.core.apis import HPA_APIS, KUBERNETES, MILLISCALE, HPAApi
+from autoscaler.objects.apitypes import DecodeError
+from autoscaler.objects.defaults import default_hpa
 from autoscaler.objects.migration import is_scaled_to_zero, move, render
 from autoscaler.objects.validation import validate_hpa
 from kube.client import KubeClient, KubeConfigError, KubeError
@@ -17,13 +19,6 @@ from kube.flags import CONTEXT_SETTINGS
 from kube.kubeconfig import default_kubeconfig
 from kube.process import run
 from kube.status import StatusError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from autoscaler.core.apis import HPAApi
-
-__all__ = ["migrate"]
 
 _APIS: Final = {api.name: api for api in HPA_APIS}
 _NOT_FOUND: Final = 404

@@ -9,16 +9,18 @@ earlier recommendation and no earlier scale, and a caller is told so.
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
-from autoscaler.core.apis import HPA_APIS, KIND
-from autoscaler.core.config import PodSelection
+from autoscaler.core.apis import HPA_APIS, KIND, HPAApi
+from autoscaler.core.config import Config, PodSelection
 from autoscaler.core.decide import decide
+from autoscaler.core.model import HPA
 from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.memory import Memory
-from autoscaler.loop.memory_store import MemoryStore
+from autoscaler.loop.memory_store import MemoryLocation, MemoryStore
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
 from autoscaler.loop.scales import ScaleClient
@@ -27,22 +29,11 @@ from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from autoscaler.objects.fields import ParseError
 from autoscaler.objects.parse_targets import parse_owned
 from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa, track_pod
+from autoscaler.records.record import DecisionRecord
 from autoscaler.records.recording import record_of
-from kube.client import KubeError
+from kube.client import KubeClient, KubeError
 from kube.mapping import NoMatchError, RestMapper
 from kube.status import StatusError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-
-    from autoscaler.core.apis import HPAApi
-    from autoscaler.core.config import Config
-    from autoscaler.core.model import HPA
-    from autoscaler.loop.memory_store import MemoryLocation
-    from autoscaler.records.record import DecisionRecord
-    from kube.client import KubeClient
-
-__all__ = ["ComputedStep", "StepError", "compute_step"]
 
 _QPS: Final = 50.0
 _BURST: Final = 100

@@ -10,8 +10,6 @@ from autoscaler.loop.debug import SHADOW_PATH
 from autoscaler.records.shadow_report import ShadowPage, as_table
 from kube.process import run
 
-__all__ = ["shadow_report"]
-
 
 @click.command("shadow-report")
 @click.option(

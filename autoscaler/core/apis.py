@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-__all__ = ["HPA_APIS", "KIND", "KUBERNETES", "MILLISCALE", "HPAApi"]
-
 KIND: Final = "HorizontalPodAutoscaler"
 """In both APIs."""
 _RESOURCE: Final = "horizontalpodautoscalers"

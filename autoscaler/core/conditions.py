@@ -6,20 +6,9 @@ The words are Kubernetes': `kubectl describe` shows them, and alerts match on th
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from autoscaler.core.model import Condition
-
-if TYPE_CHECKING:
-    from autoscaler.core.normalize import Normalized
-
-__all__ = [
-    "ABLE_TO_SCALE",
-    "SCALED_TO_ZERO",
-    "SCALING_ACTIVE",
-    "SCALING_LIMITED",
-    "Conditions",
-]
+from autoscaler.core.normalize import Normalized
 
 ABLE_TO_SCALE = "AbleToScale"
 SCALING_ACTIVE = "ScalingActive"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Config", "Fallback", "Pause", "PodSelection"]
-
 
 class Pause(StrEnum):
     """In which directions an HPA may not scale at the moment, for whatever reason: its bounds do not count either."""

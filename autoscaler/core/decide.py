@@ -12,7 +12,6 @@ leads to other conditions, events and memory.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from autoscaler.core import preconditions
 from autoscaler.core.conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, SCALING_ACTIVE, SCALING_LIMITED, Conditions
@@ -22,17 +21,11 @@ from autoscaler.core.following import catch_up
 from autoscaler.core.history import History
 from autoscaler.core.model import Status
 from autoscaler.core.normalize import normalize, remember_scale
-from autoscaler.core.observation import Scale, ScaleError, TargetError
+from autoscaler.core.observation import Observation, Scale, ScaleError, TargetError
 from autoscaler.core.overrides import PAUSED, STALE, held, held_as_stale, stand_in
 from autoscaler.core.pod_groups import PodTiming
-from autoscaler.core.preconditions import BELOW_MIN, SelectorProblem
+from autoscaler.core.preconditions import BELOW_MIN, Bound, SelectorProblem
 from autoscaler.core.proposal import Tolerance
-
-if TYPE_CHECKING:
-    from autoscaler.core.observation import Observation
-    from autoscaler.core.preconditions import Bound
-
-__all__ = ["conclude", "decide", "rehearse"]
 
 
 def decide(observation: Observation, history: History, now_ms: int, *, monotonic_ms: int | None = None) -> Decision:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from autoscaler.core.evaluate import Evaluation
-    from autoscaler.core.history import History
-    from autoscaler.core.model import HPA, Status
-    from autoscaler.core.normalize import Normalized
-    from autoscaler.core.observation import Observation
-    from autoscaler.core.overrides import Held, StandIn
-    from autoscaler.core.proposal import Tolerance
-
-__all__ = ["Decision", "Event", "Outcome"]
+from autoscaler.core.evaluate import Evaluation
+from autoscaler.core.history import History
+from autoscaler.core.model import HPA, Status
+from autoscaler.core.normalize import Normalized
+from autoscaler.core.observation import Observation
+from autoscaler.core.overrides import Held, StandIn
+from autoscaler.core.proposal import Tolerance
 
 
 @dataclass(frozen=True, slots=True)

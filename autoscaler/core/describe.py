@@ -5,14 +5,9 @@ Dashboards and alerts match on these texts, Go's print form of a label selector 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from typing import Any
-
-    from autoscaler.core.model import CrossVersionObjectReference, MetricIdentifier, MetricSelector
-
-__all__ = ["external_metric", "object_metric", "selector_object", "selector_text"]
+from autoscaler.core.model import CrossVersionObjectReference, MetricIdentifier, MetricSelector
 
 
 def object_metric(metric: MetricIdentifier, described: CrossVersionObjectReference, namespace: str) -> str:

@@ -7,22 +7,31 @@ into `status.currentMetrics`, and how its failure is worded in the condition, th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from autoscaler.core import describe, readings, replicas, totals
-from autoscaler.core.model import CurrentMetric, ExternalMetric, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
-from autoscaler.core.observation import AnswerError, ExternalAnswer, ObjectAnswer, PodsAnswer, ResourceAnswer
-from autoscaler.core.proposal import ReplicaError
+from autoscaler.core.model import (
+    CurrentMetric,
+    ExternalMetric,
+    InvalidMetric,
+    MetricIdentifier,
+    MetricSpec,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
+)
+from autoscaler.core.observation import (
+    AnswerError,
+    ExternalAnswer,
+    MetricAnswer,
+    ObjectAnswer,
+    PodsAnswer,
+    ResourceAnswer,
+    Scale,
+)
+from autoscaler.core.pod_groups import PodTiming
+from autoscaler.core.proposal import Pods, Proposal, ReplicaError, Tolerance
 from kube.fields import quote
 from kube.selectors import LabelSelector, SelectorError
-
-if TYPE_CHECKING:
-    from autoscaler.core.model import MetricIdentifier, MetricSpec
-    from autoscaler.core.observation import MetricAnswer, Scale
-    from autoscaler.core.pod_groups import PodTiming
-    from autoscaler.core.proposal import Pods, Proposal, Tolerance
-
-__all__ = ["Circumstances", "Evaluation", "Failure", "evaluate", "unanswerable"]
 
 _NO_RESOURCE_TARGET = (
     "invalid resource metric source: neither an average utilization target nor an average value (usage) target was set"

@@ -17,16 +17,11 @@ saved; and with the last scale, if the status still tells how far it went.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from autoscaler.core.history import LONG_AGO_MS, Recommendation
+from autoscaler.core.history import LONG_AGO_MS, History, Recommendation
+from autoscaler.core.model import Behavior, Status
 from autoscaler.core.normalize import remember_scale
-
-if TYPE_CHECKING:
-    from autoscaler.core.history import History
-    from autoscaler.core.model import Behavior, Status
-
-__all__ = ["catch_up", "follow", "is_behind"]
 
 # lastScaleTime is a whole second, cut off.
 _SECOND_MS: Final = 999

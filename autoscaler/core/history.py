@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["LONG_AGO_MS", "History", "Recommendation", "ScaleEvent"]
-
 LONG_AGO_MS: Final = -(2**53)
 """A time before any window; zero is not, on a machine that has just started."""
 

@@ -6,12 +6,7 @@ towards zero, so that a recorded decision can only be reproduced by doing the sa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["MAX_INT32", "MAX_INT64", "MIN_INT32", "clamp_int32", "divide", "int32", "int64", "mean", "total"]
+from collections.abc import Iterable
 
 MIN_INT32 = -(2**31)
 MAX_INT32 = 2**31 - 1

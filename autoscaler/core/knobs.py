@@ -19,8 +19,6 @@ from autoscaler.core.config import Config, Fallback, Pause, PodSelection
 from autoscaler.core.modes import Mode
 from kube.durations import DurationError, format_duration, parse_duration
 
-__all__ = ["LONGEST_WINDOW_MS", "PREFIX", "Knobs", "parse_knobs"]
-
 PREFIX: Final = "milliscale.io/"
 
 _MODE: Final = "mode"

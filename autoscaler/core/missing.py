@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from autoscaler.core import preconditions
 from autoscaler.core.evaluate import unanswerable
-from autoscaler.core.observation import Scale
+from autoscaler.core.observation import Observation, Scale
 from autoscaler.core.preconditions import SelectorProblem
-
-if TYPE_CHECKING:
-    from autoscaler.core.observation import Observation
-    from kube.selectors import LabelSelector
-
-__all__ = ["AnswersWanted", "Missing", "PodsWanted", "ScaleWanted", "missing"]
+from kube.selectors import LabelSelector
 
 
 @dataclass(frozen=True, slots=True)

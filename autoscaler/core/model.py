@@ -20,32 +20,6 @@ from typing import TypeAlias
 from autoscaler.core.apis import KUBERNETES
 from autoscaler.core.knobs import Knobs
 
-__all__ = [
-    "HPA",
-    "Behavior",
-    "Condition",
-    "CrossVersionObjectReference",
-    "CurrentMetric",
-    "ExternalMetric",
-    "HPAKey",
-    "InvalidHPA",
-    "InvalidMetric",
-    "MetricIdentifier",
-    "MetricSelector",
-    "MetricSource",
-    "MetricSpec",
-    "MetricTarget",
-    "ObjectMetric",
-    "PodsMetric",
-    "ResourceMetric",
-    "ScalingPolicy",
-    "ScalingRules",
-    "SelectorRequirement",
-    "Spec",
-    "Status",
-]
-
-
 # --- the spec ------------------------------------------------------------------------------------------------------
 
 

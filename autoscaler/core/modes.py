@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Mode"]
-
 
 class Mode(StrEnum):
     """What becomes of a decision."""

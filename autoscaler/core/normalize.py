@@ -9,16 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from autoscaler.core.history import Recommendation, ScaleEvent
+from autoscaler.core.history import History, Recommendation, ScaleEvent
 from autoscaler.core.integers import MAX_INT32, MIN_INT32, clamp_int32, int32
-
-if TYPE_CHECKING:
-    from autoscaler.core.history import History
-    from autoscaler.core.model import Behavior, ScalingPolicy, ScalingRules
-
-__all__ = ["Normalized", "RateLimit", "normalize", "remember_scale"]
+from autoscaler.core.model import Behavior, ScalingPolicy, ScalingRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

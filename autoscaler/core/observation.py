@@ -6,38 +6,13 @@ are those of `autoscaler.core.model`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from autoscaler.core.config import Config
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from autoscaler.core.model import HPA
-    from kube.selectors import LabelSelector
-
-__all__ = [
-    "AnswerError",
-    "Container",
-    "ContainerUsage",
-    "ExternalAnswer",
-    "MetricAnswer",
-    "ObjectAnswer",
-    "Observation",
-    "Owned",
-    "Owner",
-    "Pod",
-    "PodListError",
-    "PodSample",
-    "PodUsage",
-    "PodsAnswer",
-    "ReadyCondition",
-    "ResourceAnswer",
-    "Scale",
-    "ScaleError",
-    "TargetError",
-]
+from autoscaler.core.model import HPA
+from kube.selectors import LabelSelector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,14 +14,9 @@ also what is remembered, so that the stabilisation window begins anew when the o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from autoscaler.core.config import Fallback, Pause
 from autoscaler.core.knobs import PREFIX
-
-if TYPE_CHECKING:
-    from autoscaler.core.config import Fallback, Pause
-
-__all__ = ["PAUSED", "STALE", "Held", "StandIn", "held", "held_as_stale", "stand_in"]
 
 PAUSED = "Paused"
 """The reason of the ScalingLimited condition while a pause holds a scale back."""

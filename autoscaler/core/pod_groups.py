@@ -7,15 +7,10 @@ readiness, since only cpu is known to be unusual at the start.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from autoscaler.core.observation import Pod, PodSample
-
-__all__ = ["PodGroups", "PodTiming", "group_pods", "is_ready"]
+from autoscaler.core.observation import Pod, PodSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

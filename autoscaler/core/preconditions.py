@@ -6,33 +6,15 @@ Each function looks only at what it is given, so that the same rules say what to
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from autoscaler.core.conditions import SCALED_TO_ZERO
-from autoscaler.core.model import ExternalMetric, ObjectMetric
-from autoscaler.core.observation import PodListError
+from autoscaler.core.config import Config
+from autoscaler.core.model import HPA, ExternalMetric, ObjectMetric
+from autoscaler.core.observation import Observation, Pod, PodListError, Scale
 from kube.selectors import LabelSelector, SelectorError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from autoscaler.core.config import Config
-    from autoscaler.core.model import HPA
-    from autoscaler.core.observation import Observation, Pod, Scale
-
-__all__ = [
-    "BELOW_MIN",
-    "Bound",
-    "SelectorProblem",
-    "api_version_error",
-    "bound",
-    "can_wake",
-    "parse_selector",
-    "rivals",
-    "selector_problem",
-]
 
 _ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"
 BELOW_MIN = "Current number of replicas below Spec.MinReplicas"

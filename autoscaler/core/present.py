@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from autoscaler.core import describe
-from autoscaler.core.model import ExternalMetric, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
+from autoscaler.core.model import (
+    Condition,
+    CrossVersionObjectReference,
+    CurrentMetric,
+    ExternalMetric,
+    InvalidMetric,
+    MetricIdentifier,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
+    Status,
+)
 from kube.quantity import Format, Quantity
-
-if TYPE_CHECKING:
-    from autoscaler.core.model import Condition, CrossVersionObjectReference, CurrentMetric, MetricIdentifier, Status
-
-__all__ = ["quantity_text", "rfc3339", "status_json"]
 
 _TEXTS_KEPT: Final = 4096
 

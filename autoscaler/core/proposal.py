@@ -7,18 +7,13 @@ depends on the processor; here a count is held at the nearest 32-bit integer.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from autoscaler.core.integers import clamp_int32
 from autoscaler.core.observation import Pod, PodListError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from autoscaler.core.pod_groups import PodGroups
-
-__all__ = ["Pods", "Proposal", "ReplicaError", "Tolerance", "Unavailable", "ratio_of", "rounded_up", "some_pods"]
+from autoscaler.core.pod_groups import PodGroups
 
 Pods: TypeAlias = "Sequence[Pod] | PodListError"
 

@@ -6,19 +6,20 @@ which one container has no value has none itself, and a failed call names the AP
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from autoscaler.core.integers import int64
-from autoscaler.core.observation import AnswerError, PodSample
+from autoscaler.core.model import ResourceMetric
+from autoscaler.core.observation import (
+    AnswerError,
+    ExternalAnswer,
+    ObjectAnswer,
+    PodSample,
+    PodsAnswer,
+    PodUsage,
+    ResourceAnswer,
+)
 from autoscaler.core.proposal import Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from autoscaler.core.model import ResourceMetric
-    from autoscaler.core.observation import ExternalAnswer, ObjectAnswer, PodsAnswer, PodUsage, ResourceAnswer
-
-__all__ = ["external_values", "object_value", "pods_samples", "resource_samples"]
 
 
 def resource_samples(

@@ -6,14 +6,10 @@ counter with them as label stays small.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
-
-if TYPE_CHECKING:
-    from autoscaler.core.decision import Decision
-
-__all__ = ["reason_of"]
+from autoscaler.core.decision import Decision
 
 _READY: Final = "ReadyForNewScale"
 

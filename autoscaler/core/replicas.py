@@ -12,9 +12,10 @@ is the one that Kubernetes 1.36 shows.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from autoscaler.core.integers import MAX_INT32, divide, int32, int64, mean, total
+from autoscaler.core.observation import PodSample
 from autoscaler.core.pod_groups import PodGroups, PodTiming, group_pods
 from autoscaler.core.proposal import (
     Pods,
@@ -27,13 +28,6 @@ from autoscaler.core.proposal import (
     some_pods,
 )
 from autoscaler.core.requests import RequestError, pod_requests
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from autoscaler.core.observation import PodSample
-
-__all__ = ["pods_average", "resource_average", "resource_utilization"]
 
 
 def resource_utilization(

@@ -6,14 +6,9 @@ pod-level requests is reckoned as the scheduler does it instead, unless one cont
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from autoscaler.core.observation import Pod
-
-__all__ = ["RequestError", "pod_requests"]
+from autoscaler.core.observation import Pod
 
 
 class RequestError(ValueError):

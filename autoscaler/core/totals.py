@@ -6,19 +6,21 @@ Sums wrap or stop at 64 bits where Kubernetes' do (see `autoscaler.core.replicas
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from autoscaler.core.integers import MAX_INT64, int64
 from autoscaler.core.pod_groups import PodGroups, is_ready
-from autoscaler.core.proposal import Proposal, ReplicaError, Unavailable, ratio_of, rounded_up, some_pods
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from autoscaler.core.proposal import Pods, Tolerance
-
-__all__ = ["external_average", "external_value", "object_average", "object_value"]
+from autoscaler.core.proposal import (
+    Pods,
+    Proposal,
+    ReplicaError,
+    Tolerance,
+    Unavailable,
+    ratio_of,
+    rounded_up,
+    some_pods,
+)
 
 
 def object_value(

@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from autoscaler.core.model import HPAKey
-
-__all__ = ["Complaints"]
+from autoscaler.core.model import HPAKey
 
 _log = logging.getLogger(__name__)
 

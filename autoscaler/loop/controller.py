@@ -32,12 +32,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING
 
 from autoscaler.core.knobs import LONGEST_WINDOW_MS
+from autoscaler.core.model import HPAKey
 from autoscaler.core.modes import Mode
+from autoscaler.core.observation import Pod
 from autoscaler.loop.complaints import Complaints
 from autoscaler.loop.debug import decision_routes, shadow_routes
 from autoscaler.loop.events import EventRecorder
@@ -45,13 +47,14 @@ from autoscaler.loop.foreign_writer import EVENT_MESSAGE, EVENT_REASON, ForeignW
 from autoscaler.loop.health import application, serving
 from autoscaler.loop.hpas import HPAs
 from autoscaler.loop.label_index import PodIndex, SelectorIndex
-from autoscaler.loop.memory import Memory
+from autoscaler.loop.memory import Memory, Remembered
 from autoscaler.loop.memory_store import MemoryStore
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer, Staleness
+from autoscaler.loop.options import Options
 from autoscaler.loop.ownership import ReplicaSets
 from autoscaler.loop.queue import WorkQueue
-from autoscaler.loop.reconcile import Reconciler
+from autoscaler.loop.reconcile import Ending, Reconciler
 from autoscaler.loop.scales import ScaleClient
 from autoscaler.loop.shard_leases import ShardLeases
 from autoscaler.loop.status import StatusWriter
@@ -68,17 +71,6 @@ from kube.election import LeaderElector, unique_identity
 from kube.mapping import RestMapper
 from kube.process import done_before, settle_memory, stopped_by_signals
 from kube.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from autoscaler.core.model import HPAKey
-    from autoscaler.core.observation import Pod
-    from autoscaler.loop.memory import Remembered
-    from autoscaler.loop.options import Options
-    from autoscaler.loop.reconcile import Ending
-
-__all__ = ["Controller", "run"]
 
 _log = logging.getLogger(__name__)
 

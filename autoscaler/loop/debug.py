@@ -14,25 +14,18 @@ the pages must be off.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from enum import StrEnum
 from ipaddress import IPv6Address, ip_address
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
-from autoscaler.records.shadow_report import page_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from aiohttp.typedefs import Handler
-
-    from autoscaler.records.decision_log import DecisionLog, DecisionsPage, IndexPage
-    from autoscaler.records.shadow import Shadow
-    from autoscaler.records.shadow_report import ShadowPage
-
-__all__ = ["INDEX_PATH", "SHADOW_PATH", "DebugAccess", "decision_routes", "shadow_routes"]
+from autoscaler.records.decision_log import DecisionLog, DecisionsPage, IndexPage
+from autoscaler.records.shadow import Shadow
+from autoscaler.records.shadow_report import ShadowPage, page_of
 
 INDEX_PATH: Final = "/debug/decisions"
 SHADOW_PATH: Final = "/debug/shadow"

@@ -16,14 +16,11 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
+from autoscaler.core.model import HPAKey
 from autoscaler.objects.watched import FOREIGN_MANAGER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from autoscaler.core.model import HPAKey
 
 _log = logging.getLogger(__name__)
 

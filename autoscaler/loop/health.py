@@ -7,20 +7,14 @@ said, and /metrics.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from autoscaler.loop import telemetry
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
-
-    from aiohttp.typedefs import Handler
-
-__all__ = ["Check", "application", "serving"]
 
 Check: TypeAlias = Callable[[], str | None]
 """A check says what is wrong, or None."""

@@ -9,24 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from autoscaler.core.apis import HPAApi
 from autoscaler.core.model import HPAKey
 from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa
 from kube.backoff import Backoff
-from kube.client import KubeError
+from kube.client import KubeClient, KubeError
 from kube.status import StatusError
-from kube.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from autoscaler.core.apis import HPAApi
-    from kube.client import KubeClient
-    from kube.store import Key
-
-__all__ = ["HPAs"]
+from kube.store import Key, Store
 
 _log = logging.getLogger(__name__)
 

@@ -7,19 +7,14 @@ anchor, so only what shares the pair is looked at, also where thousands of pods 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from autoscaler.core.model import HPAKey
+from autoscaler.core.observation import Pod
 from kube.label_index import NO_ANCHOR, LabelIndex, Pair, anchor, pairs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from autoscaler.core.model import HPAKey
-    from autoscaler.core.observation import Pod
-    from kube.selectors import LabelSelector
-
-__all__ = ["PodIndex", "SelectorIndex"]
+from kube.selectors import LabelSelector
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")

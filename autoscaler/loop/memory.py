@@ -6,17 +6,11 @@ saves it from time to time (`autoscaler.loop.saved_memory`) for the next one to 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from autoscaler.core.history import LONG_AGO_MS, History
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from autoscaler.core.model import HPA, HPAKey
-
-__all__ = ["Memory", "Remembered"]
+from autoscaler.core.model import HPA, HPAKey
 
 
 @dataclass(frozen=True, slots=True)

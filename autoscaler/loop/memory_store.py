@@ -16,25 +16,20 @@ import binascii
 import contextlib
 import logging
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 from urllib.parse import quote
 
 from autoscaler.core.knobs import LONGEST_WINDOW_MS
+from autoscaler.core.model import HPAKey
+from autoscaler.loop.memory import Memory, Remembered
 from autoscaler.loop.saved_memory import SavedMemoryError, decode, encode
+from autoscaler.loop.shards import Shard
+from autoscaler.loop.throttle import ThrottledClient
 from kube.backoff import Backoff
 from kube.client import KubeError, KubeUnreachable
 from kube.status import StatusError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from autoscaler.core.model import HPAKey
-    from autoscaler.loop.memory import Memory, Remembered
-    from autoscaler.loop.shards import Shard
-    from autoscaler.loop.throttle import ThrottledClient
-
-__all__ = ["SAVE_SECONDS", "MemoryLocation", "MemoryStore"]
 
 _log = logging.getLogger(__name__)
 

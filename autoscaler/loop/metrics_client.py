@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
+from autoscaler.core.model import CrossVersionObjectReference
 from autoscaler.core.observation import (
     AnswerError,
     ContainerUsage,
@@ -28,25 +30,17 @@ from autoscaler.core.observation import (
     PodUsage,
     ResourceAnswer,
 )
+from autoscaler.loop.label_index import PodIndex
+from autoscaler.loop.throttle import ThrottledClient
 from autoscaler.loop.together import Together, Topic
 from autoscaler.objects.fields import ParseError, plain_milli_value, time_ms
 from kube.client import KubeError
 from kube.durations import DurationError, parse_duration
-from kube.mapping import NoMatchError
+from kube.mapping import NoMatchError, RestMapper
 from kube.names import path_segment_errors
 from kube.quantity import QuantityError
 from kube.selectors import LabelSelector
 from kube.status import StatusError, generic_message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from autoscaler.core.model import CrossVersionObjectReference
-    from autoscaler.loop.label_index import PodIndex
-    from autoscaler.loop.throttle import ThrottledClient
-    from kube.mapping import RestMapper
-
-__all__ = ["MetricsClient"]
 
 _RESOURCE = "metrics.k8s.io"
 _CUSTOM = "custom.metrics.k8s.io"

@@ -10,20 +10,14 @@ Upstream: podautoscaler.reconcileAutoscaler, podautoscaler.computeReplicasForMet
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from autoscaler.core.model import ExternalMetric, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
+from autoscaler.core.decision import Decision, Outcome
+from autoscaler.core.evaluate import Evaluation
+from autoscaler.core.model import ExternalMetric, InvalidMetric, MetricSource, ObjectMetric, PodsMetric, ResourceMetric
 from autoscaler.core.preconditions import api_version_error
 from autoscaler.core.reasons import reason_of
-from autoscaler.loop.telemetry import Action, ErrorKind
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from autoscaler.core.decision import Decision, Outcome
-    from autoscaler.core.evaluate import Evaluation
-    from autoscaler.core.model import MetricSource
-    from autoscaler.loop.telemetry import Telemetry
+from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 
 
 def observe_reconciliation(

@@ -9,29 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
-from autoscaler.core.config import PodSelection
+from autoscaler.core.config import Config, PodSelection
 from autoscaler.core.describe import selector_object
 from autoscaler.core.missing import AnswersWanted, PodsWanted, ScaleWanted, missing
-from autoscaler.core.model import ExternalMetric, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
-from autoscaler.core.observation import AnswerError, Observation, PodListError, ResourceAnswer, Scale
+from autoscaler.core.model import (
+    HPA,
+    ExternalMetric,
+    HPAKey,
+    InvalidMetric,
+    MetricIdentifier,
+    MetricSource,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
+)
+from autoscaler.core.observation import AnswerError, MetricAnswer, Observation, PodListError, ResourceAnswer, Scale
+from autoscaler.loop.label_index import PodIndex, SelectorIndex
+from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.ownership import answer_about, sort_by_owner
-from autoscaler.loop.scales import TargetScale
+from autoscaler.loop.scales import ScaleClient, TargetScale
 from kube.selectors import LabelSelector
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from autoscaler.core.config import Config
-    from autoscaler.core.model import HPA, HPAKey, MetricIdentifier, MetricSource
-    from autoscaler.core.observation import MetricAnswer
-    from autoscaler.loop.label_index import PodIndex, SelectorIndex
-    from autoscaler.loop.metrics_client import MetricsClient
-    from autoscaler.loop.scales import ScaleClient
-
-__all__ = ["Observed", "Observer", "Staleness"]
 
 _OWNERS_UNKNOWN = (
     "pods are selected for their owner, and the ReplicaSets have not been listed yet, "

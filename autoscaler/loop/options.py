@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from autoscaler.core.apis import KUBERNETES, MILLISCALE
+from autoscaler.core.apis import KUBERNETES, MILLISCALE, HPAApi
 from autoscaler.core.config import Config
 from autoscaler.core.modes import Mode
 from autoscaler.loop.debug import DebugAccess
+from autoscaler.loop.memory_store import MemoryLocation
 from autoscaler.loop.shards import Shard
+from autoscaler.records.audit import AuditSettings
 from kube.client import BOOKMARK_SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from autoscaler.core.apis import HPAApi
-    from autoscaler.loop.memory_store import MemoryLocation
-    from autoscaler.records.audit import AuditSettings
-    from kube.election import ElectionSettings
-
-__all__ = ["Availability", "Journal", "Options"]
+from kube.election import ElectionSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,22 +12,15 @@ read them is needed. Of each only the uid and its owner's are kept.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from autoscaler.core.observation import Owned, PodsAnswer, ResourceAnswer
+from autoscaler.core.observation import MetricAnswer, Owned, Pod, PodsAnswer, ResourceAnswer
 from autoscaler.objects.fields import ParseError
 from autoscaler.objects.parse_targets import parse_owned
-from kube.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from autoscaler.core.observation import MetricAnswer, Pod
-    from kube.client import KubeClient
-    from kube.store import Key
-
-__all__ = ["Belonging", "ReplicaSets", "answer_about", "sort_by_owner"]
+from kube.client import KubeClient
+from kube.store import Key, Store
 
 _REPLICA_SET: Final = "ReplicaSet"
 _REPLICA_SETS: Final = "/apis/apps/v1/replicasets"

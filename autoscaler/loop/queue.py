@@ -22,14 +22,9 @@ import asyncio
 import heapq
 import math
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from autoscaler.core.model import HPAKey
-
-__all__ = ["WorkQueue"]
+from autoscaler.core.model import HPAKey
 
 
 class WorkQueue:

@@ -10,42 +10,32 @@ and who takes steps has better things to do meanwhile.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from autoscaler.core.decide import conclude, decide, rehearse
-from autoscaler.core.decision import Event
+from autoscaler.core.decision import Decision, Event, Outcome
 from autoscaler.core.following import follow, is_behind
 from autoscaler.core.knobs import PREFIX
+from autoscaler.core.model import HPA, HPAKey, InvalidHPA, Status
 from autoscaler.core.modes import Mode
+from autoscaler.loop.events import EventRecorder
+from autoscaler.loop.memory import Memory
 from autoscaler.loop.monitor import observe_reconciliation
-from autoscaler.loop.scales import ScaleWriteError
-from autoscaler.loop.status import StatusWriteError
-from autoscaler.loop.telemetry import Action, ErrorKind
+from autoscaler.loop.observe import Observed, Observer
+from autoscaler.loop.scales import ScaleClient, ScaleWriteError
+from autoscaler.loop.status import StatusWriteError, StatusWriter
+from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 from autoscaler.objects.refusal import INVALID_SPEC, refuse
+from autoscaler.objects.watched import RefusedHPA, TrackedHPA
+from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.facts import Subject, facts_of
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
-
-    from autoscaler.core.decision import Decision, Outcome
-    from autoscaler.core.model import HPA, HPAKey, InvalidHPA, Status
-    from autoscaler.loop.events import EventRecorder
-    from autoscaler.loop.memory import Memory
-    from autoscaler.loop.observe import Observed, Observer
-    from autoscaler.loop.scales import ScaleClient
-    from autoscaler.loop.status import StatusWriter
-    from autoscaler.loop.telemetry import Telemetry
-    from autoscaler.objects.watched import RefusedHPA, TrackedHPA
-    from autoscaler.records.decision_log import DecisionLog
-    from autoscaler.records.shadow import Shadow
-
-__all__ = ["Ended", "Ending", "Reconciler"]
+from autoscaler.records.shadow import Shadow
 
 _log = logging.getLogger(__name__)
 

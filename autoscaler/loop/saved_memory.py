@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -25,11 +26,6 @@ from autoscaler.core.history import LONG_AGO_MS, History, Recommendation, ScaleE
 from autoscaler.core.knobs import LONGEST_WINDOW_MS
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.memory import Remembered
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-__all__ = ["LIMIT_BYTES", "Encoded", "SavedMemoryError", "decode", "encode"]
 
 LIMIT_BYTES = 1_000_000
 """What fits into a ConfigMap, which may hold 1 MiB."""

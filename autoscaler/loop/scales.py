@@ -11,28 +11,21 @@ written.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
-from autoscaler.core.observation import ScaleError, TargetError
+from autoscaler.core.model import CrossVersionObjectReference
+from autoscaler.core.observation import Scale, ScaleError, TargetError
+from autoscaler.loop.throttle import ThrottledClient
+from autoscaler.loop.workloads import Workloads
 from autoscaler.objects.fields import ParseError
 from autoscaler.objects.parse_targets import parse_scale
 from kube.backoff import Backoff
 from kube.client import KubeError
-from kube.mapping import NoMatchError
+from kube.mapping import NoMatchError, RestMapper
 from kube.status import StatusError, generic_message
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from autoscaler.core.model import CrossVersionObjectReference
-    from autoscaler.core.observation import Scale
-    from autoscaler.loop.throttle import ThrottledClient
-    from autoscaler.loop.workloads import Workloads
-    from kube.mapping import RestMapper
-
-__all__ = ["ScaleClient", "ScaleWriteError", "TargetScale"]
 
 _CONFLICT = 409
 # client-go's retry.DefaultRetry: five tries, 10 ms apart.

@@ -12,18 +12,14 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from kube.election import boot_clock
+from autoscaler.loop.shards import Shard
+from kube.client import KubeClient
+from kube.election import ElectionSettings, boot_clock
 from kube.status import StatusError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from autoscaler.loop.shards import Shard
-    from kube.client import KubeClient
-    from kube.election import ElectionSettings
 
 _log = logging.getLogger(__name__)
 

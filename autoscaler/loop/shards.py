@@ -12,12 +12,8 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from autoscaler.core.model import HPAKey
-
-__all__ = ["Shard", "ordinal", "shard_number"]
+from autoscaler.core.model import HPAKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,27 +12,19 @@ wait at the place where the old ones stood, so that every HPA's turn comes.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from autoscaler.core.apis import KIND
+from autoscaler.core.model import HPAKey, Status
 from autoscaler.core.present import status_json
-from autoscaler.loop.throttle import Superseded, Urgency
+from autoscaler.loop.throttle import Superseded, ThrottledClient, Urgency
 from autoscaler.objects.targets import targets_line
-from autoscaler.objects.watched import TrackedHPA
+from autoscaler.objects.watched import RefusedHPA, TrackedHPA
 from kube.client import KubeError
 from kube.status import StatusError
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from autoscaler.core.model import HPAKey, Status
-    from autoscaler.loop.throttle import ThrottledClient
-    from autoscaler.objects.watched import RefusedHPA
-
-__all__ = ["StatusWriteError", "StatusWriter", "is_news"]
 
 
 class StatusWriteError(Exception):

@@ -7,26 +7,17 @@ library's global one, so that two controllers in one process (tests) do not shar
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from autoscaler.records.shadow import Verdict
+from autoscaler.core.model import HPAKey
+from autoscaler.records.shadow import Comparison, Verdict
+from kube.client import KubeClient
 from kube.client_metrics import ClientMetrics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from prometheus_client.core import Metric
-
-    from autoscaler.core.model import HPAKey
-    from autoscaler.records.shadow import Comparison
-    from kube.client import KubeClient
-
-__all__ = ["CONTENT_TYPE", "Action", "ErrorKind", "Telemetry"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """What `Telemetry.render` is, for an HTTP header."""

@@ -17,20 +17,14 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kube.client import KubeError
+from kube.client import KubeClient, KubeError, Query
 from kube.status import StatusError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from kube.client import KubeClient, Query
-
-__all__ = ["NotLeading", "Superseded", "ThrottledClient", "TokenBucket", "Urgency"]
 
 
 class Urgency(IntEnum):

@@ -18,22 +18,23 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from cachetools import TTLCache
 
-from autoscaler.core.observation import AnswerError, ExternalAnswer, ObjectAnswer, PodsAnswer, ResourceAnswer
+from autoscaler.core.observation import (
+    AnswerError,
+    ExternalAnswer,
+    MetricAnswer,
+    ObjectAnswer,
+    PodsAnswer,
+    ResourceAnswer,
+)
+from autoscaler.loop.label_index import PodIndex
 from autoscaler.loop.ownership import answer_about
 from kube.selectors import LabelSelector, Operator, Requirement
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
-
-    from autoscaler.core.observation import MetricAnswer
-    from autoscaler.loop.label_index import PodIndex
-
-__all__ = ["Together", "Topic", "union"]
 
 _Fetch: TypeAlias = "Callable[[LabelSelector], Awaitable[MetricAnswer]]"
 _Waiting: TypeAlias = "list[tuple[LabelSelector, asyncio.Future[MetricAnswer | None]]]"

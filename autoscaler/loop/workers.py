@@ -8,17 +8,13 @@ the step is a task of its own. The HPA stays in work until that has ended, so th
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-
-    from autoscaler.core.model import HPAKey
-    from autoscaler.loop.queue import WorkQueue
-
-__all__ = ["Workers", "workers_for"]
+from autoscaler.core.model import HPAKey
+from autoscaler.loop.queue import WorkQueue
 
 _Rest: TypeAlias = "Callable[[], Coroutine[None, None, None]]"
 

@@ -13,22 +13,15 @@ watch on all that a cluster has. Without the right to list and watch them there 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from autoscaler.core.observation import Scale
 from autoscaler.objects.fields import ParseError
 from autoscaler.objects.parse_targets import parse_workload
-from kube.mapping import GroupResource
-from kube.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kube.client import KubeClient
-    from kube.mapping import ResourceInfo
-    from kube.store import Key
-
-__all__ = ["Workloads"]
+from kube.client import KubeClient
+from kube.mapping import GroupResource, ResourceInfo
+from kube.store import Key, Store
 
 _WATCHED: Final = {
     GroupResource("apps", "deployments"): "/apis/apps/v1/deployments",

@@ -14,30 +14,6 @@ from msgspec import UNSET, UnsetType
 
 from kube.quantity import Quantity
 
-__all__ = [
-    "Behavior",
-    "CanonicalQuantity",
-    "ContainerResourceMetricSource",
-    "CrossVersionObjectReference",
-    "DecodeError",
-    "ExternalMetricSource",
-    "HorizontalPodAutoscaler",
-    "LabelSelector",
-    "LabelSelectorRequirement",
-    "MetricIdentifier",
-    "MetricSpec",
-    "MetricTarget",
-    "ObjectMeta",
-    "ObjectMetricSource",
-    "PodsMetricSource",
-    "ResourceMetricSource",
-    "ScalingPolicy",
-    "ScalingRules",
-    "Spec",
-    "decode_hpa",
-    "encode_spec",
-]
-
 _MAX_DEPTH = 16  # an HPA's fields nest less deeply
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]

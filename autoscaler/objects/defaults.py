@@ -12,7 +12,6 @@ from msgspec import UNSET, UnsetType
 
 from autoscaler.objects.apitypes import (
     Behavior,
-    DecodeError,
     MetricSpec,
     MetricTarget,
     ResourceMetricSource,
@@ -22,8 +21,6 @@ from autoscaler.objects.apitypes import (
     decode_hpa,
     encode_spec,
 )
-
-__all__ = ["DecodeError", "default_hpa"]
 
 
 def default_hpa(obj: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,29 +5,14 @@ Shapes are declared as msgspec structs (`autoscaler.objects.wire`), so a wrong t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from kube.quantity import Quantity, QuantityError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = [
-    "ParseError",
-    "convert",
-    "milli_value",
-    "once",
-    "optional_milli",
-    "optional_time_ms",
-    "plain_milli_value",
-    "quantity",
-    "time_ms",
-    "what_is",
-]
 
 _T = TypeVar("_T")
 

@@ -26,8 +26,6 @@ from autoscaler.core.conditions import SCALED_TO_ZERO
 from autoscaler.core.knobs import PREFIX
 from autoscaler.core.modes import Mode
 
-__all__ = ["Move", "is_scaled_to_zero", "move", "render"]
-
 _MODE: Final = f"{PREFIX}mode"
 _KUBECTL_NAMES: Final = {KUBERNETES: "hpa", MILLISCALE: "mhpa"}
 # Of the old object alone: what kubectl and older APIs noted there.

@@ -6,7 +6,8 @@ never passed an API server to `autoscaler.objects.defaults` first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -36,11 +37,6 @@ from autoscaler.core.model import (
 )
 from autoscaler.objects import wire
 from autoscaler.objects.fields import ParseError, convert, once, optional_milli, quantity, time_ms, what_is
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["metric_selector", "parse_hpa", "parse_invalid_hpa"]
 
 
 def parse_hpa(raw: Mapping[str, Any]) -> HPA:

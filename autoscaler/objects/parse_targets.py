@@ -6,22 +6,18 @@ once: labels, and containers with their requests, are the same objects for pods 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from autoscaler.core.observation import Container, Owned, Owner, Pod, ReadyCondition, Scale
 from autoscaler.objects import wire
 from autoscaler.objects.fields import ParseError, convert, once, optional_time_ms, quantity, what_is
 from kube.selectors import LabelSelector, Operator, Requirement, SelectorError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    _Form: TypeAlias = tuple[str, tuple[tuple[str, str | int | float], ...], bool, bool]
-    """A container as it is written: name, requests, whether it is an init container, and one that goes on."""
-
-__all__ = ["parse_owned", "parse_pod", "parse_scale", "parse_workload"]
+_Form: TypeAlias = tuple[str, tuple[tuple[str, str | int | float], ...], bool, bool]
+"""A container in its JSON form: name, requests, whether it is an init container, whether it is restartable."""
 
 _KEPT: Final = 1024
 _NOT_CONVERTIBLE: Final = (

@@ -8,14 +8,9 @@ the HPA's conditions and events. Nothing is scaled until the spec is valid.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from autoscaler.core.conditions import SCALING_ACTIVE, Conditions
-
-if TYPE_CHECKING:
-    from autoscaler.core.model import InvalidHPA, Status
-
-__all__ = ["INVALID_SPEC", "Refusal", "refuse"]
+from autoscaler.core.model import InvalidHPA, Status
 
 INVALID_SPEC = "InvalidSpec"
 """The reason of the condition and of the event."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-__all__ = ["targets_line"]
-
 _SHOWN: Final = 2
 _UNKNOWN: Final = "<unknown>"
 _NONE: Final = "<none>"

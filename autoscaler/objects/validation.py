@@ -27,8 +27,6 @@ from autoscaler.objects.apitypes import (
 )
 from kube import fields, names
 
-__all__ = ["validate_hpa"]
-
 _MAX_WINDOW_SECONDS = 3600
 _MAX_PERIOD_SECONDS = 1800
 _MAX_ANNOTATION_BYTES = 256 * 1024

@@ -7,27 +7,22 @@ understood but not valid is kept as such, so that it can be told.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from autoscaler.core.apis import KUBERNETES
-from autoscaler.objects.defaults import DecodeError, default_hpa
+from autoscaler.core.apis import KUBERNETES, HPAApi
+from autoscaler.core.knobs import Knobs
+from autoscaler.core.model import HPA, InvalidHPA, Spec
+from autoscaler.core.observation import Pod
+from autoscaler.objects.apitypes import DecodeError
+from autoscaler.objects.defaults import default_hpa
 from autoscaler.objects.fields import ParseError, once
 from autoscaler.objects.parse import parse_hpa, parse_invalid_hpa
 from autoscaler.objects.parse_targets import parse_pod
 from autoscaler.objects.validation import validate_hpa
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from autoscaler.core.apis import HPAApi
-    from autoscaler.core.knobs import Knobs
-    from autoscaler.core.model import HPA, InvalidHPA, Spec
-    from autoscaler.core.observation import Pod
-
-__all__ = ["FOREIGN_MANAGER", "PODS", "RefusedHPA", "TrackedHPA", "track_hpa", "track_pod"]
 
 _log = logging.getLogger(__name__)
 

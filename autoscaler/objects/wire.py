@@ -10,26 +10,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-__all__ = [
-    "HPA",
-    "Behavior",
-    "Container",
-    "HPAWithoutSpec",
-    "LabelSelector",
-    "Metric",
-    "MetricFields",
-    "MetricTarget",
-    "Owned",
-    "Pod",
-    "PodStatus",
-    "Reference",
-    "Scale",
-    "ScaleStatus",
-    "ScalingRules",
-    "Spec",
-    "Workload",
-]
-
 Quantity = str | int | float
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 

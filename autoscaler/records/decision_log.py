@@ -9,21 +9,15 @@ that ten thousand HPAs keep less of the past each but do not take the memory tha
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
-from autoscaler.records.facts import Facts
+from autoscaler.core.model import HPAKey
+from autoscaler.records.facts import Facts, Subject
 from autoscaler.records.record import VERSION
 from autoscaler.records.recording import render
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from autoscaler.core.model import HPAKey
-    from autoscaler.records.facts import Subject
-
-__all__ = ["DecisionLog", "DecisionsPage", "IndexEntry", "IndexPage"]
 
 _MOST_BYTES: Final = 32 * 2**20
 _ENTRY_BYTES: Final = 120

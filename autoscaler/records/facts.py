@@ -13,40 +13,40 @@ What a field means is said at the field of the record that it becomes (`autoscal
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from autoscaler.core import describe, readings
-from autoscaler.core.model import ExternalMetric, HPAKey, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
-from autoscaler.core.observation import ExternalAnswer, ObjectAnswer, PodsAnswer, ResourceAnswer, Scale
+from autoscaler.core.decision import Decision, Outcome
+from autoscaler.core.evaluate import Evaluation
+from autoscaler.core.model import (
+    HPA,
+    CurrentMetric,
+    ExternalMetric,
+    HPAKey,
+    InvalidMetric,
+    MetricSource,
+    MetricSpec,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
+)
+from autoscaler.core.normalize import Normalized, RateLimit
+from autoscaler.core.observation import (
+    ExternalAnswer,
+    MetricAnswer,
+    ObjectAnswer,
+    PodSample,
+    PodsAnswer,
+    ResourceAnswer,
+    Scale,
+)
+from autoscaler.core.pod_groups import PodGroups
 from autoscaler.core.proposal import Unavailable
 from autoscaler.records.record import DecidedBy
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from autoscaler.core.decision import Decision, Outcome
-    from autoscaler.core.evaluate import Evaluation
-    from autoscaler.core.model import HPA, CurrentMetric, MetricSource, MetricSpec
-    from autoscaler.core.normalize import Normalized, RateLimit
-    from autoscaler.core.observation import MetricAnswer, PodSample
-    from autoscaler.core.pod_groups import PodGroups
-
-__all__ = [
-    "Facts",
-    "GroupFacts",
-    "LimitFacts",
-    "MetricFacts",
-    "MilliMeasure",
-    "NormalizedFacts",
-    "SomeNames",
-    "SomeValues",
-    "Subject",
-    "WrittenFacts",
-    "facts_of",
-]
 
 _MOST_SHOWN: Final = 10
 """Entries of a list."""

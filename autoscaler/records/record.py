@@ -13,31 +13,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-__all__ = [
-    "VERSION",
-    "BoundsRecord",
-    "CountedPods",
-    "DecidedBy",
-    "DecisionRecord",
-    "DescribedObject",
-    "EventRecord",
-    "FailureRecord",
-    "FallbackRecord",
-    "HeldBy",
-    "LimitRecord",
-    "Measure",
-    "MetricRecord",
-    "PauseRecord",
-    "PodNames",
-    "PolicyRecord",
-    "ScaleRecord",
-    "StabilizationRecord",
-    "ToleranceRecord",
-    "Value",
-    "Values",
-    "Written",
-]
-
 VERSION: Final = 1
 
 DecidedBy: TypeAlias = Literal["metrics", "fallback", "bounds", "disabled"]

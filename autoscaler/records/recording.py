@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.present import quantity_text
-from autoscaler.records.facts import Subject, facts_of
+from autoscaler.records.facts import (
+    Facts,
+    GroupFacts,
+    LimitFacts,
+    MetricFacts,
+    MilliMeasure,
+    NormalizedFacts,
+    SomeNames,
+    Subject,
+    WrittenFacts,
+    facts_of,
+)
 from autoscaler.records.record import (
     VERSION,
     BoundsRecord,
@@ -34,21 +46,6 @@ from autoscaler.records.record import (
     Written,
 )
 from autoscaler.records.words import sentence
-
-if TYPE_CHECKING:
-    from autoscaler.core.decision import Decision, Outcome
-    from autoscaler.records.facts import (
-        Facts,
-        GroupFacts,
-        LimitFacts,
-        MetricFacts,
-        MilliMeasure,
-        NormalizedFacts,
-        SomeNames,
-        WrittenFacts,
-    )
-
-__all__ = ["record_of", "render"]
 
 _OF_RESOURCES: Final = ("Resource", "ContainerResource")
 

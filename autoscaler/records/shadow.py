@@ -18,20 +18,15 @@ Times are milliseconds of the history's clock (`autoscaler.core.history`), as on
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from autoscaler.core.config import Config
-    from autoscaler.core.decision import Decision
-    from autoscaler.core.model import HPA, HPAKey, Status
-
-__all__ = ["Comparison", "Shadow", "Standing", "Verdict", "Wish", "judge", "wish_of"]
+from autoscaler.core.config import Config
+from autoscaler.core.decision import Decision
+from autoscaler.core.model import HPA, HPAKey, Status
 
 _PERIODS_WAITED: Final = 1.5
 _DIFFERENCES_KEPT: Final = 20

@@ -6,20 +6,14 @@ the ones that agree least at the top, and below it the latest differences.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-from autoscaler.records.shadow import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from autoscaler.core.model import HPAKey
-    from autoscaler.records.shadow import Comparison, Shadow, Standing
-
-__all__ = ["ComparisonEntry", "HPAEntry", "ShadowPage", "as_table", "page_of"]
+from autoscaler.core.model import HPAKey
+from autoscaler.records.shadow import Comparison, Shadow, Standing, Verdict
 
 _DIFFERENCES_SHOWN: Final = 10
 _DIFFERENCES_OF_ONE: Final = 3

@@ -9,30 +9,17 @@ which the count comes about: metric, proposal, stabilisation, rate limit, bounds
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from autoscaler.records.record import (
-        CountedPods,
-        DecisionRecord,
-        LimitRecord,
-        Measure,
-        MetricRecord,
-        ToleranceRecord,
-    )
-
-__all__ = [
-    "limit_text",
-    "measure_text",
-    "metric_name",
-    "pods_text",
-    "quantity_text",
-    "ratio_text",
-    "sentence",
-    "target_text",
-]
+from autoscaler.records.record import (
+    CountedPods,
+    DecisionRecord,
+    LimitRecord,
+    Measure,
+    MetricRecord,
+    ToleranceRecord,
+)
 
 _OTHERS_NAMED: Final = 3
 _MILLI_DIGITS: Final = 3

@@ -19,8 +19,6 @@ from playground.apiserver.errors import invalid_object
 from playground.apiserver.objects import Object, child, name_of
 from playground.apiserver.resource_types import ResourceType
 
-__all__ = ["admit"]
-
 _MAX_PORT: Final = 65535
 _REPLICAS_MESSAGE: Final = "must be greater than or equal to 0"
 

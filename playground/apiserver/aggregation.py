@@ -39,8 +39,6 @@ from playground.apiserver.registry import ObjectRegistry
 from playground.apiserver.resource_types import ResourceType, find_resource_type
 from playground.apiserver.storage import Storage
 
-__all__ = ["AggregatedService", "Aggregator"]
-
 _log = logging.getLogger(__name__)
 
 _SERVICES: Final = GroupResource("", "services")

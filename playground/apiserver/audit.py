@@ -7,8 +7,6 @@ from collections import Counter
 from playground.apiserver.identity import User
 from playground.apiserver.requests import RequestInfo
 
-__all__ = ["RequestCounts"]
-
 
 class RequestCounts:
     """Counts requests by user, verb and resource ("pods", "deployments/scale"; the path for what is no resource)."""

@@ -15,8 +15,6 @@ import yaml
 from playground.apiserver.discovery import local_api_services
 from playground.apiserver.objects import Object
 
-__all__ = ["FRONT_PROXY_NAME", "bootstrap_objects"]
-
 FRONT_PROXY_NAME: Final = "front-proxy-client"
 """The common name of the certificate with which the aggregation layer calls aggregated servers."""
 

@@ -19,8 +19,6 @@ from playground.apiserver.objects import Object, child
 from playground.apiserver.resource_types import CREATE_ONLY, RESOURCE_TYPES, ResourceType, resource_types_of
 from playground.apiserver.storage import Storage
 
-__all__ = ["API_SERVICES", "Discovery", "local_api_services"]
-
 API_SERVICES: Final = GroupResource("apiregistration.k8s.io", "apiservices")
 _AGGREGATOR_GROUP: Final = API_SERVICES.group
 _SUBRESOURCE_VERBS: Final = ("get", "patch", "update")

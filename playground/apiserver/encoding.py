@@ -18,8 +18,6 @@ from playground.apiserver.errors import unsupported_media_type
 from playground.apiserver.objects import Object
 from playground.apiserver.protobuf import PROTOBUF, decode_protobuf
 
-__all__ = ["Form", "decode_body", "encode", "negotiate"]
-
 _JSON: Final = "application/json"
 _YAML: Final = "application/yaml"
 _ACCEPTED_BODIES: Final = (_JSON, _YAML, PROTOBUF)

@@ -12,16 +12,6 @@ from kube import fields
 from kube.mapping import GroupResource
 from kube.status import StatusError, conflict, invalid, method_not_allowed, not_found
 
-__all__ = [
-    "already_exists",
-    "invalid_object",
-    "modified",
-    "no_such_object",
-    "no_such_resource",
-    "unsupported_media_type",
-    "unsupported_method",
-]
-
 _CAUSES: Final = {
     "Duplicate value": "FieldValueDuplicate",
     "Forbidden": "FieldValueForbidden",

@@ -15,8 +15,6 @@ from multidict import CIMultiDict
 
 from playground.apiserver.identity import User
 
-__all__ = ["forwarded_headers", "identity_headers", "own_headers"]
-
 # Not the callee's business: about the connection to us, or a word on identity that only we may have.
 _DROPPED: Final = frozenset(
     {

@@ -25,8 +25,6 @@ from kube.status import unauthorized
 from playground.apiserver.objects import Object, uid_of
 from playground.apiserver.storage import Storage
 
-__all__ = ["ANONYMOUS", "AUTHENTICATED", "CREDENTIAL_ID", "MASTERS", "TokenIssuer", "User", "from_certificate"]
-
 AUTHENTICATED: Final = "system:authenticated"
 CREDENTIAL_ID: Final = "authentication.kubernetes.io/credential-id"
 """The extra that says by which certificate or token somebody was authenticated."""

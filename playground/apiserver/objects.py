@@ -11,8 +11,6 @@ import copy
 import datetime
 from typing import Any, TypeAlias
 
-__all__ = ["Object", "child", "copy_of", "labels_of", "name_of", "namespace_of", "text_time", "uid_of"]
-
 Object: TypeAlias = dict[str, Any]
 
 

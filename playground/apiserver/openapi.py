@@ -12,8 +12,6 @@ from typing import Final
 from playground.apiserver.objects import Object
 from playground.apiserver.resource_types import RESOURCE_TYPES, ResourceType, resource_types_of
 
-__all__ = ["OPENAPI_V2", "OPENAPI_V2_PROTOBUF", "OPENAPI_V2_PROTOBUF_TYPES", "openapi_v3", "openapi_v3_index"]
-
 _INFO: Final = {"title": "Kubernetes", "version": "v1.36.0"}
 
 OPENAPI_V2: Final[Object] = {"swagger": "2.0", "info": _INFO, "paths": {}}

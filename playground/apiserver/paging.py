@@ -19,8 +19,6 @@ from playground.apiserver.objects import Object, name_of, namespace_of
 from playground.apiserver.selection import Selection
 from playground.apiserver.storage import Storage
 
-__all__ = ["Page", "page_of"]
-
 _FORMAT = "meta.k8s.io/v1"
 _EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You must start a new list without "

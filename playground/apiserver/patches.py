@@ -13,8 +13,6 @@ from typing import Any, Final
 from kube.status import StatusError, bad_request
 from playground.apiserver.objects import Object
 
-__all__ = ["PATCH_TYPES", "apply_patch"]
-
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"

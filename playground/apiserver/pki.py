@@ -17,8 +17,6 @@ import yaml
 from kube.certs import CertificateAuthority, KeyPair
 from playground.apiserver.bootstrap import FRONT_PROXY_NAME
 
-__all__ = ["KeyPairFiles", "Pki"]
-
 _PROXY_NAMES = ("localhost", "127.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 

@@ -17,8 +17,6 @@ from typing import Any, Final
 from kube.status import bad_request
 from playground.apiserver.objects import Object
 
-__all__ = ["PROTOBUF", "decode_protobuf"]
-
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 
 _MAGIC: Final = b"k8s\x00"

@@ -21,8 +21,6 @@ from playground.apiserver.objects import Object, child, labels_of, name_of
 from playground.apiserver.requests import RequestInfo
 from playground.apiserver.storage import Storage
 
-__all__ = ["Access", "PolicyRule", "RbacAuthorizer"]
-
 _GROUP: Final = "rbac.authorization.k8s.io"
 _CLUSTER_ROLES: Final = GroupResource(_GROUP, "clusterroles")
 _CLUSTER_ROLE_BINDINGS: Final = GroupResource(_GROUP, "clusterrolebindings")

@@ -22,8 +22,6 @@ from playground.apiserver.resource_types import ResourceType, resource_type_of_k
 from playground.apiserver.shapes import check_shape
 from playground.apiserver.storage import Storage
 
-__all__ = ["ObjectRegistry"]
-
 _NAMESPACES: Final = GroupResource("", "namespaces")
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _DEFAULT_GRACE_SECONDS: Final = 30

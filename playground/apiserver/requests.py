@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
-__all__ = ["RequestInfo"]
-
 _VERBS: Final = {
     "POST": "create",
     "GET": "get",

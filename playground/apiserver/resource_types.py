@@ -12,16 +12,6 @@ from typing import Final
 from autoscaler.core.apis import KIND, MILLISCALE
 from kube.mapping import GroupResource
 
-__all__ = [
-    "CREATE_ONLY",
-    "RESOURCE_TYPES",
-    "ResourceType",
-    "find_resource_type",
-    "resource_type_of_kind",
-    "resource_types_of",
-    "storage_type",
-]
-
 _ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 CREATE_ONLY: Final = ("create",)
 """The verbs of a review: it is answered, not stored."""

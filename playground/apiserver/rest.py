@@ -32,8 +32,6 @@ from playground.apiserver.tables import partial_metadata, table_of
 from playground.apiserver.versions import from_version, to_version
 from playground.apiserver.watching import WatchOptions, watch
 
-__all__ = ["Call", "ResourceHandler", "json_response"]
-
 _DEFAULT_WATCH_SECONDS: Final = 1800.0
 
 

@@ -20,8 +20,6 @@ from playground.apiserver.rbac import Access, PolicyRule, RbacAuthorizer
 from playground.apiserver.resource_types import ResourceType
 from playground.apiserver.storage import Storage
 
-__all__ = ["Reviews"]
-
 _SERVICE_ACCOUNTS: Final = GroupResource("", "serviceaccounts")
 _TOKEN_SECONDS: Final = 3600
 _MIN_TOKEN_SECONDS: Final = 600

@@ -7,8 +7,6 @@ from kube.selectors import LabelSelector
 from playground.apiserver.errors import invalid_object
 from playground.apiserver.objects import Object, child, copy_of, name_of
 
-__all__ = ["apply_scale", "scale_of"]
-
 _SCALE_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 

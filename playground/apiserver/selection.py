@@ -12,8 +12,6 @@ from kube.status import bad_request
 from playground.apiserver.objects import Object, labels_of
 from playground.apiserver.resource_types import ResourceType
 
-__all__ = ["Selection"]
-
 _COMMON_FIELDS: Final = ("metadata.name", "metadata.namespace")
 _FIELDS: Final[dict[GroupResource, tuple[str, ...]]] = {
     GroupResource("", "events"): (

@@ -44,8 +44,6 @@ from playground.apiserver.rest import Call, ResourceHandler, json_response
 from playground.apiserver.reviews import Reviews
 from playground.apiserver.storage import Storage
 
-__all__ = ["PlaygroundApiServer"]
-
 _SERVICE_ACCOUNTS: Final = GroupResource("", "serviceaccounts")
 _MAX_BODY: Final = 3 * 1024 * 1024
 _VERSION: Final[Object] = {

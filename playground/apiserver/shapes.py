@@ -15,8 +15,6 @@ from playground.apiserver.objects import Object
 from playground.apiserver.rbac import PolicyRule
 from playground.apiserver.resource_types import RESOURCE_TYPES, ResourceType
 
-__all__ = ["check_shape"]
-
 _JsonObject = dict[str, Any]
 
 

@@ -16,8 +16,6 @@ from kube.mapping import GroupResource
 from kube.status import StatusError, gone
 from playground.apiserver.objects import Object, name_of, namespace_of
 
-__all__ = ["Change", "Storage", "Subscription"]
-
 # With ten thousand HPAs that is half a minute, in which a list of many pages must be read.
 _HISTORY = 16384
 _MAX_BACKLOG = 4096

@@ -17,8 +17,6 @@ from playground.apiserver.encoding import Form
 from playground.apiserver.objects import Object, child, name_of
 from playground.apiserver.resource_types import ResourceType
 
-__all__ = ["human_duration", "partial_metadata", "table_of"]
-
 _WIDE: Final = 1
 _NONE: Final = "<none>"
 _UNKNOWN: Final = "<unknown>"

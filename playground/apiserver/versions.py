@@ -14,8 +14,6 @@ import msgspec
 from playground.apiserver.objects import Object, child
 from playground.apiserver.resource_types import ResourceType, storage_type
 
-__all__ = ["from_version", "to_version"]
-
 _PREFIX: Final = "autoscaling.alpha.kubernetes.io/"
 _METRICS: Final = f"{_PREFIX}metrics"
 _CURRENT_METRICS: Final = f"{_PREFIX}current-metrics"

@@ -19,8 +19,6 @@ from playground.apiserver.resource_types import ResourceType
 from playground.apiserver.selection import Selection
 from playground.apiserver.storage import Change, Storage
 
-__all__ = ["WatchEvent", "WatchOptions", "watch"]
-
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:

@@ -174,17 +174,3 @@ RESOURCES = {
     "/apis/batch/v1": answer({"resources": [_resource("jobs", "Job")]}),
     "/apis/example.com/v1": answer({"resources": [_resource("tenants", "Tenant", namespaced=False)]}),
 }
-
-__all__ = [
-    "DATA",
-    "NOW",
-    "RESOURCES",
-    "RULES",
-    "CannedPrometheus",
-    "MetricsBed",
-    "metrics_bed",
-    "objects",
-    "packets",
-    "series",
-    "vector",
-]

@@ -16,7 +16,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from adapter.catalog.catalog import CustomMetricInfo
+from adapter.catalog.inventory import CustomMetricInfo
 from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference
 from adapter.diagnosis import Explanation, Report
 from adapter.metrics.usage import NodeUsage, PodUsage, Usage

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from autoscaler.objects.defaults import DecodeError, default_hpa
+from autoscaler.objects.apitypes import DecodeError
+from autoscaler.objects.defaults import default_hpa
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from autoscaler.objects.defaults import DecodeError, default_hpa
+from autoscaler.objects.apitypes import DecodeError
+from autoscaler.objects.defaults import default_hpa
 from autoscaler.objects.validation import validate_hpa
 from tests.conformance.comparison import difference
 

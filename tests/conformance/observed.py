@@ -6,8 +6,6 @@ from typing import Any
 
 from autoscaler.core.observation import Container, Pod, ReadyCondition
 
-__all__ = ["milliseconds", "parse_pod"]
-
 
 def milliseconds(seconds: float) -> int:
     """`seconds` (multiples of 0.05) in whole milliseconds."""

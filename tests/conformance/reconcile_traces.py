@@ -6,18 +6,21 @@ finds out whether it asks for enough.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autoscaler.core.config import Config
 from autoscaler.core.decide import conclude, decide
+from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.history import History
 from autoscaler.core.missing import AnswersWanted, PodsWanted, ScaleWanted, missing
-from autoscaler.core.model import ExternalMetric, ObjectMetric, PodsMetric, ResourceMetric
+from autoscaler.core.model import ExternalMetric, MetricSource, ObjectMetric, PodsMetric, ResourceMetric
 from autoscaler.core.observation import (
     AnswerError,
     ContainerUsage,
     ExternalAnswer,
+    MetricAnswer,
     ObjectAnswer,
     Observation,
     Pod,
@@ -35,13 +38,6 @@ from autoscaler.objects.parse import parse_hpa
 from kube.selectors import LabelSelector
 from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds, parse_pod
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from autoscaler.core.decision import Decision, Outcome
-    from autoscaler.core.model import MetricSource
-    from autoscaler.core.observation import MetricAnswer
 
 _GARBAGE = "-9223372036854775808m"
 """What Kubernetes shows for an average over no replicas; we show nothing."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from autoscaler.core import describe, replicas, totals
 from autoscaler.core.model import CrossVersionObjectReference, MetricIdentifier
@@ -13,9 +14,6 @@ from autoscaler.objects.parse import metric_selector
 from kube.selectors import LabelSelector, SelectorError
 from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds, parse_pod
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 def judge(case: dict[str, Any]) -> str | None:

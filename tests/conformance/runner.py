@@ -10,20 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "CORPUS",
-    "RECORDED",
-    "Failure",
-    "Judge",
-    "NoJudgeError",
-    "Outcome",
-    "Skip",
-    "corpus_names",
-    "find_file",
-    "load_judge",
-    "run_file",
-]
-
 RECORDED = Path(__file__).parent.parent / "data"
 
 CORPUS = (

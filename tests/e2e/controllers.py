@@ -12,8 +12,6 @@ from playground.cluster import Cluster
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 
-__all__ = ["ASSETS", "ROOT", "autoscaler", "controller_manager", "needs_controller_manager", "started"]
-
 ROOT = Path(__file__).parent.parent.parent
 ASSETS = Path(os.environ.get("KUBEBUILDER_ASSETS", ""))
 # Quick steps and short windows, for both.

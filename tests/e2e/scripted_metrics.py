@@ -25,8 +25,6 @@ from kube.client import KubeClient
 from kube.store import Store
 from playground.tasks import background
 
-__all__ = ["METRIC", "Load", "ScriptedMetrics", "registered", "scripted_metrics"]
-
 METRIC = "load"
 _RESOURCE, _CUSTOM, _EXTERNAL = "metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io"
 _APIS = ((_RESOURCE, "v1beta1"), (_CUSTOM, "v1beta2"), (_EXTERNAL, "v1beta1"))

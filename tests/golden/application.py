@@ -13,8 +13,6 @@ from typing import Final
 
 from playground.prometheus import Series, openmetrics
 
-__all__ = ["BIG_PODS", "GAUGES", "NAMESPACES", "PODS", "Gauge", "samples"]
-
 NAMESPACES: Final = 20
 """Namespaces ns-1, ns-2 and so on."""
 

@@ -37,8 +37,6 @@ from tests.golden.application import BIG_PODS, NAMESPACES, PODS, samples
 from tests.golden.cases import Case
 from tests.golden.prometheus_tap import InstantQuery, PrometheusTap
 
-__all__ = ["Bed", "Reply", "golden_bed"]
-
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _RULES: Final = _ROOT / "tests" / "data" / "rules" / "packets.yaml"
 # The cases say what each request asks of Prometheus.

@@ -13,8 +13,6 @@ from kube.status import StatusError
 from playground.apiserver.protobuf import PROTOBUF, decode_protobuf
 from tests.golden.cases import Case
 
-__all__ = ["BodyError", "read_body", "recorded_document"]
-
 _BASE64: Final = "base64: "
 
 

@@ -11,8 +11,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from kube.selectors import LabelSelector, SelectorError
 
-__all__ = ["RECORDED", "SIMILAR", "Case", "CaseFileError", "read_cases"]
-
 _DATA = Path(__file__).parent.parent / "data" / "golden"
 
 RECORDED = _DATA / "cases.jsonl"

@@ -15,8 +15,6 @@ from kube.selectors import LabelSelector, Operator
 from tests.golden.application import GAUGES, Gauge
 from tests.golden.cases import Case
 
-__all__ = ["METRICS", "SUMMED", "UNAGGREGATED", "Asked", "metric_items", "quantity", "selected"]
-
 SUMMED: Final = frozenset({"conn_open", "edge_value", "ns:conn:sum"})
 """Gauges of which a rule makes a sum for each object."""
 

@@ -14,8 +14,6 @@ from aiohttp import web
 
 from playground.ports import LOOPBACK, free_port
 
-__all__ = ["InstantQuery", "PrometheusTap", "UnknownFaultError"]
-
 _ANSWER_SECONDS: Final = 30.0
 _MAX_LINE: Final = 1 << 20  # as long as Prometheus reads; a query may stand in it
 

@@ -22,8 +22,6 @@ from tests.golden.prometheus_tap import UnknownFaultError
 from tests.golden.verdict import differences
 from tests.golden.wanted import needs_kube_apiserver, wanted
 
-__all__ = ["Failure", "Outcome", "run_cases", "run_with_default_flags"]
-
 _AT_A_TIME: Final = 16
 _ROUNDS: Final = 2
 _TIMED_OUT: Final = 504

@@ -21,8 +21,6 @@ from tests.golden.bodies import BodyError, read_body
 from tests.golden.cases import Case
 from tests.golden.wanted import NOT_KEPT, OWN, Wanted
 
-__all__ = ["differences"]
-
 _SHOWN: Final = 500
 _COMPRESSED_FROM: Final = 128 * 1024
 _SECONDS_ASIDE: Final = 600.0

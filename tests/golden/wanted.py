@@ -19,8 +19,6 @@ from tests.golden.bodies import recorded_document
 from tests.golden.cases import RECORDED, Case, read_cases
 from tests.golden.measured import METRICS, SUMMED, UNAGGREGATED, Asked, metric_items, quantity, selected
 
-__all__ = ["NOT_KEPT", "OWN", "Wanted", "needs_kube_apiserver", "wanted"]
-
 NOT_KEPT: Final = object()
 """The document of an answer whose body was too long to be recorded."""
 

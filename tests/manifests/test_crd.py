@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from autoscaler.core.apis import KIND, KUBERNETES, MILLISCALE
-from autoscaler.objects.defaults import DecodeError, default_hpa
+from autoscaler.objects.apitypes import DecodeError
+from autoscaler.objects.defaults import default_hpa
 from autoscaler.objects.validation import validate_hpa
 from kube.client import KubeClient
 from kube.status import StatusError
