@@ -35,8 +35,8 @@ from adapter.fairness import FairSemaphore, QueueFullError, current_namespace
 from adapter.planning.fresh import Fresh
 from adapter.rules.forward_options import ForwardOptions
 from adapter.upstream import Credentials, CredentialsError, UpstreamConfigError
-from kube.backoff import Backoff
 from kube.quantity import Quantity, QuantityError
+from kube.retries import Backoff
 from kube.selectors import LabelSelector
 from kube.status import StatusError, service_unavailable, too_many_requests
 from kube.status import timeout as timed_out

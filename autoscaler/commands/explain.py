@@ -27,7 +27,7 @@ from autoscaler.core.config import Config
 from autoscaler.loop.memory_store import MemoryLocation
 from autoscaler.records.record import VERSION, DecisionRecord
 from kube.client import KubeClient, KubeConfigError
-from kube.kubeconfig import default_kubeconfig
+from kube.credentials import default_kubeconfig
 from kube.process import run
 
 _PLAIN_WIDTH: Final = 10_000

@@ -27,8 +27,8 @@ from autoscaler.loop.memory import Memory, Remembered
 from autoscaler.loop.saved_memory import SavedMemoryError, decode, encode
 from autoscaler.loop.shards import Shard
 from autoscaler.loop.throttle import ThrottledClient
-from kube.backoff import Backoff
 from kube.client import KubeError, KubeUnreachable
+from kube.retries import Backoff
 from kube.status import StatusError
 
 _log = logging.getLogger(__name__)
