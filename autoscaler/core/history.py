@@ -2,7 +2,7 @@
 
 Its times are milliseconds of a clock that nobody sets and whose zero means nothing, as Go's are where Kubernetes
 compares them. So a wall clock that is set forward does not end a stabilization window or a policy's period early, and
-one that is set back does not prolong them. What is saved or shown is converted (`autoscaler.loop.saved_memory`,
+one that is set back does not prolong them. What is saved or shown is converted (`autoscaler.loop.saved_history_format`,
 `autoscaler.records.facts`); times that come from the API, such as a pod's start, are compared with the wall clock.
 """
 

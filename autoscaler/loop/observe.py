@@ -30,7 +30,7 @@ from autoscaler.core.model import (
 from autoscaler.core.observation import AnswerError, MetricAnswer, Observation, PodListError, ResourceAnswer, Scale
 from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.metrics_client import MetricsClient
-from autoscaler.loop.ownership import answer_about, sort_by_owner
+from autoscaler.loop.pod_owners import restrict_to_pods, split_by_owner
 from autoscaler.loop.scales import ScaleClient, TargetScale
 from kube.selectors import LabelSelector
 
@@ -129,7 +129,7 @@ class Observer:
                     # not count in a value's sum and be missing in the number of pods.
                     observation = self._with_pods(observation, wanted.selector)
                     if observation.config.pod_selection is PodSelection.OWNER and isinstance(observation.pods, tuple):
-                        answers = tuple(answer_about(answer, observation.pods) for answer in answers)
+                        answers = tuple(restrict_to_pods(answer, observation.pods) for answer in answers)
                     observation = replace(observation, answers=answers)
                 case _:
                     assert_never(wanted)
@@ -167,7 +167,7 @@ class Observer:
         if controllers is None:
             return replace(observation, pods=PodListError(_OWNERS_UNKNOWN))
         assert isinstance(scale, Scale)
-        sorted_pods = sort_by_owner(pods, target_uid=scale.target_uid, controllers=controllers)
+        sorted_pods = split_by_owner(pods, target_uid=scale.target_uid, controllers=controllers)
         if sorted_pods.unknown:
             # Without its new pods a target looks smaller than it is.
             unknown = f"the ReplicaSet that owns pod {sorted_pods.unknown[0]} is not known"

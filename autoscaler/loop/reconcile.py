@@ -25,7 +25,7 @@ from autoscaler.core.knobs import PREFIX
 from autoscaler.core.model import HPA, HPAKey, InvalidHPA, Status
 from autoscaler.core.modes import Mode
 from autoscaler.loop.events import EventRecorder
-from autoscaler.loop.memory import Memory
+from autoscaler.loop.histories import Histories
 from autoscaler.loop.monitor import observe_reconciliation
 from autoscaler.loop.observe import Observed, Observer
 from autoscaler.loop.scales import ScaleClient, ScaleWriteError
@@ -82,7 +82,7 @@ class Reconciler:
         statuses: writes the HPAs' statuses.
         recorder: writes events.
         telemetry: counts.
-        memory: what is remembered of each HPA from step to step.
+        histories: the history of each HPA from step to step.
         decisions: keeps the facts of each step.
         shadow: compares the decisions on HPAs in shadow mode.
         mode: what becomes of the decisions; an HPA's annotation can only restrict it.
@@ -99,7 +99,7 @@ class Reconciler:
         statuses: StatusWriter,
         recorder: EventRecorder,
         telemetry: Telemetry,
-        memory: Memory,
+        histories: Histories,
         decisions: DecisionLog,
         shadow: Shadow,
         mode: Mode = Mode.ACT,
@@ -112,7 +112,7 @@ class Reconciler:
         self._statuses = statuses
         self._recorder = recorder
         self._telemetry = telemetry
-        self._memory = memory
+        self._histories = histories
         self._decisions = decisions
         self._shadow = shadow
         self._mode = mode
@@ -143,7 +143,7 @@ class Reconciler:
         else:
             outcome = rehearse(decision)
         # Kept before anything else can fail or be cancelled: the scale may have been written.
-        self._memory.keep(hpa, outcome.history)
+        self._histories.keep(hpa, outcome.history)
         if mode is Mode.SHADOW:
             self._shadow.decided(decision)
         self._record(hpa, outcome.events)
@@ -225,7 +225,7 @@ class Reconciler:
         if mode is Mode.ACT:
             return
         monotonic_ms = self._monotonic_ms()
-        before = self._memory.of(new)
+        before = self._histories.of(new)
         # Without a step there is no memory to follow with.
         if before.recommendations and old is not None and old.uid == new.uid:
             after = follow(
@@ -237,13 +237,13 @@ class Reconciler:
                 monotonic_ms=monotonic_ms,
             )
             if after != before:
-                self._memory.keep(new, after)
+                self._histories.keep(new, after)
         if mode is Mode.SHADOW:
             self._shadow.saw(new, monotonic_ms)
 
     def forget(self, key: HPAKey) -> None:
         """An HPA is gone: drop what is remembered of it."""
-        self._memory.forget(key)
+        self._histories.forget(key)
         self._shadow.forget(key)
         self._told.pop(key, None)
         self._statuses.forget(key)
@@ -270,7 +270,7 @@ class Reconciler:
 
         So is what a memory begins with: a watch may tell of fewer replicas than there are by now.
         """
-        observed = await self._observer.observe(hpa, to_scale=is_behind(self._memory.of(hpa)))
+        observed = await self._observer.observe(hpa, to_scale=is_behind(self._histories.of(hpa)))
         decision = self._decide_on(observed)
         if decision.scale_to is not None and not observed.may_scale:
             observed = await self._observer.observe(hpa)
@@ -278,7 +278,7 @@ class Reconciler:
         return observed, decision
 
     def _decide_on(self, observed: Observed) -> Decision:
-        history = self._memory.of(observed.observation.hpa)
+        history = self._histories.of(observed.observation.hpa)
         return decide(observed.observation, history, self._now_ms(), monotonic_ms=self._monotonic_ms())
 
     async def _write_scale(self, observed: Observed, decision: Decision) -> str | None:

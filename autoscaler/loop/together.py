@@ -33,7 +33,7 @@ from autoscaler.core.observation import (
     ResourceAnswer,
 )
 from autoscaler.loop.label_index import PodIndex
-from autoscaler.loop.ownership import answer_about
+from autoscaler.loop.pod_owners import restrict_to_pods
 from kube.selectors import LabelSelector, Operator, Requirement
 
 _Fetch: TypeAlias = "Callable[[LabelSelector], Awaitable[MetricAnswer]]"
@@ -148,7 +148,7 @@ class Together:
             return {}
         parts: dict[LabelSelector, MetricAnswer] = {}
         for selector in selectors:
-            part = answer_about(answer, pods.matching(topic.namespace, selector))
+            part = restrict_to_pods(answer, pods.matching(topic.namespace, selector))
             if part is not None and _names(part):
                 parts[selector] = part
         if not parts:
