@@ -22,8 +22,8 @@ from autoscaler.commands.debug_client import SERVER, DebugClientError
 from autoscaler.commands.decision_client import fetch_decisions
 from autoscaler.commands.explain_view import show
 from autoscaler.commands.one_step import ComputedStep, StepError, compute_step
-from autoscaler.core.apis import HPA_APIS
 from autoscaler.core.config import Config
+from autoscaler.core.model import HPA_APIS
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.records.record import VERSION, DecisionRecord
 from kube.client import KubeClient, KubeConfigError

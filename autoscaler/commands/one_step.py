@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
 
-from autoscaler.core.apis import HPA_APIS, KIND, HPAApi
 from autoscaler.core.config import Config, PodSelection
-from autoscaler.core.decide import decide
-from autoscaler.core.model import HPA
+from autoscaler.core.model import HPA, HPA_APIS, KIND, HPAApi
+from autoscaler.core.reconcile import decide
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.metrics_client import MetricsClient
@@ -147,7 +146,7 @@ async def _find(
 
 async def _controllers(client: ThrottledClient, hpa: HPA) -> Mapping[str, str] | None:
     """{a ReplicaSet's uid: the uid of its controller, or ""}, where the HPA wants to know whose its pods are."""
-    if hpa.knobs.pod_selection is not PodSelection.OWNER:
+    if hpa.overrides.pod_selection is not PodSelection.OWNER:
         return None
     controllers: dict[str, str] = {}
     try:

@@ -36,9 +36,9 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
 
-from autoscaler.core.knobs import LONGEST_WINDOW_MS
+from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
+from autoscaler.core.config import Mode
 from autoscaler.core.model import HPAKey
-from autoscaler.core.modes import Mode
 from autoscaler.core.observation import Pod
 from autoscaler.loop.debug import decision_routes, shadow_routes
 from autoscaler.loop.error_log import ErrorLog
@@ -319,7 +319,7 @@ class Controller:
         if self._memory_store is None:
             self._memory.restore({})
             return
-        longest_ms = max(LONGEST_WINDOW_MS, self._options.config.downscale_stabilization_ms)
+        longest_ms = max(MAX_STABILIZATION_WINDOW_MS, self._options.config.downscale_stabilization_ms)
         oldest_ms = time.monotonic() * 1000 - longest_ms
 
         def matters(key: HPAKey, remembered: HistoryEntry) -> bool:
@@ -398,7 +398,7 @@ class Controller:
 
     def _period(self, tracked: TrackedHPA | RefusedHPA) -> float:
         """Seconds from the end of an HPA's step to the start of its next."""
-        return tracked.hpa.knobs.sync_period or self._options.sync_period
+        return tracked.hpa.overrides.sync_period or self._options.sync_period
 
     async def _note_others(self, tracked: TrackedHPA | RefusedHPA) -> None:
         """See which pods an HPA of another shard controls: none of ours may control them, too."""
@@ -434,7 +434,7 @@ class Controller:
                     self._telemetry.held(self._foreign.held)
                     self._recorder.record(new.hpa, "Warning", EVENT_REASON, EVENT_MESSAGE)
                 self._reconciler.changed(old.hpa if isinstance(old, TrackedHPA) else None, new.hpa)
-        if old is None or new is None or old.wish != new.wish:
+        if old is None or new is None or old.reconcile_trigger != new.reconcile_trigger:
             self._queue.add(key)
         elif not own:
             # Such as one whose target was at zero, and which controls its pods again.

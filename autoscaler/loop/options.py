@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autoscaler.core.apis import KUBERNETES, MILLISCALE, HPAApi
-from autoscaler.core.config import Config
-from autoscaler.core.modes import Mode
+from autoscaler.core.config import Config, Mode
+from autoscaler.core.model import KUBERNETES, MILLISCALE, HPAApi
 from autoscaler.loop.debug import DebugAccess
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.loop.sharding import Shard

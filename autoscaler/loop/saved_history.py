@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 from urllib.parse import quote
 
-from autoscaler.core.knobs import LONGEST_WINDOW_MS
+from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.histories import Histories, HistoryEntry
 from autoscaler.loop.saved_history_format import SavedHistoryError, decode, encode
@@ -90,7 +90,7 @@ class SavedHistoryStore:
         self._collection = f"/api/v1/namespaces/{quote(location.namespace, safe='')}/configmaps"
         self._path = f"{self._collection}/{quote(self._name, safe='')}"
         self._label = f"ConfigMap {location.namespace}/{self._name}"
-        self._longest_window_ms = max(LONGEST_WINDOW_MS, longest_window_ms)
+        self._longest_window_ms = max(MAX_STABILIZATION_WINDOW_MS, longest_window_ms)
         self._load_seconds = load_seconds
         self._wall_clock = wall_clock
         self._clock = clock

@@ -22,8 +22,8 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.history import LONG_AGO_MS, History, Recommendation, ScaleEvent
-from autoscaler.core.knobs import LONGEST_WINDOW_MS
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.histories import HistoryEntry
 
@@ -89,7 +89,7 @@ def encode(
     now_ms: int,
     monotonic_ms: int | None = None,
     final: bool = True,
-    longest_window_ms: int = LONGEST_WINDOW_MS,
+    longest_window_ms: int = MAX_STABILIZATION_WINDOW_MS,
     limit_bytes: int = LIMIT_BYTES,
 ) -> Encoded:
     """Bring a memory into its saved form.

@@ -6,9 +6,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from autoscaler import cli
-from autoscaler.core.apis import KUBERNETES, MILLISCALE
-from autoscaler.core.config import Config
-from autoscaler.core.modes import Mode
+from autoscaler.core.config import Config, Mode
+from autoscaler.core.model import KUBERNETES, MILLISCALE
 from autoscaler.loop.options import Availability, Options
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.loop.sharding import Shard

@@ -14,11 +14,11 @@ import aiohttp
 import pytest
 
 from autoscaler.core.config import Config
-from autoscaler.core.decide import decide
 from autoscaler.core.decision import Decision
 from autoscaler.core.history import History
 from autoscaler.core.model import HPAKey
 from autoscaler.core.observation import Observation
+from autoscaler.core.reconcile import decide
 from autoscaler.loop import controller
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Availability, Options

@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 import pytest
 
 from autoscaler.core.observation import (
-    AnswerError,
     ContainerUsage,
-    ExternalAnswer,
-    MetricAnswer,
-    ObjectAnswer,
+    ExternalResponse,
+    MetricError,
+    MetricResponse,
+    ObjectResponse,
     Owner,
     Pod,
-    PodsAnswer,
+    PodsResponse,
     PodUsage,
-    ResourceAnswer,
+    ResourceResponse,
 )
 from autoscaler.loop.pod_owners import PodsByOwner, ReplicaSets, restrict_to_pods, split_by_owner
 from kube.client import KubeClient
@@ -84,16 +84,16 @@ def usage(name: str) -> PodUsage:
 @pytest.mark.parametrize(
     ("answer", "left"),
     [
-        (PodsAnswer(samples(10, 20)), PodsAnswer(samples(10))),
-        (ResourceAnswer((usage("web-0"), usage("web-1"))), ResourceAnswer((usage("web-0"),))),
-        (ObjectAnswer(value=1, timestamp_ms=NOW), ObjectAnswer(value=1, timestamp_ms=NOW)),
-        (ExternalAnswer(values=(1,), timestamp_ms=NOW), ExternalAnswer(values=(1,), timestamp_ms=NOW)),
-        (AnswerError("away"), AnswerError("away")),
+        (PodsResponse(samples(10, 20)), PodsResponse(samples(10))),
+        (ResourceResponse((usage("web-0"), usage("web-1"))), ResourceResponse((usage("web-0"),))),
+        (ObjectResponse(value=1, timestamp_ms=NOW), ObjectResponse(value=1, timestamp_ms=NOW)),
+        (ExternalResponse(values=(1,), timestamp_ms=NOW), ExternalResponse(values=(1,), timestamp_ms=NOW)),
+        (MetricError("away"), MetricError("away")),
         (None, None),
     ],
 )
 def test_of_an_answer_about_pods_only_those_that_count_are_left(
-    answer: MetricAnswer | None, left: MetricAnswer | None
+    answer: MetricResponse | None, left: MetricResponse | None
 ) -> None:
     assert restrict_to_pods(answer, [pod("web-0", None)]) == left
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from autoscaler.core.apis import MILLISCALE
 from autoscaler.core.config import Config
+from autoscaler.core.model import MILLISCALE
 from autoscaler.core.observation import Pod, ReadyCondition
 from autoscaler.loop.events import EventRecorder
 from autoscaler.loop.histories import Histories

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.core.decide import decide
+from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.decision import Decision
-from autoscaler.core.history import LONG_AGO_MS, History, Recommendation, ScaleEvent
-from autoscaler.core.knobs import LONGEST_WINDOW_MS
+from autoscaler.core.history import LONG_AGO_MS, History, Recommendation, ScaleEvent, store_scale_event
 from autoscaler.core.model import Behavior, HPAKey
-from autoscaler.core.normalize import Normalized, normalize, remember_scale
 from autoscaler.core.observation import Observation
+from autoscaler.core.reconcile import decide
+from autoscaler.core.stabilization import Normalized, normalize
 from autoscaler.loop.histories import HistoryEntry
 from autoscaler.loop.saved_history_format import SavedHistoryError, decode, encode
 from tests.autoscaler.worlds import NOW, behavior, percent, rules, some_pods
@@ -27,8 +27,8 @@ MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 
 counts = st.integers(0, 2**31 - 1)
-recent = st.integers(NOW - LONGEST_WINDOW_MS, NOW)
-ancient = st.integers(0, NOW - LONGEST_WINDOW_MS - 1)
+recent = st.integers(NOW - MAX_STABILIZATION_WINDOW_MS, NOW)
+ancient = st.integers(0, NOW - MAX_STABILIZATION_WINDOW_MS - 1)
 recommendations = st.lists(st.builds(Recommendation, counts, recent | ancient), max_size=30)
 events = st.lists(st.builds(ScaleEvent, counts, recent | ancient, st.booleans()), max_size=10)
 histories = st.builds(
@@ -50,7 +50,7 @@ def saved_and_restored(history: History, now_ms: int = NOW) -> History:
 
 
 def without_what_cannot_count(history: History) -> History:
-    oldest = NOW - LONGEST_WINDOW_MS
+    oldest = NOW - MAX_STABILIZATION_WINDOW_MS
 
     def event(each: ScaleEvent) -> ScaleEvent:
         return each if each.time_ms >= oldest else ScaleEvent(0, LONG_AGO_MS, outdated=True)
@@ -116,7 +116,7 @@ def test_every_decision_is_the_same_with_restarts_as_without(
                 scale_down_events=history.scale_down_events,
             )
             if step.desired_replicas != replicas:
-                history = remember_scale(
+                history = store_scale_event(
                     history,
                     behavior=policies,
                     previous_replicas=replicas,
@@ -170,7 +170,7 @@ def test_what_cannot_count_any_more_still_has_its_slot_so_the_slot_of_what_can_i
 
 
 def test_an_hpa_without_anything_recent_is_still_not_taken_for_a_new_one() -> None:
-    long_ago = NOW - LONGEST_WINDOW_MS - 1
+    long_ago = NOW - MAX_STABILIZATION_WINDOW_MS - 1
     assert saved_and_restored(History(recommendations=(Recommendation(7, long_ago),))).recommendations
 
 

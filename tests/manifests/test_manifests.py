@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from adapter.rules import load_rules
 from autoscaler.cli import main as autoscaler_main
-from autoscaler.core.modes import Mode
+from autoscaler.core.config import Mode
 from autoscaler.loop.options import Options
 from autoscaler.loop.sharding import Shard
 from playground.binaries import find
