@@ -13,10 +13,10 @@ from yarl import URL
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.catalog.inventory import CustomSource, ExternalSource
-from adapter.diagnosis.examine import Examined, examine, metric_name
 from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Example, Explanation, SeriesReport
-from adapter.diagnosis.selectors import SeriesNames
+from adapter.diagnosis.rule_results import Examined, examine, metric_name
+from adapter.diagnosis.series_names import SeriesNames
 from adapter.rules import Rule
 from adapter.rules.model import on_one_line
 from kube.durations import format_duration

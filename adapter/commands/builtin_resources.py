@@ -27,7 +27,7 @@ _AT_ROOT = {
 }
 
 
-def kubernetes_resources() -> FixedResources:
+def builtin_resources() -> FixedResources:
     """Kubernetes' own resources, without those that are added to a cluster."""
     infos = []
     for table, namespaced in ((_NAMESPACED, True), (_AT_ROOT, False)):
