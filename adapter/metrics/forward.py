@@ -33,7 +33,7 @@ from adapter.catalog.inventory import CustomMetricInfo
 from adapter.catalog.values import ExternalMetricValue
 from adapter.fairness import FairSemaphore, QueueFullError, current_namespace
 from adapter.planning.fresh import Fresh
-from adapter.rules.forward_options import ForwardOptions
+from adapter.rules import ForwardOptions
 from adapter.upstream import Credentials, CredentialsError, UpstreamConfigError
 from kube.quantity import Quantity, QuantityError
 from kube.retries import Backoff

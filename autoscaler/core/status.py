@@ -1,7 +1,6 @@
-"""The HPA's status as autoscaling/v2 JSON, exactly as the API server would return it.
+"""How the HPA's texts name metrics: in conditions, events and errors, word for word as Kubernetes 1.36 prints them.
 
-Writing it in the form in which it will be read back keeps an unchanged status unchanged: times have whole seconds, and
-quantities are canonical. A memory value becomes binary where it is a whole number of Ki, as `kubectl` users expect.
+Dashboards and alerts match on these texts, Go's print form of a label selector included.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
-from autoscaler.core import describe
 from autoscaler.core.model import (
     Condition,
     CrossVersionObjectReference,
@@ -18,12 +16,52 @@ from autoscaler.core.model import (
     ExternalMetric,
     InvalidMetric,
     MetricIdentifier,
+    MetricSelector,
     ObjectMetric,
     PodsMetric,
     ResourceMetric,
     Status,
 )
 from kube.quantity import Format, Quantity
+
+
+def object_metric(metric: MetricIdentifier, described: CrossVersionObjectReference, namespace: str) -> str:
+    """NAME: KIND on NAMESPACE OBJECT."""
+    return f"{metric.name}: {described.kind} on {namespace} {described.name}"
+
+
+def external_metric(metric: MetricIdentifier, namespace: str) -> str:
+    """NAMESPACE/NAME/SELECTOR."""
+    return f"{namespace}/{metric.name}/{selector_text(metric.selector)}"
+
+
+def selector_text(selector: MetricSelector | None) -> str:
+    """`selector` as Go prints a `*metav1.LabelSelector`."""
+    if selector is None:
+        return "nil"
+    labels = "".join(f"{key}: {value}," for key, value in selector.match_labels)
+    expressions = "".join(
+        f"LabelSelectorRequirement{{Key:{each.key},Operator:{each.operator},Values:[{' '.join(each.values)}],}},"
+        for each in selector.match_expressions
+    )
+    return (
+        f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
+        f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
+
+
+def selector_object(selector: MetricSelector) -> dict[str, Any]:
+    """`selector` as metav1.LabelSelector JSON, without what is empty."""
+    body: dict[str, Any] = {}
+    if selector.match_labels:
+        body["matchLabels"] = dict(selector.match_labels)
+    if selector.match_expressions:
+        body["matchExpressions"] = [
+            {"key": each.key, "operator": each.operator} | ({"values": list(each.values)} if each.values else {})
+            for each in selector.match_expressions
+        ]
+    return body
+
 
 _TEXTS_KEPT: Final = 4096
 
@@ -100,7 +138,7 @@ def quantity_text(milli: int, *, binary: bool) -> str:
 def _identifier(metric: MetricIdentifier) -> dict[str, Any]:
     body: dict[str, Any] = {"name": metric.name}
     if metric.selector is not None:
-        body["selector"] = describe.selector_object(metric.selector)
+        body["selector"] = selector_object(metric.selector)
     return body
 
 

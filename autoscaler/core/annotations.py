@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from autoscaler.core.config import Config, Fallback, Pause, PodSelection
-from autoscaler.core.modes import Mode
+from autoscaler.core.config import Config, Fallback, Mode, Pause, PodSelection
 from kube.durations import DurationError, format_duration, parse_duration
 
 PREFIX: Final = "milliscale.io/"
@@ -44,7 +43,7 @@ _KNOWN: Final = (
     _POD_SELECTION,
 )
 
-LONGEST_WINDOW_MS: Final = 3600 * 1000
+MAX_STABILIZATION_WINDOW_MS: Final = 3600 * 1000
 """The longest stabilization window that an HPA can have; Kubernetes' validation says so of the one in its spec."""
 
 _MAX_INT32: Final = 2**31 - 1
@@ -56,7 +55,7 @@ _E = TypeVar("_E", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knobs:
+class AnnotationOverrides:
     """The settings of one HPA; None: what the flags say."""
 
     mode: Mode | None = None
@@ -72,7 +71,7 @@ class Knobs:
     problems: tuple[str, ...] = ()
     """What is wrong with annotations, one sentence for each that is ignored or counts for less than it says."""
 
-    def applied_to(self, config: Config) -> Config:
+    def apply_to(self, config: Config) -> Config:
         """What decisions on this HPA depend on, where the flags say `config`."""
 
         def chosen(own: _T | None, flag: _T) -> _T:
@@ -90,11 +89,11 @@ class Knobs:
         )
 
 
-def parse_knobs(annotations: Mapping[str, str]) -> Knobs:
+def parse_annotations(annotations: Mapping[str, str]) -> AnnotationOverrides:
     """The settings in an HPA's annotations; those without our prefix are not looked at. Never fails."""
     ours = {name.removeprefix(PREFIX): text for name, text in annotations.items() if name.startswith(PREFIX)}
     if not ours:
-        return Knobs()
+        return AnnotationOverrides()
     problems = [_unknown(name) for name in sorted(ours) if name not in _KNOWN]
 
     def read(name: str, parse: Callable[[str], _T]) -> _T | None:
@@ -107,18 +106,18 @@ def parse_knobs(annotations: Mapping[str, str]) -> Knobs:
             return None
 
     window_ms = read(_DOWNSCALE_STABILIZATION, _window)
-    if window_ms is not None and window_ms > LONGEST_WINDOW_MS:
+    if window_ms is not None and window_ms > MAX_STABILIZATION_WINDOW_MS:
         # Not ignored: the shorter window of the flag would take replicas away sooner than was asked for.
-        text, most = _shown(ours[_DOWNSCALE_STABILIZATION]), format_duration(LONGEST_WINDOW_MS / 1000)
+        text, most = _shown(ours[_DOWNSCALE_STABILIZATION]), format_duration(MAX_STABILIZATION_WINDOW_MS / 1000)
         limit = f"{text} counts as {most}, the longest window that the API allows"
         problems.append(f"annotation {PREFIX}{_DOWNSCALE_STABILIZATION}: {limit}")
-        window_ms = LONGEST_WINDOW_MS
+        window_ms = MAX_STABILIZATION_WINDOW_MS
     replicas = read(_FALLBACK_REPLICAS, _whole(1, _MAX_INT32))
     threshold = read(_FALLBACK_THRESHOLD, _whole(1, 1000))
     if threshold is not None and _FALLBACK_REPLICAS not in ours:
         needed = f"it needs {PREFIX}{_FALLBACK_REPLICAS} beside it"
         problems.append(f"annotation {PREFIX}{_FALLBACK_THRESHOLD} is ignored: {needed}")
-    return Knobs(
+    return AnnotationOverrides(
         mode=read(_MODE, _one_of(Mode)),
         sync_period=read(_SYNC_PERIOD, _duration(1.0, _HOUR)),
         tolerance=read(_TOLERANCE, _tolerance),

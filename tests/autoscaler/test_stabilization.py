@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.core.history import History, Recommendation, ScaleEvent
+from autoscaler.core.history import History, Recommendation, ScaleEvent, store_scale_event
 from autoscaler.core.model import Behavior, ScalingRules
-from autoscaler.core.normalize import Normalized, RateLimit, normalize, remember_scale
+from autoscaler.core.stabilization import Normalized, RateLimit, normalize
 from tests.autoscaler.worlds import NOW, behavior, percent, rules, some_pods
 
 
@@ -44,7 +44,7 @@ def scale_down(rules: Behavior, start: int, target: int, *, steps: int, seconds:
         now_ms += seconds * 1000
         desired = apply(target, current=current, rules=rules, history=history, now_ms=now_ms).desired_replicas
         if desired != current:
-            history = remember_scale(
+            history = store_scale_event(
                 history, behavior=rules, previous_replicas=current, new_replicas=desired, now_ms=now_ms
             )
         current = desired
@@ -106,7 +106,7 @@ def test_the_bounds_have_the_last_word_and_say_so() -> None:
 
 
 def test_nothing_is_remembered_of_scales() -> None:
-    assert remember_scale(History(), behavior=None, previous_replicas=1, new_replicas=5, now_ms=NOW) == History()
+    assert store_scale_event(History(), behavior=None, previous_replicas=1, new_replicas=5, now_ms=NOW) == History()
 
 
 # --- with behavior -------------------------------------------------------------------------------------------------
@@ -162,11 +162,11 @@ def test_a_rate_limit_gives_the_reason_only_where_it_is_tighter_than_the_bound()
 def test_it_says_which_recommendation_held_the_count_back() -> None:
     history = recommended((6, 200), (9, 290), (9, 100), (20, 301))
     held = apply(2, current=9, history=history)
-    assert (held.held_by, held.window_ms) == (Recommendation(9, NOW - 100_000), 300_000)
-    assert apply(9, current=9, history=history).held_by is None
+    assert (held.stabilized_by, held.window_ms) == (Recommendation(9, NOW - 100_000), 300_000)
+    assert apply(9, current=9, history=history).stabilized_by is None
     policies = behavior(up=rules(percent(900, 15), window=60))
     up = apply(9, current=3, rules=policies, history=recommended((1, 10), (2, 30), (0, 61)))
-    assert (up.held_by, up.window_ms, up.stabilized_replicas) == (Recommendation(1, NOW - 10_000), 60_000, 3)
+    assert (up.stabilized_by, up.window_ms, up.stabilized_replicas) == (Recommendation(1, NOW - 10_000), 60_000, 3)
 
 
 def test_it_says_which_policy_limits_and_from_what_it_counts() -> None:
@@ -200,7 +200,7 @@ def test_a_slot_that_either_direction_may_need_is_kept() -> None:
 def test_scale_events_older_than_the_longest_period_are_marked_and_replaced() -> None:
     policies = behavior(up=rules(some_pods(4, 30), some_pods(9, 60), window=0))
     before = History(scale_up_events=(ScaleEvent(1, NOW - 60_000), ScaleEvent(2, NOW - 60_001), ScaleEvent(3, NOW)))
-    after = remember_scale(before, behavior=policies, previous_replicas=3, new_replicas=8, now_ms=NOW)
+    after = store_scale_event(before, behavior=policies, previous_replicas=3, new_replicas=8, now_ms=NOW)
     assert after.scale_up_events == (ScaleEvent(1, NOW - 60_000), ScaleEvent(5, NOW), ScaleEvent(3, NOW))
 
 

@@ -1,14 +1,15 @@
-"""One entry of `spec.metrics` against what was observed: how many replicas it asks for, or why it cannot say.
+"""What the metrics APIs' answers amount to: the values to compute with, or why there are none.
 
-This is where the five metric types differ: which target counts, how the metric is named when it decides, what goes
-into `status.currentMetrics`, and how its failure is worded in the condition, the event and the error.
+The judgement and the words are those of the metrics client in Kubernetes 1.36: an empty answer is a failure, a pod of
+which one container has no value has none itself, and a failed call names the API that failed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autoscaler.core import describe, readings, replicas, totals
+from autoscaler.core.integers import int64
 from autoscaler.core.model import (
     CurrentMetric,
     ExternalMetric,
@@ -20,18 +21,91 @@ from autoscaler.core.model import (
     ResourceMetric,
 )
 from autoscaler.core.observation import (
-    AnswerError,
-    ExternalAnswer,
-    MetricAnswer,
-    ObjectAnswer,
-    PodsAnswer,
-    ResourceAnswer,
+    ExternalResponse,
+    MetricError,
+    MetricResponse,
+    ObjectResponse,
+    PodSample,
+    PodsResponse,
+    PodUsage,
+    ResourceResponse,
     Scale,
 )
-from autoscaler.core.pod_groups import PodTiming
-from autoscaler.core.proposal import Pods, Proposal, ReplicaError, Tolerance
+from autoscaler.core.pods import PodTiming
+from autoscaler.core.replica_calculator import (
+    Pods,
+    Proposal,
+    ReplicaError,
+    Tolerances,
+    Unavailable,
+    external_average,
+    external_value,
+    object_average,
+    object_value,
+    pods_average,
+    resource_average,
+    resource_utilization,
+)
+from autoscaler.core.status import external_metric, object_metric, selector_object, selector_text
 from kube.fields import quote
 from kube.selectors import LabelSelector, SelectorError
+
+
+def resource_samples(
+    answer: ResourceResponse | MetricError, metric: ResourceMetric
+) -> Mapping[str, PodSample] | Unavailable:
+    """Each pod's usage of the resource, or that of one container: {pod name: sample}."""
+    if isinstance(answer, MetricError):
+        return _failed("resource", answer)
+    if not answer.pods:
+        return _empty("resource")
+    samples: dict[str, PodSample] = {}
+    for pod in answer.pods:
+        value = _pod_value(pod, metric)
+        if value is not None:
+            samples[pod.name] = PodSample(value=value, timestamp_ms=pod.timestamp_ms, window_ms=pod.window_ms)
+    return samples
+
+
+def pods_samples(answer: PodsResponse | MetricError) -> Mapping[str, PodSample] | Unavailable:
+    """Each pod's value of a custom metric: {pod name: sample}."""
+    if isinstance(answer, MetricError):
+        return _failed("custom", answer)
+    return answer.pods or _empty("custom")
+
+
+def single_value(answer: ObjectResponse | MetricError) -> int | Unavailable:
+    """The object's value, in thousandths."""
+    return _failed("custom", answer) if isinstance(answer, MetricError) else answer.value
+
+
+def external_values(answer: ExternalResponse | MetricError) -> tuple[int, ...] | Unavailable:
+    """The values of all series, in thousandths."""
+    if isinstance(answer, MetricError):
+        return _failed("external", answer)
+    return answer.values or _empty("external")
+
+
+def _pod_value(pod: PodUsage, metric: ResourceMetric) -> int | None:
+    """The container's value, or the sum over all containers; None if a value that counts is not there.
+
+    Of a container that is named twice the first entry is the container's value, and the sum has both.
+    Upstream: metrics.getContainerMetrics, metrics.getPodMetrics
+    """
+    containers = list(pod.containers)
+    if metric.container is not None:
+        containers = [each for each in containers if each.name == metric.container][:1]
+    values = [each.usage[metric.name] for each in containers if metric.name in each.usage]
+    return int64(sum(values)) if values and len(values) == len(containers) else None
+
+
+def _failed(api: str, error: MetricError) -> Unavailable:
+    return Unavailable(f"unable to fetch metrics from {api} metrics API: {error.message}")
+
+
+def _empty(api: str) -> Unavailable:
+    return Unavailable(f"no metrics returned from {api} metrics API")
+
 
 _NO_RESOURCE_TARGET = (
     "invalid resource metric source: neither an average utilization target nor an average value (usage) target was set"
@@ -48,7 +122,7 @@ class Circumstances:
     namespace: str
     scale: Scale
     pods: Pods
-    tolerance: Tolerance
+    tolerance: Tolerances
     timing: PodTiming
 
 
@@ -81,13 +155,15 @@ class _InvalidSourceError(ValueError):
     """The metric cannot be asked for as it is specified."""
 
 
-def evaluate(spec: MetricSpec, answer: MetricAnswer | None, circumstances: Circumstances) -> Evaluation:
-    """What `spec` asks for, given the metrics API's `answer` (None where `unanswerable` said so).
+def compute_replicas_for_metric(
+    spec: MetricSpec, answer: MetricResponse | None, circumstances: Circumstances
+) -> Evaluation:
+    """What `spec` asks for, given the metrics API's `answer` (None where `validate_metric_source` said so).
 
     Raises:
         ValueError: the answer is not one to a metric of this type.
     """
-    failure = unanswerable(spec)
+    failure = validate_metric_source(spec)
     if failure is not None:
         return Evaluation(spec=spec, failure=failure)
     try:
@@ -97,7 +173,7 @@ def evaluate(spec: MetricSpec, answer: MetricAnswer | None, circumstances: Circu
     return Evaluation(spec=spec, name=_name(spec), proposal=proposal, current=_current(spec, proposal))
 
 
-def unanswerable(spec: MetricSpec) -> Failure | None:
+def validate_metric_source(spec: MetricSpec) -> Failure | None:
     """Why no metrics API needs to be asked about `spec`: it is wrong in itself. None if it is not."""
     try:
         match spec.source:
@@ -128,14 +204,14 @@ def unanswerable(spec: MetricSpec) -> Failure | None:
 # --- proposals -----------------------------------------------------------------------------------------------------
 
 
-def _propose(spec: MetricSpec, answer: MetricAnswer | None, given: Circumstances) -> Proposal:
+def _propose(spec: MetricSpec, answer: MetricResponse | None, given: Circumstances) -> Proposal:
     match spec.source, answer:
-        case ResourceMetric() as source, (ResourceAnswer() | AnswerError()) as read:
+        case ResourceMetric() as source, (ResourceResponse() | MetricError()) as read:
             return _propose_resource(spec, source, read, given)
-        case PodsMetric(metric), (PodsAnswer() | AnswerError()) as read:
+        case PodsMetric(metric), (PodsResponse() | MetricError()) as read:
             assert spec.target.average_value is not None
-            return replicas.pods_average(
-                readings.pods_samples(read),
+            return pods_average(
+                pods_samples(read),
                 given.pods,
                 metric_name=metric.name,
                 target_usage=spec.target.average_value,
@@ -143,20 +219,20 @@ def _propose(spec: MetricSpec, answer: MetricAnswer | None, given: Circumstances
                 tolerance=given.tolerance,
                 timing=given.timing,
             )
-        case ObjectMetric() as source, (ObjectAnswer() | AnswerError()) as read:
+        case ObjectMetric() as source, (ObjectResponse() | MetricError()) as read:
             return _propose_object(spec, source, read, given)
-        case ExternalMetric() as source, (ExternalAnswer() | AnswerError()) as read:
+        case ExternalMetric() as source, (ExternalResponse() | MetricError()) as read:
             return _propose_external(spec, source, read, given)
         case _:
             raise ValueError(f"{type(spec.source).__name__} has no answer of its kind but {type(answer).__name__}")
 
 
 def _propose_resource(
-    spec: MetricSpec, source: ResourceMetric, answer: ResourceAnswer | AnswerError, given: Circumstances
+    spec: MetricSpec, source: ResourceMetric, answer: ResourceResponse | MetricError, given: Circumstances
 ) -> Proposal:
-    samples = readings.resource_samples(answer, source)
+    samples = resource_samples(answer, source)
     if spec.target.average_value is not None:
-        return replicas.resource_average(
+        return resource_average(
             samples,
             given.pods,
             resource=source.name,
@@ -166,7 +242,7 @@ def _propose_resource(
             timing=given.timing,
         )
     assert spec.target.average_utilization is not None
-    return replicas.resource_utilization(
+    return resource_utilization(
         samples,
         given.pods,
         resource=source.name,
@@ -179,21 +255,21 @@ def _propose_resource(
 
 
 def _propose_object(
-    spec: MetricSpec, source: ObjectMetric, answer: ObjectAnswer | AnswerError, given: Circumstances
+    spec: MetricSpec, source: ObjectMetric, answer: ObjectResponse | MetricError, given: Circumstances
 ) -> Proposal:
-    name = describe.object_metric(source.metric, source.described_object, given.namespace)
+    name = object_metric(source.metric, source.described_object, given.namespace)
     target = _object_target(spec)
     assert target is not None
     if spec.target.type == "AverageValue":
-        return totals.object_average(
-            readings.object_value(answer),
+        return object_average(
+            single_value(answer),
             metric=name,
             target_usage=target,
             status_replicas=given.scale.status_replicas,
             tolerance=given.tolerance,
         )
-    return totals.object_value(
-        readings.object_value(answer),
+    return object_value(
+        single_value(answer),
         given.pods,
         metric=name,
         target_usage=target,
@@ -203,20 +279,20 @@ def _propose_object(
 
 
 def _propose_external(
-    spec: MetricSpec, source: ExternalMetric, answer: ExternalAnswer | AnswerError, given: Circumstances
+    spec: MetricSpec, source: ExternalMetric, answer: ExternalResponse | MetricError, given: Circumstances
 ) -> Proposal:
-    name = describe.external_metric(source.metric, given.namespace)
+    name = external_metric(source.metric, given.namespace)
     if spec.target.average_value is not None:
-        return totals.external_average(
-            readings.external_values(answer),
+        return external_average(
+            external_values(answer),
             metric=name,
             target_usage=spec.target.average_value,
             status_replicas=given.scale.status_replicas,
             tolerance=given.tolerance,
         )
     assert spec.target.value is not None
-    return totals.external_value(
-        readings.external_values(answer),
+    return external_value(
+        external_values(answer),
         given.pods,
         metric=name,
         target_usage=spec.target.value,
@@ -232,7 +308,7 @@ def _object_target(spec: MetricSpec) -> int | None:
 
 def _check_selector(metric: MetricIdentifier) -> None:
     if metric.selector is not None:
-        LabelSelector.from_object(describe.selector_object(metric.selector))
+        LabelSelector.from_object(selector_object(metric.selector))
 
 
 # --- words ---------------------------------------------------------------------------------------------------------
@@ -251,7 +327,7 @@ def _name(spec: MetricSpec) -> str:
         case ObjectMetric(metric, described) if spec.target.type == "Value":
             return f"{described.kind} metric {metric.name}"
         case ObjectMetric(metric) | ExternalMetric(metric):
-            return f"external metric {metric.name}({describe.selector_text(metric.selector)})"
+            return f"external metric {metric.name}({selector_text(metric.selector)})"
         case InvalidMetric(type_):
             return type_
 

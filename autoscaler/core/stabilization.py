@@ -8,9 +8,9 @@ is kept as Kubernetes keeps it: slots of samples that are too old are used again
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from autoscaler.core.history import History, Recommendation, ScaleEvent
+from autoscaler.core.history import History, Recommendation
 from autoscaler.core.integers import MAX_INT32, MIN_INT32, clamp_int32, int32
 from autoscaler.core.model import Behavior, ScalingPolicy, ScalingRules
 
@@ -37,7 +37,7 @@ class Normalized:
     """Reason for the AbleToScale condition: ReadyForNewScale, ScaleUpStabilized or ScaleDownStabilized."""
     window_ms: int
     """The stabilisation window of the direction in which the proposal points."""
-    held_by: Recommendation | None
+    stabilized_by: Recommendation | None
     """The earlier recommendation that changed the count: the highest or lowest in the window, of equals the latest."""
     scale_up_limit: RateLimit
     """The most that the scale-up rules allow now."""
@@ -112,29 +112,13 @@ def normalize(
         stabilized_replicas=stabilized,
         stabilization="ReadyForNewScale" if stabilized == proposed_replicas else stabilization,
         window_ms=window_ms,
-        held_by=_held_by(recent, proposed_replicas, stabilized),
+        stabilized_by=_stabilizer(recent, proposed_replicas, stabilized),
         scale_up_limit=up_limit,
         scale_down_limit=down_limit,
         desired_replicas=desired,
         limit=limit,
         recommendations=_remembered(history.recommendations, latest, cutoff),
     )
-
-
-def remember_scale(
-    history: History, *, behavior: Behavior | None, previous_replicas: int, new_replicas: int, now_ms: int
-) -> History:
-    """The history after a scale from `previous_replicas` to `new_replicas` succeeded at `now_ms`, by its clock.
-
-    Nothing is remembered without behavior, which alone needs it.
-    """
-    if behavior is None:
-        return history
-    if new_replicas > previous_replicas:
-        event = ScaleEvent(new_replicas - previous_replicas, now_ms)
-        return replace(history, scale_up_events=_with_event(history.scale_up_events, event, behavior.scale_up))
-    event = ScaleEvent(previous_replicas - new_replicas, now_ms)
-    return replace(history, scale_down_events=_with_event(history.scale_down_events, event, behavior.scale_down))
 
 
 # --- stabilisation -------------------------------------------------------------------------------------------------
@@ -153,7 +137,9 @@ def _stabilized(
     return min(max(current_replicas, least), most)
 
 
-def _held_by(recent: list[Recommendation], proposed_replicas: int, stabilized_replicas: int) -> Recommendation | None:
+def _stabilizer(
+    recent: list[Recommendation], proposed_replicas: int, stabilized_replicas: int
+) -> Recommendation | None:
     """Which of the recommendations in the window kept `proposed_replicas` from being taken; None if it was taken."""
     if stabilized_replicas == proposed_replicas or not recent:
         return None
@@ -171,18 +157,6 @@ def _remembered(
         slots[old[-1]] = latest
     else:
         slots.append(latest)
-    return tuple(slots)
-
-
-def _with_event(events: tuple[ScaleEvent, ...], event: ScaleEvent, rules: ScalingRules) -> tuple[ScaleEvent, ...]:
-    """`events` with the old ones marked, and `event` in the last of those, or in a new slot."""
-    longest = max((policy.period_ms for policy in rules.policies), default=0)
-    slots = [replace(each, outdated=each.outdated or each.time_ms < event.time_ms - longest) for each in events]
-    old = [index for index, each in enumerate(slots) if each.outdated]
-    if old:
-        slots[old[-1]] = event
-    else:
-        slots.append(event)
     return tuple(slots)
 
 

@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator
 import pytest
 
 from autoscaler.core.observation import (
-    AnswerError,
     ContainerUsage,
-    ExternalAnswer,
-    MetricAnswer,
-    ObjectAnswer,
+    ExternalResponse,
+    MetricError,
+    MetricResponse,
+    ObjectResponse,
     Owner,
     Pod,
-    PodsAnswer,
+    PodsResponse,
     PodUsage,
-    ResourceAnswer,
+    ResourceResponse,
 )
-from autoscaler.loop.ownership import Belonging, ReplicaSets, answer_about, sort_by_owner
+from autoscaler.loop.pod_owners import PodsByOwner, ReplicaSets, restrict_to_pods, split_by_owner
 from kube.client import KubeClient
 from tests.autoscaler.scripted_api import ScriptedApi
 from tests.autoscaler.worlds import NOW, samples
@@ -60,7 +60,7 @@ CONTROLLERS = {"rs-web-1": "web", "rs-web-2": "web", "rs-api": "api", "rs-alone"
 )
 def test_a_pod_belongs_to_the_target_that_its_owners_lead_to(owner: Owner | None, belongs: str) -> None:
     web = pod("web-0", owner)
-    assert sort_by_owner([web], target_uid="web", controllers=CONTROLLERS) == Belonging(
+    assert split_by_owner([web], target_uid="web", controllers=CONTROLLERS) == PodsByOwner(
         owned=(web,) if belongs == "owned" else (),
         foreign=("web-0",) if belongs == "foreign" else (),
         unknown=("web-0",) if belongs == "unknown" else (),
@@ -68,7 +68,7 @@ def test_a_pod_belongs_to_the_target_that_its_owners_lead_to(owner: Owner | None
 
 
 def test_to_a_target_without_a_uid_nothing_belongs() -> None:
-    found = sort_by_owner(
+    found = split_by_owner(
         [pod("a", None), pod("b", Owner("ReplicaSet", "rs-alone")), pod("c", Owner("Job", "x"))],
         target_uid="",
         controllers={"rs-web-1": "web"},
@@ -84,18 +84,18 @@ def usage(name: str) -> PodUsage:
 @pytest.mark.parametrize(
     ("answer", "left"),
     [
-        (PodsAnswer(samples(10, 20)), PodsAnswer(samples(10))),
-        (ResourceAnswer((usage("web-0"), usage("web-1"))), ResourceAnswer((usage("web-0"),))),
-        (ObjectAnswer(value=1, timestamp_ms=NOW), ObjectAnswer(value=1, timestamp_ms=NOW)),
-        (ExternalAnswer(values=(1,), timestamp_ms=NOW), ExternalAnswer(values=(1,), timestamp_ms=NOW)),
-        (AnswerError("away"), AnswerError("away")),
+        (PodsResponse(samples(10, 20)), PodsResponse(samples(10))),
+        (ResourceResponse((usage("web-0"), usage("web-1"))), ResourceResponse((usage("web-0"),))),
+        (ObjectResponse(value=1, timestamp_ms=NOW), ObjectResponse(value=1, timestamp_ms=NOW)),
+        (ExternalResponse(values=(1,), timestamp_ms=NOW), ExternalResponse(values=(1,), timestamp_ms=NOW)),
+        (MetricError("away"), MetricError("away")),
         (None, None),
     ],
 )
 def test_of_an_answer_about_pods_only_those_that_count_are_left(
-    answer: MetricAnswer | None, left: MetricAnswer | None
+    answer: MetricResponse | None, left: MetricResponse | None
 ) -> None:
-    assert answer_about(answer, [pod("web-0", None)]) == left
+    assert restrict_to_pods(answer, [pod("web-0", None)]) == left
 
 
 @pytest.fixture

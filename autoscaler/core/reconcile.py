@@ -1,12 +1,11 @@
-"""What to do about one HPA: the order of a reconciliation in Kubernetes 1.36, as pure functions.
+"""One reconciliation of an HPA, in the order of Kubernetes 1.36.
 
-    decide(observation, history, now_ms)  the decision, with all that explains it
-    conclude(decision, scale_error)       the status, events and memory once the scale has been written, or not
-    rehearse(decision)                    the same for a step that must write neither scale nor status
+    decide(observation, history, now_ms)   the decision, with all that explains it
+    conclude(decision, scale_error)        status, events and history after the scale was written, or could not be
+    conclude_without_writing(decision)     the same in dry-run and shadow mode
 
-What to read before, `autoscaler.core.missing` tells. No I/O, no clock, no globals: the live loop, shadow mode, replays
-and explanations call these same functions. The scale is written between `decide` and `conclude`, because a failed write
-leads to other conditions, events and memory.
+`autoscaler.core.preconditions.next_read` says what to read before. The scale is written between `decide` and
+`conclude`, because a failed write changes conditions, events and history.
 """
 
 from __future__ import annotations
@@ -15,17 +14,24 @@ from dataclasses import replace
 
 from autoscaler.core import preconditions
 from autoscaler.core.conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, SCALING_ACTIVE, SCALING_LIMITED, Conditions
-from autoscaler.core.decision import Decision, Event, Outcome
-from autoscaler.core.evaluate import Circumstances, Evaluation, evaluate
-from autoscaler.core.following import catch_up
-from autoscaler.core.history import History
+from autoscaler.core.decision import (
+    PAUSED,
+    STALE,
+    Decision,
+    Event,
+    Outcome,
+    blocked_as_stale,
+    blocked_by_pause,
+    fallback_replicas,
+)
+from autoscaler.core.history import History, record_initial_recommendation, store_scale_event
+from autoscaler.core.metrics import Circumstances, Evaluation, compute_replicas_for_metric
 from autoscaler.core.model import Status
-from autoscaler.core.normalize import normalize, remember_scale
 from autoscaler.core.observation import Observation, Scale, ScaleError, TargetError
-from autoscaler.core.overrides import PAUSED, STALE, held, held_as_stale, stand_in
-from autoscaler.core.pod_groups import PodTiming
+from autoscaler.core.pods import PodTiming
 from autoscaler.core.preconditions import BELOW_MIN, Bound, SelectorProblem
-from autoscaler.core.proposal import Tolerance
+from autoscaler.core.replica_calculator import Tolerances
+from autoscaler.core.stabilization import normalize
 
 
 def decide(observation: Observation, history: History, now_ms: int, *, monotonic_ms: int | None = None) -> Decision:
@@ -55,7 +61,7 @@ def _decide(observation: Observation, history: History, now_ms: int, monotonic_m
     if not isinstance(scale, Scale):
         return _without_scale(start, scale, conditions)
     conditions.set(ABLE_TO_SCALE, True, "SucceededGetScale")
-    history = catch_up(
+    history = record_initial_recommendation(
         history,
         current_replicas=scale.spec_replicas,
         status=hpa.status,
@@ -98,7 +104,7 @@ def conclude(decision: Decision, *, scale_error: str | None = None) -> Outcome:
             _set_scaled_to_zero(decision, conditions)
             events = (*events, Event("Normal", "SuccessfulRescale", size))
             status = replace(status, last_scale_ms=decision.now_ms, conditions=conditions.all)
-            history = remember_scale(
+            history = store_scale_event(
                 history,
                 behavior=hpa.spec.behavior,
                 previous_replicas=decision.current_replicas or 0,
@@ -117,7 +123,7 @@ def conclude(decision: Decision, *, scale_error: str | None = None) -> Outcome:
     )
 
 
-def rehearse(decision: Decision) -> Outcome:
+def conclude_without_writing(decision: Decision) -> Outcome:
     """The end of the step where neither the scale nor the status may be written.
 
     The event about a scale says what would have been, and the memory has no such scale.
@@ -171,10 +177,10 @@ def _by_bound(start: Decision, scale: Scale, bound: Bound, conditions: Condition
         if not start.observation.config.scale_to_zero:
             conditions.remove(SCALED_TO_ZERO)
     current, stale = scale.spec_replicas, start.observation.stale
-    back = held_as_stale(stale, current_replicas=current, desired=bound.replicas, reason=bound.reason)
+    back = blocked_as_stale(stale, current_replicas=current, desired=bound.replicas, reason=bound.reason)
     if back is not None:
         conditions.set(SCALING_LIMITED, True, back.condition, back.message)
-        return replace(start, held=back, status=_status(start, scale, conditions, desired_replicas=current))
+        return replace(start, blocked=back, status=_status(start, scale, conditions, desired_replicas=current))
     return replace(
         start,
         scale_to=bound.replicas if bound.reason else None,
@@ -205,9 +211,9 @@ def _by_metrics(start: Decision, scale: Scale, conditions: Conditions) -> Decisi
     failed_steps = start.history.metric_failures + 1 if failures else 0
     if failed_steps != start.history.metric_failures:
         start = replace(start, history=replace(start.history, metric_failures=failed_steps))
-    substitute = stand_in(start.observation.config.fallback, failures=failed_steps, current_replicas=current)
+    substitute = fallback_replicas(start.observation.config.fallback, failures=failed_steps, current_replicas=current)
     if substitute is not None and asked < substitute.replicas:
-        start = replace(start, stand_in=substitute)
+        start = replace(start, fallback=substitute)
         message = f"the HPA was unable to compute the replica count: {failures[0].message}; {substitute.message}"
         conditions.set(SCALING_ACTIVE, False, failures[0].reason, message)
         reason = substitute.rescale_reason if substitute.replicas > current else ""
@@ -231,7 +237,7 @@ def _by_metrics(start: Decision, scale: Scale, conditions: Conditions) -> Decisi
 def _by_proposal(start: Decision, scale: Scale, proposed: int, reason: str, conditions: Conditions) -> Decision:
     """A replica count is asked for, for `reason`: stabilisation, rate limits and bounds say what becomes of it."""
     spec, current, stale = start.observation.hpa.spec, scale.spec_replicas, start.observation.stale
-    back = held_as_stale(stale, current_replicas=current, desired=proposed, reason=reason)
+    back = blocked_as_stale(stale, current_replicas=current, desired=proposed, reason=reason)
     if back is not None:
         proposed = current
     normalized = normalize(
@@ -254,7 +260,7 @@ def _by_proposal(start: Decision, scale: Scale, proposed: int, reason: str, cond
     return replace(
         start,
         normalized=normalized,
-        held=back,
+        blocked=back,
         scale_to=None if desired == current else desired,
         rescale_reason=reason,
         status=_status(start, scale, conditions, desired_replicas=desired),
@@ -266,18 +272,18 @@ def _unless_paused(decision: Decision) -> Decision:
     """The decision without the scale that the HPA's pause forbids."""
     current = decision.current_replicas or 0
     pause, scale_to = decision.observation.config.paused, decision.scale_to
-    back = held(pause, current_replicas=current, scale_to=scale_to, reason=decision.rescale_reason)
+    back = blocked_by_pause(pause, current_replicas=current, scale_to=scale_to, reason=decision.rescale_reason)
     conditions = Conditions(decision.status.conditions, decision.now_ms)
     if back is None:
         # Where the metrics were not asked, the condition is still that of an earlier step.
-        ended = (PAUSED, STALE) if decision.held is None else ()
+        ended = (PAUSED, STALE) if decision.blocked is None else ()
         if any(each.type == SCALING_LIMITED and each.reason in ended for each in conditions.all):
             conditions.remove(SCALING_LIMITED)
             decision = replace(decision, status=replace(decision.status, conditions=conditions.all))
         return decision
     conditions.set(SCALING_LIMITED, True, back.condition, back.message)
     status = replace(decision.status, desired_replicas=current, conditions=conditions.all)
-    return replace(decision, scale_to=None, rescale_reason="", held=back, status=status)
+    return replace(decision, scale_to=None, rescale_reason="", blocked=back, status=status)
 
 
 def _without_count(start: Decision, scale: Scale, conditions: Conditions, problem: str) -> Decision:
@@ -295,7 +301,7 @@ def _without_count(start: Decision, scale: Scale, conditions: Conditions, proble
 # --- their parts ---------------------------------------------------------------------------------------------------
 
 
-def _evaluate(observation: Observation, scale: Scale, tolerance: Tolerance, now_ms: int) -> tuple[Evaluation, ...]:
+def _evaluate(observation: Observation, scale: Scale, tolerance: Tolerances, now_ms: int) -> tuple[Evaluation, ...]:
     hpa, config = observation.hpa, observation.config
     if observation.pods is None:
         raise ValueError("the pods have not been listed yet")
@@ -311,8 +317,10 @@ def _evaluate(observation: Observation, scale: Scale, tolerance: Tolerance, now_
         ),
     )
     metrics = hpa.spec.metrics
-    answers = (None,) * len(metrics) if observation.answers is None else observation.answers
-    return tuple(evaluate(spec, answer, circumstances) for spec, answer in zip(metrics, answers, strict=True))
+    answers = (None,) * len(metrics) if observation.responses is None else observation.responses
+    return tuple(
+        compute_replicas_for_metric(spec, answer, circumstances) for spec, answer in zip(metrics, answers, strict=True)
+    )
 
 
 def _winner(evaluations: tuple[Evaluation, ...]) -> tuple[Evaluation | None, int]:
@@ -324,11 +332,11 @@ def _winner(evaluations: tuple[Evaluation, ...]) -> tuple[Evaluation | None, int
     return winner, most
 
 
-def _tolerance(observation: Observation) -> Tolerance:
+def _tolerance(observation: Observation) -> Tolerances:
     behavior, default = observation.hpa.spec.behavior, observation.config.tolerance
     down = behavior.scale_down.tolerance if behavior else None
     up = behavior.scale_up.tolerance if behavior else None
-    return Tolerance(scale_down=default if down is None else down, scale_up=default if up is None else up)
+    return Tolerances(scale_down=default if down is None else down, scale_up=default if up is None else up)
 
 
 def _status(start: Decision, scale: Scale, conditions: Conditions, *, desired_replicas: int) -> Status:
