@@ -21,10 +21,10 @@ from adapter.commands.flags import FILE, catalog_flags_once, prometheus_flags
 from adapter.commands.options import CatalogOptions, PrometheusAccess
 from adapter.commands.printing import print_explanation, print_report
 from adapter.commands.session import session
-from adapter.diagnosis.checking import check as check_rules
-from adapter.diagnosis.checking import check_file
-from adapter.diagnosis.explaining import Target, TargetError
-from adapter.diagnosis.explaining import explain as explain_metric
+from adapter.diagnosis.check import check as check_rules
+from adapter.diagnosis.check import check_file
+from adapter.diagnosis.explain import Target, TargetError
+from adapter.diagnosis.explain import explain as explain_metric
 from adapter.diagnosis.probe import Wanted
 from adapter.diagnosis.report import Explanation, Report, Severity
 from adapter.prometheus import PrometheusConfigError

@@ -26,7 +26,7 @@ from adapter.rules import AnyRule, Policy, QueryRule
 from adapter.rules.query import QueryError, SelectorNotSupported
 from kube import status
 from kube.client import KubeError
-from kube.deadlines import DeadlineExceeded, within
+from kube.deadlines import Deadline, DeadlineExceeded, within
 from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 from kube.selectors import LabelSelector
 from kube.status import StatusError, bad_request, internal_error, not_found, service_unavailable
@@ -284,6 +284,6 @@ def _left(deadline: float | None) -> float | None:
 
 async def _before(deadline: float | None, work: Coroutine[Any, Any, _T]) -> _T:
     try:
-        return await within(_left(deadline), work)
+        return await within(Deadline.after(_left(deadline)), work)
     except DeadlineExceeded as error:
         raise status.timeout("Timeout: request did not complete within the allotted timeout") from error

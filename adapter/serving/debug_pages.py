@@ -17,10 +17,9 @@ from dataclasses import dataclass
 import msgspec
 
 from adapter.catalog.catalog import Catalog
-from adapter.diagnosis.checking import check
-from adapter.diagnosis.explaining import Target, explain
+from adapter.diagnosis.check import check, paused_findings
+from adapter.diagnosis.explain import Target, explain
 from adapter.diagnosis.lint import in_order
-from adapter.diagnosis.merging import paused_findings
 from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Explanation, Report
 from adapter.planning.merge_costs import Pause

@@ -37,7 +37,7 @@ from adapter.serving.open_connections import OpenConnections
 from adapter.serving.parsed_targets import ParsedTarget, ParsedTargets
 from adapter.serving.routes import Router
 from adapter.serving.telemetry import RequestLabels, Telemetry
-from kube.deadlines import DeadlineExceeded, within
+from kube.deadlines import Deadline, DeadlineExceeded, within
 from kube.status import StatusError, forbidden, too_many_requests
 
 _log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class RequestServer:
         seconds = min(parsed.seconds(), self._limits.request_seconds)
         work = self._in_turn(request, certificate, parsed, router, time.monotonic() + seconds)
         try:
-            return await within(seconds + _LAST_WORD_SECONDS, work)
+            return await within(Deadline.after(seconds + _LAST_WORD_SECONDS), work)
         except QueueFullError as error:
             raise too_many_requests("Too many requests, please try again later.", retry_after=1) from error
         except DeadlineExceeded as error:

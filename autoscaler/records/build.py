@@ -14,25 +14,24 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from autoscaler.core import describe, readings
-from autoscaler.core.decision import Decision, Outcome
-from autoscaler.core.evaluate import Evaluation
+from autoscaler.core.decision import BlockedScale, Decision, FallbackReplicas, Outcome
+from autoscaler.core.metrics import Evaluation, resource_samples
 from autoscaler.core.model import ExternalMetric, InvalidMetric, MetricSpec, ObjectMetric, PodsMetric, ResourceMetric
-from autoscaler.core.normalize import Normalized, RateLimit
 from autoscaler.core.observation import (
-    ExternalAnswer,
-    MetricAnswer,
-    ObjectAnswer,
+    ExternalResponse,
+    MetricResponse,
+    ObjectResponse,
     PodSample,
-    PodsAnswer,
-    ResourceAnswer,
+    PodsResponse,
+    ResourceResponse,
     Scale,
 )
-from autoscaler.core.overrides import Held, StandIn
-from autoscaler.core.present import quantity_text
-from autoscaler.core.proposal import Unavailable
+from autoscaler.core.replica_calculator import Unavailable
+from autoscaler.core.stabilization import Normalized, RateLimit
+from autoscaler.core.status import quantity_text, selector_object
 from autoscaler.records.record import (
     VERSION,
+    BlockedScaleRecord,
     BoundsRecord,
     DecidedBy,
     DecisionRecord,
@@ -46,7 +45,6 @@ from autoscaler.records.record import (
     PodGroupsRecord,
     PodNames,
     PolicyRecord,
-    PreventedScale,
     RecommendationRecord,
     ScaleRecord,
     StabilizationRecord,
@@ -94,7 +92,7 @@ def build_record(
             status_replicas=scale.status_replicas,
             selector=_shorten(scale.selector),
         )
-    responses = observation.answers or (None,) * len(decision.evaluations)
+    responses = observation.responses or (None,) * len(decision.evaluations)
     end = decision if outcome is None else outcome
     return DecisionRecord(
         version=VERSION,
@@ -117,13 +115,13 @@ def build_record(
         foreign_pods=_names(observation.foreign_pods) if observation.foreign_pods else None,
         metrics=tuple(map(_metric, decision.evaluations, responses)),
         winner=next((index for index, each in enumerate(decision.evaluations) if each is decision.winner), None),
-        fallback=None if decision.stand_in is None else _fallback(decision.stand_in),
+        fallback=None if decision.fallback is None else _fallback(decision.fallback),
         stabilization=stabilization,
         scale_up_limit=up_limit,
         scale_down_limit=down_limit,
         limited_replicas=None if normalized is None else normalized.desired_replicas,
         limit="" if normalized is None else normalized.limit,
-        prevented=None if decision.held is None else _prevented(decision.held),
+        blocked=None if decision.blocked is None else _blocked(decision.blocked),
         written=None if outcome is None else _written(decision, outcome, scale_error, status_error, mode),
         events=tuple(
             EventRecord(type=each.type, reason=each.reason, message=_shorten(each.message))
@@ -137,8 +135,8 @@ def _decided_by(decision: Decision) -> DecidedBy | None:
     if decision.failed:
         return None
     if decision.normalized is not None:
-        return "metrics" if decision.stand_in is None else "fallback"
-    return "disabled" if decision.scale_to is None and decision.held is None else "bounds"
+        return "metrics" if decision.fallback is None else "fallback"
+    return "disabled" if decision.scale_to is None and decision.blocked is None else "bounds"
 
 
 def _desired_replicas(decision: Decision) -> int | None:
@@ -147,13 +145,15 @@ def _desired_replicas(decision: Decision) -> int | None:
     return decision.current_replicas if decision.scale_to is None else decision.scale_to
 
 
-def _fallback(stand_in: StandIn) -> FallbackRecord:
-    replicas, threshold = stand_in.fallback.replicas, stand_in.fallback.failure_threshold
-    return FallbackRecord(replicas=replicas, failure_threshold=threshold, failures=stand_in.failures)
+def _fallback(fallback: FallbackReplicas) -> FallbackRecord:
+    replicas, threshold = fallback.fallback.replicas, fallback.fallback.failure_threshold
+    return FallbackRecord(replicas=replicas, failure_threshold=threshold, failures=fallback.failures)
 
 
-def _prevented(held: Held) -> PreventedScale:
-    return PreventedScale(paused=str(held.pause or ""), stale=held.stale, replicas=held.replicas, reason=held.reason)
+def _blocked(blocked: BlockedScale) -> BlockedScaleRecord:
+    return BlockedScaleRecord(
+        paused=str(blocked.pause or ""), stale=blocked.stale, replicas=blocked.replicas, reason=blocked.reason
+    )
 
 
 def _written(
@@ -171,7 +171,7 @@ def _written(
 # --- metrics -------------------------------------------------------------------------------------------------------
 
 
-def _metric(evaluation: Evaluation, response: MetricAnswer | None) -> MetricRecord:
+def _metric(evaluation: Evaluation, response: MetricResponse | None) -> MetricRecord:
     spec, proposal, failure = evaluation.spec, evaluation.proposal, evaluation.failure
     container: str | None = None
     selector: dict[str, Any] | None = None
@@ -183,7 +183,7 @@ def _metric(evaluation: Evaluation, response: MetricAnswer | None) -> MetricReco
             name = ""
         case PodsMetric(metric) | ExternalMetric(metric) | ObjectMetric(metric):
             type_, name = type(spec.source).__name__.removesuffix("Metric"), metric.name
-            selector = None if metric.selector is None else describe.selector_object(metric.selector)
+            selector = None if metric.selector is None else selector_object(metric.selector)
     if isinstance(spec.source, ObjectMetric):
         reference = spec.source.described_object
         described = DescribedObject(kind=reference.kind, name=reference.name, api_version=reference.api_version)
@@ -236,20 +236,20 @@ def _target(spec: MetricSpec) -> Measure:
     return Measure(value=_quantity(target.value, spec))
 
 
-def _values(spec: MetricSpec, response: MetricAnswer | None) -> Values | None:
+def _values(spec: MetricSpec, response: MetricResponse | None) -> Values | None:
     """The values that the metrics API returned; None if it returned none."""
     match spec.source, response:
         case InvalidMetric(), _:
             return None
-        case _, PodsAnswer(samples):
+        case _, PodsResponse(samples):
             return _values_of_pods(samples, spec)
-        case ResourceMetric() as metric, ResourceAnswer():
-            read = readings.resource_samples(response, metric)
+        case ResourceMetric() as metric, ResourceResponse():
+            read = resource_samples(response, metric)
             return None if isinstance(read, Unavailable) else _values_of_pods(read, spec)
-        case _, ExternalAnswer(values=values):
+        case _, ExternalResponse(values=values):
             shown = tuple(Value(value=_text(milli, spec)) for milli in values[:_MAX_SHOWN])
             return Values(count=len(values), shown=shown)
-        case _, ObjectAnswer(value=milli):
+        case _, ObjectResponse(value=milli):
             return Values(count=1, shown=(Value(value=_text(milli, spec)),))
         case _:
             return None
@@ -284,7 +284,7 @@ def _finite(ratio: float | None) -> float | None:
 
 def _stabilization(normalized: Normalized, *, wall_clock_offset_ms: int) -> StabilizationRecord:
     """`wall_clock_offset_ms`: how far the wall clock is ahead of the clock of the history."""
-    earlier = normalized.held_by
+    earlier = normalized.stabilized_by
     return StabilizationRecord(
         proposed_replicas=normalized.proposed_replicas,
         replicas=normalized.stabilized_replicas,

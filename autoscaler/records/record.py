@@ -148,8 +148,8 @@ class FallbackRecord(_Record, frozen=True, kw_only=True):
     """Reconciliations in a row in which a metric has failed, this one included."""
 
 
-class PreventedScale(_Record, frozen=True, kw_only=True):
-    """A scale that a pause or a stale watch prevented."""
+class BlockedScaleRecord(_Record, frozen=True, kw_only=True):
+    """A scale that was blocked by a pause or a stale watch."""
 
     paused: str
     """The annotation's value; empty if the reason is a stale watch."""
@@ -260,7 +260,7 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
     """After rate limits and bounds."""
     limit: str = ""
     """Which limit changed the count: the reason of the ScalingLimited condition."""
-    prevented: PreventedScale | None = msgspec.field(default=None, name="heldBack")
+    blocked: BlockedScaleRecord | None = msgspec.field(default=None, name="heldBack")
     written: Written | None = None
     """Absent if the decision was only computed (`explain` without --server)."""
     events: tuple[EventRecord, ...] = ()

@@ -209,11 +209,11 @@ def _assumption(metric: MetricRecord) -> str:
         return ""
     missing, unready = pods.missing.count, pods.unready.count if ratio > 1.0 else 0
     parts = [f"{count} {name}" for name, count in (("missing", missing), ("unready", unready)) if count]
-    assumed = f"with {' and '.join(parts)} {_plural('pod', missing + unready)} counted"
+    assumed = f"with {' and '.join(parts)} {_plural('pod', missing + unready)} assumed"
     if ratio > 1.0:
-        return f"{assumed} as 0"
+        return f"{assumed} at 0"
     percent = metric.target.average_utilization
-    return f"{assumed} as {'the target' if percent is None else f'{max(100, percent)}% of the request'}"
+    return f"{assumed} at {'the target' if percent is None else f'{max(100, percent)}% of the request'}"
 
 
 def _failures(record: DecisionRecord) -> Iterator[str]:
@@ -230,12 +230,12 @@ def _limits(record: DecisionRecord) -> Iterator[str]:
         yield from _failures(record)
     yield from _stabilization(record)
     yield from _rates_and_bounds(record)
-    prevented, written = record.prevented, record.written
-    if prevented is not None:
-        why = f"annotation milliscale.io/paused is {prevented.paused}"
-        if prevented.stale:
-            why = f"the watch on {' and '.join(prevented.stale)} is silent or fails"
-        yield f"not scaled to {prevented.replicas}, because {why}"
+    blocked, written = record.blocked, record.written
+    if blocked is not None:
+        why = f"annotation milliscale.io/paused is {blocked.paused}"
+        if blocked.stale:
+            why = f"the watch on {' and '.join(blocked.stale)} is silent or fails"
+        yield f"not scaled to {blocked.replicas}, because {why}"
     if written is None:
         return
     if written.scale_error is not None:
@@ -271,8 +271,8 @@ def _rates_and_bounds(record: DecisionRecord) -> Iterator[str]:
                 yield f"limited to {limited} by maxReplicas {bounds.max_replicas}"
             case "TooFewReplicas":
                 yield f"raised to {limited} by minReplicas {bounds.min_replicas}"
-    prevented = record.prevented
-    desired = record.desired_replicas if prevented is None or prevented.stale else prevented.replicas
+    blocked = record.blocked
+    desired = record.desired_replicas if blocked is None or blocked.stale else blocked.replicas
     if desired != limited:
         yield f"raised to {desired} by minReplicas {bounds.min_replicas}, when scaled up from 0"
 

@@ -17,8 +17,8 @@ from click.testing import CliRunner
 
 from adapter.cli import main
 from adapter.commands.printing import print_explanation, print_report
-from adapter.diagnosis.checking import check
-from adapter.diagnosis.explaining import Target, TargetError, explain
+from adapter.diagnosis.check import check
+from adapter.diagnosis.explain import Target, TargetError, explain
 from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import (
     Example,

@@ -1,0 +1,219 @@
+"""Compute one decision outside of the controller, with rights to read only.
+
+It observes and decides with the controller's parts and does not act: its client refuses to write. What the controller
+watches, the pods and the other HPAs of the namespace, is listed. The history is read from the ConfigMap in which the
+controller saves it, if the caller names it; without it, stabilization and rate limits know nothing of the past, and a
+note says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from urllib.parse import quote
+
+from autoscaler.core.config import Config, PodSelection
+from autoscaler.core.model import HPA, HPA_APIS, KIND, HPAApi
+from autoscaler.core.reconcile import decide
+from autoscaler.loop.histories import Histories
+from autoscaler.loop.label_index import PodIndex, SelectorIndex
+from autoscaler.loop.metrics_client import MetricsClient
+from autoscaler.loop.observe import Observer
+from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
+from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.sharding import Shard
+from autoscaler.loop.throttle import ThrottledClient, TokenBucket
+from autoscaler.objects.fields import ParseError
+from autoscaler.objects.parse_targets import parse_owned
+from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa, track_pod
+from autoscaler.records.build import build_record
+from autoscaler.records.record import DecisionRecord
+from autoscaler.records.sentence import with_sentence
+from kube.client import KubeClient, KubeError
+from kube.mapping import NoMatchError, RestMapper
+from kube.status import StatusError
+
+_QPS: Final = 50.0
+_BURST: Final = 100
+_PAGE_SIZE: Final = 500
+_NOT_FOUND: Final = 404
+_MODE: Final = "explain"
+_LOAD_SECONDS: Final = 5.0
+
+
+class DecideError(Exception):
+    """No decision can be computed; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputedDecision:
+    """A decision, and its reservations."""
+
+    record: DecisionRecord
+    notes: tuple[str, ...]
+    """What the controller may know and this decision does not, a sentence each."""
+
+
+async def decide_once(
+    client: KubeClient,
+    *,
+    namespace: str,
+    name: str,
+    config: Config,
+    apis: Iterable[HPAApi] = HPA_APIS,
+    saved_history: SavedHistoryLocation | None = None,
+    wall_clock: Callable[[], float] = time.time,
+    clock: Callable[[], float] = time.monotonic,
+) -> ComputedDecision:
+    """Observe an HPA and decide on it, without acting.
+
+    Args:
+        client: needs rights to read only.
+        namespace: the HPA's.
+        name: the HPA's.
+        config: the settings of the controller.
+        apis: the APIs in which to look for the HPA, in this order.
+        saved_history: the ConfigMap in which the controller saves its history; None: decide without history.
+        wall_clock: the current time in seconds since the epoch.
+        clock: the clock of restored histories, in seconds.
+
+    Raises:
+        DecideError: there is no such HPA, or something that is needed cannot be read.
+    """
+    reading = ThrottledClient(client, TokenBucket(qps=_QPS, burst=_BURST), may_write=lambda: False)
+    mapper = RestMapper(client)
+    served = [api for api in apis if await _is_served(mapper, api)]
+    hpa = await _find(reading, namespace, name, served, scale_to_zero=config.scale_to_zero)
+    pods, selectors = PodIndex(), SelectorIndex()
+    controllers = await _controllers(reading, hpa)
+    observer = Observer(
+        scales=ScaleClient(reading, mapper),
+        metrics=MetricsClient(resource=reading, custom=reading, external=reading, mapper=mapper, version_seconds=60.0),
+        pods=pods,
+        selectors=selectors,
+        controllers=lambda: controllers,
+        config=config,
+    )
+    await _list_pods(reading, namespace, pods)
+    histories = Histories()
+    notes = [
+        *await _read_other_hpas(reading, hpa, observer, served, scale_to_zero=config.scale_to_zero),
+        *await _restore(reading, saved_history, histories, hpa),
+    ]
+    observed = await observer.observe(hpa)
+    # The controller continues its own history after each save, so nothing is missing for its next decision.
+    history = replace(histories.of(hpa), complete=True)
+    now_ms, monotonic_ms = round(wall_clock() * 1000), round(clock() * 1000)
+    decision = decide(observed.observation, history, now_ms, monotonic_ms=monotonic_ms)
+    record = with_sentence(build_record(decision, mode=_MODE))
+    return ComputedDecision(record=record, notes=tuple(notes))
+
+
+async def _is_served(mapper: RestMapper, api: HPAApi) -> bool:
+    """True if the cluster serves this API. A request for one that it does not serve may be forbidden."""
+    if api.built_in:
+        return True
+    try:
+        await mapper.mappings_for_kind(api.group, KIND)
+    except NoMatchError:
+        return False
+    except (StatusError, KubeError) as error:
+        raise DecideError(str(error)) from error
+    return True
+
+
+async def _find(
+    client: ThrottledClient, namespace: str, name: str, apis: Iterable[HPAApi], *, scale_to_zero: bool
+) -> HPA:
+    refused: list[str] = []
+    for api in apis:
+        try:
+            raw = await client.get(api.path(namespace, name))
+        except StatusError as error:
+            if error.code != _NOT_FOUND:
+                refused.append(str(error))
+            continue
+        except KubeError as error:
+            raise DecideError(str(error)) from error
+        tracked = track_hpa(raw, api=api, scale_to_zero=scale_to_zero)
+        if isinstance(tracked, RefusedHPA):
+            raise DecideError(
+                f"{tracked.hpa.key} is not reconciled, because its spec is invalid: {tracked.hpa.problem}"
+            )
+        if tracked is None:
+            raise DecideError(f"{namespace}/{name} cannot be parsed, and is not reconciled")
+        return tracked.hpa
+    raise DecideError("; ".join(refused) or f"there is no HorizontalPodAutoscaler {namespace}/{name}")
+
+
+async def _controllers(client: ThrottledClient, hpa: HPA) -> Mapping[str, str] | None:
+    """Return {a ReplicaSet's uid: its controller's uid or ""}; None if the HPA does not select pods by owner."""
+    if hpa.overrides.pod_selection is not PodSelection.OWNER:
+        return None
+    controllers: dict[str, str] = {}
+    try:
+        async for raw in _items(client, f"/apis/apps/v1/namespaces/{quote(hpa.namespace, safe='')}/replicasets"):
+            owned = parse_owned(raw)
+            controllers[owned.uid] = owned.owner.uid if owned.owner else ""
+    except (StatusError, KubeError, ParseError) as error:
+        raise DecideError(f"the ReplicaSets cannot be listed: {error}") from error
+    return controllers
+
+
+async def _list_pods(client: ThrottledClient, namespace: str, pods: PodIndex) -> None:
+    """List the pods into the index."""
+    try:
+        async for raw in _items(client, f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"):
+            pod = track_pod(raw)
+            if pod is not None:
+                pods.apply((pod.namespace, pod.name), None, pod)
+    except (StatusError, KubeError) as error:
+        raise DecideError(f"the pods cannot be listed: {error}") from error
+
+
+async def _read_other_hpas(
+    client: ThrottledClient, hpa: HPA, observer: Observer, apis: Iterable[HPAApi], *, scale_to_zero: bool
+) -> list[str]:
+    """Tell the observer the selectors of the namespace's other HPAs; return a note if they cannot be listed."""
+    try:
+        for api in apis:
+            async for raw in _items(client, api.path(hpa.namespace)):
+                other = track_hpa(raw, api=api, scale_to_zero=scale_to_zero)
+                if isinstance(other, TrackedHPA) and other.hpa.key != hpa.key:
+                    await observer.note(other.hpa)
+    except (StatusError, KubeError) as error:
+        return [f"not checked for other HPAs that select the same pods: {error}"]
+    return []
+
+
+async def _restore(
+    client: ThrottledClient, location: SavedHistoryLocation | None, histories: Histories, hpa: HPA
+) -> list[str]:
+    """Restore the saved history; return a note if there is none."""
+    where = ""
+    if location is not None:
+        store = SavedHistoryStore(client, location=location, shard=Shard(), load_seconds=_LOAD_SECONDS)
+        histories.restore(await store.load())
+        if histories.of(hpa).recommendations:
+            return []
+        config_map = f"ConfigMap {location.namespace}/{location.name}"
+        where = f" ({config_map} {store.problem})" if store.problem else f" (there is none in {config_map})"
+    unknown = "stabilization and rate limits do not know the running autoscaler's recommendations and scale events"
+    return [f"computed without history{where}: {unknown}"]
+
+
+async def _items(client: ThrottledClient, path: str) -> AsyncIterator[dict[str, Any]]:
+    """Yield the objects of a collection, page by page."""
+    token = ""
+    while True:
+        page = await client.get(path, {"limit": _PAGE_SIZE} | ({"continue": token} if token else {}))
+        items = page.get("items")
+        for item in items if isinstance(items, list) else ():
+            if isinstance(item, dict):
+                yield item
+        metadata = page.get("metadata")
+        token = str(metadata.get("continue") or "") if isinstance(metadata, dict) else ""
+        if not token:
+            return
