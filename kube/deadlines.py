@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Coroutine, Generator
 from typing import Any, Generic, TypeVar, cast
 
 _T = TypeVar("_T")
 
 
+def after(seconds: float) -> float:
+    """Return the deadline that is some seconds from now. Deadlines are seconds on the clock of the event loop."""
+    return asyncio.get_running_loop().time() + seconds
+
+
+def remaining(deadline: float) -> float:
+    """Return the seconds until a deadline; negative once it has passed."""
+    return deadline - asyncio.get_running_loop().time()
+
+
+def timeout_at(deadline: float) -> asyncio.Timeout:
+    """Return asyncio.timeout_at, with no timer for an infinite deadline."""
+    return asyncio.timeout_at(None if deadline == math.inf else deadline)
+
+
 class DeadlineExceeded(TimeoutError):
     """The work was cancelled at its deadline; any other TimeoutError is the work's own."""
 
 
-async def within(seconds: float | None, work: Coroutine[Any, Any, _T]) -> _T:
-    """The outcome of `work`, which is cancelled if it still waits for something when its time is up.
+async def before(deadline: float, work: Coroutine[Any, Any, _T]) -> _T:
+    """The outcome of `work`, which is cancelled if it still waits for something at the deadline.
 
-    As `asyncio.timeout`, but work that never waits sets no timer.
+    As `timeout_at`, but work that never waits sets no timer.
 
     Args:
-        seconds: how much time it has; None for no limit.
+        deadline: on the clock of the event loop; infinite for none.
         work: a coroutine that has not been started.
 
     Raises:
@@ -30,7 +46,7 @@ async def within(seconds: float | None, work: Coroutine[Any, Any, _T]) -> _T:
     except StopIteration as done:
         return cast("_T", done.value)
     try:
-        async with asyncio.timeout(seconds) as timeout:
+        async with timeout_at(deadline) as timeout:
             return await _Rest(work, waits_for)
     except TimeoutError as error:
         if timeout.expired():

@@ -14,6 +14,7 @@ import asyncio
 import dataclasses
 import functools
 import logging
+import math
 import os
 import ssl
 import time
@@ -39,6 +40,7 @@ from adapter.prometheus.options import PrometheusOptions
 from adapter.prometheus.reduction import SeriesReducer
 from adapter.prometheus.series import Series, read_series
 from adapter.upstream import Credentials, CredentialsError
+from kube.deadlines import remaining
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -109,20 +111,20 @@ class PrometheusClient:
             self._http = None
 
     async def instant(
-        self, query: str, *, timeout: float | None = None, headers: tuple[tuple[str, str], ...] = ()
+        self, query: str, *, deadline: float = math.inf, headers: tuple[tuple[str, str], ...] = ()
     ) -> Vector | Scalar:
         """Evaluate a query now.
 
         Args:
             query: PromQL.
-            timeout: the seconds that are left for it, or None; never more than the options allow. Prometheus is told.
+            deadline: when the result is due, on the clock of the event loop. Prometheus gets the seconds until then as
+                `timeout`, and never more than the options allow.
             headers: sent in the place of the options' own of the same names.
 
         Raises:
             PrometheusError: one of the tree that the package draws.
         """
-        allowed = self._options.query_timeout
-        seconds = allowed if timeout is None else min(timeout, allowed)
+        seconds = min(remaining(deadline), self._options.query_timeout)
         if seconds <= 0:
             raise PrometheusTimeout("no time was left for the query")
         # Never rounded to nothing, which some take for no limit.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -81,12 +82,12 @@ class PrometheusServers:
             await self._close_if_idle(options)
 
     async def instant(
-        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         """See PrometheusClient.instant."""
         entry = await self._begin(destination)
         try:
-            return await entry.client.instant(query, timeout=timeout, headers=destination.headers)
+            return await entry.client.instant(query, deadline=deadline, headers=destination.headers)
         finally:
             await self._end(destination, entry)
 

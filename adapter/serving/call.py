@@ -39,7 +39,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         info: what was authorized.
         accept: the Accept header.
         user_agent: the User-Agent header.
-        timeout: the seconds that are left for it.
+        deadline: when the response is due, on the clock of the event loop.
         known_tags: entity tags of answers that the client has already.
     """
 
@@ -48,7 +48,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     info: RequestInfo
     accept: str
     user_agent: str
-    timeout: float
+    deadline: float
     known_tags: frozenset[str] = frozenset()
 
     def representation(self, offered: Collection[Conversion] = (), *, streamed: bool = True) -> Representation:

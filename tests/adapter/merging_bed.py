@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import aiohttp
 
@@ -61,7 +62,7 @@ class AtOneMoment:
         self.asked = 0
 
     async def instant(
-        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         """The result of a query."""
         self.asked += 1

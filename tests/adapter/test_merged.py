@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import math
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -178,7 +179,7 @@ class Numbered(CannedPrometheus):
         self.asked: list[tuple[str, Destination]] = []
 
     async def instant(
-        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         """One object in one namespace, whatever their labels are."""
         self.asked.append((query, destination))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -159,7 +160,7 @@ async def objects_alone(
 ) -> Found:
     """Each object's value and time, by a query for exactly these objects."""
     plan = custom_plan(wanted, names=names, all_objects=False, namespace=namespace, metric_selector=selector)
-    found = await queries.carry_out(wanted.rule, plan, timeout=None)
+    found = await queries.carry_out(wanted.rule, plan, deadline=math.inf)
     assert isinstance(found, Vector)
     first: dict[str, Sample] = {}
     for sample in found.samples:
@@ -207,7 +208,7 @@ async def series_alone(
     """Each series' value and time, by labels, by a query for exactly this namespace and selector."""
     plan = external_plan(wanted, namespace=namespace, metric_selector=selector)
     try:
-        found = await queries.carry_out(wanted.rule, plan, timeout=None)
+        found = await queries.carry_out(wanted.rule, plan, deadline=math.inf)
     except StatusError as error:
         raise AssertionError(f"{plan.queries} fails, and the merged one does not") from error
     assert isinstance(found, Vector)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -44,10 +45,10 @@ POD_METADATA = {"name": "web-0", "creationTimestamp": SAMPLED_TEXT, "namespace":
 class Cluster:
     """One pod and one node, whatever is selected."""
 
-    async def pods(self, *, namespace: str, selector: LabelSelector, name: str = "", timeout: float) -> list[PodUsage]:
+    async def pods(self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: float) -> list[PodUsage]:
         return [POD] if namespace in ("", POD.namespace) and name in ("", POD.name) else []
 
-    async def nodes(self, *, selector: LabelSelector, name: str = "", timeout: float) -> list[NodeUsage]:
+    async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: float) -> list[NodeUsage]:
         return [NODE] if name in ("", NODE.name) else []
 
 
@@ -59,7 +60,7 @@ async def answered(path: str, accept: str, *, method: str = "GET") -> Answer:
         info=RequestInfo.of(method, target),
         accept=accept,
         user_agent="kubectl/v1.36.0",
-        timeout=1.0,
+        deadline=math.inf,
     )
     return await ResourceRoutes(Cluster()).answer(call, target.segments[3:])
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 
-from kube.deadlines import DeadlineExceeded, within
+from kube.deadlines import DeadlineExceeded, after, before
 
 SOON = 0.01
 
@@ -15,7 +16,7 @@ async def test_work_that_does_not_wait_has_its_result_even_after_the_deadline() 
     async def work() -> int:
         return 5
 
-    assert await within(0.0, work()) == 5
+    assert await before(after(0.0), work()) == 5
 
 
 async def test_work_that_does_not_wait_sets_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,7 +24,7 @@ async def test_work_that_does_not_wait_sets_no_timer(monkeypatch: pytest.MonkeyP
         return 5
 
     monkeypatch.setattr(asyncio, "timeout", None)
-    assert await within(0.0, work()) == 5
+    assert await before(after(0.0), work()) == 5
 
 
 async def test_work_that_waits_several_times_has_its_result() -> None:
@@ -32,7 +33,7 @@ async def test_work_that_waits_several_times_has_its_result() -> None:
         asyncio.get_running_loop().call_soon(first.set_result, "a")
         return [await first, await asyncio.sleep(0, "b"), await asyncio.to_thread(lambda: "c")]
 
-    assert await within(None, work()) == ["a", "b", "c"]
+    assert await before(math.inf, work()) == ["a", "b", "c"]
 
 
 async def test_work_that_waits_too_long_is_cancelled() -> None:
@@ -46,7 +47,7 @@ async def test_work_that_waits_too_long_is_cancelled() -> None:
             raise
 
     with pytest.raises(DeadlineExceeded):
-        await within(SOON, work())
+        await before(after(SOON), work())
     assert cancelled == [1]
 
 
@@ -58,7 +59,7 @@ async def test_an_error_of_the_work_is_raised_as_it_is() -> None:
 
     for waits in (False, True):
         with pytest.raises(TimeoutError, match="its own") as caught:
-            await within(60.0, work(waits=waits))
+            await before(after(60.0), work(waits=waits))
         assert not isinstance(caught.value, DeadlineExceeded)
 
 
@@ -72,7 +73,7 @@ async def test_a_failure_of_an_awaited_future_is_raised_in_the_work() -> None:
             return f"caught {error}"
 
     asyncio.get_running_loop().call_soon(failing.set_exception, ValueError("x"))
-    assert await within(60.0, work()) == "caught x"
+    assert await before(after(60.0), work()) == "caught x"
 
 
 async def test_cancelling_the_caller_cancels_the_work() -> None:
@@ -88,7 +89,7 @@ async def test_cancelling_the_caller_cancels_the_work() -> None:
             await asyncio.sleep(0)  # a clean-up may wait
             raise
 
-    task = asyncio.create_task(within(None, work()))
+    task = asyncio.create_task(before(math.inf, work()))
     await waiting.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -99,12 +100,12 @@ async def test_cancelling_the_caller_cancels_the_work() -> None:
 async def test_the_innermost_of_several_deadlines_counts() -> None:
     async def work() -> str:
         try:
-            await within(SOON, asyncio.Event().wait())
+            await before(after(SOON), asyncio.Event().wait())
         except DeadlineExceeded:
             return "the inner one"
         return "none"
 
-    assert await within(60.0, work()) == "the inner one"
+    assert await before(after(60.0), work()) == "the inner one"
 
 
 async def test_timeouts_begun_before_the_first_wait_still_count() -> None:
@@ -116,4 +117,4 @@ async def test_timeouts_begun_before_the_first_wait_still_count() -> None:
             return "its own timeout"
         return "none"
 
-    assert await within(60.0, work()) == "its own timeout"
+    assert await before(after(60.0), work()) == "its own timeout"
