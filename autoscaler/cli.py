@@ -16,10 +16,9 @@ from autoscaler.commands.explain import explain
 from autoscaler.commands.journal import journal_options
 from autoscaler.commands.migrate import migrate
 from autoscaler.commands.shadow_command import shadow_report
-from autoscaler.core.apis import HPA_APIS, HPAApi
-from autoscaler.core.config import Config
-from autoscaler.core.knobs import PREFIX
-from autoscaler.core.modes import Mode
+from autoscaler.core.annotations import PREFIX
+from autoscaler.core.config import Config, Mode
+from autoscaler.core.model import HPA_APIS, HPAApi
 from autoscaler.loop.controller import run as run_controller
 from autoscaler.loop.options import Availability, Journal, Options
 from autoscaler.records.audit import AuditLogError

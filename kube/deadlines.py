@@ -1,42 +1,49 @@
-"""Deadlines of work that seldom waits: a timer costs more than most responses from a cache."""
+"""Deadlines: a timeout becomes one absolute time at the start of a request, and is passed on as that."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from collections.abc import Coroutine, Generator
-from typing import Any, Generic, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar, cast
 
 _T = TypeVar("_T")
-
-
-def after(seconds: float) -> float:
-    """Return the deadline that is some seconds from now. Deadlines are seconds on the clock of the event loop."""
-    return asyncio.get_running_loop().time() + seconds
-
-
-def remaining(deadline: float) -> float:
-    """Return the seconds until a deadline; negative once it has passed."""
-    return deadline - asyncio.get_running_loop().time()
-
-
-def timeout_at(deadline: float) -> asyncio.Timeout:
-    """Return asyncio.timeout_at, with no timer for an infinite deadline."""
-    return asyncio.timeout_at(None if deadline == math.inf else deadline)
 
 
 class DeadlineExceeded(TimeoutError):
     """The work was cancelled at its deadline; any other TimeoutError is the work's own."""
 
 
-async def before(deadline: float, work: Coroutine[Any, Any, _T]) -> _T:
-    """The outcome of `work`, which is cancelled if it still waits for something at the deadline.
+@dataclass(frozen=True, slots=True, order=True)
+class Deadline:
+    """An absolute time on the event loop's clock; the latest of several is their `max`."""
 
-    As `timeout_at`, but work that never waits sets no timer.
+    at: float = math.inf
+    """In seconds of `loop.time()`; infinite: no deadline."""
 
-    Args:
-        deadline: on the clock of the event loop; infinite for none.
-        work: a coroutine that has not been started.
+    @classmethod
+    def after(cls, seconds: float | None) -> Self:
+        """Return the deadline in so many seconds from now; None: no deadline."""
+        return cls() if seconds is None else cls(asyncio.get_running_loop().time() + seconds)
+
+    def remaining(self) -> float | None:
+        """Return the seconds left, at least 0; None: no deadline."""
+        return None if self.at == math.inf else max(self.at - asyncio.get_running_loop().time(), 0.0)
+
+    def timeout(self) -> asyncio.Timeout:
+        """Return a context manager that cancels its body at the deadline, like `asyncio.timeout_at`."""
+        return asyncio.timeout_at(None if self.at == math.inf else self.at)
+
+
+NO_DEADLINE = Deadline()
+
+
+async def within(deadline: Deadline, work: Coroutine[Any, Any, _T]) -> _T:
+    """Return the result of `work`, a coroutine that has not been started; cancel it at the deadline.
+
+    Like `deadline.timeout()`, but work that never waits sets no timer: a timer costs more than most responses from a
+    cache.
 
     Raises:
         DeadlineExceeded: the work did not end in time.
@@ -46,7 +53,7 @@ async def before(deadline: float, work: Coroutine[Any, Any, _T]) -> _T:
     except StopIteration as done:
         return cast("_T", done.value)
     try:
-        async with timeout_at(deadline) as timeout:
+        async with deadline.timeout() as timeout:
             return await _Rest(work, waits_for)
     except TimeoutError as error:
         if timeout.expired():
@@ -55,7 +62,7 @@ async def before(deadline: float, work: Coroutine[Any, Any, _T]) -> _T:
 
 
 class _Rest(Generic[_T]):
-    """A coroutine that has been started, from what it waits for on; PEP 380's delegation, begun in the middle."""
+    """The rest of a coroutine that waits for the first time: `yield from`, begun in the middle (PEP 380)."""
 
     def __init__(self, work: Coroutine[Any, Any, _T], waits_for: Any) -> None:
         self._work = work
@@ -71,7 +78,7 @@ class _Rest(Generic[_T]):
             except GeneratorExit:
                 work.close()
                 raise
-            except BaseException as error:  # noqa: BLE001 - the work's to handle, cancellation above all
+            except BaseException as error:  # noqa: BLE001 - raised in the work, above all cancellation
                 failure = error
             try:
                 waits_for = work.send(sent) if failure is None else work.throw(failure)

@@ -21,15 +21,15 @@ from adapter.commands.flags import FILE, catalog_flags_once, prometheus_flags
 from adapter.commands.options import CatalogOptions, PrometheusAccess
 from adapter.commands.printing import print_explanation, print_report
 from adapter.commands.session import session
-from adapter.diagnosis.checking import check as check_rules
-from adapter.diagnosis.checking import check_file
-from adapter.diagnosis.explaining import Target, TargetError
-from adapter.diagnosis.explaining import explain as explain_metric
+from adapter.diagnosis.check import check as check_rules
+from adapter.diagnosis.check import check_file
+from adapter.diagnosis.explain import Target, TargetError
+from adapter.diagnosis.explain import explain as explain_metric
 from adapter.diagnosis.probe import Wanted
 from adapter.diagnosis.report import Explanation, Report, Severity
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, RulesFile
-from adapter.rules.wrapped import FoundRules, load_wrapped_rules
+from adapter.rules.manifests import FoundRules, load_manifest_rules
 from kube.client import KubeConfigError, KubeError
 from kube.flags import verbosity_option
 from kube.logs import setup_logging
@@ -212,7 +212,7 @@ def _asks_prometheus() -> bool:
 def _load(config: Path) -> list[FoundRules]:
     """The rules files that a file is or has, and in one line why there is none."""
     try:
-        return load_wrapped_rules(config)
+        return load_manifest_rules(config)
     except RulesError as error:
         raise click.ClickException(str(error)) from error
 

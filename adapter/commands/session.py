@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adapter.catalog.catalog import Catalog
-from adapter.commands.kubernetes import kubernetes_resources
+from adapter.commands.builtin_resources import builtin_resources
 from adapter.commands.options import CatalogOptions, PrometheusAccess
 from adapter.commands.prometheus_auth import authorized_options
 from adapter.diagnosis.probe import Probe
@@ -55,7 +55,7 @@ async def session(
         access = stack.enter_context(authorized_options(prometheus))
         budget = MemoryBudget(prometheus.response_memory)
         servers = await stack.enter_async_context(PrometheusServers(access, budget=budget))
-        lookup: ResourceLookup = kubernetes_resources()
+        lookup: ResourceLookup = builtin_resources()
         objects: ObjectNames = _NoObjects()
         if kubeconfig is not None:
             connecting = KubeClient.connect(kubeconfig, user_agent="milliscale-adapter-check")

@@ -7,9 +7,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from adapter.diagnosis.queries import check_custom, check_external, check_resource_rules, check_selector, check_short
+from adapter.diagnosis.query_lint import check_custom, check_external, check_resource_rules, check_selector, check_short
 from adapter.diagnosis.report import Finding, Severity
-from adapter.diagnosis.selectors import SeriesNames
+from adapter.diagnosis.series_names import SeriesNames
 from adapter.metrics.resource_metrics import missing_resource_labels
 from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule, RulesFile
 from adapter.rules.naming import ResourceNaming, SeriesFilter

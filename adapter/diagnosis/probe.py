@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from adapter.planning.rule_queries import InstantQueries, RuleQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Vector
 from adapter.rules import QueryRule, Rule
 from adapter.rules.query import QueryError, custom_query
-from kube.deadlines import after
+from kube.deadlines import NO_DEADLINE, Deadline
 from kube.fields import quote
 from kube.mapping import GroupResource, ResourceLookup
 from kube.quantity import Quantity
@@ -66,7 +65,7 @@ class _Listener:
     labels: frozenset[str] | None = None
 
     async def instant(
-        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         self.queries.append(query)
         try:
@@ -232,8 +231,8 @@ class Probe:
             namespace=namespace, metric=metric, selector=wanted.metric_selector, deadline=self._deadline()
         )
 
-    def _deadline(self) -> float:
-        return after(self._seconds)
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self._seconds)
 
     async def _object(
         self, source: CustomSource, namespace: str, name: str, listener: _Listener

@@ -25,7 +25,7 @@ from adapter.rules import AnyRule, Policy, QueryRule
 from adapter.rules.query import QueryError, SelectorNotSupported
 from kube import status
 from kube.client import KubeError
-from kube.deadlines import DeadlineExceeded, before
+from kube.deadlines import Deadline, DeadlineExceeded, within
 from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 from kube.status import StatusError, bad_request, internal_error, not_found, service_unavailable
 
@@ -224,8 +224,8 @@ def _not_found(request: CustomMetricRequest, name: str = "") -> StatusError:
     return not_found(f"{message} {name}" if name else message)
 
 
-async def _before(deadline: float, work: Coroutine[Any, Any, _T]) -> _T:
+async def _before(deadline: Deadline, work: Coroutine[Any, Any, _T]) -> _T:
     try:
-        return await before(deadline, work)
+        return await within(deadline, work)
     except DeadlineExceeded as error:
         raise status.timeout("Timeout: request did not complete within the allotted timeout") from error

@@ -34,10 +34,9 @@ from adapter.catalog.values import ExternalMetricValue
 from adapter.fairness import FairSemaphore, QueueFullError, current_namespace
 from adapter.metrics.requests import ExternalMetricRequest
 from adapter.planning.fresh import Fresh
-from adapter.rules.forward_options import ForwardOptions
+from adapter.rules import ForwardOptions
 from adapter.upstream import Credentials, CredentialsError, UpstreamConfigError
 from kube.backoff import Backoff
-from kube.deadlines import timeout_at
 from kube.quantity import Quantity, QuantityError
 from kube.status import StatusError, service_unavailable, too_many_requests
 from kube.status import timeout as timed_out
@@ -184,7 +183,7 @@ class Forwarder:
             return await self._ask(peer, path, selector)
 
         try:
-            async with timeout_at(request.deadline):
+            async with request.deadline.timeout():
                 kept = await self._fresh.get((path, selector), ask)
         except TimeoutError as error:
             raise timed_out(_TOO_SLOW) from error

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
+from kube.deadlines import NO_DEADLINE, Deadline
 from kube.selectors import LabelSelector
 
 ALL_OBJECTS = "*"
@@ -23,7 +22,7 @@ class CustomMetricRequest(msgspec.Struct, frozen=True, kw_only=True):
         metric: the metric's name.
         selector: selects the objects; used with ALL_OBJECTS only.
         metric_selector: selects the metric's series.
-        deadline: when the response is due, on the clock of the event loop.
+        deadline: when the response is due.
     """
 
     resource: str
@@ -33,7 +32,7 @@ class CustomMetricRequest(msgspec.Struct, frozen=True, kw_only=True):
     metric: str
     selector: LabelSelector = LabelSelector()
     metric_selector: LabelSelector = LabelSelector()
-    deadline: float = math.inf
+    deadline: Deadline = NO_DEADLINE
 
 
 class ExternalMetricRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,10 +42,10 @@ class ExternalMetricRequest(msgspec.Struct, frozen=True, kw_only=True):
         namespace: the namespace of the request; rules with `namespaced: false` ignore it.
         metric: the metric's name.
         selector: selects the metric's series.
-        deadline: when the response is due, on the clock of the event loop.
+        deadline: when the response is due.
     """
 
     namespace: str
     metric: str
     selector: LabelSelector = LabelSelector()
-    deadline: float = math.inf
+    deadline: Deadline = NO_DEADLINE

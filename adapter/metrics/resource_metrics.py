@@ -31,7 +31,7 @@ from adapter.rules.goregex import GoRegex
 from adapter.rules.naming import MetricNaming, ResourceNaming
 from adapter.rules.query import QueryError
 from kube import status
-from kube.deadlines import timeout_at
+from kube.deadlines import Deadline
 from kube.mapping import GroupResource, ResourceInfo
 from kube.selectors import LabelSelector
 from kube.status import internal_error
@@ -87,14 +87,16 @@ class ResourceMetrics:
             self._pods = tuple(_container_measure(key, rule) for key, rule in _by_key(rules))
             self._nodes = tuple(_node_measure(key, rule) for key, rule in _by_key(rules))
 
-    async def pods(self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: float) -> list[PodUsage]:
+    async def pods(
+        self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
+    ) -> list[PodUsage]:
         """What pods use, in the order of namespaces and names; those without values are left out.
 
         Args:
             namespace: the pods' namespace, or "" for all.
             selector: which of them.
             name: the only one that is wanted, or "".
-            deadline: when the response is due, on the clock of the event loop.
+            deadline: when the response is due.
 
         Raises:
             StatusError: 404 when there is no pod of the `name`, 503 and 504 when Prometheus or the API server is away
@@ -118,7 +120,7 @@ class ResourceMetrics:
         self._handed_out(usages)
         return usages
 
-    async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: float) -> list[NodeUsage]:
+    async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: Deadline) -> list[NodeUsage]:
         """What nodes use, in the order of their names; see `pods`."""
         async with _timeout_at(deadline):
             found = await self._listed(_NODES, "", selector, name)
@@ -198,7 +200,7 @@ class ResourceMetrics:
         measures: tuple[_Measure, ...],
         namespace: str,
         names: list[str],
-        deadline: float,
+        deadline: Deadline,
         *,
         all_objects: bool,
     ) -> tuple[AllSamples, AllSamples]:
@@ -209,7 +211,7 @@ class ResourceMetrics:
         return cpu, memory
 
     async def _samples(
-        self, measure: _Measure, namespace: str, names: list[str], deadline: float, *, all_objects: bool
+        self, measure: _Measure, namespace: str, names: list[str], deadline: Deadline, *, all_objects: bool
     ) -> AllSamples:
         source, rule = measure.source, measure.rule
         if not source.resource_label or (namespace and not source.namespace_label):
@@ -303,10 +305,10 @@ def _source(
 
 
 @contextlib.asynccontextmanager
-async def _timeout_at(deadline: float) -> AsyncIterator[None]:
+async def _timeout_at(deadline: Deadline) -> AsyncIterator[None]:
     """Raise StatusError 504 at the deadline."""
     try:
-        async with timeout_at(deadline):
+        async with deadline.timeout():
             yield
     except TimeoutError as error:
         raise status.timeout("Timeout: request did not complete within the allotted timeout") from error

@@ -31,6 +31,7 @@ from adapter.prometheus import (
 )
 from adapter.rules import AnyRule, Policy
 from kube import status
+from kube.deadlines import NO_DEADLINE, Deadline
 from kube.status import StatusError
 from kube.tasks import all_of
 
@@ -48,7 +49,7 @@ class InstantQueries(Protocol):
     """Where queries are evaluated; see PrometheusServers.instant."""
 
     async def instant(
-        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         """Evaluate a query now."""
 
@@ -63,7 +64,7 @@ class RuleQueries:
         self._failing: set[str] = set()
         self._said: dict[str, set[str]] = {}
 
-    async def carry_out(self, rule: AnyRule, plan: Plan, *, deadline: float) -> Vector | Scalar | None:
+    async def carry_out(self, rule: AnyRule, plan: Plan, *, deadline: Deadline) -> Vector | Scalar | None:
         """Evaluate the queries of a plan, and take what counts of the result; None when it has no single values.
 
         Raises:
@@ -88,13 +89,13 @@ class RuleQueries:
             return await matching(result, plan.labels, plan.selector)
         return Vector(()) if plan.labels or not plan.selector.matches({}) else result
 
-    async def ask(self, rule: AnyRule, query: str, *, deadline: float) -> Vector | Scalar | None:
+    async def ask(self, rule: AnyRule, query: str, *, deadline: Deadline) -> Vector | Scalar | None:
         """Evaluate a query of a rule; None when its result has no single values.
 
         Args:
             rule: whose query it is.
             query: PromQL.
-            deadline: when the result is due, on the clock of the event loop.
+            deadline: when the result is due.
 
         Raises:
             StatusError: 503 or 504 when Prometheus is away or slow, 500 when the query is wrong, 429 when too many
@@ -116,7 +117,7 @@ class RuleQueries:
         return result
 
     async def _ask_all(
-        self, rule: AnyRule, queries: tuple[str, ...], *, deadline: float
+        self, rule: AnyRule, queries: tuple[str, ...], *, deadline: Deadline
     ) -> list[Vector | Scalar | None]:
         """Evaluate several queries, a few at a time; the first that fails ends the others."""
         free = asyncio.Semaphore(_AT_ONCE)

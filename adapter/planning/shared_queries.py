@@ -8,7 +8,6 @@ another namespace wait. Background queries have the time that the server's optio
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
@@ -26,7 +25,7 @@ from adapter.prometheus import (
     Scalar,
     Vector,
 )
-from kube.deadlines import remaining, timeout_at
+from kube.deadlines import NO_DEADLINE, Deadline
 
 _Key = tuple[str, Destination]
 
@@ -43,7 +42,7 @@ _EARLY_SECONDS = 0.01
 class _OutOfTime(PrometheusTimeout):
     """The deadline of the query's waiters has passed; means nothing to a caller with a later one."""
 
-    def __init__(self, error: PrometheusTimeout, deadline: float) -> None:
+    def __init__(self, error: PrometheusTimeout, deadline: Deadline) -> None:
         super().__init__(str(error))
         self.deadline = deadline
 
@@ -55,7 +54,7 @@ class SharedQueries:
         """`freshness` is for how many seconds an answer is given again; 0 for never."""
         self._prometheus = prometheus
         # The deadlines of those who wait, by what they wait for.
-        self._waiting: dict[_Key, list[float]] = {}
+        self._waiting: dict[_Key, list[Deadline]] = {}
         self._answers: Fresh[Vector | Scalar] = Fresh(
             period=freshness,
             weigh=_weight,
@@ -75,7 +74,7 @@ class SharedQueries:
         await self._answers.__aexit__(None, None, None)
 
     async def instant(
-        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         """See PrometheusServers.instant."""
         key = (query, destination)
@@ -126,19 +125,20 @@ class SharedQueries:
 
     async def _ask(self, key: _Key, query: str, destination: Destination) -> Vector | Scalar:
         """Send a query, with the latest deadline of its current waiters; one without waiters has no limit."""
-        deadline = max(self._waiting.get(key, ()), default=math.inf)
+        deadline = max(self._waiting.get(key, ()), default=NO_DEADLINE)
         try:
             return await self._prometheus.instant(query, deadline=deadline, destination=destination)
         except PrometheusTimeout as error:
-            if remaining(deadline) > _EARLY_SECONDS:
+            left = deadline.remaining()
+            if left is None or left > _EARLY_SECONDS:
                 raise
             raise _OutOfTime(error, deadline) from error
 
     async def _within(
-        self, deadline: float, key: _Key, ask: Callable[[], Awaitable[Vector | Scalar]]
+        self, deadline: Deadline, key: _Key, ask: Callable[[], Awaitable[Vector | Scalar]]
     ) -> Kept[Vector | Scalar]:
-        seconds = remaining(deadline)
-        if seconds <= 0:
+        seconds = deadline.remaining()
+        if seconds is not None and seconds <= 0:
             raise PrometheusTimeout("no time was left for the query")
         kept = self._answers.current(key)
         if kept is not None:
@@ -146,7 +146,7 @@ class SharedQueries:
         waiting = self._waiting.setdefault(key, [])
         waiting.append(deadline)
         try:
-            async with timeout_at(deadline):
+            async with deadline.timeout():
                 while True:
                     try:
                         return await self._answers.get(key, ask)

@@ -14,7 +14,6 @@ import asyncio
 import dataclasses
 import functools
 import logging
-import math
 import os
 import ssl
 import time
@@ -40,7 +39,7 @@ from adapter.prometheus.options import PrometheusOptions
 from adapter.prometheus.reduction import SeriesReducer
 from adapter.prometheus.series import Series, read_series
 from adapter.upstream import Credentials, CredentialsError
-from kube.deadlines import remaining
+from kube.deadlines import NO_DEADLINE, Deadline
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -111,20 +110,21 @@ class PrometheusClient:
             self._http = None
 
     async def instant(
-        self, query: str, *, deadline: float = math.inf, headers: tuple[tuple[str, str], ...] = ()
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, headers: tuple[tuple[str, str], ...] = ()
     ) -> Vector | Scalar:
         """Evaluate a query now.
 
         Args:
             query: PromQL.
-            deadline: when the result is due, on the clock of the event loop. Prometheus gets the seconds until then as
+            deadline: when the result is due. Prometheus gets the seconds until then as
                 `timeout`, and never more than the options allow.
             headers: sent in the place of the options' own of the same names.
 
         Raises:
             PrometheusError: one of the tree that the package draws.
         """
-        seconds = min(remaining(deadline), self._options.query_timeout)
+        left, allowed = deadline.remaining(), self._options.query_timeout
+        seconds = allowed if left is None else min(left, allowed)
         if seconds <= 0:
             raise PrometheusTimeout("no time was left for the query")
         # Never rounded to nothing, which some take for no limit.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -21,6 +20,7 @@ from adapter.prometheus.client import PrometheusClient
 from adapter.prometheus.errors import PrometheusConfigError, PrometheusUnavailable
 from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, PrometheusOptions
 from adapter.prometheus.series import Series
+from kube.deadlines import NO_DEADLINE, Deadline
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class PrometheusServers:
             await self._close_if_idle(options)
 
     async def instant(
-        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         """See PrometheusClient.instant."""
         entry = await self._begin(destination)

@@ -10,22 +10,21 @@ values of all namespaces, so they are for the operators of the cluster.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
 
 from adapter.catalog.catalog import Catalog
-from adapter.diagnosis.checking import check
-from adapter.diagnosis.explaining import Target, explain
+from adapter.diagnosis.check import check, paused_findings
+from adapter.diagnosis.explain import Target, explain
 from adapter.diagnosis.lint import in_order
-from adapter.diagnosis.merging import paused_findings
 from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Explanation, Report
 from adapter.planning.merge_costs import Pause
 from adapter.security.request_info import Query
 from kube.client import KubeError
+from kube.deadlines import Deadline
 from kube.mapping import ResourceLookup
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import bad_request, not_found, service_unavailable, timeout
@@ -42,7 +41,7 @@ class DebugPages:
     probe: Probe
     paused: Callable[[], Iterable[tuple[str, str, Pause]]] = tuple
 
-    async def answer(self, segments: tuple[str, ...], query: Query, *, seconds: float) -> Report | Explanation:
+    async def answer(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
         """The page that `segments`, without "debug", name.
 
         Raises:
@@ -50,7 +49,7 @@ class DebugPages:
                 or everything is slow.
         """
         try:
-            async with asyncio.timeout(seconds):
+            async with deadline.timeout():
                 match segments:
                     case ("rules",):
                         report = await check(

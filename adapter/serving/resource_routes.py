@@ -27,6 +27,7 @@ from adapter.serving.call import (
 )
 from adapter.serving.list_options import check_numbers, field_selector, included_object
 from kube import status
+from kube.deadlines import Deadline
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 
@@ -36,10 +37,12 @@ _Usage = TypeVar("_Usage", NodeUsage, PodUsage)
 class UsageProvider(Protocol):
     """Where the use of CPU and memory comes from; see adapter.metrics.resource_metrics.ResourceMetrics."""
 
-    async def pods(self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: float) -> list[PodUsage]:
+    async def pods(
+        self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
+    ) -> list[PodUsage]:
         """What pods use; `namespace` is "" for all."""
 
-    async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: float) -> list[NodeUsage]:
+    async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: Deadline) -> list[NodeUsage]:
         """What nodes use."""
 
 

@@ -46,7 +46,7 @@ from adapter.serving.list_options import check_list, check_numbers, check_reques
 from adapter.serving.resource_routes import ResourceRoutes, UsageProvider
 from adapter.serving.status_page import StatusPage
 from adapter.serving.telemetry import Telemetry
-from kube.deadlines import remaining
+from kube.deadlines import Deadline
 from kube.status import StatusError, bad_request
 
 _TEXT = "text/plain; charset=utf-8"
@@ -70,9 +70,9 @@ class ExternalProvider(Protocol):
 
 
 class DebugProvider(Protocol):
-    """What can be said of the rules; see adapter.serving.debug_pages.DebugPages. `seconds` is the time that is left."""
+    """What can be said of the rules; see adapter.serving.debug_pages.DebugPages."""
 
-    async def answer(self, segments: tuple[str, ...], query: Query, *, seconds: float) -> Report | Explanation:
+    async def answer(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
         """The page of these segments after /debug."""
 
 
@@ -114,7 +114,7 @@ class Router:
         segments = call.target.segments
         if segments[:1] == ("debug",) and self._debug is not None:
             require_get(call)
-            page = await self._debug.answer(segments[1:], call.target.query, seconds=remaining(call.deadline))
+            page = await self._debug.answer(segments[1:], call.target.query, deadline=call.deadline)
             return answer_with(call, page)
         if segments[:1] != ("apis",):
             return self._other(call)

@@ -37,7 +37,7 @@ from adapter.serving.open_connections import OpenConnections
 from adapter.serving.parsed_targets import ParsedTarget, ParsedTargets
 from adapter.serving.routes import Router
 from adapter.serving.telemetry import RequestLabels, Telemetry
-from kube.deadlines import DeadlineExceeded, after, before
+from kube.deadlines import Deadline, DeadlineExceeded, within
 from kube.status import StatusError, forbidden, too_many_requests
 
 _log = logging.getLogger(__name__)
@@ -125,10 +125,10 @@ class RequestServer:
         self, request: web.BaseRequest, certificate: bytes | None, parsed: ParsedTarget, router: Router
     ) -> web.Response:
         enter_namespace(parsed.info.namespace)
-        deadline = after(min(parsed.seconds(), self._limits.request_seconds))
+        deadline = Deadline.after(min(parsed.seconds(), self._limits.request_seconds))
         work = self._in_turn(request, certificate, parsed, router, deadline)
         try:
-            return await before(deadline + _LAST_WORD_SECONDS, work)
+            return await within(Deadline(deadline.at + _LAST_WORD_SECONDS), work)
         except QueueFullError as error:
             raise too_many_requests("Too many requests, please try again later.", retry_after=1) from error
         except DeadlineExceeded as error:
@@ -141,7 +141,7 @@ class RequestServer:
         certificate: bytes | None,
         parsed: ParsedTarget,
         router: Router,
-        deadline: float,
+        deadline: Deadline,
     ) -> web.Response:
         """Answer within the limit on requests in flight, which namespaces share."""
         # Clients without a certificate that some CA signed share one queue, so that none gets ahead by inventing names.
@@ -162,7 +162,7 @@ class RequestServer:
         certificate: bytes | None,
         parsed: ParsedTarget,
         router: Router,
-        deadline: float,
+        deadline: Deadline,
     ) -> web.Response:
         if not parsed.open_to_all:
             user = await self._authenticator.authenticate(Credentials(certificate, request.raw_headers))
@@ -237,7 +237,7 @@ def _refuse_impersonation(request: web.BaseRequest) -> None:
             raise forbidden("impersonation is not possible here: ask the API server, which passes on who you are then")
 
 
-def _call(request: web.BaseRequest, parsed: ParsedTarget, deadline: float) -> Call:
+def _call(request: web.BaseRequest, parsed: ParsedTarget, deadline: Deadline) -> Call:
     headers = request.headers
     known_tags = headers.get("If-None-Match")
     return Call(

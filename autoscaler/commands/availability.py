@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import click
 
-from autoscaler.loop.memory_store import MemoryLocation
 from autoscaler.loop.options import Availability
-from autoscaler.loop.shards import Shard, ordinal
+from autoscaler.loop.saved_history import SavedHistoryLocation
+from autoscaler.loop.sharding import Shard, pod_ordinal
 from kube.durations import POSITIVE_DURATION, format_duration
 from kube.election import JITTER, ElectionSettings
 from kube.flags import bool_option
@@ -58,7 +58,7 @@ def availability_options(function: _F) -> _F:
         _check_times(election)
         availability = Availability(
             election=election if leader_elect else None,
-            memory=_location(state_configmap, election.namespace),
+            saved_history=_location(state_configmap, election.namespace),
             shard=shard,
         )
         return function(availability=availability, **others)
@@ -147,7 +147,7 @@ _OPTIONS = (
 def _shard(count: int, index: int | None) -> Shard:
     if index is None and count > 1:
         host = os.environ.get("HOSTNAME") or os.uname().nodename
-        number = ordinal(host)
+        number = pod_ordinal(host)
         if number is None:
             raise click.UsageError(
                 f"--shards={count}: which of them is this? The name {host!r} does not end in a number, as those of a "
@@ -177,7 +177,7 @@ def _check_times(election: ElectionSettings) -> None:
         raise click.UsageError(f"{renew} must be longer than {JITTER} times {retry}")
 
 
-def _location(text: str, default_namespace: str) -> MemoryLocation | None:
+def _location(text: str, default_namespace: str) -> SavedHistoryLocation | None:
     if not text:
         return None
     namespace, _, name = text.rpartition("/")
@@ -186,7 +186,7 @@ def _location(text: str, default_namespace: str) -> MemoryLocation | None:
         errors += rfc1123_label_errors(namespace)
     if errors:
         raise click.UsageError(f"--state-configmap={text}: {errors[0]}")
-    return MemoryLocation(namespace=namespace or default_namespace, name=name)
+    return SavedHistoryLocation(namespace=namespace or default_namespace, name=name)
 
 
 def _name(name: str, flag: str) -> str:

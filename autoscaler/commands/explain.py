@@ -22,9 +22,9 @@ from autoscaler.commands.debug_client import SERVER, DebugClientError
 from autoscaler.commands.decision_client import fetch_decisions
 from autoscaler.commands.explain_view import show
 from autoscaler.commands.one_step import ComputedStep, StepError, compute_step
-from autoscaler.core.apis import HPA_APIS
 from autoscaler.core.config import Config
-from autoscaler.loop.memory_store import MemoryLocation
+from autoscaler.core.model import HPA_APIS
+from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.records.record import VERSION, DecisionRecord
 from kube.client import KubeClient, KubeConfigError
 from kube.kubeconfig import default_kubeconfig
@@ -68,21 +68,21 @@ class _Output(click.Choice[str]):
         return super().convert(value.removeprefix("="), param, ctx)
 
 
-class _ConfigMapName(click.ParamType[MemoryLocation]):
+class _ConfigMapName(click.ParamType[SavedHistoryLocation]):
     """NAMESPACE/NAME of a ConfigMap."""
 
     name = "namespace/name"
 
     def convert(
-        self, value: str | MemoryLocation, param: click.Parameter | None, ctx: click.Context | None
-    ) -> MemoryLocation:
+        self, value: str | SavedHistoryLocation, param: click.Parameter | None, ctx: click.Context | None
+    ) -> SavedHistoryLocation:
         """Split the text."""
-        if isinstance(value, MemoryLocation):
+        if isinstance(value, SavedHistoryLocation):
             return value
         namespace, _, name = value.partition("/")
         if not namespace or not name or "/" in name:
             self.fail(f"{value!r}: write NAMESPACE/NAME of the ConfigMap", param, ctx)
-        return MemoryLocation(namespace=namespace, name=name)
+        return SavedHistoryLocation(namespace=namespace, name=name)
 
 
 @click.command()
@@ -136,7 +136,7 @@ def explain(
     kubeconfig: Path | None,
     context: str | None,
     api: str | None,
-    state: MemoryLocation | None,
+    state: SavedHistoryLocation | None,
     config: Config,
 ) -> None:
     """Say in plain words what was decided on an HPA, and by which numbers.
@@ -177,7 +177,7 @@ def _computed(
     kubeconfig: Path | None,
     context: str | None,
     api: str | None,
-    state: MemoryLocation | None,
+    state: SavedHistoryLocation | None,
     config: Config,
 ) -> ComputedStep:
     async def compute() -> ComputedStep:

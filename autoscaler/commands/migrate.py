@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from autoscaler.core.apis import HPA_APIS, KUBERNETES, MILLISCALE, HPAApi
+from autoscaler.core.model import HPA_APIS, KUBERNETES, MILLISCALE, HPAApi
 from autoscaler.objects.apitypes import DecodeError
 from autoscaler.objects.defaults import default_hpa
 from autoscaler.objects.migration import is_scaled_to_zero, move, render

@@ -14,17 +14,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
 
-from autoscaler.core.apis import HPA_APIS, KIND, HPAApi
 from autoscaler.core.config import Config, PodSelection
-from autoscaler.core.decide import decide
-from autoscaler.core.model import HPA
+from autoscaler.core.model import HPA, HPA_APIS, KIND, HPAApi
+from autoscaler.core.reconcile import decide
+from autoscaler.loop.histories import Histories
 from autoscaler.loop.label_index import PodIndex, SelectorIndex
-from autoscaler.loop.memory import Memory
-from autoscaler.loop.memory_store import MemoryLocation, MemoryStore
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
+from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
 from autoscaler.loop.scales import ScaleClient
-from autoscaler.loop.shards import Shard
+from autoscaler.loop.sharding import Shard
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from autoscaler.objects.fields import ParseError
 from autoscaler.objects.parse_targets import parse_owned
@@ -63,7 +62,7 @@ async def compute_step(
     name: str,
     config: Config,
     apis: Iterable[HPAApi] = HPA_APIS,
-    memory: MemoryLocation | None = None,
+    memory: SavedHistoryLocation | None = None,
     wall_clock: Callable[[], float] = time.time,
     clock: Callable[[], float] = time.monotonic,
 ) -> ComputedStep:
@@ -97,7 +96,7 @@ async def compute_step(
         config=config,
     )
     await _list_pods(reading, namespace, pods)
-    remembered = Memory()
+    remembered = Histories()
     notes = [
         *await _note_rivals(reading, hpa, observer, served, scale_to_zero=config.scale_to_zero),
         *await _restore(reading, memory, remembered, hpa),
@@ -147,7 +146,7 @@ async def _find(
 
 async def _controllers(client: ThrottledClient, hpa: HPA) -> Mapping[str, str] | None:
     """{a ReplicaSet's uid: the uid of its controller, or ""}, where the HPA wants to know whose its pods are."""
-    if hpa.knobs.pod_selection is not PodSelection.OWNER:
+    if hpa.overrides.pod_selection is not PodSelection.OWNER:
         return None
     controllers: dict[str, str] = {}
     try:
@@ -185,11 +184,13 @@ async def _note_rivals(
     return []
 
 
-async def _restore(client: ThrottledClient, location: MemoryLocation | None, memory: Memory, hpa: HPA) -> list[str]:
+async def _restore(
+    client: ThrottledClient, location: SavedHistoryLocation | None, memory: Histories, hpa: HPA
+) -> list[str]:
     """Fill `memory` with what the running loop has saved."""
     where = ""
     if location is not None:
-        store = MemoryStore(client, location=location, shard=Shard(), load_seconds=_LOAD_SECONDS)
+        store = SavedHistoryStore(client, location=location, shard=Shard(), load_seconds=_LOAD_SECONDS)
         memory.restore(await store.load())
         if memory.of(hpa).recommendations:
             return []

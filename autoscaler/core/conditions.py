@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autoscaler.core.model import Condition
-from autoscaler.core.normalize import Normalized
+from autoscaler.core.stabilization import Normalized
 
 ABLE_TO_SCALE = "AbleToScale"
 SCALING_ACTIVE = "ScalingActive"

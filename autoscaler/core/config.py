@@ -44,7 +44,7 @@ class Fallback:
 class Config:
     """What decisions on an HPA depend on beside its spec; the defaults are kube-controller-manager's.
 
-    The flags say it for every HPA, and an HPA's own annotations for itself (`Knobs.applied_to`).
+    The flags say it for every HPA, and an HPA's own annotations for itself (`AnnotationOverrides.applied_to`).
     """
 
     tolerance: float = 0.1
@@ -57,3 +57,16 @@ class Config:
     paused: Pause = Pause.NONE
     fallback: Fallback | None = None
     pod_selection: PodSelection = PodSelection.SELECTOR
+
+
+class Mode(StrEnum):
+    """What becomes of a decision."""
+
+    ACT = "act"
+    DRY_RUN = "dry-run"
+    SHADOW = "shadow"
+
+    def allows(self, other: Mode) -> bool:
+        """Whether the other mode writes nothing that this one does not."""
+        order = (Mode.SHADOW, Mode.DRY_RUN, Mode.ACT)
+        return order.index(other) <= order.index(self)

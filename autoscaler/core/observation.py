@@ -133,21 +133,21 @@ class PodUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceAnswer:
+class ResourceResponse:
     """metrics.k8s.io's answer for a pod selector: answers every Resource and ContainerResource metric of the HPA."""
 
     pods: tuple[PodUsage, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class PodsAnswer:
+class PodsResponse:
     """custom.metrics.k8s.io's answer for a Pods metric: {pod name: sample}."""
 
     pods: Mapping[str, PodSample]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectAnswer:
+class ObjectResponse:
     """custom.metrics.k8s.io's answer for an Object metric."""
 
     value: int
@@ -155,7 +155,7 @@ class ObjectAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExternalAnswer:
+class ExternalResponse:
     """external.metrics.k8s.io's answer: the items' values in the order of the answer."""
 
     values: tuple[int, ...]
@@ -163,20 +163,20 @@ class ExternalAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerError:
+class MetricError:
     """The metrics API did not answer (`message`: the API server's or the transport's, without our own prefix)."""
 
     message: str
 
 
-MetricAnswer: TypeAlias = ResourceAnswer | PodsAnswer | ObjectAnswer | ExternalAnswer | AnswerError
+MetricResponse: TypeAlias = ResourceResponse | PodsResponse | ObjectResponse | ExternalResponse | MetricError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """Everything that one decision is based on.
 
-    It is gathered in steps, since the later parts are often not needed: `autoscaler.core.missing` says what to
+    It is gathered in steps, since the later parts are often not needed: `autoscaler.core.preconditions` says what to
     read next. None means "not read".
     """
 
@@ -187,7 +187,7 @@ class Observation:
     `owner`, those of them that belong to the target."""
     foreign_pods: tuple[str, ...] = ()
     """The names of those that match but do not belong to the target, where that is looked at."""
-    answers: tuple[MetricAnswer | None, ...] | None = None
+    responses: tuple[MetricResponse | None, ...] | None = None
     """One per `spec.metrics` entry, in order; an entry is None where no answer is wanted."""
     other_selectors: Mapping[str, LabelSelector] = field(default_factory=dict)
     """Other HPAs of this namespace: {NAMESPACE/NAME: its scale's selector}. May leave out those that match no pod."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 
 from autoscaler.core.conditions import SCALED_TO_ZERO
 from autoscaler.core.config import Config
+from autoscaler.core.metrics import validate_metric_source
 from autoscaler.core.model import HPA, ExternalMetric, ObjectMetric
 from autoscaler.core.observation import Observation, Pod, PodListError, Scale
 from kube.selectors import LabelSelector, SelectorError
@@ -70,7 +72,7 @@ def can_wake(hpa: HPA) -> bool:
     return any(isinstance(each.source, ObjectMetric | ExternalMetric) for each in hpa.spec.metrics)
 
 
-def parse_selector(scale: Scale) -> LabelSelector | SelectorProblem:
+def validate_and_parse_selector(scale: Scale) -> LabelSelector | SelectorProblem:
     """The selector of the target's pods."""
     return _parsed(scale.selector)
 
@@ -93,7 +95,7 @@ def _parsed(text: str) -> LabelSelector | SelectorProblem:
         )
 
 
-def rivals(
+def hpas_controlling_pods(
     hpa: HPA,
     scale: Scale,
     pods: tuple[Pod, ...] | PodListError | None,
@@ -126,7 +128,55 @@ def _problem(reason: str, text: str) -> SelectorProblem:
 
 def selector_problem(observation: Observation, scale: Scale) -> SelectorProblem | None:
     """Why it is not clear which pods the HPA controls; None: it is, as far as the pods are known."""
-    selector = parse_selector(scale)
+    selector = validate_and_parse_selector(scale)
     if isinstance(selector, SelectorProblem):
         return selector
-    return rivals(observation.hpa, scale, observation.pods, observation.other_selectors)
+    return hpas_controlling_pods(observation.hpa, scale, observation.pods, observation.other_selectors)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadScale:
+    """Read the target's scale."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListPods:
+    """List the pods that `selector` selects in the HPA's namespace, and the other HPAs' selectors there.
+
+    This is also the moment at which Kubernetes takes note that this HPA controls the pods of `selector`.
+    """
+
+    selector: LabelSelector
+
+
+@dataclass(frozen=True, slots=True)
+class FetchMetrics:
+    """Ask the metrics APIs: one flag per entry of `spec.metrics`, in order; entries without it stay None."""
+
+    wanted: tuple[bool, ...]
+    selector: LabelSelector
+
+
+Missing: TypeAlias = ReadScale | ListPods | FetchMetrics
+
+
+def next_read(observation: Observation) -> Missing | None:
+    """What must be read before `observation` can be decided on; None: nothing more.
+
+    Nothing is asked for that could not matter: no metrics of a target that is scaled to 0 by hand, or that is out of
+    bounds, or whose selector is unusable.
+    """
+    hpa, scale = observation.hpa, observation.scale
+    if scale is None:
+        return None if api_version_error(hpa) else ReadScale()
+    if not isinstance(scale, Scale) or bound(hpa, scale, observation.config) is not None:
+        return None
+    selector = validate_and_parse_selector(scale)
+    if isinstance(selector, SelectorProblem):
+        return None
+    if observation.pods is None:
+        return ListPods(selector)
+    if observation.responses is not None or selector_problem(observation, scale) is not None:
+        return None
+    wanted = tuple(validate_metric_source(spec) is None for spec in hpa.spec.metrics)
+    return FetchMetrics(wanted, selector) if any(wanted) else None

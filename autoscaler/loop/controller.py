@@ -36,27 +36,27 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
 
-from autoscaler.core.knobs import LONGEST_WINDOW_MS
+from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
+from autoscaler.core.config import Mode
 from autoscaler.core.model import HPAKey
-from autoscaler.core.modes import Mode
 from autoscaler.core.observation import Pod
-from autoscaler.loop.complaints import Complaints
 from autoscaler.loop.debug import decision_routes, shadow_routes
+from autoscaler.loop.error_log import ErrorLog
 from autoscaler.loop.events import EventRecorder
 from autoscaler.loop.foreign_writer import EVENT_MESSAGE, EVENT_REASON, ForeignWriterDetector
 from autoscaler.loop.health import application, serving
+from autoscaler.loop.histories import Histories, HistoryEntry
 from autoscaler.loop.hpas import HPAs
 from autoscaler.loop.label_index import PodIndex, SelectorIndex
-from autoscaler.loop.memory import Memory, Remembered
-from autoscaler.loop.memory_store import MemoryStore
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer, Staleness
 from autoscaler.loop.options import Options
-from autoscaler.loop.ownership import ReplicaSets
+from autoscaler.loop.pod_owners import ReplicaSets
 from autoscaler.loop.queue import WorkQueue
 from autoscaler.loop.reconcile import Ending, Reconciler
+from autoscaler.loop.saved_history import SavedHistoryStore
 from autoscaler.loop.scales import ScaleClient
-from autoscaler.loop.shard_leases import ShardLeases
+from autoscaler.loop.sharding import ShardLeases
 from autoscaler.loop.status import StatusWriter
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket, Urgency
@@ -159,12 +159,12 @@ class Controller:
             )
 
         self._decisions = DecisionLog(options.journal.kept, on_record=on_record)
-        self._memory = Memory()
-        self._memory_store: MemoryStore | None = None
-        if options.availability.memory is not None:
-            self._memory_store = MemoryStore(
+        self._memory = Histories()
+        self._memory_store: SavedHistoryStore | None = None
+        if options.availability.saved_history is not None:
+            self._memory_store = SavedHistoryStore(
                 throttled(TokenBucket(qps=0, burst=1)),
-                location=options.availability.memory,
+                location=options.availability.saved_history,
                 shard=self._shard,
                 longest_window_ms=options.config.downscale_stabilization_ms,
             )
@@ -205,7 +205,7 @@ class Controller:
             statuses=StatusWriter(objects),
             recorder=self._recorder,
             telemetry=self._telemetry,
-            memory=self._memory,
+            histories=self._memory,
             decisions=self._decisions,
             shadow=self._shadow,
             mode=options.mode,
@@ -218,7 +218,7 @@ class Controller:
         )
         self._workers = Workers(self._queue, step=self._step, wanted=lambda: self._workers_wanted)
         self._acts = may_write
-        self._complaints = Complaints(away=lambda: self._hpas.away or self._pods.away)
+        self._complaints = ErrorLog(away=lambda: self._hpas.away or self._pods.away)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop` is set.
@@ -274,9 +274,7 @@ class Controller:
             self._telemetry.leads(settings.name, leading=leading)
 
         changed(False)
-        others = self._shard_leases = ShardLeases(
-            client, settings, base=self._shard.base(settings.name), shard=self._shard
-        )
+        others = self._shard_leases = ShardLeases(client, settings, shard=self._shard)
         self._telemetry.waits_for_shards(lambda: others.problem is not None)
         return LeaderElector(
             client,
@@ -321,10 +319,10 @@ class Controller:
         if self._memory_store is None:
             self._memory.restore({})
             return
-        longest_ms = max(LONGEST_WINDOW_MS, self._options.config.downscale_stabilization_ms)
+        longest_ms = max(MAX_STABILIZATION_WINDOW_MS, self._options.config.downscale_stabilization_ms)
         oldest_ms = time.monotonic() * 1000 - longest_ms
 
-        def matters(key: HPAKey, remembered: Remembered) -> bool:
+        def matters(key: HPAKey, remembered: HistoryEntry) -> bool:
             # An HPA that is not there may be of an API whose watch has yet to begin.
             known = remembered.latest_ms >= oldest_ms or self._hpas.get(key) is not None
             return known and self._shard.owns(key)
@@ -400,7 +398,7 @@ class Controller:
 
     def _period(self, tracked: TrackedHPA | RefusedHPA) -> float:
         """Seconds from the end of an HPA's step to the start of its next."""
-        return tracked.hpa.knobs.sync_period or self._options.sync_period
+        return tracked.hpa.overrides.sync_period or self._options.sync_period
 
     async def _note_others(self, tracked: TrackedHPA | RefusedHPA) -> None:
         """See which pods an HPA of another shard controls: none of ours may control them, too."""
@@ -436,7 +434,7 @@ class Controller:
                     self._telemetry.held(self._foreign.held)
                     self._recorder.record(new.hpa, "Warning", EVENT_REASON, EVENT_MESSAGE)
                 self._reconciler.changed(old.hpa if isinstance(old, TrackedHPA) else None, new.hpa)
-        if old is None or new is None or old.wish != new.wish:
+        if old is None or new is None or old.reconcile_trigger != new.reconcile_trigger:
             self._queue.add(key)
         elif not own:
             # Such as one whose target was at zero, and which controls its pods again.

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from autoscaler.core.apis import KIND
-from autoscaler.core.model import HPA, InvalidHPA
+from autoscaler.core.model import HPA, KIND, InvalidHPA
 from autoscaler.loop.event_correlator import EventCorrelator, EventKey, Occurrence, RecordedEvent
 from autoscaler.loop.throttle import NotLeading, ThrottledClient
 from kube.client import KubeError

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeAlias
 
-from autoscaler.core.apis import HPAApi
-from autoscaler.core.model import HPAKey
+from autoscaler.core.model import HPAApi, HPAKey
 from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa
 from kube.backoff import Backoff
 from kube.client import KubeClient, KubeError

@@ -4,8 +4,8 @@
     custom.metrics.k8s.io     Pods and Object metrics, in the version that discovery prefers (v1beta2 or v1beta1)
     external.metrics.k8s.io   External metrics
 
-Every question has an answer: the values, or an AnswerError with the reason. Whoever serves these APIs is not trusted:
-an answer that is not of the expected form, lacks a value or holds a bad quantity is an AnswerError as a whole, because
+Every question has an answer: the values, or an MetricError with the reason. Whoever serves these APIs is not trusted:
+an answer that is not of the expected form, lacks a value or holds a bad quantity is an MetricError as a whole, because
 a value that was left out would look like a pod without load. A missing timestamp counts as the zero time, as in Go.
 """
 
@@ -21,14 +21,14 @@ import msgspec
 
 from autoscaler.core.model import CrossVersionObjectReference
 from autoscaler.core.observation import (
-    AnswerError,
     ContainerUsage,
-    ExternalAnswer,
-    ObjectAnswer,
+    ExternalResponse,
+    MetricError,
+    ObjectResponse,
     PodSample,
-    PodsAnswer,
+    PodsResponse,
     PodUsage,
-    ResourceAnswer,
+    ResourceResponse,
 )
 from autoscaler.loop.label_index import PodIndex
 from autoscaler.loop.throttle import ThrottledClient
@@ -141,41 +141,41 @@ class MetricsClient:
         self._finding_version = asyncio.Lock()
         self._together = Together(pods, clock=clock)
 
-    async def resource_usage(self, namespace: str, selector: LabelSelector) -> ResourceAnswer | AnswerError:
+    async def resource_usage(self, namespace: str, selector: LabelSelector) -> ResourceResponse | MetricError:
         """What the selected pods use of cpu, memory and so on."""
         topic = Topic(namespace, _RESOURCE)
         answer = await self._together.ask(topic, selector, lambda each: self._resource_usage(namespace, each))
-        assert isinstance(answer, ResourceAnswer | AnswerError)
+        assert isinstance(answer, ResourceResponse | MetricError)
         return answer
 
-    async def _resource_usage(self, namespace: str, selector: LabelSelector) -> ResourceAnswer | AnswerError:
+    async def _resource_usage(self, namespace: str, selector: LabelSelector) -> ResourceResponse | MetricError:
         try:
             path = f"/apis/{_RESOURCE}/v1beta1/namespaces/{_segment(namespace)}/pods"
             answer = await self._resource.get(path, _query(labelSelector=selector))
-            return ResourceAnswer(tuple(_pod_usage(item) for item in _items(answer, _PodMetrics)))
+            return ResourceResponse(tuple(_pod_usage(item) for item in _items(answer, _PodMetrics)))
         except (_BadAnswer, ParseError, StatusError, KubeError) as error:
             return _failed(error, f"pods.{_RESOURCE}")
 
     async def pods_metric(
         self, namespace: str, metric: str, *, pods: LabelSelector, metric_selector: LabelSelector
-    ) -> PodsAnswer | AnswerError:
+    ) -> PodsResponse | MetricError:
         """One metric of each selected pod."""
 
-        async def fetch(selector: LabelSelector) -> PodsAnswer | AnswerError:
+        async def fetch(selector: LabelSelector) -> PodsResponse | MetricError:
             return await self._pods_metric(namespace, metric, pods=selector, metric_selector=metric_selector)
 
         topic = Topic(namespace, f"{_CUSTOM}/pods/{metric}", str(metric_selector))
         answer = await self._together.ask(topic, pods, fetch)
-        assert isinstance(answer, PodsAnswer | AnswerError)
+        assert isinstance(answer, PodsResponse | MetricError)
         return answer
 
     async def _pods_metric(
         self, namespace: str, metric: str, *, pods: LabelSelector, metric_selector: LabelSelector
-    ) -> PodsAnswer | AnswerError:
+    ) -> PodsResponse | MetricError:
         try:
             path = f"{await self._custom_api()}/namespaces/{_segment(namespace)}/pods/%2A/{_segment(metric)}"
             answer = await self._custom.get(path, _query(labelSelector=pods, metricLabelSelector=metric_selector))
-            return PodsAnswer({item.described_object.name: _sample(item) for item in _items(answer, _CustomValue)})
+            return PodsResponse({item.described_object.name: _sample(item) for item in _items(answer, _CustomValue)})
         except (_BadAnswer, ParseError, StatusError, KubeError) as error:
             return _failed(error, f"pods.{_CUSTOM}", "*")
 
@@ -186,20 +186,20 @@ class MetricsClient:
         *,
         described: CrossVersionObjectReference,
         metric_selector: LabelSelector,
-    ) -> ObjectAnswer | AnswerError:
+    ) -> ObjectResponse | MetricError:
         """One metric of one object.
 
         A described Namespace is always the HPA's own, whatever its name: an HPA must not reach into another.
         """
 
-        async def fetch(_: LabelSelector) -> ObjectAnswer | AnswerError:
+        async def fetch(_: LabelSelector) -> ObjectResponse | MetricError:
             return await self._object_metric(namespace, metric, described=described, metric_selector=metric_selector)
 
         parts = (_group(described.api_version), described.kind, described.name, metric)
         path = "/".join(quote(part, safe="") for part in parts)
         topic = Topic(namespace, f"{_CUSTOM}/objects/{path}", str(metric_selector))
         answer = await self._together.ask(topic, _NO_PODS, fetch)
-        assert isinstance(answer, ObjectAnswer | AnswerError)
+        assert isinstance(answer, ObjectResponse | MetricError)
         return answer
 
     async def _object_metric(
@@ -209,7 +209,7 @@ class MetricsClient:
         *,
         described: CrossVersionObjectReference,
         metric_selector: LabelSelector,
-    ) -> ObjectAnswer | AnswerError:
+    ) -> ObjectResponse | MetricError:
         resource, name = "metrics", metric
         try:
             path = f"{await self._custom_api()}/namespaces/{_segment(namespace)}"
@@ -225,30 +225,30 @@ class MetricsClient:
                 raise _BadAnswer(
                     f"the custom metrics API server returned {len(values)} results when we asked for exactly one"
                 )
-            return ObjectAnswer(value=values[0][0], timestamp_ms=values[0][1])
+            return ObjectResponse(value=values[0][0], timestamp_ms=values[0][1])
         except (_BadAnswer, ParseError, StatusError, KubeError) as error:
             return _failed(error, f"{resource}.{_CUSTOM}", name)
 
     async def external_metric(
         self, namespace: str, metric: str, *, metric_selector: LabelSelector
-    ) -> ExternalAnswer | AnswerError:
+    ) -> ExternalResponse | MetricError:
         """All series of a metric that the selector selects."""
 
-        async def fetch(_: LabelSelector) -> ExternalAnswer | AnswerError:
+        async def fetch(_: LabelSelector) -> ExternalResponse | MetricError:
             return await self._external_metric(namespace, metric, metric_selector=metric_selector)
 
         topic = Topic(namespace, f"{_EXTERNAL}/{metric}", str(metric_selector))
         answer = await self._together.ask(topic, _NO_PODS, fetch)
-        assert isinstance(answer, ExternalAnswer | AnswerError)
+        assert isinstance(answer, ExternalResponse | MetricError)
         return answer
 
     async def _external_metric(
         self, namespace: str, metric: str, *, metric_selector: LabelSelector
-    ) -> ExternalAnswer | AnswerError:
+    ) -> ExternalResponse | MetricError:
         try:
             path = f"/apis/{_EXTERNAL}/v1beta1/namespaces/{_segment(namespace)}/{_segment(metric)}"
             items = _items(await self._external.get(path, _query(labelSelector=metric_selector)), _ExternalValue)
-            return ExternalAnswer(
+            return ExternalResponse(
                 values=tuple(_milli(item.value) for item in items),
                 timestamp_ms=_timestamp_ms(items[0].timestamp) if items else 0,
             )
@@ -310,11 +310,11 @@ def _group(api_version: str) -> str:
 # --- what is answered ----------------------------------------------------------------------------------------------
 
 
-def _failed(error: Exception, resource: str, name: str = "") -> AnswerError:
+def _failed(error: Exception, resource: str, name: str = "") -> MetricError:
     """Why there is no answer, in client-go's words where the server gave no reason of its own."""
     if isinstance(error, StatusError):
-        return AnswerError(generic_message(error, verb="GET", resource=resource, name=name))
-    return AnswerError(str(error))
+        return MetricError(generic_message(error, verb="GET", resource=resource, name=name))
+    return MetricError(str(error))
 
 
 def _convert(answer: Mapping[str, Any], form: type[_T]) -> _T:

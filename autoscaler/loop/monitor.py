@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoscaler.core.decision import Decision, Outcome
-from autoscaler.core.evaluate import Evaluation
+from autoscaler.core.decision import Decision, Outcome, reason_of
+from autoscaler.core.metrics import Evaluation
 from autoscaler.core.model import ExternalMetric, InvalidMetric, MetricSource, ObjectMetric, PodsMetric, ResourceMetric
 from autoscaler.core.preconditions import api_version_error
-from autoscaler.core.reasons import reason_of
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 
 

@@ -1,6 +1,6 @@
 """Gathering what a decision is based on: all reading of one step, and nothing else.
 
-What to read is the decision's business (`autoscaler.core.missing`), how to read it is this module's. What cannot
+What to read is the decision's business (`autoscaler.core.preconditions`), how to read it is this module's. What cannot
 be read becomes part of the observation, as an error with its text, because Kubernetes has a condition or a rule for
 each such case. So `observe` does not fail: it always gives something to decide on.
 """
@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from autoscaler.core.config import Config, PodSelection
-from autoscaler.core.describe import selector_object
-from autoscaler.core.missing import AnswersWanted, PodsWanted, ScaleWanted, missing
 from autoscaler.core.model import (
     HPA,
     ExternalMetric,
@@ -27,10 +25,12 @@ from autoscaler.core.model import (
     PodsMetric,
     ResourceMetric,
 )
-from autoscaler.core.observation import AnswerError, MetricAnswer, Observation, PodListError, ResourceAnswer, Scale
+from autoscaler.core.observation import MetricError, MetricResponse, Observation, PodListError, ResourceResponse, Scale
+from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
+from autoscaler.core.status import selector_object
 from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.metrics_client import MetricsClient
-from autoscaler.loop.ownership import answer_about, sort_by_owner
+from autoscaler.loop.pod_owners import restrict_to_pods, split_by_owner
 from autoscaler.loop.scales import ScaleClient, TargetScale
 from kube.selectors import LabelSelector
 
@@ -107,30 +107,30 @@ class Observer:
 
         Unless it is meant `to_scale`, the scale may be one that a watch has told of.
         """
-        config = hpa.knobs.applied_to(self._config)
+        config = hpa.overrides.apply_to(self._config)
         observation = Observation(hpa=hpa, config=config, stale=self._stale_for(hpa))
         target: TargetScale | None = None
         seconds: tuple[float, ...] = ()
-        while (wanted := missing(observation)) is not None:
+        while (wanted := next_read(observation)) is not None:
             match wanted:
-                case ScaleWanted():
+                case ReadScale():
                     read = await self._scales.read(hpa.namespace, hpa.spec.scale_target_ref, to_write=to_scale)
                     if isinstance(read, TargetScale):
                         target = read
                         observation = replace(observation, scale=read.scale)
                     else:
                         observation = replace(observation, scale=read)
-                case PodsWanted(selector):
+                case ListPods(selector):
                     self._selectors.put(hpa.key, selector, target=hpa.target)
                     observation = self._with_pods(observation, selector)
-                case AnswersWanted():
+                case FetchMetrics():
                     answers, seconds = await self._answers(hpa, wanted)
                     # An answer may take long. Kubernetes, too, looks at the pods when it has the values: a new pod must
-                    # not count in a value's sum and be missing in the number of pods.
+                    # not count in a value's sum and be next_read in the number of pods.
                     observation = self._with_pods(observation, wanted.selector)
                     if observation.config.pod_selection is PodSelection.OWNER and isinstance(observation.pods, tuple):
-                        answers = tuple(answer_about(answer, observation.pods) for answer in answers)
-                    observation = replace(observation, answers=answers)
+                        answers = tuple(restrict_to_pods(answer, observation.pods) for answer in answers)
+                    observation = replace(observation, responses=answers)
                 case _:
                     assert_never(wanted)
         return Observed(observation=observation, target=target, seconds=seconds)
@@ -140,11 +140,11 @@ class Observer:
 
         For an HPA that another process looks after, so that its rivals here find out.
         """
-        observation = Observation(hpa=hpa, config=hpa.knobs.applied_to(self._config))
-        if isinstance(missing(observation), ScaleWanted):
+        observation = Observation(hpa=hpa, config=hpa.overrides.apply_to(self._config))
+        if isinstance(next_read(observation), ReadScale):
             read = await self._scales.read(hpa.namespace, hpa.spec.scale_target_ref, to_write=False)
-            wanted = missing(replace(observation, scale=read.scale if isinstance(read, TargetScale) else read))
-            if isinstance(wanted, PodsWanted):
+            wanted = next_read(replace(observation, scale=read.scale if isinstance(read, TargetScale) else read))
+            if isinstance(wanted, ListPods):
                 self._selectors.put(hpa.key, wanted.selector, target=hpa.target)
 
     def _stale_for(self, hpa: HPA, *, pods: bool = False, owners: bool = False) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ class Observer:
         if controllers is None:
             return replace(observation, pods=PodListError(_OWNERS_UNKNOWN))
         assert isinstance(scale, Scale)
-        sorted_pods = sort_by_owner(pods, target_uid=scale.target_uid, controllers=controllers)
+        sorted_pods = split_by_owner(pods, target_uid=scale.target_uid, controllers=controllers)
         if sorted_pods.unknown:
             # Without its new pods a target looks smaller than it is.
             unknown = f"the ReplicaSet that owns pod {sorted_pods.unknown[0]} is not known"
@@ -177,10 +177,10 @@ class Observer:
         return replace(observation, pods=sorted_pods.owned, foreign_pods=sorted_pods.foreign, other_selectors=others)
 
     async def _answers(
-        self, hpa: HPA, wanted: AnswersWanted
-    ) -> tuple[tuple[MetricAnswer | None, ...], tuple[float, ...]]:
+        self, hpa: HPA, wanted: FetchMetrics
+    ) -> tuple[tuple[MetricResponse | None, ...], tuple[float, ...]]:
         """The metrics APIs' answers, asked for at the same time, and the seconds that each took."""
-        usage: asyncio.Future[ResourceAnswer | AnswerError] | None = None
+        usage: asyncio.Future[ResourceResponse | MetricError] | None = None
         async with asyncio.TaskGroup() as tasks:
             answers = []
             for spec, is_wanted in zip(hpa.spec.metrics, wanted.wanted, strict=True):
@@ -197,8 +197,8 @@ class Observer:
         namespace: str,
         source: MetricSource | None,
         pods: LabelSelector,
-        usage: asyncio.Future[ResourceAnswer | AnswerError] | None,
-    ) -> tuple[MetricAnswer | None, float]:
+        usage: asyncio.Future[ResourceResponse | MetricError] | None,
+    ) -> tuple[MetricResponse | None, float]:
         started = self._clock()
         answer = await self._answer(namespace, source, pods, usage)
         return answer, self._clock() - started
@@ -208,8 +208,8 @@ class Observer:
         namespace: str,
         source: MetricSource | None,
         pods: LabelSelector,
-        usage: asyncio.Future[ResourceAnswer | AnswerError] | None,
-    ) -> MetricAnswer | None:
+        usage: asyncio.Future[ResourceResponse | MetricError] | None,
+    ) -> MetricResponse | None:
         match source:
             case None | InvalidMetric():
                 return None

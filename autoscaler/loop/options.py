@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autoscaler.core.apis import KUBERNETES, MILLISCALE, HPAApi
-from autoscaler.core.config import Config
-from autoscaler.core.modes import Mode
+from autoscaler.core.config import Config, Mode
+from autoscaler.core.model import KUBERNETES, MILLISCALE, HPAApi
 from autoscaler.loop.debug import DebugAccess
-from autoscaler.loop.memory_store import MemoryLocation
-from autoscaler.loop.shards import Shard
+from autoscaler.loop.saved_history import SavedHistoryLocation
+from autoscaler.loop.sharding import Shard
 from autoscaler.records.audit import AuditSettings
 from kube.client import BOOKMARK_SECONDS
 from kube.election import ElectionSettings
@@ -22,7 +21,7 @@ class Availability:
 
     election: ElectionSettings | None = None
     """The Lease that decides which of them acts; None: there is only one."""
-    memory: MemoryLocation | None = None
+    saved_history: SavedHistoryLocation | None = None
     """Where the next one finds what this one remembers; None: nowhere."""
     shard: Shard = field(default_factory=Shard)
     """Which part of the HPAs is this one's."""

@@ -18,14 +18,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from autoscaler.core.decide import conclude, decide, rehearse
+from autoscaler.core.annotations import PREFIX
+from autoscaler.core.config import Mode
 from autoscaler.core.decision import Decision, Event, Outcome
-from autoscaler.core.following import follow, is_behind
-from autoscaler.core.knobs import PREFIX
+from autoscaler.core.history import needs_initial_recommendation, record_foreign_scale
 from autoscaler.core.model import HPA, HPAKey, InvalidHPA, Status
-from autoscaler.core.modes import Mode
+from autoscaler.core.reconcile import conclude, conclude_without_writing, decide
 from autoscaler.loop.events import EventRecorder
-from autoscaler.loop.memory import Memory
+from autoscaler.loop.histories import Histories
 from autoscaler.loop.monitor import observe_reconciliation
 from autoscaler.loop.observe import Observed, Observer
 from autoscaler.loop.scales import ScaleClient, ScaleWriteError
@@ -82,7 +82,7 @@ class Reconciler:
         statuses: writes the HPAs' statuses.
         recorder: writes events.
         telemetry: counts.
-        memory: what is remembered of each HPA from step to step.
+        histories: the history of each HPA from step to step.
         decisions: keeps the facts of each step.
         shadow: compares the decisions on HPAs in shadow mode.
         mode: what becomes of the decisions; an HPA's annotation can only restrict it.
@@ -99,7 +99,7 @@ class Reconciler:
         statuses: StatusWriter,
         recorder: EventRecorder,
         telemetry: Telemetry,
-        memory: Memory,
+        histories: Histories,
         decisions: DecisionLog,
         shadow: Shadow,
         mode: Mode = Mode.ACT,
@@ -112,7 +112,7 @@ class Reconciler:
         self._statuses = statuses
         self._recorder = recorder
         self._telemetry = telemetry
-        self._memory = memory
+        self._histories = histories
         self._decisions = decisions
         self._shadow = shadow
         self._mode = mode
@@ -141,9 +141,9 @@ class Reconciler:
             scale_error = await self._write_scale(observed, decision)
             outcome = conclude(decision, scale_error=scale_error)
         else:
-            outcome = rehearse(decision)
+            outcome = conclude_without_writing(decision)
         # Kept before anything else can fail or be cancelled: the scale may have been written.
-        self._memory.keep(hpa, outcome.history)
+        self._histories.keep(hpa, outcome.history)
         if mode is Mode.SHADOW:
             self._shadow.decided(decision)
         self._record(hpa, outcome.events)
@@ -225,10 +225,10 @@ class Reconciler:
         if mode is Mode.ACT:
             return
         monotonic_ms = self._monotonic_ms()
-        before = self._memory.of(new)
-        # Without a step there is no memory to follow with.
+        before = self._histories.of(new)
+        # Without a step there is no memory to record_foreign_scale with.
         if before.recommendations and old is not None and old.uid == new.uid:
-            after = follow(
+            after = record_foreign_scale(
                 before,
                 old=old.status,
                 new=new.status,
@@ -237,13 +237,13 @@ class Reconciler:
                 monotonic_ms=monotonic_ms,
             )
             if after != before:
-                self._memory.keep(new, after)
+                self._histories.keep(new, after)
         if mode is Mode.SHADOW:
             self._shadow.saw(new, monotonic_ms)
 
     def forget(self, key: HPAKey) -> None:
         """An HPA is gone: drop what is remembered of it."""
-        self._memory.forget(key)
+        self._histories.forget(key)
         self._shadow.forget(key)
         self._told.pop(key, None)
         self._statuses.forget(key)
@@ -257,7 +257,7 @@ class Reconciler:
 
     def configured_mode_of(self, hpa: HPA | InvalidHPA) -> Mode:
         """What becomes of the decisions on an HPA by the process' mode and the HPA's annotation."""
-        asked = hpa.knobs.mode
+        asked = hpa.overrides.mode
         return self._mode if asked is None or not self._mode.allows(asked) else asked
 
     def released(self, key: HPAKey) -> None:
@@ -270,7 +270,7 @@ class Reconciler:
 
         So is what a memory begins with: a watch may tell of fewer replicas than there are by now.
         """
-        observed = await self._observer.observe(hpa, to_scale=is_behind(self._memory.of(hpa)))
+        observed = await self._observer.observe(hpa, to_scale=needs_initial_recommendation(self._histories.of(hpa)))
         decision = self._decide_on(observed)
         if decision.scale_to is not None and not observed.may_scale:
             observed = await self._observer.observe(hpa)
@@ -278,7 +278,7 @@ class Reconciler:
         return observed, decision
 
     def _decide_on(self, observed: Observed) -> Decision:
-        history = self._memory.of(observed.observation.hpa)
+        history = self._histories.of(observed.observation.hpa)
         return decide(observed.observation, history, self._now_ms(), monotonic_ms=self._monotonic_ms())
 
     async def _write_scale(self, observed: Observed, decision: Decision) -> str | None:
@@ -300,8 +300,8 @@ class Reconciler:
 
     def _tell_problems(self, hpa: HPA | InvalidHPA) -> None:
         """Say what is wrong with an HPA's annotations, if that is news."""
-        problems = hpa.knobs.problems
-        asked = hpa.knobs.mode
+        problems = hpa.overrides.problems
+        asked = hpa.overrides.mode
         if asked is not None and not self._mode.allows(asked):
             limit = f"this process runs with --mode={self._mode}, which an annotation can only restrict"
             problems = (*problems, f'annotation {PREFIX}mode: "{asked}" is ignored: {limit}')

@@ -17,9 +17,8 @@ from dataclasses import replace
 
 import msgspec
 
-from autoscaler.core.apis import KIND
-from autoscaler.core.model import HPAKey, Status
-from autoscaler.core.present import status_json
+from autoscaler.core.model import KIND, HPAKey, Status
+from autoscaler.core.status import status_json
 from autoscaler.loop.throttle import Superseded, ThrottledClient, Urgency
 from autoscaler.objects.targets import targets_line
 from autoscaler.objects.watched import RefusedHPA, TrackedHPA

@@ -200,7 +200,7 @@ class Telemetry:
         self._computation_seconds.labels(action, error, metric_type).observe(seconds)
 
     def decided(self, action: Action, reason: str) -> None:
-        """One decision was made; `reason` is one of few words (`autoscaler.core.reasons`)."""
+        """One decision was made; `reason` is one of few words (`autoscaler.core.decision`)."""
         self._decisions.labels(action, reason).inc()
 
     def started(self, late_seconds: float) -> None:

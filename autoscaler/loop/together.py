@@ -25,19 +25,19 @@ from typing import Final, TypeAlias
 from cachetools import TTLCache
 
 from autoscaler.core.observation import (
-    AnswerError,
-    ExternalAnswer,
-    MetricAnswer,
-    ObjectAnswer,
-    PodsAnswer,
-    ResourceAnswer,
+    ExternalResponse,
+    MetricError,
+    MetricResponse,
+    ObjectResponse,
+    PodsResponse,
+    ResourceResponse,
 )
 from autoscaler.loop.label_index import PodIndex
-from autoscaler.loop.ownership import answer_about
+from autoscaler.loop.pod_owners import restrict_to_pods
 from kube.selectors import LabelSelector, Operator, Requirement
 
-_Fetch: TypeAlias = "Callable[[LabelSelector], Awaitable[MetricAnswer]]"
-_Waiting: TypeAlias = "list[tuple[LabelSelector, asyncio.Future[MetricAnswer | None]]]"
+_Fetch: TypeAlias = "Callable[[LabelSelector], Awaitable[MetricResponse]]"
+_Waiting: TypeAlias = "list[tuple[LabelSelector, asyncio.Future[MetricResponse | None]]]"
 
 _WORTH: Final = 4
 """From so many HPAs on their selectors become one."""
@@ -73,7 +73,7 @@ class Together:
         self._waiting: dict[Topic, _Waiting] = {}
         self._resting: TTLCache[tuple[str, str], bool] = TTLCache(_MOST_RESTING, _REST_SECONDS, timer=clock)
 
-    async def ask(self, topic: Topic, selector: LabelSelector, fetch: _Fetch) -> MetricAnswer:
+    async def ask(self, topic: Topic, selector: LabelSelector, fetch: _Fetch) -> MetricResponse:
         """The answer to a question.
 
         Args:
@@ -83,12 +83,12 @@ class Together:
         """
         others = self._waiting.get(topic)
         if others is not None:
-            future: asyncio.Future[MetricAnswer | None] = asyncio.get_running_loop().create_future()
+            future: asyncio.Future[MetricResponse | None] = asyncio.get_running_loop().create_future()
             others.append((selector, future))
             return await future or await fetch(selector)
         # The first who asks does so for all who come before the event loop is round.
         others = self._waiting[topic] = []
-        answers: Mapping[LabelSelector, MetricAnswer] = {}
+        answers: Mapping[LabelSelector, MetricResponse] = {}
         try:
             try:
                 await asyncio.sleep(0)
@@ -104,7 +104,7 @@ class Together:
 
     async def _answers(
         self, topic: Topic, selectors: Iterable[LabelSelector], fetch: _Fetch
-    ) -> Mapping[LabelSelector, MetricAnswer]:
+    ) -> Mapping[LabelSelector, MetricResponse]:
         """The answers that were got for all; who finds none has to ask."""
         distinct = tuple(selectors)
         if len(distinct) == 1:
@@ -134,7 +134,7 @@ class Together:
 
     async def _common(
         self, topic: Topic, selectors: list[LabelSelector], fetch: _Fetch, pods: PodIndex
-    ) -> dict[LabelSelector, MetricAnswer]:
+    ) -> dict[LabelSelector, MetricResponse]:
         """Ask one question for several; the answers of those for whom it is certain."""
         selected = union(selectors)
         answer = await fetch(selected)
@@ -146,9 +146,9 @@ class Together:
             if all(pods.knows(topic.namespace, name) for name in names):
                 self._rest(topic)
             return {}
-        parts: dict[LabelSelector, MetricAnswer] = {}
+        parts: dict[LabelSelector, MetricResponse] = {}
         for selector in selectors:
-            part = answer_about(answer, pods.matching(topic.namespace, selector))
+            part = restrict_to_pods(answer, pods.matching(topic.namespace, selector))
             if part is not None and _names(part):
                 parts[selector] = part
         if not parts:
@@ -185,12 +185,12 @@ def _demands_value(requirement: Requirement) -> bool:
     return equals or (requirement.operator is Operator.IN and len(requirement.values) == 1)
 
 
-def _names(answer: MetricAnswer) -> tuple[str, ...] | None:
+def _names(answer: MetricResponse) -> tuple[str, ...] | None:
     """The pods in an answer; None if it is a failure."""
     match answer:
-        case PodsAnswer(samples):
+        case PodsResponse(samples):
             return tuple(samples)
-        case ResourceAnswer(usages):
+        case ResourceResponse(usages):
             return tuple(each.name for each in usages)
-        case AnswerError() | ObjectAnswer() | ExternalAnswer():
+        case MetricError() | ObjectResponse() | ExternalResponse():
             return None

@@ -21,10 +21,10 @@ from typing import Any, Final
 
 import yaml
 
-from autoscaler.core.apis import KIND, KUBERNETES, MILLISCALE, HPAApi
+from autoscaler.core.annotations import PREFIX
 from autoscaler.core.conditions import SCALED_TO_ZERO
-from autoscaler.core.knobs import PREFIX
-from autoscaler.core.modes import Mode
+from autoscaler.core.config import Mode
+from autoscaler.core.model import KIND, KUBERNETES, MILLISCALE, HPAApi
 
 _MODE: Final = f"{PREFIX}mode"
 _KUBECTL_NAMES: Final = {KUBERNETES: "hpa", MILLISCALE: "mhpa"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from autoscaler.core.knobs import parse_knobs
+from autoscaler.core.annotations import parse_annotations
 from autoscaler.core.model import (
     HPA,
     Behavior,
@@ -57,7 +57,7 @@ def parse_hpa(raw: Mapping[str, Any]) -> HPA:
         api_version=once(hpa.api_version),
         spec=_spec(hpa.spec, what),
         status=_status(hpa.status),
-        knobs=parse_knobs(meta.annotations or {}),
+        overrides=parse_annotations(meta.annotations or {}),
     )
 
 
@@ -78,7 +78,7 @@ def parse_invalid_hpa(raw: Mapping[str, Any], problem: str) -> InvalidHPA:
         generation=meta.generation,
         api_version=once(hpa.api_version),
         status=_status(hpa.status),
-        knobs=parse_knobs(meta.annotations or {}),
+        overrides=parse_annotations(meta.annotations or {}),
         problem=problem,
     )
 

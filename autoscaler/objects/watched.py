@@ -13,9 +13,8 @@ from typing import Any
 
 import msgspec
 
-from autoscaler.core.apis import KUBERNETES, HPAApi
-from autoscaler.core.knobs import Knobs
-from autoscaler.core.model import HPA, InvalidHPA, Spec
+from autoscaler.core.annotations import AnnotationOverrides
+from autoscaler.core.model import HPA, KUBERNETES, HPAApi, InvalidHPA, Spec
 from autoscaler.core.observation import Pod
 from autoscaler.objects.apitypes import DecodeError
 from autoscaler.objects.defaults import default_hpa
@@ -47,9 +46,9 @@ class TrackedHPA:
     of it since."""
 
     @property
-    def wish(self) -> tuple[str, Spec, Knobs]:
+    def reconcile_trigger(self) -> tuple[str, Spec, AnnotationOverrides]:
         """What makes it worth another look at once when it changes."""
-        return self.hpa.uid, self.hpa.spec, self.hpa.knobs
+        return self.hpa.uid, self.hpa.spec, self.hpa.overrides
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +61,9 @@ class RefusedHPA:
     api: HPAApi
 
     @property
-    def wish(self) -> tuple[str, str, Knobs]:
+    def reconcile_trigger(self) -> tuple[str, str, AnnotationOverrides]:
         """What makes it worth another look at once when it changes."""
-        return self.hpa.uid, self.hpa.problem, self.hpa.knobs
+        return self.hpa.uid, self.hpa.problem, self.hpa.overrides
 
 
 def track_hpa(

@@ -19,9 +19,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from autoscaler.core import describe, readings
 from autoscaler.core.decision import Decision, Outcome
-from autoscaler.core.evaluate import Evaluation
+from autoscaler.core.metrics import Evaluation, resource_samples
 from autoscaler.core.model import (
     HPA,
     CurrentMetric,
@@ -34,18 +33,19 @@ from autoscaler.core.model import (
     PodsMetric,
     ResourceMetric,
 )
-from autoscaler.core.normalize import Normalized, RateLimit
 from autoscaler.core.observation import (
-    ExternalAnswer,
-    MetricAnswer,
-    ObjectAnswer,
+    ExternalResponse,
+    MetricResponse,
+    ObjectResponse,
     PodSample,
-    PodsAnswer,
-    ResourceAnswer,
+    PodsResponse,
+    ResourceResponse,
     Scale,
 )
-from autoscaler.core.pod_groups import PodGroups
-from autoscaler.core.proposal import Unavailable
+from autoscaler.core.pods import PodGroups
+from autoscaler.core.replica_calculator import Unavailable
+from autoscaler.core.stabilization import Normalized, RateLimit
+from autoscaler.core.status import selector_object
 from autoscaler.records.record import DecidedBy
 
 _MOST_SHOWN: Final = 10
@@ -221,7 +221,7 @@ def facts_of(
             outcome.status is not None and mode == "act",
             _shortened(status_error),
         )
-    tolerance, stand_in, held = decision.tolerance, decision.stand_in, decision.held
+    tolerance, stand_in, held = decision.tolerance, decision.fallback, decision.blocked
     return Facts(
         now_ms=decision.now_ms,
         mode=mode,
@@ -254,8 +254,8 @@ def _decided_by(decision: Decision) -> DecidedBy | None:
     if decision.failed:
         return None
     if decision.normalized is not None:
-        return "metrics" if decision.stand_in is None else "fallback"
-    return "disabled" if decision.scale_to is None and decision.held is None else "bounds"
+        return "metrics" if decision.fallback is None else "fallback"
+    return "disabled" if decision.scale_to is None and decision.blocked is None else "bounds"
 
 
 def _desired(decision: Decision) -> int | None:
@@ -268,11 +268,11 @@ def _desired(decision: Decision) -> int | None:
 
 
 def _metrics(decision: Decision) -> tuple[MetricFacts, ...]:
-    answers = decision.observation.answers or (None,) * len(decision.evaluations)
+    answers = decision.observation.responses or (None,) * len(decision.evaluations)
     return tuple(_metric(each, answer) for each, answer in zip(decision.evaluations, answers, strict=True))
 
 
-def _metric(evaluation: Evaluation, answer: MetricAnswer | None) -> MetricFacts:
+def _metric(evaluation: Evaluation, answer: MetricResponse | None) -> MetricFacts:
     spec, proposal, failure = evaluation.spec, evaluation.proposal, evaluation.failure
     type_, name, container, selector, described = _identity(spec.source)
     target, values = _target(spec), _values(spec, answer)
@@ -325,7 +325,7 @@ def _identity(
             type_ = "External"
         case ObjectMetric(metric, reference):
             type_, described = "Object", (reference.kind, reference.name, reference.api_version)
-    selector = None if metric.selector is None else describe.selector_object(metric.selector)
+    selector = None if metric.selector is None else selector_object(metric.selector)
     return type_, metric.name, None, selector, described
 
 
@@ -344,18 +344,18 @@ def _current(current: CurrentMetric) -> MilliMeasure:
     return MilliMeasure(current.value, current.average_value, current.average_utilization)
 
 
-def _values(spec: MetricSpec, answer: MetricAnswer | None) -> SomeValues | None:
+def _values(spec: MetricSpec, answer: MetricResponse | None) -> SomeValues | None:
     match spec.source, answer:
         case InvalidMetric(), _:
             return None
-        case _, PodsAnswer(samples):
+        case _, PodsResponse(samples):
             return _values_of_pods(samples)
-        case ResourceMetric() as metric, ResourceAnswer():
-            read = readings.resource_samples(answer, metric)
+        case ResourceMetric() as metric, ResourceResponse():
+            read = resource_samples(answer, metric)
             return None if isinstance(read, Unavailable) else _values_of_pods(read)
-        case _, ExternalAnswer():
+        case _, ExternalResponse():
             return SomeValues(len(answer.values), tuple((None, milli) for milli in answer.values[:_MOST_SHOWN]))
-        case _, ObjectAnswer():
+        case _, ObjectResponse():
             return SomeValues(1, ((None, answer.value),))
         case _:
             return None
@@ -379,7 +379,7 @@ def _names(pods: tuple[str, ...]) -> SomeNames:
 
 def _normalized(normalized: Normalized, *, ahead_ms: int) -> NormalizedFacts:
     """`ahead_ms`: by how much the wall clock is ahead of the history's, so that times can be shown."""
-    held_by, down = normalized.held_by, normalized.scale_down_limit
+    held_by, down = normalized.stabilized_by, normalized.scale_down_limit
     return NormalizedFacts(
         normalized.proposed_replicas,
         normalized.stabilized_replicas,

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from autoscaler.core.decision import Decision, Outcome
-from autoscaler.core.present import quantity_text
+from autoscaler.core.status import quantity_text
 from autoscaler.records.facts import (
     Facts,
     GroupFacts,

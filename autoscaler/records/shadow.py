@@ -256,7 +256,7 @@ def _warming_up(comparison: Comparison) -> Comparison:
 
 def _longest_window_ms(hpa: HPA, config: Config) -> int:
     """How far back a decision on an HPA may look."""
-    config, behavior = hpa.knobs.applied_to(config), hpa.spec.behavior
+    config, behavior = hpa.overrides.apply_to(config), hpa.spec.behavior
     windows = [config.downscale_stabilization_ms]
     if behavior is not None:
         down_ms = behavior.scale_down.stabilization_window_ms

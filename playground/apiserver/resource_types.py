@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from autoscaler.core.apis import KIND, MILLISCALE
+from autoscaler.core.model import KIND, MILLISCALE
 from kube.mapping import GroupResource
 
 _ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")

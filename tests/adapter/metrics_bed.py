@@ -7,7 +7,6 @@ client and the lists of objects are the real ones, over HTTP.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +24,7 @@ from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Series, Vector
 from adapter.rules import RulesFile, load_rules
 from kube.client import KubeClient
-from kube.deadlines import after
+from kube.deadlines import NO_DEADLINE, Deadline
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
 from tests.kube.scripted import ScriptedServer, answer, connected, scripted_server
@@ -48,7 +47,7 @@ class CannedPrometheus:
     result: Vector | Scalar | PrometheusError = field(default_factory=lambda: Vector(()))
     listed: list[tuple[str, float, float]] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
-    deadlines: list[float] = field(default_factory=list)
+    deadlines: list[Deadline] = field(default_factory=list)
     destinations: list[Destination] = field(default_factory=list)
 
     async def series(
@@ -62,7 +61,7 @@ class CannedPrometheus:
         return found
 
     async def instant(
-        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         self.destinations.append(destination)
         self.queries.append(query)
@@ -136,7 +135,7 @@ def custom_request(
         metric=metric,
         selector=selector,
         metric_selector=metric_selector,
-        deadline=after(seconds),
+        deadline=Deadline.after(seconds),
     )
 
 
@@ -144,7 +143,9 @@ def external_request(
     *, metric: str, namespace: str = "shop", selector: LabelSelector = EVERYTHING, seconds: float = 10.0
 ) -> ExternalMetricRequest:
     """A request for an external metric that is due in some seconds."""
-    return ExternalMetricRequest(namespace=namespace, metric=metric, selector=selector, deadline=after(seconds))
+    return ExternalMetricRequest(
+        namespace=namespace, metric=metric, selector=selector, deadline=Deadline.after(seconds)
+    )
 
 
 def packets() -> tuple[RulesFile, CannedPrometheus]:

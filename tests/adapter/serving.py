@@ -35,7 +35,7 @@ from adapter.serving.routes import Router
 from adapter.serving.server import Listener, RequestServer, ServerLimits
 from adapter.serving.telemetry import Telemetry
 from kube.certs import CertificateAuthority, KeyPair
-from kube.deadlines import remaining
+from kube.deadlines import Deadline
 from kube.mapping import GroupResource
 from kube.selectors import LabelSelector
 from kube.status import not_found
@@ -193,7 +193,7 @@ class CannedMetrics:
         await asyncio.wait_for(self.holding.wait(), 60)
 
     async def _note(self, request: CustomMetricRequest | ExternalMetricRequest) -> None:
-        self.asked.append({**msgspec.structs.asdict(request), "seconds": remaining(request.deadline)})
+        self.asked.append({**msgspec.structs.asdict(request), "seconds": request.deadline.remaining()})
         if self.error is not None:
             raise self.error
         if self.hold is not None:
@@ -223,7 +223,9 @@ class CannedUsage:
         self.asked = 0
         self.count = 1
 
-    async def pods(self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: float) -> list[PodUsage]:
+    async def pods(
+        self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
+    ) -> list[PodUsage]:
         """Pods without containers, in one namespace."""
         self.asked += 1
         return [
@@ -238,7 +240,7 @@ class CannedUsage:
             for number in range(self.count)
         ]
 
-    async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: float) -> list[NodeUsage]:
+    async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: Deadline) -> list[NodeUsage]:
         """Nodes."""
         self.asked += 1
         usage = Usage(cpu_milli=1, memory_milli=1)
@@ -296,9 +298,9 @@ class CannedDebug:
     def __init__(self) -> None:
         self.pages: DebugPages
 
-    async def answer(self, segments: tuple[str, ...], query: Query, *, seconds: float) -> Report | Explanation:
+    async def answer(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
         """The page."""
-        return await self.pages.answer(segments, query, seconds=seconds)
+        return await self.pages.answer(segments, query, deadline=deadline)
 
 
 class ServedAdapter:

@@ -318,7 +318,7 @@ async def test_a_slow_api_server_ends_with_the_requests_time(bed: MetricsBed) ->
 
     bed.api.answers["/api/v1/namespaces/shop/pods"] = never
     with pytest.raises(StatusError) as refused:
-        await selected(bed, timeout=0.05)
+        await selected(bed, seconds=0.05)
     assert refused.value.code == 504
     assert refused.value.message == "Timeout: request did not complete within the allotted timeout"
 

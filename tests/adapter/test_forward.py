@@ -23,8 +23,7 @@ from adapter.cli import main
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forward import Forwarder, MergedNames
 from adapter.planning.rule_queries import RuleQueries
-from adapter.rules import RulesFile, parse_rules
-from adapter.rules.forward_options import ForwardOptions
+from adapter.rules import ForwardOptions, RulesFile, parse_rules
 from kube.certs import CertificateAuthority
 from kube.selectors import LabelSelector
 from kube.status import StatusError

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import math
 import string
 import tempfile
 from pathlib import Path
@@ -27,6 +26,7 @@ from adapter.serving.health import Health
 from adapter.serving.routes import Router
 from adapter.serving.server import RequestServer, ServerLimits
 from adapter.serving.telemetry import Telemetry
+from kube.deadlines import NO_DEADLINE
 from kube.status import StatusError
 from tests.adapter.metrics_bed import MetricsBed, metrics_bed, objects, packets, vector
 from tests.adapter.serving import AccessApi, Authorities, CannedMetrics, CannedNames
@@ -76,7 +76,7 @@ async def test_any_request_has_an_answer_or_a_status(method: str, raw: str, acce
     try:
         target = Target.parse(raw)
         info = RequestInfo.of(method, target)
-        call = Call(method=method, target=target, info=info, accept=accept, user_agent="", deadline=math.inf)
+        call = Call(method=method, target=target, info=info, accept=accept, user_agent="", deadline=NO_DEADLINE)
         answer = await ROUTER.answer(call)
         code = answer.status
     except StatusError as error:
@@ -100,7 +100,9 @@ async def test_what_is_answered_is_what_was_authorized(raw: str) -> None:
     with contextlib.suppress(StatusError):
         target = Target.parse(raw)
         info = RequestInfo.of("GET", target)
-        await router.answer(Call(method="GET", target=target, info=info, accept="", user_agent="", deadline=math.inf))
+        await router.answer(
+            Call(method="GET", target=target, info=info, accept="", user_agent="", deadline=NO_DEADLINE)
+        )
     for asked in metrics.asked:
         assert info.is_resource
         if info.group == "external.metrics.k8s.io":

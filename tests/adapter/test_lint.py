@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.commands.kubernetes import kubernetes_resources
+from adapter.commands.builtin_resources import builtin_resources
 from adapter.diagnosis.lint import lint
 from adapter.diagnosis.report import Severity
-from adapter.diagnosis.selectors import SeriesNames
+from adapter.diagnosis.series_names import SeriesNames
 from adapter.rules import Rule, parse_rules
 from adapter.rules.goregex import GoRegex
 from kube.mapping import FixedResources
@@ -43,7 +43,7 @@ def rule(**changes: str) -> str:
 
 async def found(text: str, *, knows_cluster: bool = False) -> list[tuple[str, str, str]]:
     rules = parse_rules(text, source="rules.yaml")
-    findings = await lint(rules, kubernetes_resources(), knows_cluster=knows_cluster)
+    findings = await lint(rules, builtin_resources(), knows_cluster=knows_cluster)
     return [(one.severity.value, one.code, one.where) for one in findings]
 
 
@@ -74,7 +74,7 @@ async def test_selectors_of_series(query: str, expected: tuple[str, str] | None)
 @pytest.mark.parametrize("file", sorted(file.name for file in RULES.glob("*.yaml")))
 async def test_good_rules_have_no_errors(file: str) -> None:
     rules = parse_rules((RULES / file).read_text(), source=file)
-    findings = await lint(rules, kubernetes_resources(), knows_cluster=True)
+    findings = await lint(rules, builtin_resources(), knows_cluster=True)
     errors = [(one.code, one.about) for one in findings if one.severity is Severity.ERROR]
     # One of the recorded queries is about an answer without the pod's label.
     assert errors == [("no-object-label", 'nolabel{namespace!="",pod!=""}')] * (file == "packets.yaml")
@@ -288,7 +288,7 @@ async def test_the_same_words_make_the_same_metrics_whatever_their_names_are() -
     unknown, others = rule(seriesQuery="'{job=\"web\"}'"), rule(seriesQuery="'{job=\"db\"}'")
     findings = await lint(
         parse_rules(f"rules:\n{unknown}{others}{unknown}", source="rules.yaml"),
-        kubernetes_resources(),
+        builtin_resources(),
         knows_cluster=False,
     )
     assert [(one.code, one.where, one.message) for one in findings] == [
@@ -298,7 +298,7 @@ async def test_the_same_words_make_the_same_metrics_whatever_their_names_are() -
 
 async def test_every_pair_that_overlaps_is_named() -> None:
     text = f"rules:\n{rule()}{rule(seriesQuery='bytes_total')}{rule()}{rule()}"
-    findings = await lint(parse_rules(text, source="rules.yaml"), kubernetes_resources(), knows_cluster=False)
+    findings = await lint(parse_rules(text, source="rules.yaml"), builtin_resources(), knows_cluster=False)
     assert [(one.where, one.message) for one in findings] == [
         (second, f"{first} also makes packets_total; the later one wins")
         for first, second in (("rules[0]", "rules[2]"), ("rules[0]", "rules[3]"), ("rules[2]", "rules[3]"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-import math
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,6 +28,7 @@ from adapter.prometheus import (
     Vector,
 )
 from adapter.rules import RulesError
+from kube.deadlines import NO_DEADLINE, Deadline
 from kube.selectors import LabelSelector
 from tests.adapter.merging_bed import RAW, SUM, external, fetched, rule, source
 from tests.adapter.metrics_bed import CannedPrometheus, vector
@@ -179,7 +179,7 @@ class Numbered(CannedPrometheus):
         self.asked: list[tuple[str, Destination]] = []
 
     async def instant(
-        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         """One object in one namespace, whatever their labels are."""
         self.asked.append((query, destination))

@@ -20,7 +20,7 @@ from adapter.metrics.objects import ListedObjects
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import Destination, PrometheusOptions, PrometheusServers, Vector
 from adapter.rules import parse_rules
-from adapter.rules.alternation import alternation
+from adapter.rules.query import alternation
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics

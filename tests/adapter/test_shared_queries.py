@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import math
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from adapter.prometheus import (
     Vector,
 )
 from adapter.rules import parse_rules
-from kube.deadlines import after, remaining
+from kube.deadlines import NO_DEADLINE, Deadline
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 from tests.adapter.merging_bed import fetched
@@ -62,7 +61,7 @@ def paths(bed: MetricsBed, shared: SharedQueries) -> tuple[CustomMetrics, Extern
 async def test_who_joins_a_query_that_another_namespace_may_not_send_asks_again() -> None:
     class Prometheus(CannedPrometheus):
         async def instant(
-            self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
+            self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
         ) -> Vector | Scalar:
             await asyncio.sleep(0)
             if current_namespace() == "noisy":
@@ -71,7 +70,7 @@ async def test_who_joins_a_query_that_another_namespace_may_not_send_asks_again(
 
     async def ask(shared: SharedQueries, namespace: str) -> Vector | Scalar:
         enter_namespace(namespace)
-        return await shared.instant("depth", deadline=after(5))
+        return await shared.instant("depth", deadline=Deadline.after(5))
 
     prometheus = Prometheus(result=vector(({}, 5)))
     async with SharedQueries(prometheus, freshness=60.0) as shared:
@@ -148,10 +147,10 @@ async def test_each_request_waits_for_as_long_as_it_has_time() -> None:
 
     prometheus.instant = slow  # type: ignore[method-assign, assignment]
     async with SharedQueries(prometheus, freshness=60.0) as shared:
-        patient = asyncio.create_task(shared.instant("up", deadline=after(10.0)))
+        patient = asyncio.create_task(shared.instant("up", deadline=Deadline.after(10.0)))
         await asked.wait()
         with pytest.raises(PrometheusTimeout):
-            await shared.instant("up", deadline=after(0.01))
+            await shared.instant("up", deadline=Deadline.after(0.01))
         hold.set()
         assert isinstance(await patient, Vector)
     assert prometheus.queries == ["up"]
@@ -161,14 +160,13 @@ async def test_each_request_waits_for_as_long_as_it_has_time() -> None:
 async def test_prometheus_is_told_the_time_of_the_most_patient_one_who_waits() -> None:
     _, prometheus = packets()
     async with SharedQueries(prometheus, freshness=0.0) as shared:
-        await shared.instant("alone", deadline=after(3.0))
-        await asyncio.gather(*(shared.instant("together", deadline=after(seconds)) for seconds in (3.0, 7.0, 5.0)))
-        await asyncio.gather(shared.instant("no limit", deadline=after(3.0)), shared.instant("no limit"))
-        now = after(0)
+        await shared.instant("alone", deadline=Deadline.after(3.0))
+        together = [Deadline.after(seconds) for seconds in (3.0, 7.0, 5.0)]
+        await asyncio.gather(*(shared.instant("together", deadline=deadline) for deadline in together))
+        await asyncio.gather(shared.instant("no limit", deadline=Deadline.after(3.0)), shared.instant("no limit"))
     deadlines = dict(zip(prometheus.queries, prometheus.deadlines, strict=True))
-    assert deadlines["alone"] - now == pytest.approx(3.0, abs=1)
-    assert deadlines["together"] - now == pytest.approx(7.0, abs=1)
-    assert deadlines["no limit"] == math.inf
+    assert deadlines["alone"] < deadlines["together"] == max(together)
+    assert deadlines["no limit"] == NO_DEADLINE
 
 
 @pytest.mark.looptime
@@ -176,18 +174,18 @@ async def test_who_joins_one_with_less_time_asks_again_when_that_is_up() -> None
     _, prometheus = packets()
     asked, instant = asyncio.Event(), prometheus.instant
 
-    async def slow(query: str, *, deadline: float = math.inf, **_: object) -> object:
+    async def slow(query: str, *, deadline: Deadline = NO_DEADLINE, **_: object) -> object:
         if not asked.is_set():
             asked.set()
-            await asyncio.sleep(remaining(deadline))
+            await asyncio.sleep(deadline.remaining() or 0)
             raise PrometheusTimeout("slow")
         return await instant(query, deadline=deadline)
 
     prometheus.instant = slow  # type: ignore[method-assign, assignment]
     async with SharedQueries(prometheus, freshness=60.0) as shared:
-        hurried = asyncio.create_task(shared.instant("up", deadline=after(0.05)))
+        hurried = asyncio.create_task(shared.instant("up", deadline=Deadline.after(0.05)))
         await asked.wait()
-        assert await shared.instant("up", deadline=after(10.0))
+        assert await shared.instant("up", deadline=Deadline.after(10.0))
         with pytest.raises(PrometheusTimeout):
             await hurried
     assert prometheus.queries == ["up"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from autoscaler.core.apis import KIND, KUBERNETES, HPAApi
+from autoscaler.core.model import KIND, KUBERNETES, HPAApi
 from kube.certs import CertificateAuthority
 from kube.client import KubeClient
 from kube.mapping import GroupResource

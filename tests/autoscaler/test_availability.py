@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from autoscaler.commands.availability import availability_options
-from autoscaler.loop.memory_store import MemoryLocation
 from autoscaler.loop.options import Availability
-from autoscaler.loop.shards import Shard
+from autoscaler.loop.saved_history import SavedHistoryLocation
+from autoscaler.loop.sharding import Shard
 from kube.election import ElectionSettings
 from kube.process import own_namespace
 
@@ -47,7 +47,9 @@ def test_the_defaults_are_those_of_kube_controller_manager() -> None:
         renew_deadline=10.0,
         retry_period=2.0,
     )
-    assert availability.memory == MemoryLocation(namespace="kube-system", name="milliscale-autoscaler-state")
+    assert availability.saved_history == SavedHistoryLocation(
+        namespace="kube-system", name="milliscale-autoscaler-state"
+    )
     assert availability.shard == Shard()
 
 
@@ -55,7 +57,7 @@ def test_the_defaults_are_those_of_kube_controller_manager() -> None:
 def test_each_can_be_switched_off(arguments: tuple[str, ...]) -> None:
     availability = given(*arguments)
     assert availability.election is None
-    assert (availability.memory is None) == ("--state-configmap=" in arguments)
+    assert (availability.saved_history is None) == ("--state-configmap=" in arguments)
 
 
 def test_in_a_pod_its_namespace_is_the_default(tmp_path: Path) -> None:
@@ -68,11 +70,11 @@ def test_in_a_pod_its_namespace_is_the_default(tmp_path: Path) -> None:
 
 
 def test_the_memory_is_beside_the_lease_unless_it_says_where() -> None:
-    here = given("--leader-elect-resource-namespace=scaling").memory
+    here = given("--leader-elect-resource-namespace=scaling").saved_history
     assert here is not None
     assert here.namespace == "scaling"
-    there = given("--leader-elect-resource-namespace=scaling", "--state-configmap=kept/memory").memory
-    assert there == MemoryLocation(namespace="kept", name="memory")
+    there = given("--leader-elect-resource-namespace=scaling", "--state-configmap=kept/memory").saved_history
+    assert there == SavedHistoryLocation(namespace="kept", name="memory")
 
 
 def test_each_shard_has_a_lease_of_its_own() -> None:

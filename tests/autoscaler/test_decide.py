@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.core.config import Config
-from autoscaler.core.decide import conclude, decide, rehearse
 from autoscaler.core.decision import Event
 from autoscaler.core.history import History, Recommendation, ScaleEvent
 from autoscaler.core.model import (
@@ -22,14 +21,15 @@ from autoscaler.core.model import (
     SelectorRequirement,
 )
 from autoscaler.core.observation import (
-    ExternalAnswer,
+    ExternalResponse,
     Observation,
     PodListError,
-    PodsAnswer,
+    PodsResponse,
     Scale,
     ScaleError,
     TargetError,
 )
+from autoscaler.core.reconcile import conclude, conclude_without_writing, decide
 from kube.selectors import LabelSelector
 from tests.autoscaler.worlds import (
     NOW,
@@ -180,7 +180,7 @@ def test_without_any_metric_everything_stays_and_the_event_comes_after_the_statu
 
 def test_an_empty_answer_is_a_failure() -> None:
     world = World(hpa(pods_metric(100)), replicas=2)
-    outcome = world.step(PodsAnswer({}))
+    outcome = world.step(PodsResponse({}))
     assert outcome.events[0].message == "unable to get metric packets: no metrics returned from custom metrics API"
 
 
@@ -197,7 +197,7 @@ def test_metrics_that_are_wrong_in_themselves_are_not_asked_for() -> None:
     targetless = MetricSpec(ResourceMetric("cpu"), MetricTarget(type="Utilization"))
     world = World(hpa(wrong, unknown, targetless), replicas=2)
     outcome = world.step(1, 1, 1)
-    assert "AnswersWanted" not in world.asked
+    assert "FetchMetrics" not in world.asked
     assert [(each.reason, each.message) for each in outcome.events] == [
         ("FailedGetExternalMetric", '"Near" is not a valid label selector operator'),
         ("InvalidMetricSourceType", 'unknown metric source type "Weather"'),
@@ -216,7 +216,7 @@ def test_a_target_scaled_to_0_by_hand_is_left_alone_and_nothing_more_is_read() -
     world.step(150)
     world.scale_by_hand(0)
     outcome = world.step()
-    assert world.asked == ["ScaleWanted"]
+    assert world.asked == ["ReadScale"]
     assert (world.replicas, outcome.events, outcome.error) == (0, (), None)
     assert world.reasons()["ScalingActive"] == "-ScalingDisabled"
     assert world.hpa.status.current_metrics == ()
@@ -232,7 +232,7 @@ def test_a_target_scaled_to_0_by_hand_is_left_alone_and_nothing_more_is_read() -
 def test_out_of_bounds_the_bound_is_applied_at_once_without_metrics(replicas: int, wanted: int, reason: str) -> None:
     world = World(hpa(pods_metric(100), minimum=3, maximum=10, behavior=AT_ONCE), replicas=replicas)
     outcome = world.step()
-    assert world.asked == ["ScaleWanted"]
+    assert world.asked == ["ReadScale"]
     assert world.replicas == wanted
     assert outcome.events[0].message == f"New size: {wanted}; reason: {reason}"
     assert len(world.history.recommendations) == 1
@@ -257,7 +257,7 @@ def test_without_a_usable_selector_it_does_not_scale(selector: str, event: str, 
     world = World(hpa(pods_metric(100)), replicas=2)
     world.scale = Scale(spec_replicas=2, status_replicas=2, selector=selector)
     outcome = world.step()
-    assert world.asked == ["ScaleWanted"]
+    assert world.asked == ["ReadScale"]
     assert outcome.events == (Event("Warning", event, message),)
     assert outcome.late_events == (Event("Warning", "FailedComputeMetricsReplicas", message),)
     assert world.reasons()["ScalingActive"] == "-InvalidSelector"
@@ -267,7 +267,7 @@ def test_pods_of_two_hpas_are_scaled_by_neither() -> None:
     others = {"default/front": LabelSelector.parse("app"), "default/back": LabelSelector.parse("app=back")}
     world = World(hpa(pods_metric(100)), replicas=2, others=others)
     outcome = world.step()
-    assert world.asked == ["ScaleWanted", "PodsWanted"]
+    assert world.asked == ["ReadScale", "ListPods"]
     message = "pods by selector app=web are controlled by multiple HPAs: [default/front default/web]"
     assert outcome.events == (Event("Warning", "AmbiguousSelector", message),)
 
@@ -304,12 +304,12 @@ def test_a_malformed_api_version_is_found_without_reading_anything() -> None:
 
 def test_pods_that_cannot_be_listed_fail_the_metrics_that_need_them() -> None:
     target = hpa(pods_metric(100), external_metric(100))
-    answers = (PodsAnswer(samples(100, 100)), ExternalAnswer(values=(300,), timestamp_ms=NOW))
+    answers = (PodsResponse(samples(100, 100)), ExternalResponse(values=(300,), timestamp_ms=NOW))
     observation = Observation(
         hpa=target,
         scale=Scale(spec_replicas=2, status_replicas=2, selector="app=web"),
         pods=PodListError("no cache"),
-        answers=answers,
+        responses=answers,
         other_selectors={"default/front": LabelSelector.parse("app")},
     )
     decision = decide(observation, History(), NOW)
@@ -396,7 +396,7 @@ def test_what_somebody_else_scaled_to_zero_stays_there() -> None:
     assert world.reasons()["ScaledToZero"] == "-NotScaledToZero"
     world.scale_by_hand(0)
     world.step()
-    assert world.asked == ["ScaleWanted"]
+    assert world.asked == ["ReadScale"]
     assert world.reasons()["ScalingActive"] == "-ScalingDisabled"
 
 
@@ -404,7 +404,7 @@ def test_with_the_feature_off_zero_is_final_and_the_condition_goes() -> None:
     world = idle_world()
     world.config = Config(scale_to_zero=False)
     world.step()
-    assert world.asked == ["ScaleWanted"]
+    assert world.asked == ["ReadScale"]
     assert "ScaledToZero" not in world.reasons()
     assert world.reasons()["ScalingActive"] == "-ScalingDisabled"
 
@@ -480,7 +480,7 @@ def test_pods_without_a_value_never_cause_a_scale_down_below_what_they_could_nee
     if not known:
         return
     world = World(hpa(pods_metric(100), maximum=20, behavior=AT_ONCE), replicas=count)
-    world.step(PodsAnswer(samples(*[1] * known)))
+    world.step(PodsResponse(samples(*[1] * known)))
     assert world.replicas >= unknown
 
 
@@ -491,7 +491,7 @@ def test_a_rehearsal_says_what_would_be_scaled_and_remembers_no_scale() -> None:
     world = World(hpa(pods_metric(100), behavior=AT_ONCE), replicas=2)
     acted = world.step(150)
     assert world.decision is not None
-    outcome = rehearse(world.decision)
+    outcome = conclude_without_writing(world.decision)
     assert outcome.status is None
     assert outcome.events == (
         Event("Normal", "WouldRescale", "New size would be: 3; reason: pods metric packets above target"),
@@ -505,7 +505,7 @@ def test_a_rehearsal_of_failing_metrics_has_their_events_and_error() -> None:
     world = World(hpa(pods_metric(100)), replicas=2)
     acted = world.step("prometheus is away")
     assert world.decision is not None
-    outcome = rehearse(world.decision)
+    outcome = conclude_without_writing(world.decision)
     assert outcome.status is None
     assert (outcome.events, outcome.late_events, outcome.error) == (acted.events, acted.late_events, acted.error)
     assert outcome.error is not None

@@ -4,10 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.core.decide import decide, rehearse
-from autoscaler.core.following import catch_up, follow
-from autoscaler.core.history import History, Recommendation, ScaleEvent
+from autoscaler.core.history import (
+    History,
+    Recommendation,
+    ScaleEvent,
+    record_foreign_scale,
+    record_initial_recommendation,
+)
 from autoscaler.core.model import Behavior, Status
+from autoscaler.core.reconcile import conclude_without_writing, decide
 from tests.autoscaler.worlds import NOW, World, behavior, hpa, percent, pods_metric, rules, some_pods
 
 RULES = behavior(up=rules(some_pods(4, 60), window=0), down=rules(percent(10, 60), window=0))
@@ -15,7 +20,7 @@ BEFORE = Status(current_replicas=2, desired_replicas=2, last_scale_ms=NOW - 60_0
 
 
 def seen(new: Status, *, old: Status = BEFORE, after_ms: int = 300, rules: Behavior | None = RULES) -> History:
-    return follow(History(), old=old, new=new, behavior=rules, now_ms=NOW + after_ms)
+    return record_foreign_scale(History(), old=old, new=new, behavior=rules, now_ms=NOW + after_ms)
 
 
 def test_a_scale_is_what_a_status_with_a_new_time_tells() -> None:
@@ -39,7 +44,9 @@ def test_it_was_made_within_the_second_that_the_status_names(after_ms: int, time
 @pytest.mark.parametrize(("after_ms", "age_ms"), [(300, 0), (45_000, 44_001), (-3_600_000, 0)])
 def test_its_age_by_the_wall_clock_is_its_age_in_the_history(after_ms: int, age_ms: int) -> None:
     up = Status(current_replicas=2, desired_replicas=6, last_scale_ms=NOW)
-    history = follow(History(), old=BEFORE, new=up, behavior=RULES, now_ms=NOW + after_ms, monotonic_ms=7_000)
+    history = record_foreign_scale(
+        History(), old=BEFORE, new=up, behavior=RULES, now_ms=NOW + after_ms, monotonic_ms=7_000
+    )
     assert history.scale_up_events == (ScaleEvent(4, 7_000 - age_ms),)
 
 
@@ -70,8 +77,8 @@ def test_who_follows_remembers_what_the_one_who_acts_does_and_is_held_by_the_sam
         assert acting.decision is not None
         own = decide(acting.decision.observation, following, acting.now_ms)
         assert own.scale_to == acting.decision.scale_to
-        following = rehearse(own).history
-        following = follow(
+        following = conclude_without_writing(own).history
+        following = record_foreign_scale(
             following, old=old, new=acting.hpa.status, behavior=acting.hpa.spec.behavior, now_ms=acting.now_ms
         )
         assert following == acting.history
@@ -87,7 +94,7 @@ SAVED = History(
 
 
 def caught_up(history: History, status: Status = BEFORE) -> History:
-    return catch_up(history, current_replicas=3, status=status, behavior=RULES, now_ms=NOW)
+    return record_initial_recommendation(history, current_replicas=3, status=status, behavior=RULES, now_ms=NOW)
 
 
 def test_a_memory_that_is_complete_stays_as_it_is() -> None:

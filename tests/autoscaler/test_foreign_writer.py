@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from autoscaler.core.config import Mode
 from autoscaler.core.model import HPAKey
-from autoscaler.core.modes import Mode
 from autoscaler.loop.foreign_writer import EVENT_MESSAGE, EVENT_REASON, ForeignWriterDetector
 from autoscaler.objects.watched import TrackedHPA, track_hpa
 from kube.mapping import GroupResource

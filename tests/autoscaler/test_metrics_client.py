@@ -8,15 +8,15 @@ import pytest
 
 from autoscaler.core.model import CrossVersionObjectReference
 from autoscaler.core.observation import (
-    AnswerError,
     ContainerUsage,
-    ExternalAnswer,
-    ObjectAnswer,
+    ExternalResponse,
+    MetricError,
+    ObjectResponse,
     Pod,
     PodSample,
-    PodsAnswer,
+    PodsResponse,
     PodUsage,
-    ResourceAnswer,
+    ResourceResponse,
 )
 from autoscaler.loop.label_index import PodIndex
 from autoscaler.loop.metrics_client import MetricsClient
@@ -77,7 +77,7 @@ def value_of(name: str, value: Any, **more: Any) -> dict[str, Any]:
 async def test_a_pods_metric_is_a_sample_for_each_pod(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", PODS, listed(value_of("web-0", "1500m", windowSeconds=30), value_of("web-1", "2")))
     answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
-    assert answer == PodsAnswer(
+    assert answer == PodsResponse(
         {
             "web-0": PodSample(value=1500, timestamp_ms=TIME_MS, window_ms=30_000),
             "web-1": PodSample(value=2000, timestamp_ms=TIME_MS, window_ms=60_000),
@@ -98,20 +98,20 @@ async def test_a_metrics_api_that_is_busy_is_asked_again_within_the_reconciliati
     api.then("GET", PODS, busy)
     api.then("GET", PODS, listed(value_of("web-0", "3")))
     answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
-    assert answer == PodsAnswer({"web-0": PodSample(value=3000, timestamp_ms=TIME_MS, window_ms=60_000)})
+    assert answer == PodsResponse({"web-0": PodSample(value=3000, timestamp_ms=TIME_MS, window_ms=60_000)})
     assert [1 <= each <= 1.2 for each in waits] == [True, True]
 
 
 async def test_a_metrics_api_that_answers_too_much_is_a_failed_metric(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", RESOURCE, b" " * (16 * 2**20 + 1))
     answer = await metrics.resource_usage("default", WEB)
-    assert answer == AnswerError("the API server's answer is too large to be read: more than 16 MiB")
+    assert answer == MetricError("the API server's answer is too large to be read: more than 16 MiB")
 
 
 async def test_white_space_around_a_value_does_not_count(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", EXTERNAL, listed({"value": " 20 ", "timestamp": TIME}))
     answer = await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING)
-    assert answer == ExternalAnswer(values=(20_000,), timestamp_ms=TIME_MS)
+    assert answer == ExternalResponse(values=(20_000,), timestamp_ms=TIME_MS)
 
 
 async def test_both_selectors_go_along(api: ScriptedApi, metrics: MetricsClient) -> None:
@@ -125,14 +125,14 @@ async def test_both_selectors_go_along(api: ScriptedApi, metrics: MetricsClient)
 
 async def test_no_pod_with_a_value_is_an_empty_answer(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", PODS, {"kind": "MetricValueList", "items": None})
-    assert await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING) == PodsAnswer({})
+    assert await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING) == PodsResponse({})
 
 
 async def test_v1beta1_is_used_where_only_that_is_known(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", GROUP, group("v1beta9", "v1beta1"))
     api.on("GET", PODS.replace("v1beta2", "v1beta1"), listed(value_of("web-0", 3, window=5)))
     answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
-    assert answer == PodsAnswer({"web-0": PodSample(value=3000, timestamp_ms=TIME_MS, window_ms=5_000)})
+    assert answer == PodsResponse({"web-0": PodSample(value=3000, timestamp_ms=TIME_MS, window_ms=5_000)})
 
 
 async def test_the_preferred_version_is_asked_for_again_after_a_while(
@@ -152,16 +152,16 @@ async def test_the_preferred_version_is_asked_for_again_after_a_while(
 async def test_without_a_custom_metrics_api_the_error_says_so(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.fail("GET", GROUP, 404, "the server could not find the requested resource")
     answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
-    assert answer == AnswerError("no custom metrics API (custom.metrics.k8s.io) registered")
+    assert answer == MetricError("no custom metrics API (custom.metrics.k8s.io) registered")
     api.on("GET", GROUP, group("v1"))
     answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
-    assert answer == AnswerError("no known available metric versions found")
+    assert answer == MetricError("no known available metric versions found")
 
 
 async def test_the_servers_own_words_are_the_error(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.fail("GET", PODS, 503, "prometheus cannot be reached")
     answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
-    assert answer == AnswerError("prometheus cannot be reached")
+    assert answer == MetricError("prometheus cannot be reached")
 
 
 @pytest.mark.parametrize("body", [b"boom", b'{"error":"boom"}'], ids=["text", "JSON"])
@@ -171,11 +171,11 @@ async def test_an_answer_without_a_status_is_worded_as_by_kubernetes(
     for path in (PODS, RESOURCE, EXTERNAL):
         api.on("GET", path, body, status=503)
     unable = "the server is currently unable to handle the request"
-    assert await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING) == AnswerError(
+    assert await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING) == MetricError(
         f"{unable} (get pods.custom.metrics.k8s.io *)"
     )
-    assert await metrics.resource_usage("default", WEB) == AnswerError(f"{unable} (get pods.metrics.k8s.io)")
-    assert await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING) == AnswerError(
+    assert await metrics.resource_usage("default", WEB) == MetricError(f"{unable} (get pods.metrics.k8s.io)")
+    assert await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING) == MetricError(
         f"{unable} (get queue_depth.external.metrics.k8s.io)"
     )
 
@@ -217,7 +217,7 @@ async def test_an_object_metric_is_asked_for_by_resource(
     path = f"{GROUP}/v1beta2/namespaces/default/{path}"
     api.on("GET", path, listed(value_of("front", "10500m")))
     answer = await metrics.object_metric("default", "hits", described=described, metric_selector=NOTHING)
-    assert answer == ObjectAnswer(value=10_500, timestamp_ms=TIME_MS)
+    assert answer == ObjectResponse(value=10_500, timestamp_ms=TIME_MS)
     assert api.asked[-1] == Asked("GET", path, {})
 
 
@@ -225,7 +225,7 @@ async def test_an_object_metric_is_asked_for_by_resource(
 async def test_an_unknown_kind_is_an_error(metrics: MetricsClient) -> None:
     gizmo = CrossVersionObjectReference("Gizmo", "g", "example.com/v1")
     answer = await metrics.object_metric("default", "hits", described=gizmo, metric_selector=NOTHING)
-    assert answer == AnswerError(
+    assert answer == MetricError(
         'unable to map kind Gizmo.example.com to resource: no matches for kind "Gizmo" in group "example.com"'
     )
 
@@ -249,7 +249,7 @@ async def test_an_object_is_named_where_the_answer_has_no_status(
 ) -> None:
     api.on("GET", f"{GROUP}/v1beta2/namespaces/default/{path}", b"", status=404)
     answer = await metrics.object_metric("default", "hits", described=described, metric_selector=NOTHING)
-    assert answer == AnswerError(f"the server could not find the requested resource (get {named})")
+    assert answer == MetricError(f"the server could not find the requested resource (get {named})")
 
 
 @pytest.mark.usefixtures("discovery")
@@ -257,7 +257,7 @@ async def test_an_object_is_named_where_the_answer_has_no_status(
 async def test_an_object_has_exactly_one_value(number: int, api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", f"{GROUP}/v1beta2/namespaces/default/services/front/hits", listed(*[value_of("front", "1")] * number))
     answer = await metrics.object_metric("default", "hits", described=SERVICE, metric_selector=NOTHING)
-    assert answer == AnswerError(
+    assert answer == MetricError(
         f"the custom metrics API server returned {number} results when we asked for exactly one"
     )
 
@@ -268,7 +268,7 @@ async def test_an_object_has_exactly_one_value(number: int, api: ScriptedApi, me
 async def test_an_external_metric_is_all_its_values(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", EXTERNAL, listed({"value": "20", "timestamp": TIME}, {"value": "-500m", "timestamp": TIME}))
     answer = await metrics.external_metric("default", "queue_depth", metric_selector=LabelSelector.parse("q=a"))
-    assert answer == ExternalAnswer(values=(20_000, -500), timestamp_ms=TIME_MS)
+    assert answer == ExternalResponse(values=(20_000, -500), timestamp_ms=TIME_MS)
     assert api.asked[-1] == Asked("GET", EXTERNAL, {"labelSelector": "q=a"})
 
 
@@ -276,7 +276,7 @@ async def test_resource_usage_comes_by_container(api: ScriptedApi, metrics: Metr
     containers = [{"name": "app", "usage": {"cpu": "250m", "memory": "1Ki"}}, {"name": "idle"}]
     pod = {"metadata": {"name": "web-0"}, "timestamp": TIME, "window": "15.5s", "containers": containers}
     api.on("GET", RESOURCE, listed(pod))
-    assert await metrics.resource_usage("default", WEB) == ResourceAnswer(
+    assert await metrics.resource_usage("default", WEB) == ResourceResponse(
         (
             PodUsage(
                 name="web-0",
@@ -297,7 +297,7 @@ async def test_resource_usage_comes_by_container(api: ScriptedApi, metrics: Metr
 
 def object_metric(
     metrics: MetricsClient, described: CrossVersionObjectReference = INGRESS, *, name: str = "hits", selector: str = ""
-) -> Awaitable[ObjectAnswer | AnswerError]:
+) -> Awaitable[ObjectResponse | MetricError]:
     return metrics.object_metric("default", name, described=described, metric_selector=LabelSelector.parse(selector))
 
 
@@ -316,10 +316,10 @@ async def test_what_several_ask_in_one_moment_is_asked_once(api: ScriptedApi, me
         *(object_metric(metrics, selector="q=a") for _ in range(3)),
     )
     assert [len(api.named("GET", path)) for path in (EXTERNAL, RESOURCE, PODS, hits)] == [1, 1, 1, 1]
-    assert {type(answer) for answer in answers[:3]} == {ExternalAnswer}
-    assert {type(answer) for answer in answers[3:6]} == {ResourceAnswer}
-    assert {type(answer) for answer in answers[6:9]} == {PodsAnswer}
-    assert {type(answer) for answer in answers[9:]} == {ObjectAnswer}
+    assert {type(answer) for answer in answers[:3]} == {ExternalResponse}
+    assert {type(answer) for answer in answers[3:6]} == {ResourceResponse}
+    assert {type(answer) for answer in answers[6:9]} == {PodsResponse}
+    assert {type(answer) for answer in answers[9:]} == {ObjectResponse}
 
 
 async def test_the_usage_of_several_selectors_pods_is_asked_for_once(
@@ -337,7 +337,7 @@ async def test_the_usage_of_several_selectors_pods_is_asked_for_once(
         *(metrics.resource_usage("default", LabelSelector.parse(f"app={app}")) for app in apps)
     )
     assert [asked.query for asked in api.asked] == [{"labelSelector": "app in (a,b,c,d)"}]
-    assert [usage.pods[0].name for usage in usages if isinstance(usage, ResourceAnswer)] == apps
+    assert [usage.pods[0].name for usage in usages if isinstance(usage, ResourceResponse)] == apps
 
 
 def by_selector(name: str, parameter: str) -> Callable[[Asked], dict[str, Any]]:
@@ -361,9 +361,9 @@ async def test_who_selects_other_series_of_a_metric_gets_their_values(api: Scrip
         ),
         asyncio.gather(*(object_metric(metrics, selector=str(each)) for each in selectors)),
     )
-    assert [each.values for each in external if isinstance(each, ExternalAnswer)] == [(1000,), (2000,)]
-    assert [each.pods["web-0"].value for each in pods if isinstance(each, PodsAnswer)] == [1000, 2000]
-    assert [each.value for each in objects if isinstance(each, ObjectAnswer)] == [1000, 2000]
+    assert [each.values for each in external if isinstance(each, ExternalResponse)] == [(1000,), (2000,)]
+    assert [each.pods["web-0"].value for each in pods if isinstance(each, PodsResponse)] == [1000, 2000]
+    assert [each.value for each in objects if isinstance(each, ObjectResponse)] == [1000, 2000]
 
 
 @pytest.mark.usefixtures("discovery")
@@ -389,7 +389,7 @@ async def test_who_asks_about_another_object_or_metric_gets_its_value(api: Scrip
         object_metric(metrics, back),
         object_metric(metrics, back, name="size"),
     )
-    assert [each.value for each in answers if isinstance(each, ObjectAnswer)] == [1000, 2000, 3000, 4000, 5000]
+    assert [each.value for each in answers if isinstance(each, ObjectResponse)] == [1000, 2000, 3000, 4000, 5000]
 
 
 # --- hostile answers -----------------------------------------------------------------------------------------------
@@ -418,26 +418,26 @@ async def test_a_bad_answer_is_an_error_of_that_metric(
 ) -> None:
     api.on("GET", PODS, answer)
     result = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
-    assert isinstance(result, AnswerError)
+    assert isinstance(result, MetricError)
     assert part in result.message
 
 
 async def test_one_bad_value_spoils_the_whole_answer(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", EXTERNAL, listed({"value": "20"}, {"value": "lots"}))
-    assert isinstance(await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING), AnswerError)
+    assert isinstance(await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING), MetricError)
     api.on("GET", RESOURCE, listed({"metadata": {"name": "web-0"}, "window": "soon"}))
-    assert isinstance(await metrics.resource_usage("default", WEB), AnswerError)
+    assert isinstance(await metrics.resource_usage("default", WEB), MetricError)
 
 
 async def test_a_missing_timestamp_is_the_zero_time(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", EXTERNAL, listed({"value": "20", "timestamp": None}))
     answer = await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING)
-    assert answer == ExternalAnswer(values=(20_000,), timestamp_ms=0)
+    assert answer == ExternalResponse(values=(20_000,), timestamp_ms=0)
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "a%2fb", ""])
 async def test_a_name_cannot_lead_out_of_its_path(name: str, api: ScriptedApi, metrics: MetricsClient) -> None:
     answer = await metrics.external_metric("default", name, metric_selector=NOTHING)
-    assert isinstance(answer, AnswerError)
+    assert isinstance(answer, MetricError)
     assert "invalid resource name" in answer.message
     assert api.asked == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from autoscaler.core.apis import KUBERNETES, MILLISCALE
+from autoscaler.core.model import KUBERNETES, MILLISCALE
 from autoscaler.objects.migration import move, render
 from kube.mapping import GroupResource
 from tests.autoscaler.cluster import Cluster, running_cluster

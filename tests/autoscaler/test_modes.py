@@ -10,8 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from autoscaler.core.config import Config
-from autoscaler.core.modes import Mode
+from autoscaler.core.config import Config, Mode
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
 from kube.client import KubeClient

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from autoscaler.core.annotations import AnnotationOverrides
 from autoscaler.core.config import Config, PodSelection
-from autoscaler.core.knobs import Knobs
 from autoscaler.core.model import (
     HPA,
     CrossVersionObjectReference,
@@ -26,14 +26,14 @@ from autoscaler.core.model import (
     Spec,
 )
 from autoscaler.core.observation import (
-    AnswerError,
-    ExternalAnswer,
-    ObjectAnswer,
+    ExternalResponse,
+    MetricError,
+    ObjectResponse,
     Owner,
     Pod,
     PodListError,
-    PodsAnswer,
-    ResourceAnswer,
+    PodsResponse,
+    ResourceResponse,
     Scale,
     ScaleError,
 )
@@ -74,7 +74,7 @@ def hpa(
 ) -> HPA:
     reference = CrossVersionObjectReference("Deployment", target, api_version)
     spec = Spec(scale_target_ref=reference, min_replicas=1, max_replicas=5, metrics=metrics)
-    return HPA(namespace="default", name=name, spec=spec, knobs=Knobs(pod_selection=selection))
+    return HPA(namespace="default", name=name, spec=spec, overrides=AnnotationOverrides(pod_selection=selection))
 
 
 @pytest.fixture
@@ -167,14 +167,14 @@ async def test_scale_and_pods_and_an_answer_for_each_metric(api: ScriptedApi, ob
     )
     assert observed.observation.scale == Scale(spec_replicas=2, status_replicas=1, selector="app=web")
     assert observed.observation.pods == (WEB,)
-    assert observed.observation.answers is not None
-    assert [type(answer) for answer in observed.observation.answers] == [
-        ResourceAnswer,
-        PodsAnswer,
+    assert observed.observation.responses is not None
+    assert [type(answer) for answer in observed.observation.responses] == [
+        ResourceResponse,
+        PodsResponse,
         type(None),
-        ObjectAnswer,
-        ExternalAnswer,
-        ResourceAnswer,
+        ObjectResponse,
+        ExternalResponse,
+        ResourceResponse,
     ]
     assert len(api.named("GET", USAGE)) == 1, "one answer serves all resource metrics"
     assert api.named("GET", DEPTH)[0].query == {"labelSelector": "queue=a"}
@@ -189,9 +189,9 @@ async def test_a_metric_that_fails_is_an_error_among_the_answers(api: ScriptedAp
     observed = await observer.observe(
         hpa(metric(PodsMetric(MetricIdentifier("packets"))), metric(ExternalMetric(MetricIdentifier("depth"))))
     )
-    assert observed.observation.answers == (
-        AnswerError("prometheus is away"),
-        ExternalAnswer(values=(7000,), timestamp_ms=0),
+    assert observed.observation.responses == (
+        MetricError("prometheus is away"),
+        ExternalResponse(values=(7000,), timestamp_ms=0),
     )
 
 
@@ -212,7 +212,7 @@ async def test_of_a_malformed_api_version_nothing_is_read(api: ScriptedApi, obse
 async def test_out_of_bounds_no_metric_is_asked_for(api: ScriptedApi, observer: Observer) -> None:
     api.on("GET", SCALE, {"spec": {"replicas": 9}, "status": {"replicas": 9, "selector": "app=web"}})
     observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
-    assert observed.observation.answers is None
+    assert observed.observation.responses is None
     assert not api.named("GET", PACKETS)
 
 
@@ -245,7 +245,7 @@ async def test_hpas_learn_of_each_other_when_their_pods_are_listed(
     second = await observer.observe(hpa(packets, name="two"))
     assert first.observation.other_selectors == {}
     assert second.observation.other_selectors == {"default/one": LabelSelector.parse("app=web")}
-    assert second.observation.answers is None, "an ambiguous target's metrics do not matter"
+    assert second.observation.responses is None, "an ambiguous target's metrics do not matter"
     selectors.drop(HPAKey("default", "one"))
     third = await observer.observe(hpa(packets, name="two"))
     assert third.observation.other_selectors == {}
@@ -270,9 +270,9 @@ class TestPodsOfTheOwner:
         observation = (await observer.observe(hpa(PACKETS_METRIC, selection=PodSelection.OWNER))).observation
         assert observation.pods == (OWN,)
         assert observation.foreign_pods == ("web-1",)
-        assert observation.answers is not None
-        (answer,) = observation.answers
-        assert isinstance(answer, PodsAnswer)
+        assert observation.responses is not None
+        (answer,) = observation.responses
+        assert isinstance(answer, PodsResponse)
         assert set(answer.pods) == {"web-0"}
 
     async def test_are_not_looked_for_otherwise(self, observer: Observer, controllers: Controllers) -> None:

@@ -3,9 +3,8 @@
 import pytest
 
 from autoscaler.core.config import Config, Fallback, Pause
-from autoscaler.core.decision import Event, Outcome
+from autoscaler.core.decision import BlockedScale, Event, FallbackReplicas, Outcome
 from autoscaler.core.model import Status
-from autoscaler.core.overrides import Held, StandIn
 from tests.autoscaler.worlds import World, behavior, external_metric, hpa, pods, pods_metric, rules, some_pods
 
 AWAY = "prometheus is away"
@@ -57,7 +56,9 @@ class TestPause:
         world = paused(Pause.ALL, replicas=2)
         outcome = world.step(200)
         assert world.decision is not None
-        assert world.decision.held == Held(pause=Pause.ALL, replicas=4, reason="pods metric packets above target")
+        assert world.decision.blocked == BlockedScale(
+            pause=Pause.ALL, replicas=4, reason="pods metric packets above target"
+        )
         assert world.decision.scale_to is None
         assert outcome.events == ()
         assert outcome.error is None
@@ -80,7 +81,7 @@ class TestPause:
         world = paused(Pause.ALL, replicas=2)
         outcome = world.step(100)
         assert world.decision is not None
-        assert world.decision.held is None
+        assert world.decision.blocked is None
         assert limited(outcome)[0] == "DesiredWithinRange"
 
     def test_recommendations_go_on_so_that_its_end_scales_with_what_is_known(self) -> None:
@@ -109,7 +110,7 @@ class TestStaleObjects:
         outcome = world.step(120)
         assert world.replicas == 10
         assert world.decision is not None
-        assert world.decision.held == Held(stale=("pods",), replicas=4, reason="All metrics below target")
+        assert world.decision.blocked == BlockedScale(stale=("pods",), replicas=4, reason="All metrics below target")
         assert (outcome.events, outcome.error) == ((), None)
         assert outcome.status is not None
         assert (outcome.status.current_replicas, outcome.status.desired_replicas) == (10, 10)
@@ -126,7 +127,7 @@ class TestStaleObjects:
             Event("Normal", "SuccessfulRescale", "New size: 4; reason: pods metric packets above target"),
         )
         assert world.decision is not None
-        assert world.decision.held is None
+        assert world.decision.blocked is None
 
     def test_says_nothing_where_nothing_would_have_happened(self) -> None:
         world = self.world(replicas=2)
@@ -210,7 +211,7 @@ class TestFallback:
         world = self.world(replicas=4, after=1)
         outcome = world.step(AWAY)
         assert world.decision is not None
-        assert world.decision.stand_in == StandIn(
+        assert world.decision.fallback == FallbackReplicas(
             fallback=Fallback(replicas=6, failure_threshold=1), failures=1, replicas=6
         )
         assert world.decision.winner is None
@@ -265,7 +266,7 @@ class TestFallback:
         world.step(AWAY, 800)
         assert world.replicas == 8
         assert world.decision is not None
-        assert world.decision.stand_in is None
+        assert world.decision.fallback is None
 
     def test_a_metric_that_works_and_asks_for_as_many_wins(self) -> None:
         config = Config(fallback=Fallback(replicas=6, failure_threshold=1))
@@ -273,7 +274,7 @@ class TestFallback:
         world.step(AWAY, 600)
         assert world.replicas == 6
         assert world.decision is not None
-        assert world.decision.stand_in is None
+        assert world.decision.fallback is None
         assert world.reasons()["ScalingActive"] == "ValidMetricFound"
 
     def test_a_metric_that_works_and_asks_for_less_does_not(self) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from autoscaler.core.apis import KUBERNETES, MILLISCALE
 from autoscaler.core.config import Config
-from autoscaler.core.model import HPAKey
+from autoscaler.core.model import KUBERNETES, MILLISCALE, HPAKey
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.hpas import HPAs
 from autoscaler.loop.options import Options

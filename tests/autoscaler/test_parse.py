@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoscaler.core.annotations import AnnotationOverrides
 from autoscaler.core.config import Pause
-from autoscaler.core.knobs import Knobs
 from autoscaler.core.model import (
     Behavior,
     Condition,
@@ -359,4 +359,4 @@ def test_the_owner_of_a_pod_is_its_controller() -> None:
 
 def test_an_hpas_annotations_become_its_settings() -> None:
     metadata = {"name": "web", "namespace": "default", "annotations": {"milliscale.io/paused": "all", "other/x": "y"}}
-    assert parse_hpa({**raw_hpa(), "metadata": metadata}).knobs == Knobs(paused=Pause.ALL)
+    assert parse_hpa({**raw_hpa(), "metadata": metadata}).overrides == AnnotationOverrides(paused=Pause.ALL)

@@ -20,7 +20,7 @@ from autoscaler.core.model import (
     SelectorRequirement,
     Status,
 )
-from autoscaler.core.present import status_json
+from autoscaler.core.status import status_json
 from autoscaler.objects.parse import parse_hpa
 from tests.autoscaler.worlds import NOW
 

@@ -1,17 +1,17 @@
 """What the metrics APIs' answers amount to."""
 
-from autoscaler.core import readings
+from autoscaler.core.metrics import external_values, pods_samples, resource_samples, single_value
 from autoscaler.core.model import ResourceMetric
 from autoscaler.core.observation import (
-    AnswerError,
     ContainerUsage,
-    ExternalAnswer,
+    ExternalResponse,
+    MetricError,
     PodSample,
-    PodsAnswer,
+    PodsResponse,
     PodUsage,
-    ResourceAnswer,
+    ResourceResponse,
 )
-from autoscaler.core.proposal import Unavailable
+from autoscaler.core.replica_calculator import Unavailable
 from tests.autoscaler.worlds import NOW
 
 
@@ -24,13 +24,13 @@ def usage(name: str, **containers: dict[str, int]) -> PodUsage:
     )
 
 
-def values(answer: ResourceAnswer, metric: ResourceMetric) -> dict[str, int]:
-    samples = readings.resource_samples(answer, metric)
+def values(answer: ResourceResponse, metric: ResourceMetric) -> dict[str, int]:
+    samples = resource_samples(answer, metric)
     assert not isinstance(samples, Unavailable)
     return {name: sample.value for name, sample in samples.items()}
 
 
-ANSWER = ResourceAnswer(
+ANSWER = ResourceResponse(
     (
         usage("web-0", app={"cpu": 100, "memory": 7}, proxy={"cpu": 20}),
         usage("web-1", app={"cpu": 200}),
@@ -52,29 +52,29 @@ def test_one_container_is_taken_where_it_is() -> None:
 def test_of_a_container_that_is_named_twice_the_first_entry_counts() -> None:
     entries = ({"cpu": 100}, {"cpu": 20, "memory": 5})
     containers = tuple(ContainerUsage(name="app", usage=each) for each in entries)
-    twice = ResourceAnswer((PodUsage(name="web-0", timestamp_ms=NOW, window_ms=15_000, containers=containers),))
+    twice = ResourceResponse((PodUsage(name="web-0", timestamp_ms=NOW, window_ms=15_000, containers=containers),))
     assert values(twice, ResourceMetric("cpu", "app")) == {"web-0": 100}
     assert values(twice, ResourceMetric("memory", "app")) == {}
     assert values(twice, ResourceMetric("cpu")) == {"web-0": 120}
 
 
 def test_a_sample_keeps_its_time_and_window() -> None:
-    samples = readings.resource_samples(ANSWER, ResourceMetric("cpu"))
+    samples = resource_samples(ANSWER, ResourceMetric("cpu"))
     assert not isinstance(samples, Unavailable)
     assert samples["web-1"] == PodSample(value=200, timestamp_ms=NOW, window_ms=15_000)
 
 
 def test_empty_answers_are_failures_of_the_api_that_gave_them() -> None:
     empty = "no metrics returned from {} metrics API"
-    assert readings.resource_samples(ResourceAnswer(()), ResourceMetric("cpu")) == Unavailable(empty.format("resource"))
-    assert readings.pods_samples(PodsAnswer({})) == Unavailable(empty.format("custom"))
-    assert readings.external_values(ExternalAnswer(values=(), timestamp_ms=0)) == Unavailable(empty.format("external"))
+    assert resource_samples(ResourceResponse(()), ResourceMetric("cpu")) == Unavailable(empty.format("resource"))
+    assert pods_samples(PodsResponse({})) == Unavailable(empty.format("custom"))
+    assert external_values(ExternalResponse(values=(), timestamp_ms=0)) == Unavailable(empty.format("external"))
 
 
 def test_failed_calls_name_the_api() -> None:
-    error = AnswerError("timed out")
+    error = MetricError("timed out")
     failed = "unable to fetch metrics from {} metrics API: timed out"
-    assert readings.resource_samples(error, ResourceMetric("cpu")) == Unavailable(failed.format("resource"))
-    assert readings.pods_samples(error) == Unavailable(failed.format("custom"))
-    assert readings.object_value(error) == Unavailable(failed.format("custom"))
-    assert readings.external_values(error) == Unavailable(failed.format("external"))
+    assert resource_samples(error, ResourceMetric("cpu")) == Unavailable(failed.format("resource"))
+    assert pods_samples(error) == Unavailable(failed.format("custom"))
+    assert single_value(error) == Unavailable(failed.format("custom"))
+    assert external_values(error) == Unavailable(failed.format("external"))

@@ -3,9 +3,9 @@
 import pytest
 
 from autoscaler.core.config import Config, Fallback, Pause
+from autoscaler.core.decision import reason_of
 from autoscaler.core.model import Behavior
 from autoscaler.core.observation import ScaleError, TargetError
-from autoscaler.core.reasons import reason_of
 from tests.autoscaler.worlds import World, behavior, hpa, pods_metric, rules, some_pods
 
 AWAY = "prometheus is away"

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from autoscaler.core.apis import MILLISCALE
 from autoscaler.core.config import Config
+from autoscaler.core.model import MILLISCALE
 from autoscaler.core.observation import Pod, ReadyCondition
 from autoscaler.loop.events import EventRecorder
+from autoscaler.loop.histories import Histories
 from autoscaler.loop.label_index import PodIndex, SelectorIndex
-from autoscaler.loop.memory import Memory
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
 from autoscaler.loop.reconcile import Ended, Reconciler
@@ -148,7 +148,7 @@ def reconciler(
         statuses=StatusWriter(client),
         recorder=recorder,
         telemetry=telemetry,
-        memory=Memory(),
+        histories=Histories(),
         decisions=decisions,
         shadow=shadow,
         wall_clock=clock,

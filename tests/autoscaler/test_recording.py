@@ -10,7 +10,7 @@ import pytest
 
 from autoscaler.core.config import Config, Fallback, Pause
 from autoscaler.core.integers import clamp_int32
-from autoscaler.core.observation import PodsAnswer
+from autoscaler.core.observation import PodsResponse
 from autoscaler.records.facts import Facts, Subject, facts_of
 from autoscaler.records.record import (
     CountedPods,
@@ -216,7 +216,7 @@ def _decisive(record: DecisionRecord) -> list[str]:
 # --- what is in a record -------------------------------------------------------------------------------------------
 
 
-def step(world: World, *values: int | str | PodsAnswer) -> DecisionRecord:
+def step(world: World, *values: int | str | PodsResponse) -> DecisionRecord:
     """The record of a world's next step."""
     outcome = world.step(*values)
     assert world.decision is not None
@@ -226,7 +226,7 @@ def step(world: World, *values: int | str | PodsAnswer) -> DecisionRecord:
 def test_a_pods_metric_with_its_values_and_pods() -> None:
     world = World(hpa(), replicas=3)
     world.pods = (*pods(2), pod("web-2"), pod("web-3", phase="Pending"), replace(pod("web-4"), deleted=True))
-    (metric,) = step(world, PodsAnswer(samples(200, 400))).metrics
+    (metric,) = step(world, PodsResponse(samples(200, 400))).metrics
     assert metric == MetricRecord(
         type="Pods",
         name="packets",
@@ -348,7 +348,7 @@ def test_a_reason_is_only_given_for_a_change() -> None:
 def test_ten_thousand_pods_make_no_large_record() -> None:
     world = World(hpa(maximum=100_000), replicas=10_000)
     values = {each.name: sample(150) for each in world.pods[:5000]}
-    encoded = msgspec.json.encode(step(world, PodsAnswer(values)))
+    encoded = msgspec.json.encode(step(world, PodsResponse(values)))
     assert len(encoded) < 4000
     record = msgspec.json.decode(encoded, type=DecisionRecord)
     assert record.metrics[0].pods is not None
@@ -360,7 +360,7 @@ def test_ten_thousand_pods_make_no_large_record() -> None:
 )
 def test_the_facts_that_are_kept_of_a_step_are_small(replicas: int, answered: int, at_most: int) -> None:
     world = World(hpa(maximum=100_000), replicas=replicas)
-    world.step(PodsAnswer({each.name: sample(150) for each in world.pods[:answered]}))
+    world.step(PodsResponse({each.name: sample(150) for each in world.pods[:answered]}))
     assert world.decision is not None
     assert len(msgspec.msgpack.encode(facts_of(world.decision))) < at_most
 

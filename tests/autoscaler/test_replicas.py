@@ -7,13 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.core.observation import Pod, PodListError, PodSample
-from autoscaler.core.pod_groups import PodGroups, PodTiming
-from autoscaler.core.proposal import Proposal, ReplicaError, Tolerance, Unavailable
-from autoscaler.core.replicas import pods_average, resource_average, resource_utilization
-from autoscaler.core.totals import external_average, external_value, object_average, object_value
+from autoscaler.core.pods import PodGroups, PodTiming
+from autoscaler.core.replica_calculator import (
+    Proposal,
+    ReplicaError,
+    Tolerances,
+    Unavailable,
+    external_average,
+    external_value,
+    object_average,
+    object_value,
+    pods_average,
+    resource_average,
+    resource_utilization,
+)
 from tests.autoscaler.worlds import NOW, pod, pods, sample, samples
 
-TEN_PERCENT = Tolerance(scale_down=0.1, scale_up=0.1)
+TEN_PERCENT = Tolerances(scale_down=0.1, scale_up=0.1)
 TIMING = PodTiming(now_ms=NOW, cpu_initialization_period_ms=300_000, initial_readiness_delay_ms=30_000)
 MAX_INT32 = 2**31 - 1
 
@@ -24,7 +34,7 @@ def average(
     *,
     target: int,
     replicas: int | None = None,
-    tolerance: Tolerance = TEN_PERCENT,
+    tolerance: Tolerances = TEN_PERCENT,
 ) -> Proposal:
     return pods_average(
         values,
@@ -118,9 +128,9 @@ def test_within_ten_percent_nothing_changes_bounds_included(usage: int, replicas
 
 
 def test_the_tolerance_is_a_sum_of_doubles() -> None:
-    tolerance = Tolerance(scale_down=0.1, scale_up=0.018000000000000002)
+    tolerance = Tolerances(scale_down=0.1, scale_up=0.018000000000000002)
     assert tolerance.covers(1018 / 1000)
-    assert not Tolerance(scale_down=0.1, scale_up=0.2).covers(1.2000000000000002)
+    assert not Tolerances(scale_down=0.1, scale_up=0.2).covers(1.2000000000000002)
 
 
 # --- which pods count ----------------------------------------------------------------------------------------------

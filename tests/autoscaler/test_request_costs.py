@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.core.apis import KUBERNETES
+from autoscaler.core.model import KUBERNETES
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
 from kube.client import KubeClient

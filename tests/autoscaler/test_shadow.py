@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.core.config import Config
-from autoscaler.core.decide import decide
 from autoscaler.core.history import History
 from autoscaler.core.model import Behavior, Condition, HPAKey, Status
 from autoscaler.core.observation import Observation, Scale, ScaleError
+from autoscaler.core.reconcile import decide
 from autoscaler.records.shadow import Comparison, Shadow, Verdict, Wish, judge, wish_of
 from tests.autoscaler.worlds import NOW, behavior, hpa, percent, rules, some_pods
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.core.observation import AnswerError, MetricAnswer, Pod, PodSample, PodsAnswer
+from autoscaler.core.observation import MetricError, MetricResponse, Pod, PodSample, PodsResponse
 from autoscaler.loop import together as together_module
 from autoscaler.loop.label_index import PodIndex
 from autoscaler.loop.together import Together, Topic, union
@@ -29,21 +29,21 @@ class Server:
         self.reached = asyncio.Semaphore(0)
         """Released by each question that arrives."""
 
-    async def fetch(self, selector: LabelSelector) -> PodsAnswer | AnswerError:
+    async def fetch(self, selector: LabelSelector) -> PodsResponse | MetricError:
         self.asked.append(str(selector))
         self.reached.release()
         if self.held is not None:
             await self.held.wait()
         return self.answer(selector)
 
-    def answer(self, selector: LabelSelector) -> PodsAnswer | AnswerError:
+    def answer(self, selector: LabelSelector) -> PodsResponse | MetricError:
         """What a question about these pods brings, with the text of a server that finds nothing."""
         if self.fails_for(selector):
-            return AnswerError(f"no metrics for {selector}")
+            return MetricError(f"no metrics for {selector}")
         names = [name for name, labels in self.pods.items() if selector.matches(labels) and name not in self.silent]
         if not names:
-            return AnswerError(f"the server could not find the metric for {selector}")
-        return PodsAnswer({name: PodSample(value=hash(name) % 1000, timestamp_ms=1, window_ms=1) for name in names})
+            return MetricError(f"the server could not find the metric for {selector}")
+        return PodsResponse({name: PodSample(value=hash(name) % 1000, timestamp_ms=1, window_ms=1) for name in names})
 
 
 class Clock:
@@ -71,8 +71,8 @@ def of(*texts: str) -> list[LabelSelector]:
 async def ask_all(
     together: Together,
     selectors: Sequence[LabelSelector],
-    fetch: Callable[[LabelSelector], Awaitable[MetricAnswer]],
-) -> list[MetricAnswer]:
+    fetch: Callable[[LabelSelector], Awaitable[MetricResponse]],
+) -> list[MetricResponse]:
     return await asyncio.gather(*(together.ask(TOPIC, selector, fetch) for selector in selectors))
 
 
@@ -111,10 +111,10 @@ async def test_a_server_that_does_not_heed_selectors_is_asked_one_by_one(
     """Then each HPA's own answer has all pods, and those of others count in its average."""
     server.pods |= {"stranger": {"app": "other"}}
 
-    def everything(_: LabelSelector) -> PodsAnswer:
-        return PodsAnswer({name: PodSample(value=1, timestamp_ms=1, window_ms=1) for name in server.pods})
+    def everything(_: LabelSelector) -> PodsResponse:
+        return PodsResponse({name: PodSample(value=1, timestamp_ms=1, window_ms=1) for name in server.pods})
 
-    async def fetch(selector: LabelSelector) -> PodsAnswer:
+    async def fetch(selector: LabelSelector) -> PodsResponse:
         server.asked.append(str(selector))
         return everything(selector)
 
@@ -149,7 +149,7 @@ async def test_one_without_an_answer_asks_for_itself_to_hear_why(server: Server,
     answers = await ask_all(together, selectors, server.fetch)
     assert server.asked == ["app in (app-0,app-1,app-2,app-3,app-4,app-5)", "app=app-2"]
     assert answers == [server.answer(selector) for selector in selectors]
-    assert answers[2] == AnswerError("the server could not find the metric for app=app-2")
+    assert answers[2] == MetricError("the server could not find the metric for app=app-2")
 
 
 async def test_a_pod_that_is_new_makes_everybody_ask_for_itself(server: Server, together: Together) -> None:

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.core.decide import conclude, decide
 from autoscaler.core.history import History
 from autoscaler.core.model import (
     CrossVersionObjectReference,
@@ -16,7 +15,8 @@ from autoscaler.core.model import (
     ResourceMetric,
     ScalingRules,
 )
-from autoscaler.core.observation import ExternalAnswer, Observation, PodsAnswer, Scale, ScaleError
+from autoscaler.core.observation import ExternalResponse, Observation, PodsResponse, Scale, ScaleError
+from autoscaler.core.reconcile import conclude, decide
 from autoscaler.records.recording import record_of
 from autoscaler.records.words import quantity_text
 from kube.selectors import LabelSelector
@@ -37,7 +37,7 @@ from tests.autoscaler.worlds import (
 )
 
 
-def said(world: World, *values: int | str | PodsAnswer | ExternalAnswer, scale_error: str | None = None) -> str:
+def said(world: World, *values: int | str | PodsResponse | ExternalResponse, scale_error: str | None = None) -> str:
     """The sentence about a world's next step."""
     outcome = world.step(*values, scale_error=scale_error)
     assert world.decision is not None
@@ -87,14 +87,14 @@ def test_a_ratio_just_outside_has_the_digits_that_show_it() -> None:
 def test_missing_and_unready_pods_above_target_count_as_idle() -> None:
     world = World(hpa(), replicas=4)
     world.pods = (*pods(3), pod("web-3", phase="Pending"))
-    assert said(world, PodsAnswer(samples(300, 300))) == (
+    assert said(world, PodsResponse(samples(300, 300))) == (
         "4 -> 6: packets is 300m against a target of 100m per pod (ratio 3, 1.5 with 1 missing and 1 unready pods "
         "taken as idle, outside tolerance 0.1) on 4 pods (2 ready, 1 unready, 1 missing), so it asks for 6"
     )
 
 
 def test_missing_pods_below_target_count_as_at_the_target() -> None:
-    assert said(World(hpa(), replicas=2), PodsAnswer(samples(2))) == (
+    assert said(World(hpa(), replicas=2), PodsResponse(samples(2))) == (
         "stays at 2: packets is 2m against a target of 100m per pod (ratio 0.02, 0.51 with 1 missing pod taken to be "
         "at the target, outside tolerance 0.1) on 2 pods (1 ready, 1 missing), so it asks for 2"
     )
@@ -103,11 +103,11 @@ def test_missing_pods_below_target_count_as_at_the_target() -> None:
 def test_unready_pods_below_target_are_left_out() -> None:
     world = World(hpa(), replicas=4)
     world.pods = (*pods(3), pod("web-3", phase="Pending"))
-    assert "with 1 missing pod taken to be at the target" in said(world, PodsAnswer(samples(50, 50)))
+    assert "with 1 missing pod taken to be at the target" in said(world, PodsResponse(samples(50, 50)))
 
 
 def test_an_assumption_that_would_turn_the_direction() -> None:
-    assert said(World(hpa(), replicas=3), PodsAnswer(samples(200))).endswith(
+    assert said(World(hpa(), replicas=3), PodsResponse(samples(200))).endswith(
         "on 3 pods (1 ready, 2 missing), which asks for no change from 3, as assumptions must not turn a direction"
     )
 

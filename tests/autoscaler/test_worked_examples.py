@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from autoscaler.core.config import Config
-from autoscaler.core.observation import PodsAnswer
+from autoscaler.core.observation import PodsResponse
 from tests.autoscaler.worlds import (
     World,
     behavior,
@@ -38,15 +38,15 @@ def test_200m_against_100m_doubles_and_50m_halves(value: int, replicas: int) -> 
 
 def test_two_pods_at_50_and_100_against_60_are_a_ratio_of_1_25_and_3_replicas() -> None:
     world = World(hpa(pods_metric(60)), replicas=2)
-    world.step(PodsAnswer(samples(50, 100)))
+    world.step(PodsResponse(samples(50, 100)))
     assert world.replicas == 3
 
 
 def test_one_pod_at_2_and_the_other_missing_against_60_stay_two() -> None:
     world = World(hpa(pods_metric(60)), replicas=2, config=AT_ONCE)
-    world.step(PodsAnswer(samples(2)))
+    world.step(PodsResponse(samples(2)))
     assert world.replicas == 2, "62/120 of the target is half, but of the missing pod the target is assumed"
-    world.step(PodsAnswer(samples(2, 2)))
+    world.step(PodsResponse(samples(2, 2)))
     assert world.replicas == 1
 
 
@@ -97,8 +97,8 @@ def test_in_a_rolling_update_pods_of_both_generations_count_and_those_on_their_w
     starting = pod("new-1", phase="Pending", ready="False")
     world.pods = (pod("old-0"), pod("old-1"), pod("old-2"), leaving, pod("new-0"), starting)
     busy = {name: sample(100) for name in ("old-0", "old-1", "old-2", "old-3", "new-0")}
-    world.step(PodsAnswer(busy))
+    world.step(PodsResponse(busy))
     assert world.replicas == 4, "at the target, whatever the number of pods is for the moment"
     world.pods = (pod("old-0"), pod("old-1"), pod("old-2"), leaving, pod("new-0"), starting)
-    world.step(PodsAnswer({name: sample(200) for name in busy}))
+    world.step(PodsResponse({name: sample(200) for name in busy}))
     assert world.replicas == 8, "4 pods at 200 and a starting one at 0 are 1.6 times the target; 1.6 x 5 = 8"

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.core.apis import KUBERNETES
-from autoscaler.core.model import CrossVersionObjectReference
+from autoscaler.core.model import KUBERNETES, CrossVersionObjectReference
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
 from autoscaler.loop.scales import ScaleClient, TargetScale

@@ -4,10 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from autoscaler.core.config import Config
-from autoscaler.core.decide import conclude, decide
 from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.history import History
-from autoscaler.core.missing import AnswersWanted, PodsWanted, ScaleWanted, missing
 from autoscaler.core.model import (
     HPA,
     Behavior,
@@ -25,20 +23,22 @@ from autoscaler.core.model import (
     Status,
 )
 from autoscaler.core.observation import (
-    AnswerError,
     Container,
-    ExternalAnswer,
-    MetricAnswer,
-    ObjectAnswer,
+    ExternalResponse,
+    MetricError,
+    MetricResponse,
+    ObjectResponse,
     Observation,
     Pod,
     PodSample,
-    PodsAnswer,
+    PodsResponse,
     ReadyCondition,
     Scale,
     ScaleError,
     TargetError,
 )
+from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
+from autoscaler.core.reconcile import conclude, decide
 from kube.selectors import LabelSelector
 
 NOW = 1_000_000_000_000
@@ -126,17 +126,17 @@ def samples(*values: int) -> dict[str, PodSample]:
     return {f"web-{index}": sample(value) for index, value in enumerate(values)}
 
 
-def default_answer(source: MetricSource, value: int, count: int) -> MetricAnswer:
+def default_answer(source: MetricSource, value: int, count: int) -> MetricResponse:
     """`value`: of each pod, of the object, or the sum of the external metric's series."""
     match source:
         case PodsMetric():
-            return PodsAnswer(samples(*[value] * count))
+            return PodsResponse(samples(*[value] * count))
         case ObjectMetric():
-            return ObjectAnswer(value=value, timestamp_ms=NOW)
+            return ObjectResponse(value=value, timestamp_ms=NOW)
         case ExternalMetric():
-            return ExternalAnswer(values=(value,), timestamp_ms=NOW)
+            return ExternalResponse(values=(value,), timestamp_ms=NOW)
         case _:
-            return AnswerError("not in this world")
+            return MetricError("not in this world")
 
 
 class World:
@@ -174,7 +174,7 @@ class World:
 
     def step(
         self,
-        *values: int | str | MetricAnswer,
+        *values: int | str | MetricResponse,
         seconds: int = 15,
         scale_error: str | None = None,
         status_error: str | None = None,
@@ -200,27 +200,27 @@ class World:
             for each in self.hpa.status.conditions
         }
 
-    def _observe(self, values: Iterable[int | str | MetricAnswer]) -> Observation:
+    def _observe(self, values: Iterable[int | str | MetricResponse]) -> Observation:
         self.asked = []
         observation = Observation(hpa=self.hpa, config=self.config, stale=self.stale)
         given = list(values)
-        while (wanted := missing(observation)) is not None:
+        while (wanted := next_read(observation)) is not None:
             self.asked.append(type(wanted).__name__)
             match wanted:
-                case ScaleWanted():
+                case ReadScale():
                     observation = replace(observation, scale=self.scale)
-                case PodsWanted(selector):
+                case ListPods(selector):
                     selected = tuple(each for each in self.pods if selector.matches(each.labels))
                     observation = replace(observation, pods=selected, other_selectors=self.others)
-                case AnswersWanted(flags):
+                case FetchMetrics(flags):
                     answers = [
                         self._answer(spec, value) if flag else None
                         for spec, flag, value in zip(self.hpa.spec.metrics, flags, given, strict=True)
                     ]
-                    observation = replace(observation, answers=tuple(answers))
+                    observation = replace(observation, responses=tuple(answers))
         return observation
 
-    def _answer(self, spec: MetricSpec, value: int | str | MetricAnswer) -> MetricAnswer:
+    def _answer(self, spec: MetricSpec, value: int | str | MetricResponse) -> MetricResponse:
         if isinstance(value, int):
             return default_answer(spec.source, value, len(self.pods))
-        return AnswerError(value) if isinstance(value, str) else value
+        return MetricError(value) if isinstance(value, str) else value

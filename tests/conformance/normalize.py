@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from autoscaler.core.conditions import Conditions
-from autoscaler.core.history import History, Recommendation, ScaleEvent
+from autoscaler.core.history import History, Recommendation, ScaleEvent, store_scale_event
 from autoscaler.core.model import Behavior
-from autoscaler.core.normalize import normalize, remember_scale
+from autoscaler.core.stabilization import normalize
 from autoscaler.objects.defaults import default_hpa
 from autoscaler.objects.parse import parse_hpa
 from tests.conformance.comparison import difference
@@ -63,7 +63,7 @@ def _normalize(case: dict[str, Any]) -> dict[str, Any]:
 
 def _store(case: dict[str, Any]) -> dict[str, Any]:
     given = case["input"]
-    history = remember_scale(
+    history = store_scale_event(
         History(scale_up_events=_events(given["scaleUpEvents"]), scale_down_events=_events(given["scaleDownEvents"])),
         behavior=_behavior(given),
         previous_replicas=given["previousReplicas"],

@@ -1,6 +1,6 @@
 """Judges whole reconciliations against reconcile_traces.jsonl: one HPA followed over many steps.
 
-The recorded inputs of a step play the cluster. Only what `missing` asks for is shown to `decide`, so the judge also
+The recorded inputs of a step play the cluster. Only what `next_read` asks for is shown to `decide`, so the judge also
 finds out whether it asks for enough.
 """
 
@@ -11,28 +11,28 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autoscaler.core.config import Config
-from autoscaler.core.decide import conclude, decide
 from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.history import History
-from autoscaler.core.missing import AnswersWanted, PodsWanted, ScaleWanted, missing
 from autoscaler.core.model import ExternalMetric, MetricSource, ObjectMetric, PodsMetric, ResourceMetric
 from autoscaler.core.observation import (
-    AnswerError,
     ContainerUsage,
-    ExternalAnswer,
-    MetricAnswer,
-    ObjectAnswer,
+    ExternalResponse,
+    MetricError,
+    MetricResponse,
+    ObjectResponse,
     Observation,
     Pod,
     PodSample,
-    PodsAnswer,
+    PodsResponse,
     PodUsage,
-    ResourceAnswer,
+    ResourceResponse,
     Scale,
     ScaleError,
     TargetError,
 )
-from autoscaler.core.present import status_json
+from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
+from autoscaler.core.reconcile import conclude, decide
+from autoscaler.core.status import status_json
 from autoscaler.objects.fields import time_ms
 from autoscaler.objects.parse import parse_hpa
 from kube.selectors import LabelSelector
@@ -108,7 +108,7 @@ class _Cluster:
             self._pods = step["pods"]
 
         observation = Observation(hpa=self._hpa, config=self._config)
-        while (wanted := missing(observation)) is not None:
+        while (wanted := next_read(observation)) is not None:
             observation = self._observe(observation, wanted, step)
         now_ms = self._time(step["t"])
         decision = decide(observation, self._history, now_ms)
@@ -135,22 +135,22 @@ class _Cluster:
         }
 
     def _observe(
-        self, observation: Observation, wanted: ScaleWanted | PodsWanted | AnswersWanted, step: dict[str, Any]
+        self, observation: Observation, wanted: ReadScale | ListPods | FetchMetrics, step: dict[str, Any]
     ) -> Observation:
         match wanted:
-            case ScaleWanted():
+            case ReadScale():
                 return replace(observation, scale=self._scale(step))
-            case PodsWanted(selector):
+            case ListPods(selector):
                 pods = [self._pod(pod) for pod in self._pods]
                 selected = tuple(pod for pod in pods if selector.matches(pod.labels))
                 return replace(observation, pods=selected, other_selectors=self._others)
-            case AnswersWanted(flags):
+            case FetchMetrics(flags):
                 metrics = observation.hpa.spec.metrics
                 answers = [
                     self._answer(spec.source, step["metrics"]) if flag else None
                     for spec, flag in zip(metrics, flags, strict=True)
                 ]
-                return replace(observation, answers=tuple(answers))
+                return replace(observation, responses=tuple(answers))
 
     def _scale(self, step: dict[str, Any]) -> Scale | ScaleError | TargetError:
         target = self._hpa.spec.scale_target_ref
@@ -164,7 +164,7 @@ class _Cluster:
             spec_replicas=scale["specReplicas"], status_replicas=scale["statusReplicas"], selector=scale["selector"]
         )
 
-    def _answer(self, source: MetricSource, metrics: dict[str, Any]) -> MetricAnswer:
+    def _answer(self, source: MetricSource, metrics: dict[str, Any]) -> MetricResponse:
         match source:
             case ResourceMetric():
                 return self._resource_answer(metrics["resource"])
@@ -173,21 +173,21 @@ class _Cluster:
             case ObjectMetric(metric):
                 answer = metrics["object"][metric.name]
                 if "error" in answer:
-                    return AnswerError(answer["error"])
-                return ObjectAnswer(value=answer["value"], timestamp_ms=self._time(answer["timestamp"]))
+                    return MetricError(answer["error"])
+                return ObjectResponse(value=answer["value"], timestamp_ms=self._time(answer["timestamp"]))
             case ExternalMetric(metric):
                 answer = metrics["external"][metric.name]
                 if "error" in answer:
-                    return AnswerError(answer["error"])
+                    return MetricError(answer["error"])
                 values = tuple(answer.get("values") or ())
-                return ExternalAnswer(values=values, timestamp_ms=0)
+                return ExternalResponse(values=values, timestamp_ms=0)
             case _:
                 raise ValueError(f"no answers to {source}")
 
-    def _resource_answer(self, answer: dict[str, Any]) -> ResourceAnswer | AnswerError:
+    def _resource_answer(self, answer: dict[str, Any]) -> ResourceResponse | MetricError:
         if "error" in answer:
-            return AnswerError(answer["error"])
-        return ResourceAnswer(
+            return MetricError(answer["error"])
+        return ResourceResponse(
             tuple(
                 PodUsage(
                     name=name,
@@ -199,10 +199,10 @@ class _Cluster:
             )
         )
 
-    def _pods_answer(self, answer: dict[str, Any]) -> PodsAnswer | AnswerError:
+    def _pods_answer(self, answer: dict[str, Any]) -> PodsResponse | MetricError:
         if "error" in answer:
-            return AnswerError(answer["error"])
-        return PodsAnswer(
+            return MetricError(answer["error"])
+        return PodsResponse(
             {
                 name: PodSample(
                     value=value,

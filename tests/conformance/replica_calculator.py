@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autoscaler.core import describe, replicas, totals
 from autoscaler.core.model import CrossVersionObjectReference, MetricIdentifier
 from autoscaler.core.observation import Pod, PodListError, PodSample
-from autoscaler.core.pod_groups import PodTiming
-from autoscaler.core.proposal import Pods, Proposal, ReplicaError, Tolerance, Unavailable
+from autoscaler.core.pods import PodTiming
+from autoscaler.core.replica_calculator import (
+    Pods,
+    Proposal,
+    ReplicaError,
+    Tolerances,
+    Unavailable,
+    external_average,
+    external_value,
+    object_average,
+    object_value,
+    pods_average,
+    resource_average,
+    resource_utilization,
+)
+from autoscaler.core.status import external_metric, object_metric
 from autoscaler.objects.parse import metric_selector
 from kube.selectors import LabelSelector, SelectorError
 from tests.conformance.comparison import difference
@@ -42,7 +55,7 @@ def _outcome(proposal: Proposal) -> dict[str, Any]:
 
 def _compute(case: dict[str, Any]) -> Proposal:
     given = case["input"]
-    tolerance = Tolerance(scale_down=given["tolerances"]["scaleDown"], scale_up=given["tolerances"]["scaleUp"])
+    tolerance = Tolerances(scale_down=given["tolerances"]["scaleDown"], scale_up=given["tolerances"]["scaleUp"])
     timing = PodTiming(
         now_ms=0,
         cpu_initialization_period_ms=milliseconds(given["cpuInitializationPeriodSeconds"]),
@@ -51,7 +64,7 @@ def _compute(case: dict[str, Any]) -> Proposal:
     pods = _pods(case)
     match case["method"]:
         case "resource_utilization":
-            return replicas.resource_utilization(
+            return resource_utilization(
                 _samples(case),
                 pods,
                 resource=given["resource"],
@@ -62,7 +75,7 @@ def _compute(case: dict[str, Any]) -> Proposal:
                 timing=timing,
             )
         case "resource_raw":
-            return replicas.resource_average(
+            return resource_average(
                 _samples(case),
                 pods,
                 resource=given["resource"],
@@ -72,7 +85,7 @@ def _compute(case: dict[str, Any]) -> Proposal:
                 timing=timing,
             )
         case "pods_metric":
-            return replicas.pods_average(
+            return pods_average(
                 _samples(case),
                 pods,
                 metric_name=given["metricName"],
@@ -89,24 +102,24 @@ def _compute(case: dict[str, Any]) -> Proposal:
             raise ValueError(f"unknown method {other}")
 
 
-def _compute_object(case: dict[str, Any], pods: Pods, tolerance: Tolerance) -> Proposal:
+def _compute_object(case: dict[str, Any], pods: Pods, tolerance: Tolerances) -> Proposal:
     given = case["input"]
     described = given["describedObject"]
-    name = describe.object_metric(
+    name = object_metric(
         MetricIdentifier(given["metricName"]),
         CrossVersionObjectReference(described["kind"], described["name"], described["apiVersion"]),
         given["namespace"],
     )
     value: int | Unavailable = _unavailable(case) or case["metrics"]["value"]
     if case["method"] == "object_average":
-        return totals.object_average(
+        return object_average(
             value,
             metric=name,
             target_usage=given["targetUsage"],
             status_replicas=given["statusReplicas"],
             tolerance=tolerance,
         )
-    return totals.object_value(
+    return object_value(
         value,
         pods,
         metric=name,
@@ -116,21 +129,21 @@ def _compute_object(case: dict[str, Any], pods: Pods, tolerance: Tolerance) -> P
     )
 
 
-def _compute_external(case: dict[str, Any], pods: Pods, tolerance: Tolerance) -> Proposal:
+def _compute_external(case: dict[str, Any], pods: Pods, tolerance: Tolerances) -> Proposal:
     given = case["input"]
     LabelSelector.from_object(given.get("metricSelector"))
     metric = MetricIdentifier(given["metricName"], metric_selector(given.get("metricSelector"), "metric.selector"))
-    name = describe.external_metric(metric, given["namespace"])
+    name = external_metric(metric, given["namespace"])
     values: Sequence[int] | Unavailable = _unavailable(case) or case["metrics"].get("values") or []
     if case["method"] == "external_average":
-        return totals.external_average(
+        return external_average(
             values,
             metric=name,
             target_usage=given["targetUsage"],
             status_replicas=given["statusReplicas"],
             tolerance=tolerance,
         )
-    return totals.external_value(
+    return external_value(
         values,
         pods,
         metric=name,

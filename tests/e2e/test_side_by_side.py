@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.core.apis import KIND, KUBERNETES, MILLISCALE, HPAApi
+from autoscaler.core.model import KIND, KUBERNETES, MILLISCALE, HPAApi
 from autoscaler.objects.migration import move
 from kube.client import KubeClient
 from kube.store import Store

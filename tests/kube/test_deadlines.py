@@ -1,22 +1,50 @@
-"""Work with a deadline: as with asyncio.timeout, but no timer is set for work that does not wait."""
+"""Deadline and within()."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 
 import pytest
 
-from kube.deadlines import DeadlineExceeded, after, before
+from kube.deadlines import Deadline, DeadlineExceeded, within
 
-SOON = 0.01
+pytestmark = pytest.mark.looptime
+
+
+async def test_deadline_counts_down_and_never_below_zero() -> None:
+    deadline = Deadline.after(5)
+    assert deadline.remaining() == 5
+    await asyncio.sleep(2)
+    assert deadline.remaining() == 3
+    await asyncio.sleep(10)
+    assert deadline.remaining() == 0
+
+
+async def test_no_timeout_is_later_than_any_deadline() -> None:
+    assert Deadline.after(None).remaining() is None
+    assert max(Deadline.after(5), Deadline.after(None), Deadline.after(7)) == Deadline()
+    assert max(Deadline.after(5), Deadline.after(7)).remaining() == 7
+
+
+async def test_timeout_ends_at_the_deadline(looptime: float) -> None:
+    deadline = Deadline.after(5)
+    await asyncio.sleep(2)
+    with pytest.raises(TimeoutError):
+        async with deadline.timeout():
+            await asyncio.Event().wait()
+    assert looptime == 5
+
+
+async def test_without_a_deadline_nothing_is_cancelled() -> None:
+    async with Deadline().timeout():
+        await asyncio.sleep(10**6)
 
 
 async def test_work_that_does_not_wait_has_its_result_even_after_the_deadline() -> None:
     async def work() -> int:
         return 5
 
-    assert await before(after(0.0), work()) == 5
+    assert await within(Deadline.after(0), work()) == 5
 
 
 async def test_work_that_does_not_wait_sets_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +52,7 @@ async def test_work_that_does_not_wait_sets_no_timer(monkeypatch: pytest.MonkeyP
         return 5
 
     monkeypatch.setattr(asyncio, "timeout", None)
-    assert await before(after(0.0), work()) == 5
+    assert await within(Deadline.after(0), work()) == 5
 
 
 async def test_work_that_waits_several_times_has_its_result() -> None:
@@ -33,7 +61,7 @@ async def test_work_that_waits_several_times_has_its_result() -> None:
         asyncio.get_running_loop().call_soon(first.set_result, "a")
         return [await first, await asyncio.sleep(0, "b"), await asyncio.to_thread(lambda: "c")]
 
-    assert await before(math.inf, work()) == ["a", "b", "c"]
+    assert await within(Deadline(), work()) == ["a", "b", "c"]
 
 
 async def test_work_that_waits_too_long_is_cancelled() -> None:
@@ -47,7 +75,7 @@ async def test_work_that_waits_too_long_is_cancelled() -> None:
             raise
 
     with pytest.raises(DeadlineExceeded):
-        await before(after(SOON), work())
+        await within(Deadline.after(1), work())
     assert cancelled == [1]
 
 
@@ -59,7 +87,7 @@ async def test_an_error_of_the_work_is_raised_as_it_is() -> None:
 
     for waits in (False, True):
         with pytest.raises(TimeoutError, match="its own") as caught:
-            await before(after(60.0), work(waits=waits))
+            await within(Deadline.after(60), work(waits=waits))
         assert not isinstance(caught.value, DeadlineExceeded)
 
 
@@ -73,7 +101,7 @@ async def test_a_failure_of_an_awaited_future_is_raised_in_the_work() -> None:
             return f"caught {error}"
 
     asyncio.get_running_loop().call_soon(failing.set_exception, ValueError("x"))
-    assert await before(after(60.0), work()) == "caught x"
+    assert await within(Deadline.after(60), work()) == "caught x"
 
 
 async def test_cancelling_the_caller_cancels_the_work() -> None:
@@ -89,7 +117,7 @@ async def test_cancelling_the_caller_cancels_the_work() -> None:
             await asyncio.sleep(0)  # a clean-up may wait
             raise
 
-    task = asyncio.create_task(before(math.inf, work()))
+    task = asyncio.create_task(within(Deadline(), work()))
     await waiting.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -100,21 +128,21 @@ async def test_cancelling_the_caller_cancels_the_work() -> None:
 async def test_the_innermost_of_several_deadlines_counts() -> None:
     async def work() -> str:
         try:
-            await before(after(SOON), asyncio.Event().wait())
+            await within(Deadline.after(1), asyncio.Event().wait())
         except DeadlineExceeded:
             return "the inner one"
         return "none"
 
-    assert await before(after(60.0), work()) == "the inner one"
+    assert await within(Deadline.after(60), work()) == "the inner one"
 
 
 async def test_timeouts_begun_before_the_first_wait_still_count() -> None:
     async def work() -> str:
         try:
-            async with asyncio.timeout(0.005):
+            async with asyncio.timeout(0.5):
                 await asyncio.Event().wait()
         except TimeoutError:
             return "its own timeout"
         return "none"
 
-    assert await before(after(60.0), work()) == "its own timeout"
+    assert await within(Deadline.after(60), work()) == "its own timeout"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.core.apis import KIND, KUBERNETES, MILLISCALE
+from autoscaler.core.model import KIND, KUBERNETES, MILLISCALE
 from autoscaler.objects.apitypes import DecodeError
 from autoscaler.objects.defaults import default_hpa
 from autoscaler.objects.validation import validate_hpa

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from autoscaler.core.apis import KIND, KUBERNETES, MILLISCALE, HPAApi
+from autoscaler.core.model import KIND, KUBERNETES, MILLISCALE, HPAApi
 from kube.client import KubeClient
 from kube.status import StatusError
 from kube.store import Key, Store

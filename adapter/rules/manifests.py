@@ -1,0 +1,151 @@
+"""Rules that are not in a file of their own, but inside another file.
+
+They are in a ConfigMap, among other objects of a manifest, or in the values of prometheus-adapter's Helm chart: by
+themselves, under the name of a subchart, or in an object that installs the chart (Flux' HelmRelease, Argo CD's
+Application, Rancher's HelmChart). The adapter serves none of these; `check` finds the rules in them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from adapter.rules import strictyaml
+from adapter.rules.model import RulesError, RulesFile
+from adapter.rules.reading import BOOLEANS, read_text, rules_of
+from adapter.rules.strictyaml import Tree
+from adapter.rules.written import CHART_KEYS, SECTIONS
+
+_Mapping = dict[str, Tree]
+# Where the values of a chart are in objects that install one: as a tree, or as text.
+_VALUES = {
+    "HelmRelease": (("spec", "values"),),
+    "Application": (("spec", "source", "helm", "valuesObject"), ("spec", "source", "helm", "values")),
+    "HelmChart": (("spec", "valuesContent"),),
+    "HelmChartConfig": (("spec", "valuesContent"),),
+}
+_SECTION = re.compile(rf"^(?:{'|'.join(sorted(SECTIONS))}):", re.MULTILINE)
+_SHOWN_OBJECTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRules:
+    """Rules, and `where` in the file they are, with what is to be known of that; "" for a rules file itself."""
+
+    where: str
+    rules: RulesFile
+
+
+def load_manifest_rules(path: Path) -> list[FoundRules]:
+    """The rules in a file: itself, or those in the objects and values that it has; one or more.
+
+    Raises:
+        RulesError: the file cannot be read, there are no rules in it, or something in them is wrong.
+    """
+    return manifest_rules(read_text(path), source=str(path))
+
+
+def manifest_rules(text: str, *, source: str) -> list[FoundRules]:
+    """The rules in the text of a file; `source` is what messages call it.
+
+    Raises:
+        RulesError: as for `load_manifest_rules`.
+    """
+    documents = _documents(text, source)
+    objects = [one for document in documents for one in _objects(document)]
+    if len(documents) <= 1 and not any(_is_wrapping(one) for one in objects):
+        return [FoundRules("", rules_of(documents[0] if documents else None, source=source, text=text))]
+    found = []
+    for one in objects:
+        for where, tree, note in _rules_in(one, source):
+            rules = rules_of(tree, source=f"{source}: {where}", text=text)
+            found.append(FoundRules(where + (f"; {note}" if note else ""), rules))
+    if not found:
+        names = [_name(one) for one in objects[:_SHOWN_OBJECTS]]
+        more = ", ..." if len(objects) > _SHOWN_OBJECTS else ""
+        raise RulesError(f"{source}: there are no rules in it, but {', '.join(names)}{more}")
+    return found
+
+
+def _documents(text: str, source: str) -> list[Tree]:
+    try:
+        return strictyaml.parse_all(text, booleans=BOOLEANS)
+    except strictyaml.StrictYamlError as error:
+        raise RulesError(f"{source}: {error}") from error
+
+
+def _objects(document: Tree) -> Iterator[Tree]:
+    """A document, or the objects of the list that it is."""
+    items = document.get("items") if isinstance(document, dict) else None
+    if isinstance(document, dict) and str(document.get("kind", "")).endswith("List") and isinstance(items, list):
+        yield from (item for item in items if item is not None)
+    else:
+        yield document
+
+
+def _is_wrapping(tree: Tree) -> bool:
+    """Whether it is an object, or values of a chart, and no rules file."""
+    return isinstance(tree, dict) and (("kind" in tree and "apiVersion" in tree) or any(_values(tree, "")))
+
+
+def _rules_in(tree: Tree, source: str) -> Iterator[tuple[str, Tree, str]]:
+    """Where in a document rules are, the tree of a rules file with them, and what is to be known of it."""
+    if not isinstance(tree, dict):
+        return
+    kind = str(tree.get("kind", ""))
+    if kind == "ConfigMap":
+        data = tree.get("data")
+        for key, text in data.items() if isinstance(data, dict) else ():
+            # Other keys may have files of other programs.
+            if isinstance(text, str) and _SECTION.search(text):
+                for inner in _documents(text, f"{source}: {_name(tree)}: data.{key}"):
+                    if isinstance(inner, dict) and SECTIONS & inner.keys():
+                        yield f"{_name(tree)}: data.{key}", inner, ""
+    elif kind in _VALUES:
+        for path in _VALUES[kind]:
+            values = _at(tree, path)
+            place = f"{_name(tree)}: {'.'.join(path)}"
+            for found in _documents(values, f"{source}: {place}") if isinstance(values, str) else [values]:
+                if isinstance(found, dict):
+                    yield from _values(found, place)
+    elif not kind:
+        if SECTIONS & tree.keys() and not any(_values(tree, "")):
+            yield "a rules file", tree, ""
+        yield from _values(tree, "values of a Helm chart")
+
+
+def _values(values: _Mapping, place: str) -> Iterator[tuple[str, Tree, str]]:
+    """The rules in values of prometheus-adapter's chart, or of one that has it as a subchart."""
+    rules = values.get("rules")
+    if isinstance(rules, dict) and CHART_KEYS & rules.keys():
+        made = {
+            "rules": rules.get("custom", []),
+            "externalRules": rules.get("external", []),
+            **({"resourceRules": rules["resource"]} if rules.get("resource") else {}),
+        }
+        notes = ["rules[N] is custom[N], externalRules[N] external[N]"]
+        if rules.get("existing"):
+            notes = [f"the rules in use are those of the ConfigMap {rules['existing']}, and not here"]
+        elif rules.get("default") not in ("false", "False", "FALSE"):
+            notes.append("the chart's default rules stand before these, and are not here")
+        yield f"{place}, rules", made, "; ".join(notes)
+        return
+    for key, inner in values.items():
+        if isinstance(inner, dict) and isinstance(inner.get("rules"), dict):
+            yield from _values(inner, f"{place}, {key}")
+
+
+def _at(tree: Tree | None, path: tuple[str, ...]) -> Tree | None:
+    for key in path:
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    return tree
+
+
+def _name(tree: Tree) -> str:
+    """An object's kind, namespace and name."""
+    if not isinstance(tree, dict) or "kind" not in tree:
+        return "a document that is no object"
+    names = [str(_at(tree, ("metadata", key)) or "") for key in ("namespace", "name")]
+    return f"{tree['kind']} {'/'.join(filter(None, names))}".rstrip()

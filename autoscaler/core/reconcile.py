@@ -1,0 +1,366 @@
+"""One reconciliation of an HPA, in the order of Kubernetes 1.36.
+
+    decide(observation, history, now_ms)   the decision, with all that explains it
+    conclude(decision, scale_error)        status, events and history after the scale was written, or could not be
+    conclude_without_writing(decision)     the same in dry-run and shadow mode
+
+`autoscaler.core.preconditions.next_read` says what to read before. The scale is written between `decide` and
+`conclude`, because a failed write changes conditions, events and history.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autoscaler.core import preconditions
+from autoscaler.core.conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, SCALING_ACTIVE, SCALING_LIMITED, Conditions
+from autoscaler.core.decision import (
+    PAUSED,
+    STALE,
+    Decision,
+    Event,
+    Outcome,
+    blocked_as_stale,
+    blocked_by_pause,
+    fallback_replicas,
+)
+from autoscaler.core.history import History, record_initial_recommendation, store_scale_event
+from autoscaler.core.metrics import Circumstances, Evaluation, compute_replicas_for_metric
+from autoscaler.core.model import Status
+from autoscaler.core.observation import Observation, Scale, ScaleError, TargetError
+from autoscaler.core.pods import PodTiming
+from autoscaler.core.preconditions import BELOW_MIN, Bound, SelectorProblem
+from autoscaler.core.replica_calculator import Tolerances
+from autoscaler.core.stabilization import normalize
+
+
+def decide(observation: Observation, history: History, now_ms: int, *, monotonic_ms: int | None = None) -> Decision:
+    """Decide what to do, given everything that `missing` asked for.
+
+    Args:
+        observation: what was read.
+        history: what was remembered of this HPA so far; empty for one that is new.
+        now_ms: the time of the whole step, in milliseconds since the Unix epoch: for conditions, `lastScaleTime`, and
+            comparisons with times that come from the API.
+        monotonic_ms: the same by the history's clock: for windows and rate limits. None: `now_ms`, where one clock is
+            used for both, as in a recording.
+
+    Raises:
+        ValueError: something that `missing` asks for has not been read.
+    """
+    return _unless_paused(_decide(observation, history, now_ms, now_ms if monotonic_ms is None else monotonic_ms))
+
+
+def _decide(observation: Observation, history: History, now_ms: int, monotonic_ms: int) -> Decision:
+    """The decision, pauses aside."""
+    hpa, scale, config = observation.hpa, observation.scale, observation.config
+    conditions = Conditions(hpa.status.conditions, now_ms)
+    start = Decision(
+        observation=observation, now_ms=now_ms, monotonic_ms=monotonic_ms, status=hpa.status, history=history
+    )
+    if not isinstance(scale, Scale):
+        return _without_scale(start, scale, conditions)
+    conditions.set(ABLE_TO_SCALE, True, "SucceededGetScale")
+    history = record_initial_recommendation(
+        history,
+        current_replicas=scale.spec_replicas,
+        status=hpa.status,
+        behavior=hpa.spec.behavior,
+        now_ms=now_ms,
+        monotonic_ms=monotonic_ms,
+    )
+    start = replace(start, current_replicas=scale.spec_replicas, history=history)
+    bound = preconditions.bound(hpa, scale, config)
+    if bound is not None:
+        return _by_bound(start, scale, bound, conditions)
+    problem = preconditions.selector_problem(observation, scale)
+    if problem is not None:
+        return _by_selector(start, scale, problem, conditions)
+    return _by_metrics(start, scale, conditions)
+
+
+def conclude(decision: Decision, *, scale_error: str | None = None) -> Outcome:
+    """The end of the step, after `decision.scale_to`, if any, was written.
+
+    Args:
+        decision: what was decided.
+        scale_error: why the scale could not be written; None: it was, or there was nothing to write.
+    """
+    hpa = decision.observation.hpa
+    status, events, history = decision.status, decision.events, decision.history
+    error, failed = decision.error, decision.failed
+    if decision.scale_to is not None:
+        conditions = Conditions(status.conditions, decision.now_ms)
+        size = f"New size: {decision.scale_to}; reason: {decision.rescale_reason}"
+        if scale_error is not None:
+            message = f"the HPA controller was unable to update the target scale: {scale_error}"
+            conditions.set(ABLE_TO_SCALE, False, "FailedUpdateScale", message)
+            events = (*events, Event("Warning", "FailedRescale", f"{size}; error: {scale_error}"))
+            status = replace(status, desired_replicas=hpa.status.desired_replicas, conditions=conditions.all)
+            error, failed = f"failed to rescale {hpa.target}: {scale_error}", True
+        else:
+            message = f"the HPA controller was able to update the target scale to {decision.scale_to}"
+            conditions.set(ABLE_TO_SCALE, True, "SucceededRescale", message)
+            _set_scaled_to_zero(decision, conditions)
+            events = (*events, Event("Normal", "SuccessfulRescale", size))
+            status = replace(status, last_scale_ms=decision.now_ms, conditions=conditions.all)
+            history = store_scale_event(
+                history,
+                behavior=hpa.spec.behavior,
+                previous_replicas=decision.current_replicas or 0,
+                new_replicas=decision.scale_to,
+                now_ms=decision.monotonic_ms,
+            )
+    if hpa.generation:
+        status = replace(status, observed_generation=hpa.generation)
+    return Outcome(
+        status=None if status == hpa.status else status,
+        events=events,
+        late_events=decision.late_events,
+        error=error,
+        history=history,
+        failed=failed,
+    )
+
+
+def conclude_without_writing(decision: Decision) -> Outcome:
+    """The end of the step where neither the scale nor the status may be written.
+
+    The event about a scale says what would have been, and the memory has no such scale.
+    """
+    events = decision.events
+    if decision.scale_to is not None:
+        size = f"New size would be: {decision.scale_to}; reason: {decision.rescale_reason}"
+        events = (*events, Event("Normal", "WouldRescale", size))
+    return Outcome(
+        status=None,
+        events=events,
+        late_events=decision.late_events,
+        error=decision.error,
+        history=decision.history,
+        failed=decision.failed,
+    )
+
+
+# --- the ways a step can go ----------------------------------------------------------------------------------------
+
+
+def _without_scale(start: Decision, scale: ScaleError | TargetError | None, conditions: Conditions) -> Decision:
+    """The target, or its scale, could not be read."""
+    hpa = start.observation.hpa
+    match scale:
+        case TargetError(cause):
+            error = f"unable to determine resource for scale target reference: {cause}"
+        case ScaleError(cause):
+            error = f"failed to query scale subresource for {hpa.target}: {cause}"
+        case None:
+            version_error = preconditions.api_version_error(hpa)
+            if version_error is None:
+                raise ValueError("the scale has not been read yet")
+            cause = version_error
+            error = f"invalid API version in scale target reference: {cause}"
+    message = f"the HPA controller was unable to get the target's current scale: {cause}"
+    conditions.set(ABLE_TO_SCALE, False, "FailedGetScale", message)
+    return replace(
+        start,
+        status=replace(hpa.status, conditions=conditions.all),
+        events=(Event("Warning", "FailedGetScale", cause),),
+        error=error,
+        failed=True,
+    )
+
+
+def _by_bound(start: Decision, scale: Scale, bound: Bound, conditions: Conditions) -> Decision:
+    """Scaling is disabled, or the count is out of bounds: neither stabilisation nor rate limits apply."""
+    if not bound.reason:
+        conditions.set(SCALING_ACTIVE, False, "ScalingDisabled")
+        if not start.observation.config.scale_to_zero:
+            conditions.remove(SCALED_TO_ZERO)
+    current, stale = scale.spec_replicas, start.observation.stale
+    back = blocked_as_stale(stale, current_replicas=current, desired=bound.replicas, reason=bound.reason)
+    if back is not None:
+        conditions.set(SCALING_LIMITED, True, back.condition, back.message)
+        return replace(start, blocked=back, status=_status(start, scale, conditions, desired_replicas=current))
+    return replace(
+        start,
+        scale_to=bound.replicas if bound.reason else None,
+        rescale_reason=bound.reason,
+        status=_status(start, scale, conditions, desired_replicas=bound.replicas),
+    )
+
+
+def _by_selector(start: Decision, scale: Scale, problem: SelectorProblem, conditions: Conditions) -> Decision:
+    """It is not clear which pods the HPA controls."""
+    conditions.set(SCALING_ACTIVE, False, problem.condition_reason, problem.condition_message)
+    start = replace(start, events=(Event("Warning", problem.event_reason, problem.error),))
+    return _without_count(start, scale, conditions, problem.error)
+
+
+def _by_metrics(start: Decision, scale: Scale, conditions: Conditions) -> Decision:
+    """The metrics decide: the one that asks for the most, unless failed ones might ask for more."""
+    current = scale.spec_replicas
+    tolerance = _tolerance(start.observation)
+    evaluations = _evaluate(start.observation, scale, tolerance, start.now_ms)
+    failures = [each.failure for each in evaluations if each.failure is not None]
+    events = tuple(Event("Warning", failure.reason, failure.message) for failure in failures)
+    start = replace(start, tolerance=tolerance, evaluations=evaluations, events=events)
+    winner, asked = _winner(evaluations)
+    if failures:
+        count = f"{len(failures)} invalid out of {len(evaluations)}"
+        start = replace(start, error=f"invalid metrics ({count}), first error is: {failures[0].error}")
+    failed_steps = start.history.metric_failures + 1 if failures else 0
+    if failed_steps != start.history.metric_failures:
+        start = replace(start, history=replace(start.history, metric_failures=failed_steps))
+    substitute = fallback_replicas(start.observation.config.fallback, failures=failed_steps, current_replicas=current)
+    if substitute is not None and asked < substitute.replicas:
+        start = replace(start, fallback=substitute)
+        message = f"the HPA was unable to compute the replica count: {failures[0].message}; {substitute.message}"
+        conditions.set(SCALING_ACTIVE, False, failures[0].reason, message)
+        reason = substitute.rescale_reason if substitute.replicas > current else ""
+        return _by_proposal(start, scale, substitute.replicas, reason, conditions)
+    if winner is None or (failures and asked < current):
+        message = f"the HPA was unable to compute the replica count: {failures[0].message}"
+        conditions.set(SCALING_ACTIVE, False, failures[0].reason, message)
+        return _without_count(start, scale, conditions, start.error or "")
+
+    message = f"the HPA was able to successfully calculate a replica count from {winner.name}"
+    conditions.set(SCALING_ACTIVE, True, "ValidMetricFound", message)
+    # The reason is about what the metrics ask for, even where stabilisation turns that around.
+    proposed, reason = max(asked, 0), ""
+    if proposed > current:
+        reason = f"{winner.name} above target"
+    elif proposed < current:
+        reason = "All metrics below target"
+    return _by_proposal(replace(start, winner=winner), scale, proposed, reason, conditions)
+
+
+def _by_proposal(start: Decision, scale: Scale, proposed: int, reason: str, conditions: Conditions) -> Decision:
+    """A replica count is asked for, for `reason`: stabilisation, rate limits and bounds say what becomes of it."""
+    spec, current, stale = start.observation.hpa.spec, scale.spec_replicas, start.observation.stale
+    back = blocked_as_stale(stale, current_replicas=current, desired=proposed, reason=reason)
+    if back is not None:
+        proposed = current
+    normalized = normalize(
+        proposed_replicas=proposed,
+        current_replicas=current,
+        min_replicas=spec.min_replicas,
+        max_replicas=spec.max_replicas,
+        behavior=spec.behavior,
+        downscale_stabilization_ms=start.observation.config.downscale_stabilization_ms,
+        history=start.history,
+        now_ms=start.monotonic_ms,
+    )
+    conditions.set_normalized(normalized)
+    if back is not None:
+        conditions.set(SCALING_LIMITED, True, back.condition, back.message)
+    desired = normalized.desired_replicas
+    if current == 0 and desired < spec.min_replicas:
+        # The minimum was raised while the target was scaled to zero.
+        desired, reason = spec.min_replicas, reason or BELOW_MIN
+    return replace(
+        start,
+        normalized=normalized,
+        blocked=back,
+        scale_to=None if desired == current else desired,
+        rescale_reason=reason,
+        status=_status(start, scale, conditions, desired_replicas=desired),
+        history=replace(start.history, recommendations=normalized.recommendations),
+    )
+
+
+def _unless_paused(decision: Decision) -> Decision:
+    """The decision without the scale that the HPA's pause forbids."""
+    current = decision.current_replicas or 0
+    pause, scale_to = decision.observation.config.paused, decision.scale_to
+    back = blocked_by_pause(pause, current_replicas=current, scale_to=scale_to, reason=decision.rescale_reason)
+    conditions = Conditions(decision.status.conditions, decision.now_ms)
+    if back is None:
+        # Where the metrics were not asked, the condition is still that of an earlier step.
+        ended = (PAUSED, STALE) if decision.blocked is None else ()
+        if any(each.type == SCALING_LIMITED and each.reason in ended for each in conditions.all):
+            conditions.remove(SCALING_LIMITED)
+            decision = replace(decision, status=replace(decision.status, conditions=conditions.all))
+        return decision
+    conditions.set(SCALING_LIMITED, True, back.condition, back.message)
+    status = replace(decision.status, desired_replicas=current, conditions=conditions.all)
+    return replace(decision, scale_to=None, rescale_reason="", blocked=back, status=status)
+
+
+def _without_count(start: Decision, scale: Scale, conditions: Conditions, problem: str) -> Decision:
+    """No replica count could be computed: leave the target alone, and say so."""
+    hpa = start.observation.hpa
+    return replace(
+        start,
+        status=_status(start, scale, conditions, desired_replicas=hpa.status.desired_replicas),
+        late_events=(Event("Warning", "FailedComputeMetricsReplicas", problem),),
+        error=f"failed to compute desired number of replicas based on listed metrics for {hpa.target}: {problem}",
+        failed=True,
+    )
+
+
+# --- their parts ---------------------------------------------------------------------------------------------------
+
+
+def _evaluate(observation: Observation, scale: Scale, tolerance: Tolerances, now_ms: int) -> tuple[Evaluation, ...]:
+    hpa, config = observation.hpa, observation.config
+    if observation.pods is None:
+        raise ValueError("the pods have not been listed yet")
+    circumstances = Circumstances(
+        namespace=hpa.namespace,
+        scale=scale,
+        pods=observation.pods,
+        tolerance=tolerance,
+        timing=PodTiming(
+            now_ms=now_ms,
+            cpu_initialization_period_ms=config.cpu_initialization_period_ms,
+            initial_readiness_delay_ms=config.initial_readiness_delay_ms,
+        ),
+    )
+    metrics = hpa.spec.metrics
+    answers = (None,) * len(metrics) if observation.responses is None else observation.responses
+    return tuple(
+        compute_replicas_for_metric(spec, answer, circumstances) for spec, answer in zip(metrics, answers, strict=True)
+    )
+
+
+def _winner(evaluations: tuple[Evaluation, ...]) -> tuple[Evaluation | None, int]:
+    """The valid metric that asks for the most, the first of equals, and how many it asks for."""
+    winner, most = None, 0
+    for each in evaluations:
+        if each.proposal is not None and (most == 0 or each.proposal.replicas > most):
+            winner, most = each, each.proposal.replicas
+    return winner, most
+
+
+def _tolerance(observation: Observation) -> Tolerances:
+    behavior, default = observation.hpa.spec.behavior, observation.config.tolerance
+    down = behavior.scale_down.tolerance if behavior else None
+    up = behavior.scale_up.tolerance if behavior else None
+    return Tolerances(scale_down=default if down is None else down, scale_up=default if up is None else up)
+
+
+def _status(start: Decision, scale: Scale, conditions: Conditions, *, desired_replicas: int) -> Status:
+    return replace(
+        start.observation.hpa.status,
+        current_replicas=scale.spec_replicas,
+        desired_replicas=desired_replicas,
+        current_metrics=tuple(each.current for each in start.evaluations),
+        conditions=conditions.all,
+        # Where the API does not count generations, Kubernetes 1.36 drops one that somebody wrote. Upstream:
+        # podautoscaler.setStatus
+        observed_generation=None,
+    )
+
+
+def _set_scaled_to_zero(decision: Decision, conditions: Conditions) -> None:
+    """Note whether it was this controller that scaled to zero, so that it may wake the target again.
+
+    With the feature off a condition that is left from before goes with the next scale, or where scaling is disabled
+    (`_by_bound`), and stays until then. Upstream: podautoscaler.reconcileAutoscaler.
+    """
+    hpa = decision.observation.hpa
+    if decision.observation.config.scale_to_zero:
+        zero = decision.scale_to == 0 and hpa.spec.min_replicas == 0 and preconditions.can_wake(hpa)
+        conditions.set(SCALED_TO_ZERO, zero, "ScaledToZero" if zero else "NotScaledToZero")
+    else:
+        conditions.remove(SCALED_TO_ZERO)

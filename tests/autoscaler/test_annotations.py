@@ -1,0 +1,164 @@
+"""The settings in an HPA's annotations: what can be set, what is refused, and what goes before what."""
+
+import pytest
+
+from autoscaler.core.annotations import AnnotationOverrides, parse_annotations
+from autoscaler.core.config import Config, Fallback, Mode, Pause, PodSelection
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "expected"),
+    [
+        ("mode", "act", AnnotationOverrides(mode=Mode.ACT)),
+        ("mode", "dry-run", AnnotationOverrides(mode=Mode.DRY_RUN)),
+        ("mode", "shadow", AnnotationOverrides(mode=Mode.SHADOW)),
+        ("sync-period", "1s", AnnotationOverrides(sync_period=1.0)),
+        ("sync-period", "1h", AnnotationOverrides(sync_period=3600.0)),
+        ("sync-period", " 2m30s ", AnnotationOverrides(sync_period=150.0)),
+        ("tolerance", "0", AnnotationOverrides(tolerance=0.0)),
+        ("tolerance", "0.05", AnnotationOverrides(tolerance=0.05)),
+        ("tolerance", "1", AnnotationOverrides(tolerance=1.0)),
+        ("downscale-stabilization", "0s", AnnotationOverrides(downscale_stabilization_ms=0)),
+        ("downscale-stabilization", "1h", AnnotationOverrides(downscale_stabilization_ms=3_600_000)),
+        ("downscale-stabilization", "1m0.5s", AnnotationOverrides(downscale_stabilization_ms=60_500)),
+        ("cpu-initialization-period", "24h", AnnotationOverrides(cpu_initialization_period_ms=86_400_000)),
+        ("initial-readiness-delay", "10s", AnnotationOverrides(initial_readiness_delay_ms=10_000)),
+        ("paused", "none", AnnotationOverrides()),
+        ("paused", "all", AnnotationOverrides(paused=Pause.ALL)),
+        ("paused", "scale-in", AnnotationOverrides(paused=Pause.SCALE_IN)),
+        ("paused", "scale-out", AnnotationOverrides(paused=Pause.SCALE_OUT)),
+        ("fallback-replicas", "6", AnnotationOverrides(fallback=Fallback(replicas=6, failure_threshold=3))),
+        ("pod-selection", "selector", AnnotationOverrides()),
+        ("pod-selection", "owner", AnnotationOverrides(pod_selection=PodSelection.OWNER)),
+    ],
+)
+def test_what_can_be_set(annotation: str, text: str, expected: AnnotationOverrides) -> None:
+    assert parse_annotations({f"milliscale.io/{annotation}": text}) == expected
+
+
+def test_the_threshold_belongs_to_the_fallback() -> None:
+    both = {"milliscale.io/fallback-replicas": "6", "milliscale.io/fallback-failure-threshold": "10"}
+    assert parse_annotations(both).fallback == Fallback(replicas=6, failure_threshold=10)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "hint"),
+    [
+        ("mode", "observe", "write one of act, dry-run, shadow"),
+        ("mode", "", "write one of act, dry-run, shadow"),
+        ("sync-period", "0.9s", "write a duration from 1s to 1h0m0s, such as 30s or 1m30s"),
+        ("sync-period", "61m", "write a duration from 1s to 1h0m0s, such as 30s or 1m30s"),
+        ("sync-period", "15", "write a duration from 1s to 1h0m0s, such as 30s or 1m30s"),
+        ("tolerance", "-0.1", "write a number from 0 to 1, such as 0.05"),
+        ("tolerance", "1.01", "write a number from 0 to 1, such as 0.05"),
+        ("tolerance", "nan", "write a number from 0 to 1, such as 0.05"),
+        ("tolerance", "10%", "write a number from 0 to 1, such as 0.05"),
+        ("tolerance", "0_1", "write a number from 0 to 1, such as 0.05"),
+        ("downscale-stabilization", "-1s", "write a duration from 0s to 1h0m0s, such as 30s or 1m30s"),
+        ("cpu-initialization-period", "25h", "write a duration from 0s to 24h0m0s, such as 30s or 1m30s"),
+        ("initial-readiness-delay", "soon", "write a duration from 0s to 24h0m0s, such as 30s or 1m30s"),
+        ("paused", "true", "write one of none, all, scale-in, scale-out"),
+        ("fallback-replicas", "0", "write a whole number from 1 to 2147483647"),
+        ("fallback-replicas", "9" * 5000, "write a whole number from 1 to 2147483647"),
+        ("fallback-replicas", "٣", "write a whole number from 1 to 2147483647"),
+        ("fallback-replicas", "2.5", "write a whole number from 1 to 2147483647"),
+        ("pod-selection", "owners", "write one of selector, owner"),
+    ],
+)
+def test_what_cannot_be_is_ignored_and_told(annotation: str, text: str, hint: str) -> None:
+    knobs = parse_annotations({f"milliscale.io/{annotation}": text})
+    shown = text if len(text) <= 40 else f"{text[:40]}..."
+    assert knobs == AnnotationOverrides(
+        problems=(f'annotation milliscale.io/{annotation}: "{shown}" is ignored: {hint}',)
+    )
+
+
+@pytest.mark.parametrize("text", ["1h0m1s", "24h", "2400000h"])
+def test_a_window_is_no_longer_than_the_api_allows(text: str) -> None:
+    """As an hour rather than not at all: the flag's five minutes would scale down sooner than was asked for."""
+    problem = f'annotation milliscale.io/downscale-stabilization: "{text}" counts as 1h0m0s, the longest window that'
+    knobs = parse_annotations({"milliscale.io/downscale-stabilization": text})
+    assert knobs == AnnotationOverrides(downscale_stabilization_ms=3_600_000, problems=(f"{problem} the API allows",))
+
+
+@pytest.mark.parametrize("process", Mode)
+@pytest.mark.parametrize("asked", Mode)
+def test_a_mode_allows_what_writes_no_more(process: Mode, asked: Mode) -> None:
+    writes = {Mode.SHADOW: 0, Mode.DRY_RUN: 1, Mode.ACT: 2}
+    assert process.allows(asked) == (writes[asked] <= writes[process])
+
+
+def test_a_wrong_annotation_leaves_the_others_alone() -> None:
+    knobs = parse_annotations({"milliscale.io/tolerance": "much", "milliscale.io/paused": "all"})
+    assert knobs.paused is Pause.ALL
+    assert knobs.tolerance is None
+    assert len(knobs.problems) == 1
+
+
+def test_a_wrong_threshold_does_not_end_the_fallback() -> None:
+    knobs = parse_annotations(
+        {"milliscale.io/fallback-replicas": "6", "milliscale.io/fallback-failure-threshold": "often"}
+    )
+    assert knobs.fallback == Fallback(replicas=6, failure_threshold=3)
+    assert len(knobs.problems) == 1
+
+
+def test_a_threshold_alone_is_told() -> None:
+    knobs = parse_annotations({"milliscale.io/fallback-failure-threshold": "3"})
+    problem = (
+        "annotation milliscale.io/fallback-failure-threshold is ignored: it needs milliscale.io/fallback-replicas"
+        " beside it"
+    )
+    assert knobs == AnnotationOverrides(problems=(problem,))
+
+
+def test_a_misspelt_name_is_told_with_those_that_exist() -> None:
+    (problem,) = parse_annotations({"milliscale.io/tolerence": "0.1"}).problems
+    assert problem.startswith("annotation milliscale.io/tolerence is unknown and ignored; known: mode, sync-period, ")
+
+
+def test_the_annotations_of_others_are_not_ours() -> None:
+    others = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "example.org/paused": "all", "paused": "all"}
+    assert parse_annotations(others) == AnnotationOverrides()
+
+
+def test_without_annotations_the_flags_hold() -> None:
+    flags = Config(tolerance=0.2, downscale_stabilization_ms=1, scale_to_zero=False)
+    assert AnnotationOverrides().apply_to(flags) == flags
+
+
+def test_an_annotation_takes_the_place_of_its_flag() -> None:
+    knobs = AnnotationOverrides(
+        tolerance=0.0,
+        downscale_stabilization_ms=0,
+        cpu_initialization_period_ms=0,
+        initial_readiness_delay_ms=0,
+        paused=Pause.SCALE_IN,
+        fallback=Fallback(replicas=2),
+        pod_selection=PodSelection.OWNER,
+    )
+    assert knobs.apply_to(Config(scale_to_zero=False)) == Config(
+        tolerance=0.0,
+        downscale_stabilization_ms=0,
+        cpu_initialization_period_ms=0,
+        initial_readiness_delay_ms=0,
+        scale_to_zero=False,
+        paused=Pause.SCALE_IN,
+        fallback=Fallback(replicas=2),
+        pod_selection=PodSelection.OWNER,
+    )
+
+
+@pytest.mark.parametrize(
+    ("pause", "out", "nothing", "inwards"),
+    [
+        (Pause.NONE, False, False, False),
+        (Pause.ALL, True, False, True),
+        (Pause.SCALE_OUT, True, False, False),
+        (Pause.SCALE_IN, False, False, True),
+    ],
+)
+def test_a_pause_closes_its_directions(pause: Pause, out: bool, nothing: bool, inwards: bool) -> None:
+    assert pause.forbids(current=3, desired=4) is out
+    assert pause.forbids(current=3, desired=3) is nothing
+    assert pause.forbids(current=3, desired=2) is inwards

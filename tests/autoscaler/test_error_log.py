@@ -1,0 +1,57 @@
+"""The log of HPAs that cannot be reconciled: each error once, and its end."""
+
+import logging
+
+import pytest
+
+from autoscaler.core.model import HPAKey
+from autoscaler.loop.error_log import ErrorLog
+
+WEB, API = HPAKey("default", "web"), HPAKey("default", "api")
+
+
+class Log:
+    """The error log under test, and the records that it makes."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO)
+        self._caplog = caplog
+        self.away = False
+        self.now = 100.0
+        self.complaints = ErrorLog(away=lambda: self.away, clock=lambda: self.now)
+
+    def ended(self, error: str, key: HPAKey = WEB) -> list[str]:
+        """What is logged when a step ends so."""
+        self._caplog.clear()
+        self.complaints.ended(key, error)
+        return [f"{each.levelname} {each.getMessage()}" for each in self._caplog.records]
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> Log:
+    return Log(caplog)
+
+
+def test_each_error_is_logged_once_and_its_end_too(log: Log) -> None:
+    assert log.ended("") == []
+    assert log.ended("no metrics") == ["WARNING default/web: no metrics"]
+    assert log.ended("no metrics") == []
+    assert log.ended("no scale") == ["WARNING default/web: no scale"]
+    assert log.ended("") == ["INFO default/web: reconciles again"]
+    assert log.ended("") == []
+    assert log.ended("no metrics") == ["WARNING default/web: no metrics"]
+
+
+def test_each_hpa_has_its_own(log: Log) -> None:
+    log.ended("no metrics")
+    assert log.ended("no metrics", API) == ["WARNING default/api: no metrics"]
+    log.complaints.forget(WEB)
+    assert log.ended("") == []
+    assert log.ended("", API) == ["INFO default/api: reconciles again"]
+
+
+def test_while_the_api_server_is_disconnected_nothing_is_logged(log: Log) -> None:
+    log.away = True
+    assert log.ended("connection refused") == []
+    log.away = False
+    assert log.ended("") == []

@@ -1,0 +1,320 @@
+"""Saving and restoring through a ConfigMap: what survives, and what goes wrong without stopping anything."""
+
+import asyncio
+import base64
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoscaler.core.history import History, Recommendation
+from autoscaler.core.model import HPA
+from autoscaler.loop import saved_history
+from autoscaler.loop.histories import Histories
+from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
+from autoscaler.loop.saved_history_format import decode, encode
+from autoscaler.loop.sharding import Shard
+from autoscaler.loop.throttle import ThrottledClient, TokenBucket
+from kube.client import KubeClient
+from kube.mapping import GroupResource
+from playground.apiserver import PlaygroundApiServer
+from tests.autoscaler.scripted_api import ScriptedApi, status_body
+from tests.autoscaler.worlds import NOW, hpa
+from tests.eventually import eventually
+
+SOON = 10.0
+HERE = SavedHistoryLocation(namespace="default", name="state")
+MAPS = "/api/v1/namespaces/default/configmaps"
+WEB = replace(hpa(), uid="first")
+
+
+def history(replicas: int, time_ms: int = NOW) -> History:
+    return History(recommendations=(Recommendation(replicas, time_ms),))
+
+
+def memory_of(*known: tuple[HPA, History]) -> Histories:
+    memory = Histories()
+    for each, past in known:
+        memory.keep(each, past)
+    return memory
+
+
+@dataclass
+class Place:
+    """An API server, and stores on it."""
+
+    server: PlaygroundApiServer
+    admin: KubeClient
+    leading: bool = True
+
+    def store(self, *, shard: Shard | None = None) -> SavedHistoryStore:
+        client = ThrottledClient(self.admin, TokenBucket(qps=0, burst=1), may_write=lambda: self.leading)
+        return SavedHistoryStore(
+            client, location=HERE, shard=shard or Shard(), wall_clock=lambda: NOW / 1000, clock=lambda: NOW / 1000
+        )
+
+    def config_map(self, name: str = "state") -> dict[str, Any] | None:
+        return self.server.storage.get(GroupResource("", "configmaps"), "default", name)
+
+    def version(self) -> str:
+        found = self.config_map()
+        assert found is not None
+        return str(found["metadata"]["resourceVersion"])
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    async with PlaygroundApiServer(tmp_path) as server, await KubeClient.connect(server.kubeconfig()) as admin:
+        yield Place(server, admin)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+# --- what survives -------------------------------------------------------------------------------------------------
+
+
+async def test_what_one_saves_the_next_restores(place: Place) -> None:
+    memory = memory_of((WEB, history(3)))
+    await place.store().save(memory)
+    assert await place.store().load() == memory.snapshot()
+
+
+async def test_what_is_not_saved_at_the_end_is_not_complete_until_it_is(place: Place) -> None:
+    store, memory = place.store(), memory_of((WEB, history(3)))
+    await store.save(memory, final=False)
+    assert (await place.store().load())[WEB.key].history == replace(history(3), complete=False)
+    await store.save(memory, final=True)
+    assert (await place.store().load())[WEB.key].history == history(3)
+
+
+async def test_a_first_start_has_nothing_to_restore_and_says_nothing(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await place.store().load() == {}
+    assert warnings(caplog) == []
+
+
+async def test_it_saves_again_and_again_on_top_of_what_it_read(place: Place) -> None:
+    store, memory = place.store(), memory_of((WEB, history(3)))
+    await store.save(memory)
+    memory.keep(WEB, history(4))
+    await store.save(memory)
+    store = place.store()
+    assert await store.load() == memory.snapshot()
+    memory.keep(WEB, history(5))
+    await store.save(memory)
+    assert await place.store().load() == memory.snapshot()
+
+
+async def test_what_has_not_changed_is_not_written_again(place: Place) -> None:
+    store, memory = place.store(), memory_of((WEB, history(3)))
+    await store.save(memory)
+    version = place.version()
+    await store.save(memory)
+    assert place.version() == version
+    memory.forget(WEB.key)
+    await store.save(memory)
+    assert place.version() != version
+
+
+async def test_it_saves_from_time_to_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved_history, "SAVE_SECONDS", 0.01)
+    memory = memory_of((WEB, history(0)))
+    saving = asyncio.create_task(place.store().run(memory))
+    for replicas in range(3):
+        memory.keep(WEB, history(replicas))
+
+        async def saved(replicas: int = replicas) -> bool:
+            found = (await place.store().load()).get(WEB.key)
+            # Not complete: this process goes on.
+            return found is not None and found.history == replace(history(replicas), complete=False)
+
+        await eventually(saved, within=SOON, every=0.01)
+    saving.cancel()
+
+
+async def test_shards_save_apart_and_each_finds_what_all_have_saved(place: Place) -> None:
+    api = replace(hpa(), name="api", uid="second")
+    await place.store(shard=Shard(index=0, count=2)).save(memory_of((WEB, history(3)), (api, history(1, NOW - 9))))
+    await place.store(shard=Shard(index=1, count=2)).save(memory_of((api, history(2))))
+    assert place.config_map("state-0") is not None
+    assert place.config_map("state") is None
+    restored = await place.store(shard=Shard(index=2, count=3)).load()
+    assert {key.name: each.history for key, each in restored.items()} == {"web": history(3), "api": history(2)}
+
+
+async def test_other_config_maps_are_left_alone(place: Place) -> None:
+    labels = {"milliscale.io/memory": "of-somebody-else"}
+    body = {"metadata": {"name": "other", "labels": labels}, "binaryData": {"memory.json.gz": "AAAA"}}
+    await place.admin.post(MAPS, body)
+    assert await place.store().load() == {}
+
+
+# --- what cannot be used -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (None, "it has no binaryData 'memory.json.gz'"),
+        ({}, "it has no binaryData 'memory.json.gz'"),
+        ({"memory.json.gz": base64.b64encode(b"garbage").decode()}, "it is damaged"),
+    ],
+)
+async def test_damage_is_a_warning_and_the_next_save_mends_it(
+    place: Place, caplog: pytest.LogCaptureFixture, data: dict[str, str] | None, why: str
+) -> None:
+    labels = {"milliscale.io/memory": "state"}
+    await place.admin.post(MAPS, {"metadata": {"name": "state", "labels": labels}, "binaryData": data})
+    store, memory = place.store(), memory_of((WEB, history(3)))
+    assert await store.load() == {}
+    (warning,) = warnings(caplog)
+    assert warning.startswith(f"ConfigMap default/state is not restored: {why}")
+    await store.save(memory)
+    assert await place.store().load() == memory.snapshot()
+
+
+async def test_what_is_no_base64_is_a_warning(
+    api: ScriptedApi, client: ThrottledClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = [{"metadata": {"name": "state"}, "binaryData": {"memory.json.gz": "%%%"}}, {"metadata": 7}, "text"]
+    api.on("GET", MAPS, {"items": odd})
+    assert await SavedHistoryStore(client, location=HERE, shard=Shard()).load() == {}
+    assert len(warnings(caplog)) == 2
+
+
+async def test_without_the_right_to_read_it_starts_at_once_and_says_so(
+    api: ScriptedApi, client: ThrottledClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.fail("GET", MAPS, 403, "configmaps is forbidden")
+    assert await SavedHistoryStore(client, location=HERE, shard=Shard()).load() == {}
+    assert warnings(caplog) == ["ConfigMap default/state cannot be read: configmaps is forbidden"]
+
+
+async def test_an_api_server_that_fails_for_a_moment_is_asked_again(
+    api: ScriptedApi, client: ThrottledClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saved_history, "_LOAD_DELAYS", (0.01, 0.01))
+    memory = memory_of((WEB, history(3)))
+    content = base64.b64encode(encode(memory.snapshot(), now_ms=NOW).content).decode()
+    api.on("GET", MAPS, status_body(503, "etcd is electing"), status=503)
+    items = [{"metadata": {"name": "state", "resourceVersion": "7"}, "binaryData": {"memory.json.gz": content}}]
+    api.then("GET", MAPS, {"items": items})
+    store = SavedHistoryStore(
+        client, location=HERE, shard=Shard(), wall_clock=lambda: NOW / 1000, clock=lambda: NOW / 1000
+    )
+    assert await store.load() == memory.snapshot()
+
+
+async def test_an_api_server_that_keeps_failing_does_not_keep_it_from_starting(
+    api: ScriptedApi, client: ThrottledClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(saved_history, "_LOAD_DELAYS", (0.01, 0.01))
+    api.fail("GET", MAPS, 500, "etcd is lost")
+    assert await SavedHistoryStore(client, location=HERE, shard=Shard(), load_seconds=0.2).load() == {}
+    assert warnings(caplog) == [
+        "ConfigMap default/state cannot be read: etcd is lost",
+        "ConfigMap default/state: starting without what was saved",
+    ]
+
+
+# --- what cannot be saved ------------------------------------------------------------------------------------------
+
+
+async def test_a_save_that_fails_is_said_once_until_one_goes_well(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    store, memory = place.store(), memory_of((WEB, history(3)))
+    await place.server.hang_up()
+    for replicas in range(3):
+        memory.keep(WEB, history(replicas))
+        await store.save(memory)
+    assert len(warnings(caplog)) == 1
+    assert "ConfigMap default/state is not saved: the API server cannot be reached" in warnings(caplog)[0]
+    await place.server.listen()
+    await store.save(memory)
+    assert await place.store().load() == memory.snapshot(), "although nothing has changed since it failed"
+    memory.keep(WEB, history(7))
+    await store.save(memory)
+    said = [each.getMessage() for each in caplog.records if each.name == "autoscaler.loop.saved_history"]
+    assert said[1:] == ["ConfigMap default/state: all is well again"], "once"
+
+
+async def test_somebody_elses_change_is_overwritten(place: Place) -> None:
+    store, memory = place.store(), memory_of((WEB, history(3)))
+    await store.save(memory)
+    await place.admin.patch(f"{MAPS}/state", {"metadata": {"annotations": {"edited": "by hand"}}})
+    memory.keep(WEB, history(4))
+    await store.save(memory)
+    assert await place.store().load() == memory.snapshot()
+
+
+async def test_a_config_map_that_was_deleted_is_made_anew(place: Place) -> None:
+    store, memory = place.store(), memory_of((WEB, history(3)))
+    await store.save(memory)
+    await place.admin.delete(f"{MAPS}/state")
+    memory.keep(WEB, history(4))
+    await store.save(memory)
+    assert await place.store().load() == memory.snapshot()
+
+
+async def test_who_does_not_lead_saves_nothing(place: Place) -> None:
+    store, memory = place.store(), memory_of((WEB, history(3)))
+    await store.save(memory)
+    version = place.version()
+    place.leading = False
+    memory.keep(WEB, history(4))
+    await store.save(memory)
+    assert place.version() == version
+
+
+async def test_the_event_loop_goes_on_while_it_encodes_and_decodes(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop_went_on = threading.Event()
+
+    def slowly(function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*arguments: Any, **options: Any) -> Any:
+            assert loop_went_on.wait(SOON)
+            return function(*arguments, **options)
+
+        return wrapper
+
+    monkeypatch.setattr(saved_history, "encode", slowly(encode))
+    monkeypatch.setattr(saved_history, "decode", slowly(decode))
+    memory, store = memory_of((WEB, history(3))), place.store()
+    for work in (store.save(memory), store.load()):
+        loop_went_on.clear()
+        asyncio.get_running_loop().call_later(0.05, loop_went_on.set)
+        await work
+
+
+async def test_more_than_a_config_map_holds_is_cut_and_said(
+    place: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def small(*arguments: Any, **options: Any) -> Any:
+        return encode(*arguments, limit_bytes=300, **options)
+
+    monkeypatch.setattr(saved_history, "encode", small)
+    memory = memory_of(*((replace(hpa(), name=f"hpa-{number}", uid=f"{number}"), history(3)) for number in range(200)))
+    await place.store().save(memory)
+    assert warnings(caplog) == [
+        "ConfigMap default/state holds only part of the HPAs, the rest has no room; use more --shards"
+    ]
+    assert 0 < len(await place.store().load()) < 200
+
+
+@pytest.mark.parametrize("code", [400, 403, 409, 413, 422, 500])
+async def test_however_the_api_server_refuses_nothing_stops(
+    api: ScriptedApi, client: ThrottledClient, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    api.fail("POST", MAPS, code, "no")
+    await SavedHistoryStore(client, location=HERE, shard=Shard()).save(memory_of((WEB, history(3))))
+    assert len(warnings(caplog)) == 1

@@ -1,0 +1,397 @@
+"""The saved form of a memory: what comes back is what was there, as far as it can ever count."""
+
+import gzip
+import json
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
+from autoscaler.core.decision import Decision
+from autoscaler.core.history import LONG_AGO_MS, History, Recommendation, ScaleEvent, store_scale_event
+from autoscaler.core.model import Behavior, HPAKey
+from autoscaler.core.observation import Observation
+from autoscaler.core.reconcile import decide
+from autoscaler.core.stabilization import Normalized, normalize
+from autoscaler.loop.histories import HistoryEntry
+from autoscaler.loop.saved_history_format import SavedHistoryError, decode, encode
+from tests.autoscaler.worlds import NOW, behavior, percent, rules, some_pods
+from tests.conformance.runner import RECORDED, find_file, load_judge, run_file
+
+WEB = HPAKey("default", "web")
+OTHER = HPAKey("default", "web", "milliscale.io")
+SECOND = 1000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+
+counts = st.integers(0, 2**31 - 1)
+recent = st.integers(NOW - MAX_STABILIZATION_WINDOW_MS, NOW)
+ancient = st.integers(0, NOW - MAX_STABILIZATION_WINDOW_MS - 1)
+recommendations = st.lists(st.builds(Recommendation, counts, recent | ancient), max_size=30)
+events = st.lists(st.builds(ScaleEvent, counts, recent | ancient, st.booleans()), max_size=10)
+histories = st.builds(
+    History,
+    recommendations=recommendations.map(tuple),
+    scale_up_events=events.map(tuple),
+    scale_down_events=events.map(tuple),
+    metric_failures=st.integers(0, 1000),
+    complete=st.booleans(),
+)
+names = st.text("abc-.é\U0001f600", min_size=1, max_size=20)
+keys = st.builds(HPAKey, names, names, st.sampled_from(["autoscaling", "milliscale.io"]))
+memories = st.dictionaries(keys, st.builds(HistoryEntry, st.text(max_size=36), histories), max_size=8)
+
+
+def saved_and_restored(history: History, now_ms: int = NOW) -> History:
+    content = encode({WEB: HistoryEntry("u", history)}, now_ms=now_ms).content
+    return decode(content, now_ms=now_ms)[WEB].history
+
+
+def without_what_cannot_count(history: History) -> History:
+    oldest = NOW - MAX_STABILIZATION_WINDOW_MS
+
+    def event(each: ScaleEvent) -> ScaleEvent:
+        return each if each.time_ms >= oldest else ScaleEvent(0, LONG_AGO_MS, outdated=True)
+
+    return History(
+        recommendations=tuple(
+            each if each.time_ms >= oldest else Recommendation(0, LONG_AGO_MS) for each in history.recommendations
+        ),
+        scale_up_events=tuple(map(event, history.scale_up_events)),
+        scale_down_events=tuple(map(event, history.scale_down_events)),
+        metric_failures=history.metric_failures,
+        complete=history.complete,
+    )
+
+
+@given(memories)
+def test_all_that_can_ever_count_comes_back_in_its_slot(memory: dict[HPAKey, HistoryEntry]) -> None:
+    restored = decode(encode(memory, now_ms=NOW).content, now_ms=NOW)
+    assert restored == {
+        key: HistoryEntry(each.uid, without_what_cannot_count(each.history)) for key, each in memory.items()
+    }
+
+
+steps = st.lists(
+    st.tuples(
+        st.integers(0, 20),  # what the metrics ask for
+        st.sampled_from([SECOND, 15 * SECOND, MINUTE, 5 * MINUTE, 40 * MINUTE, 26 * HOUR]),  # time that passes
+        st.sampled_from([0, 2 * MINUTE, 5 * MINUTE, HOUR]),  # the window by then
+        st.booleans(),  # saved, ended, begun anew, restored
+    ),
+    max_size=60,
+)
+POLICIES = behavior(
+    rules(percent(100, 15), some_pods(4, 60), window=0), rules(percent(10, 1800), some_pods(2, 60), select="Max")
+)
+
+
+@given(steps, st.sampled_from([None, POLICIES]))
+@settings(max_examples=300)
+def test_every_decision_is_the_same_with_restarts_as_without(
+    steps: list[tuple[int, int, int, bool]], policies: Behavior | None
+) -> None:
+    def decided(*, restarts: bool) -> list[Normalized]:
+        history, replicas, now = History(recommendations=(Recommendation(5, NOW),)), 5, NOW
+        found = []
+        for proposed, passes, window, restart in steps:
+            now += passes
+            if restart and restarts:
+                history = saved_and_restored(history, now)
+            step = normalize(
+                proposed_replicas=proposed,
+                current_replicas=replicas,
+                min_replicas=1,
+                max_replicas=20,
+                behavior=policies,
+                downscale_stabilization_ms=window,
+                history=history,
+                now_ms=now,
+            )
+            history = History(
+                recommendations=step.recommendations,
+                scale_up_events=history.scale_up_events,
+                scale_down_events=history.scale_down_events,
+            )
+            if step.desired_replicas != replicas:
+                history = store_scale_event(
+                    history,
+                    behavior=policies,
+                    previous_replicas=replicas,
+                    new_replicas=step.desired_replicas,
+                    now_ms=now,
+                )
+                replicas = step.desired_replicas
+            found.append(step)
+        return found
+
+    def visible(step: Normalized) -> tuple[object, ...]:
+        return step.stabilized_replicas, step.scale_up_limit, step.scale_down_limit, step.desired_replicas, step.limit
+
+    assert [visible(step) for step in decided(restarts=True)] == [visible(step) for step in decided(restarts=False)]
+
+
+def test_what_kubernetes_was_recorded_to_do_holds_with_a_restart_before_every_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    restarts = 0
+
+    def decide_after_a_restart(observation: Observation, history: History, now_ms: int) -> Decision:
+        nonlocal restarts
+        restarts += 1
+        return decide(observation, saved_and_restored(history, now_ms), now_ms)
+
+    monkeypatch.setattr("tests.conformance.reconcile_traces.decide", decide_after_a_restart)
+    path = find_file(RECORDED, "reconcile_traces")
+    assert path is not None
+    outcome = run_file(path, load_judge("reconcile_traces"))
+    assert outcome.failures == []
+    assert restarts > outcome.passed > 0
+
+
+def test_what_cannot_count_any_more_still_has_its_slot_so_the_slot_of_what_can_is_not_used_again() -> None:
+    history = History(recommendations=(Recommendation(9, NOW - HOUR // 2), Recommendation(1, NOW - 2 * HOUR)))
+    history = saved_and_restored(history)
+    for window in (2 * MINUTE, HOUR):
+        step = normalize(
+            proposed_replicas=3,
+            current_replicas=9,
+            min_replicas=1,
+            max_replicas=20,
+            behavior=None,
+            downscale_stabilization_ms=window,
+            history=history,
+            now_ms=NOW,
+        )
+        history = History(recommendations=step.recommendations)
+    assert step.stabilized_replicas == 9, "what was asked for half an hour ago is within the window of an hour"
+
+
+def test_an_hpa_without_anything_recent_is_still_not_taken_for_a_new_one() -> None:
+    long_ago = NOW - MAX_STABILIZATION_WINDOW_MS - 1
+    assert saved_and_restored(History(recommendations=(Recommendation(7, long_ago),))).recommendations
+
+
+def test_hpas_of_both_apis_are_told_apart() -> None:
+    memory = {
+        WEB: HistoryEntry("1", History(recommendations=(Recommendation(1, NOW),))),
+        OTHER: HistoryEntry("2", History(recommendations=(Recommendation(2, NOW),))),
+    }
+    assert decode(encode(memory, now_ms=NOW).content, now_ms=NOW) == memory
+
+
+def test_a_time_ahead_of_this_machines_clock_counts_as_now() -> None:
+    content = encode({WEB: HistoryEntry("u", History(recommendations=(Recommendation(9, NOW),)))}, now_ms=NOW).content
+    earlier = NOW - 90 * SECOND
+    assert decode(content, now_ms=earlier)[WEB].history.recommendations == (Recommendation(9, earlier),)
+
+
+MACHINE, ANOTHER = 40 * MINUTE, 7 * SECOND
+"""The time since each of two machines was started, which is what the histories' clock says there."""
+
+
+@pytest.mark.parametrize(
+    ("wall_clock_moves", "age"),
+    [(MINUTE, 3 * MINUTE), (-HOUR, 2 * MINUTE), (HOUR, HOUR + 2 * MINUTE)],
+    ids=["as time passes", "set back", "set forward"],
+)
+def test_what_is_restored_is_as_much_older_as_the_wall_clock_has_moved_on(wall_clock_moves: int, age: int) -> None:
+    history = History(
+        recommendations=(Recommendation(3, MACHINE - 2 * MINUTE), Recommendation(4, LONG_AGO_MS)),
+        scale_up_events=(ScaleEvent(2, MACHINE - 2 * MINUTE),),
+    )
+    content = encode({WEB: HistoryEntry("u", history)}, now_ms=NOW, monotonic_ms=MACHINE).content
+    restored = decode(content, now_ms=NOW + wall_clock_moves, monotonic_ms=ANOTHER)[WEB].history
+    assert restored.recommendations == (Recommendation(3, ANOTHER - age), Recommendation(0, LONG_AGO_MS))
+    assert restored.scale_up_events == (ScaleEvent(2, ANOTHER - age),)
+
+
+def test_a_slot_that_is_too_old_counts_nowhere_on_a_machine_that_has_just_started() -> None:
+    history = History(recommendations=(Recommendation(0, LONG_AGO_MS), Recommendation(5, ANOTHER - SECOND)))
+    step = normalize(
+        proposed_replicas=8,
+        current_replicas=5,
+        min_replicas=1,
+        max_replicas=20,
+        behavior=behavior(up=rules(percent(1000, 1), window=60)),
+        downscale_stabilization_ms=0,
+        history=history,
+        now_ms=ANOTHER,
+    )
+    assert step.desired_replicas == 5, "the lowest recommendation of the last minute"
+
+
+def test_an_operator_can_read_it() -> None:
+    history = History(
+        recommendations=(Recommendation(3, NOW - 15_000), Recommendation(4, NOW), Recommendation(1, 0)),
+        scale_up_events=(ScaleEvent(2, NOW - 15_000),),
+    )
+    content = encode({WEB: HistoryEntry("uid-1", history)}, now_ms=NOW).content
+    assert json.loads(gzip.decompress(content)) == {
+        "version": 1,
+        "saved_ms": NOW,
+        "hpas": [
+            [
+                "default",
+                "web",
+                "autoscaling",
+                "uid-1",
+                [[3, -15_000], [4, 15_000], None],
+                [[2, -15_000, False]],
+                [],
+                0,
+                True,
+            ]
+        ],
+    }
+
+
+def test_of_a_process_that_may_go_on_or_of_an_earlier_release_it_is_not_complete() -> None:
+    remembered = HistoryEntry("u", History(recommendations=(Recommendation(3, NOW),)))
+    content = encode({WEB: remembered}, now_ms=NOW, final=False).content
+    assert not decode(content, now_ms=NOW)[WEB].history.complete
+    assert not decode(packed(), now_ms=NOW)[WEB].history.complete
+
+
+# --- too large -----------------------------------------------------------------------------------------------------
+
+
+def many(number: int) -> dict[HPAKey, HistoryEntry]:
+    """HPAs, of which every tenth holds a scale-down back; each has been heard of a second before the next."""
+    return {
+        HPAKey("default", f"hpa-{index:05}"): HistoryEntry(
+            f"{index * 7919:032x}",
+            History(
+                recommendations=(
+                    Recommendation(9 if index % 10 == 0 else 3, NOW - 20 * MINUTE - index),
+                    Recommendation(3, NOW - (number - index) * SECOND),
+                )
+            ),
+        )
+        for index in range(number)
+    }
+
+
+def test_where_there_is_no_room_those_stay_whose_memory_holds_a_scale_down_back() -> None:
+    memory = many(500)
+    limit = len(encode(memory, now_ms=NOW).content) // 3
+    encoded = encode(memory, now_ms=NOW, limit_bytes=limit)
+    restored = decode(encoded.content, now_ms=NOW)
+    assert limit // 2 < len(encoded.content) <= limit
+    assert encoded.left_out == 500 - len(restored) > 0
+    assert {key for key in memory if int(key.name[-5:]) % 10 == 0} <= restored.keys()
+    steady = sorted(key for key in restored if int(key.name[-5:]) % 10)
+    assert steady[0].name > "hpa-00300", "of the steady ones, the latest"
+
+
+def every_second(seed: int) -> History:
+    """What an hour at a sync period of a second leaves, at a load that is never the same."""
+    random = Random(seed)
+    times = (NOW - HOUR + number * SECOND + random.randrange(50) for number in range(1, 3600))
+    return History(recommendations=tuple(Recommendation(random.randrange(100), time) for time in times))
+
+
+def test_one_namespaces_long_histories_do_not_push_out_those_of_others() -> None:
+    """Twelve HPAs with as much history as there can be beside 500 with some, of ten namespaces."""
+    others = {
+        HPAKey(f"team-{index % 10}", f"hpa-{index}"): HistoryEntry(
+            f"{index * 7919:032x}",
+            History(recommendations=(Recommendation(9, NOW - MINUTE - index), Recommendation(3, NOW - index))),
+        )
+        for index in range(500)
+    }
+    greedy = {HPAKey("greedy", f"hpa-{index}"): HistoryEntry("u", every_second(index)) for index in range(12)}
+    needed = len(encode(others, now_ms=NOW).content)
+    encoded = encode({**greedy, **others}, now_ms=NOW, limit_bytes=2 * needed)
+    restored = decode(encoded.content, now_ms=NOW)
+    assert others.keys() <= restored.keys()
+    assert encoded.left_out > 0
+
+
+def test_a_long_history_does_not_push_out_the_short_ones_of_its_namespace() -> None:
+    short = {key: each for key, each in many(100).items() if int(key.name[-5:]) % 10 == 0}
+    long = {HPAKey("default", f"a-{index}"): HistoryEntry("u", every_second(index)) for index in range(3)}
+    limit = 2 * len(encode(short, now_ms=NOW).content)
+    assert decode(encode({**long, **short}, now_ms=NOW, limit_bytes=limit).content, now_ms=NOW).keys() == short.keys()
+
+
+def test_namespaces_that_need_too_much_have_equal_parts() -> None:
+    memory = {
+        HPAKey(f"team-{index % 3}", f"hpa-{index:05}"): HistoryEntry("u", every_second(index)) for index in range(30)
+    }
+    memory |= {HPAKey("team-0", f"more-{index:05}"): HistoryEntry("u", every_second(index)) for index in range(30)}
+    encoded = encode(memory, now_ms=NOW, limit_bytes=len(encode(memory, now_ms=NOW).content) // 4)
+    kept = [key.namespace for key in decode(encoded.content, now_ms=NOW)]
+    counts = {kept.count(f"team-{number}") for number in range(3)}
+    assert max(counts) - min(counts) <= 1
+    assert min(counts) >= 3
+
+
+def test_where_there_is_no_room_for_anything_nothing_is_saved() -> None:
+    encoded = encode(many(3), now_ms=NOW, limit_bytes=10)
+    assert encoded.left_out == 3
+    assert decode(encoded.content, now_ms=NOW) == {}
+
+
+def test_five_thousand_hpas_with_full_windows_fit_into_a_config_map() -> None:
+    def full(index: int) -> History:
+        times = (NOW - 15_000 * slot - (index * 37 + slot * 101) % 900 for slot in range(21))
+        return History(recommendations=tuple(Recommendation(3 + index % 3, each) for each in times))
+
+    memory = {HPAKey(f"team-{i % 50}", f"service-{i}"): HistoryEntry(f"{i * 7919:032x}", full(i)) for i in range(5000)}
+    assert encode(memory, now_ms=NOW).left_out == 0
+
+
+# --- unusable ------------------------------------------------------------------------------------------------------
+
+
+def packed(**changes: object) -> bytes:
+    entry = ["default", "web", "autoscaling", "u", [[3, 0]], [], [], 0]
+    return gzip.compress(json.dumps({"version": 1, "saved_ms": NOW, "hpas": [entry], **changes}).encode(), mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "cut off"),
+        (b"no gzip at all", "damaged"),
+        (packed()[:-9], "cut off"),
+        (gzip.compress(b"\xff\xfe", mtime=0), "damaged"),
+        (gzip.compress(b"[" * 100_000, mtime=0), "damaged"),
+        (gzip.compress(b"{}", mtime=0), "damaged"),
+        (packed(version=2), "it is of version 2, and this release reads version 1"),
+        (packed(version=2, hpas={"in": "a new form"}), "it is of version 2"),
+        (packed(saved_ms="yesterday"), "damaged"),
+        (packed(hpas=[["default", "web"]]), "damaged"),
+        (packed(hpas=[["default", "web", "autoscaling", "u", [[-1, 0]], [], [], 0]]), "damaged"),
+        (packed(hpas=[["default", "web", "autoscaling", "u", [[2**31, 0]], [], [], 0]]), "damaged"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_a_reason(content: bytes, why: str) -> None:
+    with pytest.raises(SavedHistoryError, match=why):
+        decode(content, now_ms=NOW)
+
+
+def test_a_small_text_that_unpacks_to_gigabytes_is_refused() -> None:
+    bomb = gzip.compress(bytes(80 * 2**20), compresslevel=1)
+    with pytest.raises(SavedHistoryError, match="too large"):
+        decode(bomb, now_ms=NOW)
+
+
+@given(st.binary(max_size=200) | st.binary(max_size=200).map(gzip.compress))
+def test_garbage_is_never_more_than_refused(content: bytes) -> None:
+    with pytest.raises(SavedHistoryError):
+        decode(content, now_ms=NOW)
+
+
+@pytest.mark.parametrize(("difference", "time_ms"), [(10**12, NOW), (10**400, NOW), (-(10**20), LONG_AGO_MS)])
+def test_odd_times_become_times_that_exist(difference: int, time_ms: int) -> None:
+    content = packed(hpas=[["default", "web", "autoscaling", "u", [[3, difference]], [], [], 0]])
+    assert decode(content, now_ms=NOW)[WEB].history.recommendations == (Recommendation(3, time_ms),)
+
+
+def test_a_field_that_a_later_release_added_is_passed_over() -> None:
+    content = packed(hpas=[["default", "web", "autoscaling", "u", [[3, 0]], [], [], 0, True, "news"]], note="hello")
+    assert decode(content, now_ms=NOW)[WEB].uid == "u"
