@@ -10,7 +10,7 @@ proxies are looked up once. So this speaks in paths and dicts, and turns every f
       KubeConfigError   there is no usable configuration; the message says what to give
       KubeUnreachable   no answer: refused, reset, timed out, not TLS, not JSON
         WatchSilent       a watch was open, and nothing came for longer than bookmarks take
-        AnswerTooLarge    more than this client reads of one response
+        ResponseTooLarge    more than this client reads of one response
 
 Requests are repeated as client-go repeats them (kube.retries), within their time. A peer that vanishes without a word
 is noticed after 45 seconds by TCP, and on a watch after one and a quarter bookmark intervals in any case.
@@ -71,7 +71,7 @@ class WatchSilent(KubeUnreachable):
     """A watch was open, and nothing came for too long: its peer may be gone."""
 
 
-class AnswerTooLarge(KubeUnreachable):
+class ResponseTooLarge(KubeUnreachable):
     """A response is larger than this client reads; the rest of it was not read."""
 
 
@@ -365,7 +365,7 @@ class KubeClient:
                 content += piece
                 if len(content) > max_bytes:
                     size = f"more than {max_bytes // 2**20} MiB" if max_bytes >= 2**20 else f"over {max_bytes} bytes"
-                    raise AnswerTooLarge(f"the API server's answer is too large to be read: {size}")
+                    raise ResponseTooLarge(f"the API server's answer is too large to be read: {size}")
         return Answer(response.status, response.headers, bytes(content))
 
     @contextlib.asynccontextmanager

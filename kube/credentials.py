@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 # Kubeconfig credentials that can change under us (tokenFile, exec plugins) are read again after this time. Service
 # account tokens are, too, by kubernetes-asyncio itself.
 _CREDENTIAL_SECONDS = 60.0
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 # The last three are how kubernetes-asyncio trips over a file that is YAML but no kubeconfig.
 _BAD = (
     kubernetes_config.ConfigException,
@@ -72,6 +73,22 @@ async def credentials(kubeconfig: Path | None, context: str | None = None) -> Cr
         raise BadCredentialsError(_explain(kubeconfig, error)) from error
     finally:
         _forget_key_files()
+
+
+def default_kubeconfig() -> Path | None:
+    """Return kubectl's kubeconfig: $KUBECONFIG, or else ~/.kube/config; None without either, as in a pod."""
+    if named := os.environ.get("KUBECONFIG"):
+        return Path(named)
+    usual = Path.home() / ".kube" / "config"
+    return usual if usual.is_file() else None
+
+
+def own_namespace(*, default: str, file: Path = _NAMESPACE_FILE) -> str:
+    """Return the namespace of the pod that this runs in; `default` outside of pods."""
+    try:
+        return file.read_text("utf-8").strip() or default
+    except (OSError, UnicodeDecodeError):
+        return default
 
 
 def _tls(configuration: Configuration) -> ssl.SSLContext:

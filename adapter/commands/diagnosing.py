@@ -32,8 +32,7 @@ from adapter.rules import RulesError, RulesFile
 from adapter.rules.manifests import FoundRules, load_manifest_rules
 from kube.client import KubeConfigError, KubeError
 from kube.flags import verbosity_option
-from kube.logs import setup_logging
-from kube.process import run
+from kube.process import run, setup_logging
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import StatusError
 

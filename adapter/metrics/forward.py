@@ -36,8 +36,8 @@ from adapter.metrics.requests import ExternalMetricRequest
 from adapter.planning.fresh import Fresh
 from adapter.rules import ForwardOptions
 from adapter.upstream import Credentials, CredentialsError, UpstreamConfigError
-from kube.backoff import Backoff
 from kube.quantity import Quantity, QuantityError
+from kube.retries import Backoff
 from kube.status import StatusError, service_unavailable, too_many_requests
 from kube.status import timeout as timed_out
 

@@ -10,8 +10,8 @@ from autoscaler.commands.availability import availability_options
 from autoscaler.loop.options import Availability
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.loop.sharding import Shard
+from kube.credentials import own_namespace
 from kube.election import ElectionSettings
-from kube.process import own_namespace
 
 
 @click.command()

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from kube import credentials as credentials_module
 from kube.certs import CertificateAuthority
-from kube.client import AnswerTooLarge, KubeClient, KubeConfigError, KubeUnreachable, WatchSilent
+from kube.client import KubeClient, KubeConfigError, KubeUnreachable, ResponseTooLarge, WatchSilent
 from kube.status import StatusError
 from tests.eventually import eventually
 from tests.kube.scripted import Handler, answer, connected, raw, scripted_server
@@ -275,7 +275,7 @@ async def test_no_more_is_read_of_a_response_than_the_limit(status: int, tmp_pat
     sent = [0]
     async with scripted_server() as server, connected(server, tmp_path) as client:
         server.answers["/x"] = endless(sent, status=status)
-        with pytest.raises(AnswerTooLarge, match="too large to be read: more than 16 MiB"):
+        with pytest.raises(ResponseTooLarge, match="too large to be read: more than 16 MiB"):
             await client.get("/x")
     # The rest is what buffers hold.
     assert 16 * 2**20 <= sent[0] < 32 * 2**20
@@ -285,7 +285,7 @@ async def test_a_response_of_just_the_limit_is_read(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         server.answers["/x"] = raw(b"{}" + b" " * 98)
         assert len(await client.get_bytes("/x", max_bytes=100)) == 100
-        with pytest.raises(AnswerTooLarge, match="over 99 bytes"):
+        with pytest.raises(ResponseTooLarge, match="over 99 bytes"):
             await client.get_bytes("/x", max_bytes=99)
 
 
