@@ -23,9 +23,8 @@ from autoscaler.records.audit import AuditLogError
 from kube.client import KubeConfigError
 from kube.durations import POSITIVE_DURATION
 from kube.flags import ANY_FINITE, CONTEXT_SETTINGS, bool_option, verbosity_option
-from kube.logs import setup_logging
+from kube.process import installed_version, setup_logging
 from kube.process import run as run_process
-from kube.version import installed_version
 
 _DEFAULTS = Options()
 

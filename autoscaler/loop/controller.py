@@ -69,8 +69,9 @@ from autoscaler.records.shadow import Shadow
 from kube.client import KubeClient
 from kube.election import LeaderElector, unique_identity
 from kube.mapping import RestMapper
-from kube.process import done_before, settle_memory, stopped_by_signals
+from kube.process import freeze_gc, stopped_by_signals
 from kube.store import Store
+from kube.tasks import done_before
 
 _log = logging.getLogger(__name__)
 
@@ -218,7 +219,7 @@ class Controller:
         )
         self._workers = Workers(self._queue, step=self._step, wanted=lambda: self._workers_wanted)
         self._acts = may_write
-        self._complaints = ErrorLog(away=lambda: self._hpas.away or self._pods.away)
+        self._complaints = ErrorLog(away=lambda: self._hpas.away or self._pods.disconnected)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop` is set.
@@ -252,7 +253,7 @@ class Controller:
                 ]
                 if await done_before(stop, self._synced()):
                     _log.info("%d HPAs, %d pods", len(self._hpas), len(self._pods))
-                    settle_memory()
+                    freeze_gc()
                     if self._elector is None:
                         await self._act(stop)
                     else:

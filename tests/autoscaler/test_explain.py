@@ -161,7 +161,7 @@ async def test_unwritable_audit_log_is_one_line_and_status_1(cluster: Cluster, t
     assert result == Result(1, "", f"Error: --audit-log={path}: cannot be written: No such file or directory\n")
 
 
-# --- a computed decision -------------------------------------------------------------------------------------------------
+# --- a computed decision -------------------------------------------------------------------------------------------
 
 
 def bind(cluster: Cluster, role: str, rules: list[dict[str, Any]] | None = None) -> None:

@@ -12,8 +12,8 @@ from autoscaler.loop.options import Availability, DecisionLogOptions
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.loop.sharding import Shard
 from autoscaler.records.audit import AuditSettings
+from kube.config import own_namespace
 from kube.election import ElectionSettings
-from kube.process import own_namespace
 
 
 @click.command()
