@@ -19,7 +19,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from autoscaler.core.model import HPAKey
-from kube.process import done_before
+from kube.tasks import done_before
 
 _GROW_SECONDS = 1.0
 

@@ -1,8 +1,8 @@
 """One reconciliation of an HPA: observe, decide, act.
 
 The acts have Kubernetes' order: write the scale, emit the events, store the status if it has changed. Each can fail by
-itself; `conclude` says what a failure means for the status and the history. In dry-run and shadow mode neither scale nor
-status is written, and the history follows the controller that writes them.
+itself; `conclude` says what a failure means for the status and the history. In dry-run and shadow mode neither scale
+nor status is written, and the history follows the controller that writes them.
 
 Upstream: podautoscaler.reconcileAutoscaler.
 """

@@ -18,6 +18,7 @@ import heapq
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from kube.client import KubeClient, KubeError, Query
@@ -168,6 +169,38 @@ class ThrottledClient:
         except (StatusError, KubeError) as error:
             self._on_error(_group(path), error.code if isinstance(error, StatusError) else None)
             raise
+
+
+class ThrottledClients:
+    """The rate-limited clients of a controller.
+
+    Args:
+        client: the connection.
+        qps: of the bucket for scales, statuses and events, and of that for each metrics API; see TokenBucket.
+        burst: the same.
+        may_write: as of ThrottledClient.
+        on_error: the same.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        qps: float,
+        burst: int,
+        may_write: Callable[[], bool],
+        on_error: Callable[[str, int | None], None],
+    ) -> None:
+        self._buckets = [TokenBucket(qps=qps, burst=burst) for _ in range(4)]
+        throttled = partial(ThrottledClient, client, may_write=may_write, on_error=on_error)
+        self.objects, self.resource_metrics, self.custom_metrics, self.external_metrics = map(throttled, self._buckets)
+        self.scales = throttled(self._buckets[0], writes_first=True)
+        self.unlimited = throttled(TokenBucket(qps=0, burst=1))
+
+    def resize(self, *, qps: float, burst: int) -> None:
+        """Change the limits of all clients."""
+        for bucket in self._buckets:
+            bucket.resize(qps=qps, burst=burst)
 
 
 def _group(path: str) -> str:
