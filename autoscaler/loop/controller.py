@@ -104,8 +104,8 @@ async def run(options: Options) -> None:
         )
         await stack.enter_async_context(client)
         on_record, telemetry = None, Telemetry()
-        if options.journal.audit is not None:
-            audit = audit_log(options.journal.audit, on_lost=telemetry.audit_record_lost)
+        if options.decision_log.audit is not None:
+            audit = audit_log(options.decision_log.audit, on_lost=telemetry.audit_record_lost)
             on_record = (await stack.enter_async_context(audit)).write
         await Controller(client, options, on_record=on_record, telemetry=telemetry).run(stop)
 
@@ -159,7 +159,7 @@ class Controller:
                 on_error=self._request_failed,
             )
 
-        self._decisions = DecisionLog(options.journal.kept, on_record=on_record)
+        self._decisions = DecisionLog(options.decision_log.max_per_hpa, on_record=on_record)
         self._memory = Histories()
         self._memory_store: SavedHistoryStore | None = None
         if options.availability.saved_history is not None:
@@ -237,8 +237,8 @@ class Controller:
                 "shards": lambda: self._shard_leases.problem if self._shard_leases else None,
             },
             pages=[
-                *decision_routes(self._decisions, options.journal.access),
-                *shadow_routes(self._shadow, options.journal.access),
+                *decision_routes(self._decisions, options.decision_log.debug_access),
+                *shadow_routes(self._shadow, options.decision_log.debug_access),
             ],
         )
         async with serving(app, host=options.bind_address, port=options.metrics_port) as port:
