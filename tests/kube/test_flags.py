@@ -11,7 +11,7 @@ from kube.flags import GoCommand, bool_option, ignored_options, list_option, ver
 @bool_option("--on")
 @list_option("--names", default=("a", "b"))
 @verbosity_option
-@ignored_options({"--logtostderr": "the log goes there anyway", "--log-dir": "the log is no file"})
+@ignored_options(["--logtostderr", "--log-dir"])
 def command(*, on: bool, names: tuple[str, ...], verbosity: int, ignored: tuple[str, ...]) -> None:
     click.echo(f"{on} {','.join(names)} {verbosity} {' '.join(ignored)}".strip())
 
@@ -43,5 +43,7 @@ def test_invalid_flags_are_refused(arguments: list[str]) -> None:
     assert result.exit_code == 2
 
 
-def test_help_names_flags_without_effect() -> None:
-    assert "No effect: the log is no file." in " ".join(CliRunner().invoke(command, ["--help"]).output.split())
+def test_help_hides_flags_without_effect() -> None:
+    help_text = CliRunner().invoke(command, ["--help"]).output
+    assert "--names" in help_text
+    assert "--log-dir" not in help_text
