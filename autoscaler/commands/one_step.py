@@ -17,12 +17,12 @@ from urllib.parse import quote
 from autoscaler.core.config import Config, PodSelection
 from autoscaler.core.model import HPA, HPA_APIS, KIND, HPAApi
 from autoscaler.core.reconcile import decide
-from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.memory import Memory
 from autoscaler.loop.memory_store import MemoryLocation, MemoryStore
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
 from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from autoscaler.loop.shards import Shard
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from autoscaler.objects.fields import ParseError

@@ -46,7 +46,6 @@ from autoscaler.loop.events import EventRecorder
 from autoscaler.loop.foreign_writer import EVENT_MESSAGE, EVENT_REASON, ForeignWriterDetector
 from autoscaler.loop.health import application, serving
 from autoscaler.loop.hpas import HPAs
-from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.memory import Memory, Remembered
 from autoscaler.loop.memory_store import MemoryStore
 from autoscaler.loop.metrics_client import MetricsClient
@@ -56,6 +55,7 @@ from autoscaler.loop.ownership import ReplicaSets
 from autoscaler.loop.queue import WorkQueue
 from autoscaler.loop.reconcile import Ending, Reconciler
 from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from autoscaler.loop.shard_leases import ShardLeases
 from autoscaler.loop.status import StatusWriter
 from autoscaler.loop.telemetry import Telemetry

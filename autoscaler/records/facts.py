@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from autoscaler.core.decision import Decision, Outcome
-from autoscaler.core.metrics import Evaluation, resource_samples
+from autoscaler.core.metrics import Evaluation, pod_samples
 from autoscaler.core.model import (
     HPA,
     CurrentMetric,
@@ -34,16 +34,15 @@ from autoscaler.core.model import (
     ResourceMetric,
 )
 from autoscaler.core.observation import (
-    ExternalResponse,
+    MetricError,
     MetricResponse,
-    ObjectResponse,
     PodSample,
     PodsResponse,
     ResourceResponse,
     Scale,
+    ValuesResponse,
 )
 from autoscaler.core.pods import PodGroups
-from autoscaler.core.replica_calculator import Unavailable
 from autoscaler.core.stabilization import Normalized, RateLimit
 from autoscaler.core.status import selector_object
 from autoscaler.records.record import DecidedBy
@@ -351,12 +350,10 @@ def _values(spec: MetricSpec, answer: MetricResponse | None) -> SomeValues | Non
         case _, PodsResponse(samples):
             return _values_of_pods(samples)
         case ResourceMetric() as metric, ResourceResponse():
-            read = resource_samples(answer, metric)
-            return None if isinstance(read, Unavailable) else _values_of_pods(read)
-        case _, ExternalResponse():
+            read = pod_samples(metric, answer)
+            return None if isinstance(read, MetricError) else _values_of_pods(read)
+        case _, ValuesResponse():
             return SomeValues(len(answer.values), tuple((None, milli) for milli in answer.values[:_MOST_SHOWN]))
-        case _, ObjectResponse():
-            return SomeValues(1, ((None, answer.value),))
         case _:
             return None
 

@@ -15,7 +15,7 @@ from autoscaler.core.model import (
     ResourceMetric,
     ScalingRules,
 )
-from autoscaler.core.observation import ExternalResponse, Observation, PodsResponse, Scale, ScaleError
+from autoscaler.core.observation import Observation, PodsResponse, Scale, ScaleError, ValuesResponse
 from autoscaler.core.reconcile import conclude, decide
 from autoscaler.records.recording import record_of
 from autoscaler.records.words import quantity_text
@@ -37,7 +37,7 @@ from tests.autoscaler.worlds import (
 )
 
 
-def said(world: World, *values: int | str | PodsResponse | ExternalResponse, scale_error: str | None = None) -> str:
+def said(world: World, *values: int | str | PodsResponse | ValuesResponse, scale_error: str | None = None) -> str:
     """The sentence about a world's next step."""
     outcome = world.step(*values, scale_error=scale_error)
     assert world.decision is not None
