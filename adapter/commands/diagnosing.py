@@ -29,11 +29,10 @@ from adapter.diagnosis.probe import Wanted
 from adapter.diagnosis.report import Explanation, Report, Severity
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, RulesFile
-from adapter.rules.wrapped import FoundRules, load_wrapped_rules
+from adapter.rules.manifests import FoundRules, load_manifest_rules
 from kube.client import KubeConfigError, KubeError
 from kube.flags import verbosity_option
-from kube.logs import setup_logging
-from kube.process import run
+from kube.process import run, setup_logging
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import StatusError
 
@@ -212,7 +211,7 @@ def _asks_prometheus() -> bool:
 def _load(config: Path) -> list[FoundRules]:
     """The rules files that a file is or has, and in one line why there is none."""
     try:
-        return load_wrapped_rules(config)
+        return load_manifest_rules(config)
     except RulesError as error:
         raise click.ClickException(str(error)) from error
 

@@ -47,9 +47,8 @@ from adapter.serving.server import Listener, RequestServer
 from adapter.serving.telemetry import Telemetry
 from kube.client import KubeClient
 from kube.client_metrics import ClientMetrics
-from kube.loop_lag import watch_loop
 from kube.mapping import RestMapper
-from kube.process import settle_memory, stopped_by_signals
+from kube.process import freeze_gc, stopped_by_signals, watch_loop
 
 _log = logging.getLogger(__name__)
 
@@ -198,7 +197,7 @@ class _Adapter:
         """Once the first lists have come: they stay, and full passes of the garbage collector need not look at them."""
         await self._rule_sets.wait_loaded()
         await self._objects.wait_listed()
-        settle_memory()
+        freeze_gc()
 
     async def _drop_telemetry(self) -> None:
         """Drop what was counted for metrics that are gone, also where nobody looks at /metrics."""

@@ -40,23 +40,23 @@ from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.config import Mode
 from autoscaler.core.model import HPAKey
 from autoscaler.core.observation import Pod
-from autoscaler.loop.complaints import Complaints
 from autoscaler.loop.debug import decision_routes, shadow_routes
+from autoscaler.loop.error_log import ErrorLog
 from autoscaler.loop.events import EventRecorder
 from autoscaler.loop.foreign_writer import EVENT_MESSAGE, EVENT_REASON, ForeignWriterDetector
 from autoscaler.loop.health import application, serving
+from autoscaler.loop.histories import Histories, HistoryEntry
 from autoscaler.loop.hpas import HPAs
-from autoscaler.loop.memory import Memory, Remembered
-from autoscaler.loop.memory_store import MemoryStore
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer, Staleness
 from autoscaler.loop.options import Options
-from autoscaler.loop.ownership import ReplicaSets
+from autoscaler.loop.pod_owners import ReplicaSets
 from autoscaler.loop.queue import WorkQueue
 from autoscaler.loop.reconcile import Ending, Reconciler
+from autoscaler.loop.saved_history import SavedHistoryStore
 from autoscaler.loop.scales import ScaleClient
 from autoscaler.loop.selector_index import PodIndex, SelectorIndex
-from autoscaler.loop.shard_leases import ShardLeases
+from autoscaler.loop.sharding import ShardLeases
 from autoscaler.loop.status import StatusWriter
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket, Urgency
@@ -69,8 +69,9 @@ from autoscaler.records.shadow import Shadow
 from kube.client import KubeClient
 from kube.election import LeaderElector, unique_identity
 from kube.mapping import RestMapper
-from kube.process import done_before, settle_memory, stopped_by_signals
+from kube.process import freeze_gc, stopped_by_signals
 from kube.store import Store
+from kube.tasks import done_before
 
 _log = logging.getLogger(__name__)
 
@@ -103,8 +104,8 @@ async def run(options: Options) -> None:
         )
         await stack.enter_async_context(client)
         on_record, telemetry = None, Telemetry()
-        if options.journal.audit is not None:
-            audit = audit_log(options.journal.audit, on_lost=telemetry.audit_record_lost)
+        if options.decision_log.audit is not None:
+            audit = audit_log(options.decision_log.audit, on_lost=telemetry.audit_record_lost)
             on_record = (await stack.enter_async_context(audit)).write
         await Controller(client, options, on_record=on_record, telemetry=telemetry).run(stop)
 
@@ -158,13 +159,13 @@ class Controller:
                 on_error=self._request_failed,
             )
 
-        self._decisions = DecisionLog(options.journal.kept, on_record=on_record)
-        self._memory = Memory()
-        self._memory_store: MemoryStore | None = None
-        if options.availability.memory is not None:
-            self._memory_store = MemoryStore(
+        self._decisions = DecisionLog(options.decision_log.max_per_hpa, on_record=on_record)
+        self._memory = Histories()
+        self._memory_store: SavedHistoryStore | None = None
+        if options.availability.saved_history is not None:
+            self._memory_store = SavedHistoryStore(
                 throttled(TokenBucket(qps=0, burst=1)),
-                location=options.availability.memory,
+                location=options.availability.saved_history,
                 shard=self._shard,
                 longest_window_ms=options.config.downscale_stabilization_ms,
             )
@@ -205,7 +206,7 @@ class Controller:
             statuses=StatusWriter(objects),
             recorder=self._recorder,
             telemetry=self._telemetry,
-            memory=self._memory,
+            histories=self._memory,
             decisions=self._decisions,
             shadow=self._shadow,
             mode=options.mode,
@@ -218,7 +219,7 @@ class Controller:
         )
         self._workers = Workers(self._queue, step=self._step, wanted=lambda: self._workers_wanted)
         self._acts = may_write
-        self._complaints = Complaints(away=lambda: self._hpas.away or self._pods.away)
+        self._complaints = ErrorLog(away=lambda: self._hpas.away or self._pods.disconnected)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop` is set.
@@ -236,8 +237,8 @@ class Controller:
                 "shards": lambda: self._shard_leases.problem if self._shard_leases else None,
             },
             pages=[
-                *decision_routes(self._decisions, options.journal.access),
-                *shadow_routes(self._shadow, options.journal.access),
+                *decision_routes(self._decisions, options.decision_log.debug_access),
+                *shadow_routes(self._shadow, options.decision_log.debug_access),
             ],
         )
         async with serving(app, host=options.bind_address, port=options.metrics_port) as port:
@@ -252,7 +253,7 @@ class Controller:
                 ]
                 if await done_before(stop, self._synced()):
                     _log.info("%d HPAs, %d pods", len(self._hpas), len(self._pods))
-                    settle_memory()
+                    freeze_gc()
                     if self._elector is None:
                         await self._act(stop)
                     else:
@@ -274,9 +275,7 @@ class Controller:
             self._telemetry.leads(settings.name, leading=leading)
 
         changed(False)
-        others = self._shard_leases = ShardLeases(
-            client, settings, base=self._shard.base(settings.name), shard=self._shard
-        )
+        others = self._shard_leases = ShardLeases(client, settings, shard=self._shard)
         self._telemetry.waits_for_shards(lambda: others.problem is not None)
         return LeaderElector(
             client,
@@ -324,7 +323,7 @@ class Controller:
         longest_ms = max(MAX_STABILIZATION_WINDOW_MS, self._options.config.downscale_stabilization_ms)
         oldest_ms = time.monotonic() * 1000 - longest_ms
 
-        def matters(key: HPAKey, remembered: Remembered) -> bool:
+        def matters(key: HPAKey, remembered: HistoryEntry) -> bool:
             # An HPA that is not there may be of an API whose watch has yet to begin.
             known = remembered.latest_ms >= oldest_ms or self._hpas.get(key) is not None
             return known and self._shard.owns(key)

@@ -24,7 +24,7 @@ from typing import Final, TypeAlias
 from cachetools import TTLCache
 
 from autoscaler.core.observation import MetricResponse, PodsResponse, ResourceResponse
-from autoscaler.loop.ownership import answer_about
+from autoscaler.loop.pod_owners import restrict_to_pods
 from autoscaler.loop.selector_index import PodIndex
 from kube.selectors import LabelSelector, Operator, Requirement
 
@@ -128,7 +128,7 @@ class MetricsQueryCoalescer:
             return {}
         parts: dict[LabelSelector, MetricResponse] = {}
         for selector in selectors:
-            part = answer_about(response, pods.matching(query.namespace, selector))
+            part = restrict_to_pods(response, pods.matching(query.namespace, selector))
             if part is not None and _pod_names(part):
                 parts[selector] = part
         if not parts:

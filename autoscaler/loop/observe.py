@@ -27,7 +27,7 @@ from autoscaler.core.model import (
 from autoscaler.core.observation import MetricResponse, Observation, PodListError, Scale
 from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
 from autoscaler.loop.metrics_client import MetricsClient
-from autoscaler.loop.ownership import answer_about, sort_by_owner
+from autoscaler.loop.pod_owners import restrict_to_pods, split_by_owner
 from autoscaler.loop.scales import ScaleClient, TargetScale
 from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from kube.selectors import LabelSelector
@@ -127,7 +127,7 @@ class Observer:
                     # not count in a value's sum and be missing in the number of pods.
                     observation = self._with_pods(observation, selector)
                     if observation.config.pod_selection is PodSelection.OWNER and isinstance(observation.pods, tuple):
-                        responses = tuple(answer_about(each, observation.pods) for each in responses)
+                        responses = tuple(restrict_to_pods(each, observation.pods) for each in responses)
                     observation = replace(observation, responses=responses)
                 case _:
                     assert_never(wanted)
@@ -162,7 +162,7 @@ class Observer:
         if controllers is None:
             return replace(observation, pods=PodListError(_OWNERS_UNKNOWN))
         assert isinstance(scale, Scale)
-        sorted_pods = sort_by_owner(pods, target_uid=scale.target_uid, controllers=controllers)
+        sorted_pods = split_by_owner(pods, target_uid=scale.target_uid, controllers=controllers)
         if sorted_pods.unknown:
             # Without its new pods a target looks smaller than it is.
             unknown = f"the ReplicaSet that owns pod {sorted_pods.unknown[0]} is not known"

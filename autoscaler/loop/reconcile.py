@@ -25,7 +25,7 @@ from autoscaler.core.history import needs_initial_recommendation, record_foreign
 from autoscaler.core.model import HPA, HPAKey, InvalidHPA, Status
 from autoscaler.core.reconcile import conclude, conclude_without_writing, decide
 from autoscaler.loop.events import EventRecorder
-from autoscaler.loop.memory import Memory
+from autoscaler.loop.histories import Histories
 from autoscaler.loop.monitor import observe_reconciliation
 from autoscaler.loop.observe import Observed, Observer
 from autoscaler.loop.scales import ScaleClient, ScaleWriteError
@@ -33,8 +33,8 @@ from autoscaler.loop.status import StatusWriteError, StatusWriter
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 from autoscaler.objects.refusal import INVALID_SPEC, refuse
 from autoscaler.objects.watched import RefusedHPA, TrackedHPA
+from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog
-from autoscaler.records.facts import Subject, facts_of
 from autoscaler.records.shadow import Shadow
 
 _log = logging.getLogger(__name__)
@@ -82,8 +82,8 @@ class Reconciler:
         statuses: writes the HPAs' statuses.
         recorder: writes events.
         telemetry: counts.
-        memory: what is remembered of each HPA from step to step.
-        decisions: keeps the facts of each step.
+        histories: the history of each HPA from step to step.
+        decisions: keeps the last records.
         shadow: compares the decisions on HPAs in shadow mode.
         mode: what becomes of the decisions; an HPA's annotation can only restrict it.
         held: whether this process must not act on an HPA, because another controller does.
@@ -99,7 +99,7 @@ class Reconciler:
         statuses: StatusWriter,
         recorder: EventRecorder,
         telemetry: Telemetry,
-        memory: Memory,
+        histories: Histories,
         decisions: DecisionLog,
         shadow: Shadow,
         mode: Mode = Mode.ACT,
@@ -112,7 +112,7 @@ class Reconciler:
         self._statuses = statuses
         self._recorder = recorder
         self._telemetry = telemetry
-        self._memory = memory
+        self._histories = histories
         self._decisions = decisions
         self._shadow = shadow
         self._mode = mode
@@ -143,7 +143,7 @@ class Reconciler:
         else:
             outcome = conclude_without_writing(decision)
         # Kept before anything else can fail or be cancelled: the scale may have been written.
-        self._memory.keep(hpa, outcome.history)
+        self._histories.keep(hpa, outcome.history)
         if mode is Mode.SHADOW:
             self._shadow.decided(decision)
         self._record(hpa, outcome.events)
@@ -177,9 +177,11 @@ class Reconciler:
                 status_error = str(error)
                 outcome = outcome.status_not_stored(hpa, status_error)
         self._record(hpa, outcome.late_events)
-        if self._decisions.wanted:
-            facts = facts_of(decision, outcome, scale_error=step.scale_error, status_error=status_error, mode=step.mode)
-            self._decisions.add(Subject.of(hpa), facts)
+        if self._decisions.enabled:
+            record = build_record(
+                decision, outcome, scale_error=step.scale_error, status_error=status_error, mode=step.mode
+            )
+            self._decisions.add(record)
         observe_reconciliation(
             self._telemetry,
             decision,
@@ -225,7 +227,7 @@ class Reconciler:
         if mode is Mode.ACT:
             return
         monotonic_ms = self._monotonic_ms()
-        before = self._memory.of(new)
+        before = self._histories.of(new)
         # Without a step there is no memory to record_foreign_scale with.
         if before.recommendations and old is not None and old.uid == new.uid:
             after = record_foreign_scale(
@@ -237,18 +239,18 @@ class Reconciler:
                 monotonic_ms=monotonic_ms,
             )
             if after != before:
-                self._memory.keep(new, after)
+                self._histories.keep(new, after)
         if mode is Mode.SHADOW:
             self._shadow.saw(new, monotonic_ms)
 
     def forget(self, key: HPAKey) -> None:
         """An HPA is gone: drop what is remembered of it."""
-        self._memory.forget(key)
+        self._histories.forget(key)
         self._shadow.forget(key)
         self._told.pop(key, None)
         self._statuses.forget(key)
         self._telemetry.forget(key)
-        self._decisions.forget(key)
+        self._decisions.remove(key)
 
     def mode_of(self, hpa: HPA | InvalidHPA) -> Mode:
         """What becomes of the decisions on an HPA now: none is acted on while another controller acts on it."""
@@ -270,7 +272,7 @@ class Reconciler:
 
         So is what a memory begins with: a watch may tell of fewer replicas than there are by now.
         """
-        observed = await self._observer.observe(hpa, to_scale=needs_initial_recommendation(self._memory.of(hpa)))
+        observed = await self._observer.observe(hpa, to_scale=needs_initial_recommendation(self._histories.of(hpa)))
         decision = self._decide_on(observed)
         if decision.scale_to is not None and not observed.may_scale:
             observed = await self._observer.observe(hpa)
@@ -278,7 +280,7 @@ class Reconciler:
         return observed, decision
 
     def _decide_on(self, observed: Observed) -> Decision:
-        history = self._memory.of(observed.observation.hpa)
+        history = self._histories.of(observed.observation.hpa)
         return decide(observed.observation, history, self._now_ms(), monotonic_ms=self._monotonic_ms())
 
     async def _write_scale(self, observed: Observed, decision: Decision) -> str | None:

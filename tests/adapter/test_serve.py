@@ -210,7 +210,7 @@ async def test_memory_settles_once_what_is_there_to_stay_has_come(
         settled.append("now")
         done.set()
 
-    monkeypatch.setattr(serve_module, "settle_memory", settle)
+    monkeypatch.setattr(serve_module, "freeze_gc", settle)
     async with running(tmp_path, PACKETS, hold=held) as adapter:
         if held == "pods":
             assert await eventually(adapter.ready, within=20.0)  # the series have come

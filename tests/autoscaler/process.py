@@ -17,8 +17,8 @@ ALONE = ("--leader-elect=false", "--state-configmap=")
 """Flags of one that shares nothing with others."""
 SAVES_OFTEN = """
 import runpy
-from autoscaler.loop import memory_store
-memory_store.SAVE_SECONDS = 0.1
+from autoscaler.loop import saved_history
+saved_history.SAVE_SECONDS = 0.1
 runpy.run_module("autoscaler", run_name="__main__", alter_sys=True)
 """
 """A program: `python -m autoscaler` that need not be waited for until it saves."""

@@ -8,9 +8,9 @@ from click.testing import CliRunner, Result
 from autoscaler import cli
 from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import KUBERNETES, MILLISCALE
-from autoscaler.loop.memory_store import MemoryLocation
 from autoscaler.loop.options import Availability, Options
-from autoscaler.loop.shards import Shard
+from autoscaler.loop.saved_history import SavedHistoryLocation
+from autoscaler.loop.sharding import Shard
 from kube.election import ElectionSettings
 
 
@@ -50,7 +50,7 @@ def test_the_defaults_are_those_of_kube_controller_manager_with_scale_to_zero(co
         metrics_port=8080,
         availability=Availability(
             election=ElectionSettings(namespace="kube-system", name="milliscale-autoscaler"),
-            memory=MemoryLocation(namespace="kube-system", name="milliscale-autoscaler-state"),
+            saved_history=SavedHistoryLocation(namespace="kube-system", name="milliscale-autoscaler-state"),
         ),
         config=Config(
             tolerance=0.1,
@@ -105,7 +105,7 @@ def test_every_flag_reaches_the_loop(controller: Controller) -> None:
             election=ElectionSettings(
                 namespace="scaling", name="scaler-2", lease_duration=60.0, renew_deadline=40.0, retry_period=5.0
             ),
-            memory=MemoryLocation(namespace="kept", name="memory"),
+            saved_history=SavedHistoryLocation(namespace="kept", name="memory"),
             shard=Shard(index=2, count=3),
         ),
         config=Config(

@@ -21,10 +21,10 @@ from autoscaler.core.observation import Observation
 from autoscaler.core.reconcile import decide
 from autoscaler.loop import controller
 from autoscaler.loop.controller import Controller
-from autoscaler.loop.memory_store import MemoryLocation, MemoryStore
 from autoscaler.loop.options import Availability, Options
 from autoscaler.loop.queue import WorkQueue
-from autoscaler.loop.shards import Shard
+from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
+from autoscaler.loop.sharding import Shard
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from kube.client import KubeClient
 from kube.election import ElectionSettings
@@ -285,8 +285,8 @@ async def test_what_is_saved_at_the_end_is_complete_only_if_every_step_has_ended
     monkeypatch.setattr(controller, "_FINISH_SECONDS", 0.1 if unfinished else SOON)
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web")
-    location = MemoryLocation(namespace="default", name="state")
-    options = replace(QUICK, availability=Availability(memory=location))
+    location = SavedHistoryLocation(namespace="default", name="state")
+    options = replace(QUICK, availability=Availability(saved_history=location))
     async with autoscaler(cluster, options, kubeconfig=cluster.server.kubeconfig()):
         await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
         if unfinished:
@@ -296,7 +296,7 @@ async def test_what_is_saved_at_the_end_is_complete_only_if_every_step_has_ended
     if cluster.metrics.held is not None:
         cluster.metrics.held.set()
     client = ThrottledClient(cluster.admin, TokenBucket(qps=0, burst=1))
-    (saved,) = (await MemoryStore(client, location=location, shard=Shard()).load()).values()
+    (saved,) = (await SavedHistoryStore(client, location=location, shard=Shard()).load()).values()
     assert saved.history.recommendations
     assert saved.history.complete is not unfinished
 

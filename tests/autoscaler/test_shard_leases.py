@@ -18,8 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.loop.shard_leases import SHARDS_ANNOTATION, ShardLeases
-from autoscaler.loop.shards import Shard
+from autoscaler.loop.sharding import SHARDS_ANNOTATION, Shard, ShardLeases
 from kube.client import KubeClient, KubeUnreachable
 from kube.election import ElectionSettings, LeaderElector
 from kube.status import StatusError
@@ -153,7 +152,7 @@ class Process:
         clock = asyncio.get_running_loop().time
         client = cast("KubeClient", self.client)
         settings_ = ElectionSettings(namespace="default", name=shard.name(BASE), lease_duration=LEASE_SECONDS)
-        self.others = ShardLeases(client, settings_, base=BASE, shard=shard, clock=clock)
+        self.others = ShardLeases(client, settings_, shard=shard, clock=clock)
         self.elector = LeaderElector(
             client,
             settings_,

@@ -13,9 +13,9 @@ import pytest
 
 from autoscaler.core.config import Config
 from autoscaler.loop.controller import Controller
-from autoscaler.loop.memory_store import MemoryLocation
 from autoscaler.loop.options import Availability, Options
-from autoscaler.loop.shards import Shard, shard_number
+from autoscaler.loop.saved_history import SavedHistoryLocation
+from autoscaler.loop.sharding import Shard, shard_number
 from kube.client import KubeClient
 from kube.election import ElectionSettings
 from kube.mapping import GroupResource
@@ -42,7 +42,7 @@ async def shard(cluster: Cluster, index: int, options: Options = QUICK) -> Async
     part = Shard(index=index, count=2)
     availability = Availability(
         election=ElectionSettings(namespace="default", name=part.name("lock"), retry_period=0.05),
-        memory=MemoryLocation(namespace="default", name="state"),
+        saved_history=SavedHistoryLocation(namespace="default", name="state"),
         shard=part,
     )
     kubeconfig = cluster.server.kubeconfig(f"shard-{index}", ("system:masters",))

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from autoscaler.core.model import HPAKey
-from autoscaler.loop.shards import Shard, ordinal, shard_number
+from autoscaler.loop.sharding import Shard, pod_ordinal, shard_number
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,4 @@ def test_the_only_shard_owns_all_and_has_no_number() -> None:
     ],
 )
 def test_the_ordinal_of_a_statefulsets_pod(pod: str, number: int | None) -> None:
-    assert ordinal(pod) == number
+    assert pod_ordinal(pod) == number

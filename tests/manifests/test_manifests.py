@@ -17,7 +17,7 @@ from adapter.rules import load_rules
 from autoscaler.cli import main as autoscaler_main
 from autoscaler.core.config import Mode
 from autoscaler.loop.options import Options
-from autoscaler.loop.shards import Shard
+from autoscaler.loop.sharding import Shard
 from playground.binaries import find
 
 ROOT = Path(__file__).parent.parent.parent
@@ -292,9 +292,9 @@ def test_of_two_autoscalers_one_acts_and_the_other_remembers_what_it_did() -> No
     assert (spec["replicas"], spec["strategy"]["type"]) == (2, "RollingUpdate")
     options = autoscaler_options(container("milliscale-autoscaler")["args"]).availability
     assert options.election is not None
-    assert options.memory is not None
+    assert options.saved_history is not None
     assert own_rights(BASE) == OWN_RIGHTS
-    assert {options.election.name, options.memory.name} == {name for _, name, _ in OWN_RIGHTS if name}
+    assert {options.election.name, options.saved_history.name} == {name for _, name, _ in OWN_RIGHTS if name}
 
 
 @pytest.mark.usefixtures("overlays_can_be_rendered")
@@ -306,8 +306,8 @@ def test_the_sharded_overlay_gives_each_shard_a_pod_and_another_that_stands_by()
     assert options.shard == Shard(index=1, count=2)
     assert spec["replicas"] == 2 * options.shard.count
     assert options.election is not None
-    assert options.memory is not None
-    for name in (options.election.name, options.shard.name(options.memory.name)):
+    assert options.saved_history is not None
+    for name in (options.election.name, options.shard.name(options.saved_history.name)):
         assert {verb for _, allowed, verb in own_rights(SHARDED) if allowed == name} >= {"get", "update"}
 
 
@@ -339,7 +339,11 @@ def test_the_shadow_overlay_is_the_base_with_an_autoscaler_that_cannot_write() -
     (base,) = (obj for obj in of_kind("ClusterRole") if obj["metadata"]["name"] == "milliscale-autoscaler")
     assert _verbs(role) == {right for right in _verbs(base) if right[2] in ("get", "list", "watch")}
     options = autoscaler_options(deployment["spec"]["template"]["spec"]["containers"][0]["args"])
-    assert (options.mode, options.availability.election, options.availability.memory) == (Mode.SHADOW, None, None)
+    assert (options.mode, options.availability.election, options.availability.saved_history) == (
+        Mode.SHADOW,
+        None,
+        None,
+    )
     assert deployment["spec"]["replicas"] == 1
 
 

@@ -25,7 +25,7 @@ from msgspec import Meta
 from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.history import LONG_AGO_MS, History, Recommendation, ScaleEvent
 from autoscaler.core.model import HPAKey
-from autoscaler.loop.memory import Remembered
+from autoscaler.loop.histories import HistoryEntry
 
 LIMIT_BYTES = 1_000_000
 """What fits into a ConfigMap, which may hold 1 MiB."""
@@ -44,7 +44,7 @@ _EventSlot: TypeAlias = tuple[_Count, int, bool] | None
 """With whether it was found outdated."""
 
 
-class SavedMemoryError(Exception):
+class SavedHistoryError(Exception):
     """What was saved cannot be used; the message says why."""
 
 
@@ -84,7 +84,7 @@ class Encoded:
 
 
 def encode(
-    memory: Mapping[HPAKey, Remembered],
+    memory: Mapping[HPAKey, HistoryEntry],
     *,
     now_ms: int,
     monotonic_ms: int | None = None,
@@ -126,7 +126,7 @@ def encode(
     return Encoded(content=content, left_out=len(hpas) - len(kept))
 
 
-def decode(content: bytes, *, now_ms: int, monotonic_ms: int | None = None) -> dict[HPAKey, Remembered]:
+def decode(content: bytes, *, now_ms: int, monotonic_ms: int | None = None) -> dict[HPAKey, HistoryEntry]:
     """Read a saved memory.
 
     A time that is ahead of `now_ms`, because the clocks of two machines differ, becomes `now_ms`: so it cannot hold a
@@ -138,19 +138,19 @@ def decode(content: bytes, *, now_ms: int, monotonic_ms: int | None = None) -> d
         monotonic_ms: the same by the clock that the histories shall have; None: `now_ms`.
 
     Raises:
-        SavedMemoryError: it is damaged, or was saved by a release whose form is not known here.
+        SavedHistoryError: it is damaged, or was saved by a release whose form is not known here.
     """
     text = _decompress(content)
     try:
         version = msgspec.json.decode(text, type=_Header).version
         if version != _VERSION:
-            raise SavedMemoryError(f"it is of version {version}, and this release reads version {_VERSION}")
+            raise SavedHistoryError(f"it is of version {version}, and this release reads version {_VERSION}")
         saved = msgspec.json.decode(text, type=_Saved)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise SavedMemoryError(f"it is damaged: {error}") from error
+        raise SavedHistoryError(f"it is damaged: {error}") from error
     now_ms, age_ms = now_ms if monotonic_ms is None else monotonic_ms, max(0, now_ms - saved.saved_ms)
     return {
-        HPAKey(each.namespace, each.name, each.group): Remembered(each.uid, _history(each, now_ms - age_ms, now_ms))
+        HPAKey(each.namespace, each.name, each.group): HistoryEntry(each.uid, _history(each, now_ms - age_ms, now_ms))
         for each in saved.hpas
     }
 
@@ -222,7 +222,7 @@ def _fair_part(hpas: Iterable[_Encoded], room: int) -> list[_Encoded]:
     return kept
 
 
-def _saved_hpa(key: HPAKey, remembered: Remembered, now_ms: int, expired_ms: int, *, final: bool) -> _SavedHPA:
+def _saved_hpa(key: HPAKey, remembered: HistoryEntry, now_ms: int, expired_ms: int, *, final: bool) -> _SavedHPA:
     def slots(recommendations: Iterable[Recommendation]) -> Iterable[_Slot]:
         before = now_ms
         for each in recommendations:
@@ -270,9 +270,9 @@ def _decompress(content: bytes) -> bytes:
     try:
         text = inflating.decompress(content, _MAX_DECODED_BYTES)
     except zlib.error as error:
-        raise SavedMemoryError(f"it is damaged: {error}") from error
+        raise SavedHistoryError(f"it is damaged: {error}") from error
     if not inflating.eof:
-        raise SavedMemoryError("it is damaged: it is cut off, or too large")
+        raise SavedHistoryError("it is damaged: it is cut off, or too large")
     return text
 
 

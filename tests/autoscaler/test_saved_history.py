@@ -13,11 +13,11 @@ import pytest
 
 from autoscaler.core.history import History, Recommendation
 from autoscaler.core.model import HPA
-from autoscaler.loop import memory_store
-from autoscaler.loop.memory import Memory
-from autoscaler.loop.memory_store import MemoryLocation, MemoryStore
-from autoscaler.loop.saved_memory import decode, encode
-from autoscaler.loop.shards import Shard
+from autoscaler.loop import saved_history
+from autoscaler.loop.histories import Histories
+from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
+from autoscaler.loop.saved_history_format import decode, encode
+from autoscaler.loop.sharding import Shard
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from kube.client import KubeClient
 from kube.mapping import GroupResource
@@ -27,7 +27,7 @@ from tests.autoscaler.worlds import NOW, hpa
 from tests.eventually import eventually
 
 SOON = 10.0
-HERE = MemoryLocation(namespace="default", name="state")
+HERE = SavedHistoryLocation(namespace="default", name="state")
 MAPS = "/api/v1/namespaces/default/configmaps"
 WEB = replace(hpa(), uid="first")
 
@@ -36,8 +36,8 @@ def history(replicas: int, time_ms: int = NOW) -> History:
     return History(recommendations=(Recommendation(replicas, time_ms),))
 
 
-def memory_of(*known: tuple[HPA, History]) -> Memory:
-    memory = Memory()
+def memory_of(*known: tuple[HPA, History]) -> Histories:
+    memory = Histories()
     for each, past in known:
         memory.keep(each, past)
     return memory
@@ -51,9 +51,9 @@ class Place:
     admin: KubeClient
     leading: bool = True
 
-    def store(self, *, shard: Shard | None = None) -> MemoryStore:
+    def store(self, *, shard: Shard | None = None) -> SavedHistoryStore:
         client = ThrottledClient(self.admin, TokenBucket(qps=0, burst=1), may_write=lambda: self.leading)
-        return MemoryStore(
+        return SavedHistoryStore(
             client, location=HERE, shard=shard or Shard(), wall_clock=lambda: NOW / 1000, clock=lambda: NOW / 1000
         )
 
@@ -124,7 +124,7 @@ async def test_what_has_not_changed_is_not_written_again(place: Place) -> None:
 
 
 async def test_it_saves_from_time_to_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_store, "SAVE_SECONDS", 0.01)
+    monkeypatch.setattr(saved_history, "SAVE_SECONDS", 0.01)
     memory = memory_of((WEB, history(0)))
     saving = asyncio.create_task(place.store().run(memory))
     for replicas in range(3):
@@ -185,7 +185,7 @@ async def test_what_is_no_base64_is_a_warning(
 ) -> None:
     odd = [{"metadata": {"name": "state"}, "binaryData": {"memory.json.gz": "%%%"}}, {"metadata": 7}, "text"]
     api.on("GET", MAPS, {"items": odd})
-    assert await MemoryStore(client, location=HERE, shard=Shard()).load() == {}
+    assert await SavedHistoryStore(client, location=HERE, shard=Shard()).load() == {}
     assert len(warnings(caplog)) == 2
 
 
@@ -193,29 +193,31 @@ async def test_without_the_right_to_read_it_starts_at_once_and_says_so(
     api: ScriptedApi, client: ThrottledClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.fail("GET", MAPS, 403, "configmaps is forbidden")
-    assert await MemoryStore(client, location=HERE, shard=Shard()).load() == {}
+    assert await SavedHistoryStore(client, location=HERE, shard=Shard()).load() == {}
     assert warnings(caplog) == ["ConfigMap default/state cannot be read: configmaps is forbidden"]
 
 
 async def test_an_api_server_that_fails_for_a_moment_is_asked_again(
     api: ScriptedApi, client: ThrottledClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_store, "_LOAD_DELAYS", (0.01, 0.01))
+    monkeypatch.setattr(saved_history, "_LOAD_DELAYS", (0.01, 0.01))
     memory = memory_of((WEB, history(3)))
     content = base64.b64encode(encode(memory.snapshot(), now_ms=NOW).content).decode()
     api.on("GET", MAPS, status_body(503, "etcd is electing"), status=503)
     items = [{"metadata": {"name": "state", "resourceVersion": "7"}, "binaryData": {"memory.json.gz": content}}]
     api.then("GET", MAPS, {"items": items})
-    store = MemoryStore(client, location=HERE, shard=Shard(), wall_clock=lambda: NOW / 1000, clock=lambda: NOW / 1000)
+    store = SavedHistoryStore(
+        client, location=HERE, shard=Shard(), wall_clock=lambda: NOW / 1000, clock=lambda: NOW / 1000
+    )
     assert await store.load() == memory.snapshot()
 
 
 async def test_an_api_server_that_keeps_failing_does_not_keep_it_from_starting(
     api: ScriptedApi, client: ThrottledClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(memory_store, "_LOAD_DELAYS", (0.01, 0.01))
+    monkeypatch.setattr(saved_history, "_LOAD_DELAYS", (0.01, 0.01))
     api.fail("GET", MAPS, 500, "etcd is lost")
-    assert await MemoryStore(client, location=HERE, shard=Shard(), load_seconds=0.2).load() == {}
+    assert await SavedHistoryStore(client, location=HERE, shard=Shard(), load_seconds=0.2).load() == {}
     assert warnings(caplog) == [
         "ConfigMap default/state cannot be read: etcd is lost",
         "ConfigMap default/state: starting without what was saved",
@@ -241,7 +243,7 @@ async def test_a_save_that_fails_is_said_once_until_one_goes_well(
     assert await place.store().load() == memory.snapshot(), "although nothing has changed since it failed"
     memory.keep(WEB, history(7))
     await store.save(memory)
-    said = [each.getMessage() for each in caplog.records if each.name == "autoscaler.loop.memory_store"]
+    said = [each.getMessage() for each in caplog.records if each.name == "autoscaler.loop.saved_history"]
     assert said[1:] == ["ConfigMap default/state: all is well again"], "once"
 
 
@@ -285,8 +287,8 @@ async def test_the_event_loop_goes_on_while_it_encodes_and_decodes(
 
         return wrapper
 
-    monkeypatch.setattr(memory_store, "encode", slowly(encode))
-    monkeypatch.setattr(memory_store, "decode", slowly(decode))
+    monkeypatch.setattr(saved_history, "encode", slowly(encode))
+    monkeypatch.setattr(saved_history, "decode", slowly(decode))
     memory, store = memory_of((WEB, history(3))), place.store()
     for work in (store.save(memory), store.load()):
         loop_went_on.clear()
@@ -300,7 +302,7 @@ async def test_more_than_a_config_map_holds_is_cut_and_said(
     def small(*arguments: Any, **options: Any) -> Any:
         return encode(*arguments, limit_bytes=300, **options)
 
-    monkeypatch.setattr(memory_store, "encode", small)
+    monkeypatch.setattr(saved_history, "encode", small)
     memory = memory_of(*((replace(hpa(), name=f"hpa-{number}", uid=f"{number}"), history(3)) for number in range(200)))
     await place.store().save(memory)
     assert warnings(caplog) == [
@@ -314,5 +316,5 @@ async def test_however_the_api_server_refuses_nothing_stops(
     api: ScriptedApi, client: ThrottledClient, caplog: pytest.LogCaptureFixture, code: int
 ) -> None:
     api.fail("POST", MAPS, code, "no")
-    await MemoryStore(client, location=HERE, shard=Shard()).save(memory_of((WEB, history(3))))
+    await SavedHistoryStore(client, location=HERE, shard=Shard()).save(memory_of((WEB, history(3))))
     assert len(warnings(caplog)) == 1

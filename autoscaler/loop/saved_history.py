@@ -23,12 +23,12 @@ from urllib.parse import quote
 
 from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.model import HPAKey
-from autoscaler.loop.memory import Memory, Remembered
-from autoscaler.loop.saved_memory import SavedMemoryError, decode, encode
-from autoscaler.loop.shards import Shard
+from autoscaler.loop.histories import Histories, HistoryEntry
+from autoscaler.loop.saved_history_format import SavedHistoryError, decode, encode
+from autoscaler.loop.sharding import Shard
 from autoscaler.loop.throttle import ThrottledClient
-from kube.backoff import Backoff
 from kube.client import KubeError, KubeUnreachable
+from kube.retries import Backoff
 from kube.status import StatusError
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ _TEMPORARY = (408, 429, 500, 502, 503, 504)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryLocation:
+class SavedHistoryLocation:
     """Where the ConfigMaps are, and what they are called; with sharding, each shard's number is added to the name."""
 
     namespace: str
@@ -60,7 +60,7 @@ class _Times(TypedDict):
     monotonic_ms: int
 
 
-class MemoryStore:
+class SavedHistoryStore:
     """Saves and restores a memory.
 
     Args:
@@ -77,7 +77,7 @@ class MemoryStore:
         self,
         client: ThrottledClient,
         *,
-        location: MemoryLocation,
+        location: SavedHistoryLocation,
         shard: Shard,
         longest_window_ms: int = 0,
         load_seconds: float = _LOAD_SECONDS,
@@ -104,9 +104,9 @@ class MemoryStore:
         """What went wrong with the ConfigMap last; empty: nothing."""
         return self._said
 
-    async def load(self) -> dict[HPAKey, Remembered]:
+    async def load(self) -> dict[HPAKey, HistoryEntry]:
         """What all shards have saved: after a change of their number an HPA's memory is in another's ConfigMap."""
-        saved: dict[HPAKey, Remembered] = {}
+        saved: dict[HPAKey, HistoryEntry] = {}
         self._version, self._saved_changes = None, None
         for config_map in await self._list():
             metadata = config_map.get("metadata")
@@ -118,7 +118,7 @@ class MemoryStore:
                 content = _content(config_map)
                 # Decoding takes long where there are many HPAs, and the lease has to be renewed meanwhile.
                 found = await asyncio.to_thread(decode, content, **self._times())
-            except SavedMemoryError as error:
+            except SavedHistoryError as error:
                 _log.warning("ConfigMap %s/%s is not restored: %s", self._location.namespace, name, error)
                 continue
             for key, remembered in found.items():
@@ -126,13 +126,13 @@ class MemoryStore:
                     saved[key] = remembered
         return saved
 
-    async def run(self, memory: Memory) -> None:
+    async def run(self, memory: Histories) -> None:
         """Save from time to time, until cancelled."""
         while True:
             await asyncio.sleep(SAVE_SECONDS)
             await self.save(memory, final=False)
 
-    async def save(self, memory: Memory, *, final: bool = True) -> None:
+    async def save(self, memory: Histories, *, final: bool = True) -> None:
         """Save, if something has changed since it was last done.
 
         Args:
@@ -231,14 +231,14 @@ def _content(config_map: Mapping[str, Any]) -> bytes:
     data = config_map.get("binaryData")
     text = data.get(_DATA) if isinstance(data, dict) else None
     if not isinstance(text, str):
-        raise SavedMemoryError(f"it has no binaryData {_DATA!r}")
+        raise SavedHistoryError(f"it has no binaryData {_DATA!r}")
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise SavedMemoryError(f"it is damaged: {error}") from error
+        raise SavedHistoryError(f"it is damaged: {error}") from error
 
 
-def _age(remembered: Remembered) -> tuple[int, bool]:
+def _age(remembered: HistoryEntry) -> tuple[int, bool]:
     """Of two of the same time, the one that is not complete comes later: what it lacks is what was done since."""
     return remembered.latest_ms, not remembered.history.complete
 

@@ -15,8 +15,8 @@ from autoscaler.core.model import Behavior, HPAKey
 from autoscaler.core.observation import Observation
 from autoscaler.core.reconcile import decide
 from autoscaler.core.stabilization import Normalized
-from autoscaler.loop.memory import Remembered
-from autoscaler.loop.saved_memory import SavedMemoryError, decode, encode
+from autoscaler.loop.histories import HistoryEntry
+from autoscaler.loop.saved_history_format import SavedHistoryError, decode, encode
 from tests.autoscaler.worlds import NOW, behavior, normalize, percent, rules, some_pods
 from tests.conformance.runner import RECORDED, find_file, load_judge, run_file
 
@@ -41,11 +41,11 @@ histories = st.builds(
 )
 names = st.text("abc-.é\U0001f600", min_size=1, max_size=20)
 keys = st.builds(HPAKey, names, names, st.sampled_from(["autoscaling", "milliscale.io"]))
-memories = st.dictionaries(keys, st.builds(Remembered, st.text(max_size=36), histories), max_size=8)
+memories = st.dictionaries(keys, st.builds(HistoryEntry, st.text(max_size=36), histories), max_size=8)
 
 
 def saved_and_restored(history: History, now_ms: int = NOW) -> History:
-    content = encode({WEB: Remembered("u", history)}, now_ms=now_ms).content
+    content = encode({WEB: HistoryEntry("u", history)}, now_ms=now_ms).content
     return decode(content, now_ms=now_ms)[WEB].history
 
 
@@ -67,10 +67,10 @@ def without_what_cannot_count(history: History) -> History:
 
 
 @given(memories)
-def test_all_that_can_ever_count_comes_back_in_its_slot(memory: dict[HPAKey, Remembered]) -> None:
+def test_all_that_can_ever_count_comes_back_in_its_slot(memory: dict[HPAKey, HistoryEntry]) -> None:
     restored = decode(encode(memory, now_ms=NOW).content, now_ms=NOW)
     assert restored == {
-        key: Remembered(each.uid, without_what_cannot_count(each.history)) for key, each in memory.items()
+        key: HistoryEntry(each.uid, without_what_cannot_count(each.history)) for key, each in memory.items()
     }
 
 
@@ -176,14 +176,14 @@ def test_an_hpa_without_anything_recent_is_still_not_taken_for_a_new_one() -> No
 
 def test_hpas_of_both_apis_are_told_apart() -> None:
     memory = {
-        WEB: Remembered("1", History(recommendations=(Recommendation(1, NOW),))),
-        OTHER: Remembered("2", History(recommendations=(Recommendation(2, NOW),))),
+        WEB: HistoryEntry("1", History(recommendations=(Recommendation(1, NOW),))),
+        OTHER: HistoryEntry("2", History(recommendations=(Recommendation(2, NOW),))),
     }
     assert decode(encode(memory, now_ms=NOW).content, now_ms=NOW) == memory
 
 
 def test_a_time_ahead_of_this_machines_clock_counts_as_now() -> None:
-    content = encode({WEB: Remembered("u", History(recommendations=(Recommendation(9, NOW),)))}, now_ms=NOW).content
+    content = encode({WEB: HistoryEntry("u", History(recommendations=(Recommendation(9, NOW),)))}, now_ms=NOW).content
     earlier = NOW - 90 * SECOND
     assert decode(content, now_ms=earlier)[WEB].history.recommendations == (Recommendation(9, earlier),)
 
@@ -202,7 +202,7 @@ def test_what_is_restored_is_as_much_older_as_the_wall_clock_has_moved_on(wall_c
         recommendations=(Recommendation(3, MACHINE - 2 * MINUTE), Recommendation(4, LONG_AGO_MS)),
         scale_up_events=(ScaleEvent(2, MACHINE - 2 * MINUTE),),
     )
-    content = encode({WEB: Remembered("u", history)}, now_ms=NOW, monotonic_ms=MACHINE).content
+    content = encode({WEB: HistoryEntry("u", history)}, now_ms=NOW, monotonic_ms=MACHINE).content
     restored = decode(content, now_ms=NOW + wall_clock_moves, monotonic_ms=ANOTHER)[WEB].history
     assert restored.recommendations == (Recommendation(3, ANOTHER - age), Recommendation(0, LONG_AGO_MS))
     assert restored.scale_up_events == (ScaleEvent(2, ANOTHER - age),)
@@ -228,7 +228,7 @@ def test_an_operator_can_read_it() -> None:
         recommendations=(Recommendation(3, NOW - 15_000), Recommendation(4, NOW), Recommendation(1, 0)),
         scale_up_events=(ScaleEvent(2, NOW - 15_000),),
     )
-    content = encode({WEB: Remembered("uid-1", history)}, now_ms=NOW).content
+    content = encode({WEB: HistoryEntry("uid-1", history)}, now_ms=NOW).content
     assert json.loads(gzip.decompress(content)) == {
         "version": 1,
         "saved_ms": NOW,
@@ -249,7 +249,7 @@ def test_an_operator_can_read_it() -> None:
 
 
 def test_of_a_process_that_may_go_on_or_of_an_earlier_release_it_is_not_complete() -> None:
-    remembered = Remembered("u", History(recommendations=(Recommendation(3, NOW),)))
+    remembered = HistoryEntry("u", History(recommendations=(Recommendation(3, NOW),)))
     content = encode({WEB: remembered}, now_ms=NOW, final=False).content
     assert not decode(content, now_ms=NOW)[WEB].history.complete
     assert not decode(packed(), now_ms=NOW)[WEB].history.complete
@@ -258,10 +258,10 @@ def test_of_a_process_that_may_go_on_or_of_an_earlier_release_it_is_not_complete
 # --- too large -----------------------------------------------------------------------------------------------------
 
 
-def many(number: int) -> dict[HPAKey, Remembered]:
+def many(number: int) -> dict[HPAKey, HistoryEntry]:
     """HPAs, of which every tenth holds a scale-down back; each has been heard of a second before the next."""
     return {
-        HPAKey("default", f"hpa-{index:05}"): Remembered(
+        HPAKey("default", f"hpa-{index:05}"): HistoryEntry(
             f"{index * 7919:032x}",
             History(
                 recommendations=(
@@ -296,13 +296,13 @@ def every_second(seed: int) -> History:
 def test_one_namespaces_long_histories_do_not_push_out_those_of_others() -> None:
     """Twelve HPAs with as much history as there can be beside 500 with some, of ten namespaces."""
     others = {
-        HPAKey(f"team-{index % 10}", f"hpa-{index}"): Remembered(
+        HPAKey(f"team-{index % 10}", f"hpa-{index}"): HistoryEntry(
             f"{index * 7919:032x}",
             History(recommendations=(Recommendation(9, NOW - MINUTE - index), Recommendation(3, NOW - index))),
         )
         for index in range(500)
     }
-    greedy = {HPAKey("greedy", f"hpa-{index}"): Remembered("u", every_second(index)) for index in range(12)}
+    greedy = {HPAKey("greedy", f"hpa-{index}"): HistoryEntry("u", every_second(index)) for index in range(12)}
     needed = len(encode(others, now_ms=NOW).content)
     encoded = encode({**greedy, **others}, now_ms=NOW, limit_bytes=2 * needed)
     restored = decode(encoded.content, now_ms=NOW)
@@ -312,16 +312,16 @@ def test_one_namespaces_long_histories_do_not_push_out_those_of_others() -> None
 
 def test_a_long_history_does_not_push_out_the_short_ones_of_its_namespace() -> None:
     short = {key: each for key, each in many(100).items() if int(key.name[-5:]) % 10 == 0}
-    long = {HPAKey("default", f"a-{index}"): Remembered("u", every_second(index)) for index in range(3)}
+    long = {HPAKey("default", f"a-{index}"): HistoryEntry("u", every_second(index)) for index in range(3)}
     limit = 2 * len(encode(short, now_ms=NOW).content)
     assert decode(encode({**long, **short}, now_ms=NOW, limit_bytes=limit).content, now_ms=NOW).keys() == short.keys()
 
 
 def test_namespaces_that_need_too_much_have_equal_parts() -> None:
     memory = {
-        HPAKey(f"team-{index % 3}", f"hpa-{index:05}"): Remembered("u", every_second(index)) for index in range(30)
+        HPAKey(f"team-{index % 3}", f"hpa-{index:05}"): HistoryEntry("u", every_second(index)) for index in range(30)
     }
-    memory |= {HPAKey("team-0", f"more-{index:05}"): Remembered("u", every_second(index)) for index in range(30)}
+    memory |= {HPAKey("team-0", f"more-{index:05}"): HistoryEntry("u", every_second(index)) for index in range(30)}
     encoded = encode(memory, now_ms=NOW, limit_bytes=len(encode(memory, now_ms=NOW).content) // 4)
     kept = [key.namespace for key in decode(encoded.content, now_ms=NOW)]
     counts = {kept.count(f"team-{number}") for number in range(3)}
@@ -340,7 +340,7 @@ def test_five_thousand_hpas_with_full_windows_fit_into_a_config_map() -> None:
         times = (NOW - 15_000 * slot - (index * 37 + slot * 101) % 900 for slot in range(21))
         return History(recommendations=tuple(Recommendation(3 + index % 3, each) for each in times))
 
-    memory = {HPAKey(f"team-{i % 50}", f"service-{i}"): Remembered(f"{i * 7919:032x}", full(i)) for i in range(5000)}
+    memory = {HPAKey(f"team-{i % 50}", f"service-{i}"): HistoryEntry(f"{i * 7919:032x}", full(i)) for i in range(5000)}
     assert encode(memory, now_ms=NOW).left_out == 0
 
 
@@ -370,19 +370,19 @@ def packed(**changes: object) -> bytes:
     ],
 )
 def test_what_cannot_be_used_is_refused_with_a_reason(content: bytes, why: str) -> None:
-    with pytest.raises(SavedMemoryError, match=why):
+    with pytest.raises(SavedHistoryError, match=why):
         decode(content, now_ms=NOW)
 
 
 def test_a_small_text_that_unpacks_to_gigabytes_is_refused() -> None:
     bomb = gzip.compress(bytes(80 * 2**20), compresslevel=1)
-    with pytest.raises(SavedMemoryError, match="too large"):
+    with pytest.raises(SavedHistoryError, match="too large"):
         decode(bomb, now_ms=NOW)
 
 
 @given(st.binary(max_size=200) | st.binary(max_size=200).map(gzip.compress))
 def test_garbage_is_never_more_than_refused(content: bytes) -> None:
-    with pytest.raises(SavedMemoryError):
+    with pytest.raises(SavedHistoryError):
         decode(content, now_ms=NOW)
 
 

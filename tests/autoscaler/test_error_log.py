@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from autoscaler.core.model import HPAKey
-from autoscaler.loop.complaints import Complaints
+from autoscaler.loop.error_log import ErrorLog
 
 WEB, API = HPAKey("default", "web"), HPAKey("default", "api")
 
@@ -18,7 +18,7 @@ class Log:
         self._caplog = caplog
         self.away = False
         self.now = 100.0
-        self.complaints = Complaints(away=lambda: self.away, clock=lambda: self.now)
+        self.complaints = ErrorLog(away=lambda: self.away, clock=lambda: self.now)
 
     def ended(self, error: str, key: HPAKey = WEB) -> list[str]:
         """What is logged when a step ends so."""

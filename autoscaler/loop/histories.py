@@ -1,7 +1,7 @@
 """What the autoscaler remembers of every HPA, from step to step: recent recommendations and scale events.
 
 Stabilisation and rate limits look back at it, so losing it means to scale down early. It lives in this process, which
-saves it from time to time (`autoscaler.loop.saved_memory`) for the next one to restore.
+saves it from time to time (`autoscaler.loop.saved_history_format`) for the next one to restore.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from autoscaler.core.model import HPA, HPAKey
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class HistoryEntry:
     """The history of the HPA that had this uid; one made anew under the same name has another."""
 
     uid: str
@@ -29,11 +29,11 @@ class Remembered:
         return max(times, default=LONG_AGO_MS)
 
 
-class Memory:
+class Histories:
     """The histories of all HPAs."""
 
     def __init__(self) -> None:
-        self._remembered: dict[HPAKey, Remembered] = {}
+        self._remembered: dict[HPAKey, HistoryEntry] = {}
         self._changes = 0
 
     @property
@@ -51,18 +51,18 @@ class Memory:
 
     def keep(self, hpa: HPA, history: History) -> None:
         """Remember this of an HPA from now on."""
-        self._set(hpa.key, Remembered(hpa.uid, history))
+        self._set(hpa.key, HistoryEntry(hpa.uid, history))
 
     def forget(self, key: HPAKey) -> None:
         """An HPA is gone."""
         if self._remembered.pop(key, None) is not None:
             self._changes += 1
 
-    def snapshot(self) -> dict[HPAKey, Remembered]:
+    def snapshot(self) -> dict[HPAKey, HistoryEntry]:
         """All that is remembered now; a copy that does not change."""
         return dict(self._remembered)
 
-    def restore(self, saved: Mapping[HPAKey, Remembered]) -> None:
+    def restore(self, saved: Mapping[HPAKey, HistoryEntry]) -> None:
         """Take over what another process, or this one at another time, has saved; another may have acted meanwhile.
 
         Of two memories of one HPA the one that was added to later wins: whoever held the lease last knows best. What is
@@ -70,12 +70,12 @@ class Memory:
         """
         for key, known in list(self._remembered.items()):
             if known.history.complete:
-                self._set(key, Remembered(known.uid, replace(known.history, complete=False)))
+                self._set(key, HistoryEntry(known.uid, replace(known.history, complete=False)))
         for key, remembered in saved.items():
             before = self._remembered.get(key)
             if before is None or before.latest_ms < remembered.latest_ms:
                 self._set(key, remembered)
 
-    def _set(self, key: HPAKey, remembered: Remembered) -> None:
+    def _set(self, key: HPAKey, remembered: HistoryEntry) -> None:
         self._remembered[key] = remembered
         self._changes += 1

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 _UNANSWERED_SECONDS = 1.0
 
 
-class Complaints:
+class ErrorLog:
     """Says it.
 
     Args:

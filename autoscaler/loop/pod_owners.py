@@ -27,7 +27,7 @@ _REPLICA_SETS: Final = "/apis/apps/v1/replicasets"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Belonging:
+class PodsByOwner:
     """The pods that a target's selector matches, by what is known of their owners."""
 
     owned: tuple[Pod, ...]
@@ -38,7 +38,7 @@ class Belonging:
     """The names of those of a ReplicaSet that is not known: a new one, or one that has just gone."""
 
 
-def sort_by_owner(pods: Iterable[Pod], *, target_uid: str, controllers: Mapping[str, str]) -> Belonging:
+def split_by_owner(pods: Iterable[Pod], *, target_uid: str, controllers: Mapping[str, str]) -> PodsByOwner:
     """Which of the pods belong to a target.
 
     Args:
@@ -59,10 +59,10 @@ def sort_by_owner(pods: Iterable[Pod], *, target_uid: str, controllers: Mapping[
             unknown.append(pod.name)
         else:
             foreign.append(pod.name)
-    return Belonging(owned=tuple(owned), foreign=tuple(foreign), unknown=tuple(unknown))
+    return PodsByOwner(owned=tuple(owned), foreign=tuple(foreign), unknown=tuple(unknown))
 
 
-def answer_about(answer: MetricResponse | None, pods: Iterable[Pod]) -> MetricResponse | None:
+def restrict_to_pods(answer: MetricResponse | None, pods: Iterable[Pod]) -> MetricResponse | None:
     """What is left of a metrics API's answer if only these pods count; one that is not about pods stays as it is."""
     names = {pod.name for pod in pods}
     match answer:

@@ -15,7 +15,7 @@ from autoscaler.core.observation import (
     ResourceResponse,
     ValuesResponse,
 )
-from autoscaler.loop.ownership import Belonging, ReplicaSets, answer_about, sort_by_owner
+from autoscaler.loop.pod_owners import PodsByOwner, ReplicaSets, restrict_to_pods, split_by_owner
 from kube.client import KubeClient
 from tests.autoscaler.scripted_api import ScriptedApi
 from tests.autoscaler.worlds import NOW, samples
@@ -58,7 +58,7 @@ CONTROLLERS = {"rs-web-1": "web", "rs-web-2": "web", "rs-api": "api", "rs-alone"
 )
 def test_a_pod_belongs_to_the_target_that_its_owners_lead_to(owner: Owner | None, belongs: str) -> None:
     web = pod("web-0", owner)
-    assert sort_by_owner([web], target_uid="web", controllers=CONTROLLERS) == Belonging(
+    assert split_by_owner([web], target_uid="web", controllers=CONTROLLERS) == PodsByOwner(
         owned=(web,) if belongs == "owned" else (),
         foreign=("web-0",) if belongs == "foreign" else (),
         unknown=("web-0",) if belongs == "unknown" else (),
@@ -66,7 +66,7 @@ def test_a_pod_belongs_to_the_target_that_its_owners_lead_to(owner: Owner | None
 
 
 def test_to_a_target_without_a_uid_nothing_belongs() -> None:
-    found = sort_by_owner(
+    found = split_by_owner(
         [pod("a", None), pod("b", Owner("ReplicaSet", "rs-alone")), pod("c", Owner("Job", "x"))],
         target_uid="",
         controllers={"rs-web-1": "web"},
@@ -92,7 +92,7 @@ def usage(name: str) -> PodUsage:
 def test_of_an_answer_about_pods_only_those_that_count_are_left(
     answer: MetricResponse | None, left: MetricResponse | None
 ) -> None:
-    assert answer_about(answer, [pod("web-0", None)]) == left
+    assert restrict_to_pods(answer, [pod("web-0", None)]) == left
 
 
 @pytest.fixture
