@@ -26,9 +26,7 @@ from adapter.security.tls import TLSError
 from adapter.security.trust import TrustError, TrustOptions
 from kube.client import KubeConfigError
 from kube.flags import CONTEXT_SETTINGS, GoCommand, ignored_options, verbosity_option
-from kube.logs import setup_logging
-from kube.process import run
-from kube.version import installed_version
+from kube.process import installed_version, run, setup_logging
 
 _log = logging.getLogger(__name__)
 

@@ -37,10 +37,10 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from kube.backoff import Backoff
 from kube.client import KubeClient, KubeError
-from kube.process import done_before
+from kube.retries import Backoff
 from kube.status import StatusError
+from kube.tasks import done_before
 
 _log = logging.getLogger(__name__)
 

@@ -28,9 +28,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from kube.backoff import Backoff
 from kube.client import KubeClient, KubeError, KubeUnreachable, WatchSilent
 from kube.listing import list_objects
+from kube.retries import Backoff
 from kube.status import StatusError
 
 _log = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class Store(Generic[T]):
         return self._synced.is_set()
 
     @property
-    def away(self) -> bool:
+    def disconnected(self) -> bool:
         """Whether contact to the API server is lost at the moment."""
         return self._failure is not None
 
@@ -145,7 +145,7 @@ class Store(Generic[T]):
     @property
     def stale(self) -> bool:
         """Whether what is here may be out of date; not before the first list."""
-        intervals = 1.0 if self.away else _STALE_AFTER
+        intervals = 1.0 if self.disconnected else _STALE_AFTER
         silent = self.silent_seconds >= intervals * self._client.bookmark_seconds
         return self.synced and (silent or self._clock() < self._caught_up_at)
 
@@ -154,7 +154,7 @@ class Store(Generic[T]):
         """Why one cannot rely on what is here at the moment, for a readiness probe; None: one can."""
         if not self.synced:
             return "not listed yet"
-        if self.away:
+        if self.disconnected:
             return "no contact to the API server"
         return "the watch is silent, objects may be out of date" if self.stale else None
 
@@ -200,7 +200,7 @@ class Store(Generic[T]):
         # 410 perhaps with what is too old.
         listed = await list_objects(self._client, self._path, self._view, self._query, accept=self._accept.lists)
         if not listed.version:
-            raise KubeUnreachable("the API server's answer to a list request has no resourceVersion to watch from")
+            raise KubeUnreachable("the API server's response to a list request has no resourceVersion to watch from")
         found = dict(listed.items)
         known = [(namespace, name) for namespace, items in self._items.items() for name in items]
         changes = [*found.items(), *((key, None) for key in known if key not in found)]

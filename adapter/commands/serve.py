@@ -47,9 +47,8 @@ from adapter.serving.server import Listener, RequestServer
 from adapter.serving.telemetry import Telemetry
 from kube.client import KubeClient
 from kube.client_metrics import ClientMetrics
-from kube.loop_lag import watch_loop
 from kube.mapping import RestMapper
-from kube.process import settle_memory, stopped_by_signals
+from kube.process import freeze_gc, stopped_by_signals, watch_loop
 
 _log = logging.getLogger(__name__)
 
@@ -180,7 +179,7 @@ class _Adapter:
                 tasks.create_task(self._objects.run(), name="objects"),
                 tasks.create_task(watch_loop(self._telemetry.loop_lag.observe), name="loop lag"),
                 tasks.create_task(self._drop_telemetry(), name="drop telemetry"),
-                tasks.create_task(self._settle_memory(), name="settle memory"),
+                tasks.create_task(self._freeze_gc(), name="freeze gc"),
             ]
             await self._listener.start(self._socket)
             _log.info("serving on https://%s", _shown_address(self._socket))
@@ -195,11 +194,11 @@ class _Adapter:
                     task.cancel()
         _log.info("stopped")
 
-    async def _settle_memory(self) -> None:
+    async def _freeze_gc(self) -> None:
         """Exclude the first lists from garbage collection once they are complete: they stay."""
         await self._rule_sets.wait_loaded()
         await self._objects.wait_listed()
-        settle_memory()
+        freeze_gc()
 
     async def _drop_telemetry(self) -> None:
         """Drop the series of metrics that are gone, also while nothing scrapes /metrics."""

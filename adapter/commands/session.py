@@ -24,12 +24,11 @@ from adapter.metrics.forward import Forwarder
 from adapter.metrics.objects import ListedObjects, ObjectNames
 from adapter.prometheus import MemoryBudget, PrometheusConfigError, PrometheusServers
 from adapter.rules import RulesError, RulesFile
-from adapter.rules.wrapped import FoundRules, load_wrapped_rules
+from adapter.rules.manifests import FoundRules, load_manifest_rules
 from kube.client import KubeClient, KubeConfigError, KubeError
 from kube.flags import verbosity_option
-from kube.logs import setup_logging
 from kube.mapping import ResourceInfo, ResourceLookup, RestMapper
-from kube.process import run
+from kube.process import run, setup_logging
 from kube.selectors import LabelSelector
 from kube.status import StatusError, bad_request
 
@@ -82,7 +81,7 @@ def load_rules(config: Path) -> list[FoundRules]:
         ClickException: there are none, or one cannot be used.
     """
     try:
-        return load_wrapped_rules(config)
+        return load_manifest_rules(config)
     except RulesError as error:
         raise click.ClickException(str(error)) from error
 

@@ -17,10 +17,12 @@ from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forward import Forwarder
 from adapter.metrics.objects import ObjectNames
+from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalMetricRequest
 from adapter.planning.rule_queries import InstantQueries, RuleQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Vector
 from adapter.rules import QueryRule, Rule
 from adapter.rules.query import QueryError, custom_query
+from kube.deadlines import NO_DEADLINE, Deadline
 from kube.fields import quote
 from kube.mapping import GroupResource, ResourceLookup
 from kube.quantity import Quantity
@@ -63,11 +65,11 @@ class _Recorder:
     labels: frozenset[str] | None = None
 
     async def instant(
-        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         self.queries.append(query)
         try:
-            result = await self.prometheus.instant(query, timeout=timeout, destination=destination)
+            result = await self.prometheus.instant(query, deadline=deadline, destination=destination)
         except PrometheusError as error:
             self.error = str(error)
             raise
@@ -133,29 +135,19 @@ class Probe:
                 return _not_a_node(source, recorder, name)
             recorder.queries.clear()
         metrics = CustomMetrics(self._catalog, recorder.rule_queries(), self._objects, self._lookup)
-        resource, metric = source.info.resource, source.info.metric
-        request: Awaitable[list[MetricValue]]
-        if selector is not None:
-            request = metrics.selected(
-                resource=resource.resource,
-                group=resource.group,
-                namespace=namespace,
-                selector=selector,
-                metric=metric,
-                metric_selector=wanted.metric_selector,
-                timeout=self._seconds,
-            )
-        else:
-            request = metrics.named(
-                resource=resource.resource,
-                group=resource.group,
-                namespace=namespace,
-                name=name,
-                metric=metric,
-                metric_selector=wanted.metric_selector,
-                timeout=self._seconds,
-            )
-        return await _example(f"{namespace}/{name or '*'}" if namespace else name or "*", request, recorder)
+        resource = source.info.resource
+        request = CustomMetricRequest(
+            resource=resource.resource,
+            group=resource.group,
+            namespace=namespace,
+            name=name if selector is None else ALL_OBJECTS,
+            metric=source.info.metric,
+            selector=selector or _EVERYTHING,
+            metric_selector=wanted.metric_selector,
+            deadline=self._deadline(),
+        )
+        of = f"{namespace}/{name or '*'}" if namespace else name or "*"
+        return await _example(of, metrics.values(request), recorder)
 
     async def _external(self, source: ExternalSource, wanted: Wanted) -> Example:
         recorder = _Recorder(self._prometheus)
@@ -169,10 +161,9 @@ class Probe:
             namespace = sample.labels[source.namespace_label]
             recorder.queries.clear()
         namespace = namespace or "default"
-        request = ExternalMetrics(self._catalog, recorder.rule_queries()).values(
-            namespace=namespace, metric=source.metric, selector=wanted.metric_selector, timeout=self._seconds
-        )
-        return await _example(namespace, request, recorder)
+        metrics = ExternalMetrics(self._catalog, recorder.rule_queries())
+        values = metrics.values(self._external_request(namespace, source.metric, wanted))
+        return await _example(namespace, values, recorder)
 
     async def forwarded(self, metric: str, wanted: Wanted) -> Example | None:
         """Request an external metric from the adapter of forwardExternal; None without such an adapter.
@@ -183,9 +174,7 @@ class Probe:
             return None
         namespace = wanted.namespace or "default"
         try:
-            found = await self._forwarder.values(
-                namespace=namespace, metric=metric, selector=wanted.metric_selector, timeout=self._seconds
-            )
+            found = await self._forwarder.values(self._external_request(namespace, metric, wanted))
         except StatusError as error:
             # Clients do not get the cause, which may have an address in it; authors of rules need it.
             why = _cause(error)
@@ -225,7 +214,7 @@ class Probe:
 
     async def instant(self, query: str, destination: Destination) -> Vector | Scalar:
         """Send a query. Raises PrometheusError."""
-        return await self._prometheus.instant(query, timeout=self._seconds, destination=destination)
+        return await self._prometheus.instant(query, deadline=self._deadline(), destination=destination)
 
     async def existing_series(self, names: Iterable[str]) -> list[str]:
         """Return which of some names Prometheus has series of; none if it cannot be asked."""
@@ -238,6 +227,14 @@ class Probe:
         except PrometheusError:
             return []
         return [sample.labels["__name__"] for sample in samples if "__name__" in sample.labels]
+
+    def _external_request(self, namespace: str, metric: str, wanted: Wanted) -> ExternalMetricRequest:
+        return ExternalMetricRequest(
+            namespace=namespace, metric=metric, selector=wanted.metric_selector, deadline=self._deadline()
+        )
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self._seconds)
 
     async def _any_object(
         self, source: CustomSource, namespace: str, name: str, recorder: _Recorder
@@ -275,7 +272,7 @@ class Probe:
         return next((sample for sample in samples if all(sample.labels.get(label) for label in labels)), None)
 
     async def _query(self, query: str, source: CustomSource | ExternalSource, recorder: _Recorder) -> Sequence[Sample]:
-        result = await recorder.instant(query, timeout=self._seconds, destination=source.rule.destination)
+        result = await recorder.instant(query, deadline=self._deadline(), destination=source.rule.destination)
         return _samples(result)
 
 

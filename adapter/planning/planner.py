@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.planning.separable import is_separable
 from adapter.rules import QueryRule, Rule
-from adapter.rules.alternation import alternation
-from adapter.rules.query import custom_query, external_query, require_label_names
+from adapter.rules.query import alternation, custom_query, external_query, require_label_names
 from kube.selectors import LabelSelector
 
 _COMPACT_FROM = 8 * 1024

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from adapter.rules.model import (
     AnyRule,
+    ForwardOptions,
     Merge,
     Policy,
     QueryRule,
@@ -28,6 +29,7 @@ from adapter.rules.reading import load_rules, parse_rules
 
 __all__ = [
     "AnyRule",
+    "ForwardOptions",
     "Merge",
     "Policy",
     "QueryRule",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from adapter.gotemplate import Template
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions
-from adapter.rules.forward_options import ForwardOptions
 from adapter.rules.naming import MetricNaming, ResourceNaming, SeriesFilter
+from adapter.upstream import ServerAccess
 from kube.mapping import GroupResource
 
 _SHOWN_QUERY = 80
@@ -152,6 +153,17 @@ class ResourceRules:
     cpu: ResourceRule
     memory: ResourceRule
     window: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardOptions(ServerAccess):
+    """How another adapter is reached; see ServerAccess for the rest. `timeout` is in seconds."""
+
+    what: ClassVar[str] = "the other adapter"
+    one: ClassVar[str] = "another adapter"
+    schemes: ClassVar[tuple[str, ...]] = ("https",)
+
+    timeout: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)

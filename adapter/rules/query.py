@@ -9,10 +9,9 @@ for the quotes around it, in `.LabelValuesByName` too, so that no name can becom
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from adapter.gotemplate import Template, TemplateError
-from adapter.rules.alternation import escaped
 from kube.fields import quote
 from kube.selectors import LabelSelector, Operator, Requirement
 
@@ -23,6 +22,9 @@ _LABEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Most values need no escaping; long lists of pods should not be looked at letter by letter.
 _PLAIN = re.compile(r"[A-Za-z0-9_.:|/ -]*")
 _QUOTES = re.compile("[\"'`]")
+_METACHARACTERS = re.compile(r"[\\.+*?()|\[\]{}^$]")
+# A group costs its two parentheses; one that saves no more is not worth reading.
+_GROUP_COST = 2
 
 _MATCHERS = {
     Operator.EQUALS: "=",
@@ -87,7 +89,7 @@ def custom_query(
     elif len(names) == 1:
         terms.add(resource_label, "=", names[0])
     else:
-        terms.add(resource_label, "=~", "|".join(map(escaped, names)))
+        terms.add(resource_label, "=~", "|".join(map(_escaped, names)))
     return terms.fill(template, series=series, group_by=(resource_label, *group_by))
 
 
@@ -180,3 +182,42 @@ def _require_label_name(key: str) -> None:
             f"{quote(key)} in the metric selector is not a Prometheus label name:"
             " it must consist of letters, digits and '_', and must not start with a digit"
         )
+
+
+def _escaped(name: str) -> str:
+    """A name as it is matched by a regular expression of Go's."""
+    return _METACHARACTERS.sub(r"\\\g<0>", name)
+
+
+def alternation(names: Iterable[str]) -> str:
+    """One expression for all the names, common beginnings written once."""
+    return "|".join(_alternatives(sorted(set(names)), 0))
+
+
+def _alternatives(names: Sequence[str], start: int) -> list[str]:
+    """The alternatives for sorted names, from a position on that all of them have in common."""
+    out: list[str] = []
+    first = 0
+    while first < len(names):
+        last = first + 1
+        while last < len(names) and names[last][start : start + 1] == names[first][start : start + 1]:
+            last += 1
+        out += _group(names[first:last], start)
+        first = last
+    return out
+
+
+def _group(names: Sequence[str], start: int) -> list[str]:
+    """The alternatives for names that go on with the same letter."""
+    if len(names) == 1:
+        return [_escaped(names[0][start:])]
+    # Of sorted texts, what the first and the last begin with is what all begin with.
+    first, last = names[0], names[-1]
+    common = start
+    while common < len(first) and first[common : common + 1] == last[common : common + 1]:
+        common += 1
+    prefix = _escaped(first[start:common])
+    inner = _alternatives(names, common)
+    if len(prefix) * (len(inner) - 1) > _GROUP_COST:
+        return [f"{prefix}({'|'.join(inner)})"]
+    return [prefix + one for one in inner]

@@ -18,9 +18,9 @@ import msgspec
 from adapter.gotemplate import Template, TemplateError
 from adapter.prometheus import DEFAULT_SERVER, Destination, PrometheusOptions
 from adapter.rules import strictyaml
-from adapter.rules.forward_options import ForwardOptions
 from adapter.rules.goregex import GoRegex
 from adapter.rules.model import (
+    ForwardOptions,
     Merge,
     Policy,
     QueryRule,

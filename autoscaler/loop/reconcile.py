@@ -33,8 +33,8 @@ from autoscaler.loop.status import StatusWriteError, StatusWriter
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 from autoscaler.objects.refusal import INVALID_SPEC, refuse
 from autoscaler.objects.watched import RefusedHPA, TrackedHPA
+from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog
-from autoscaler.records.facts import Subject, facts_of
 from autoscaler.records.shadow import Shadow
 
 _log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Reconciler:
         recorder: writes events.
         telemetry: counts.
         histories: the history of each HPA from step to step.
-        decisions: keeps the facts of each step.
+        decisions: keeps the last records.
         shadow: compares the decisions on HPAs in shadow mode.
         mode: what becomes of the decisions; an HPA's annotation can only restrict it.
         held: whether this process must not act on an HPA, because another controller does.
@@ -177,9 +177,11 @@ class Reconciler:
                 status_error = str(error)
                 outcome = outcome.status_not_stored(hpa, status_error)
         self._record(hpa, outcome.late_events)
-        if self._decisions.wanted:
-            facts = facts_of(decision, outcome, scale_error=step.scale_error, status_error=status_error, mode=step.mode)
-            self._decisions.add(Subject.of(hpa), facts)
+        if self._decisions.enabled:
+            record = build_record(
+                decision, outcome, scale_error=step.scale_error, status_error=status_error, mode=step.mode
+            )
+            self._decisions.add(record)
         observe_reconciliation(
             self._telemetry,
             decision,
@@ -248,7 +250,7 @@ class Reconciler:
         self._told.pop(key, None)
         self._statuses.forget(key)
         self._telemetry.forget(key)
-        self._decisions.forget(key)
+        self._decisions.remove(key)
 
     def mode_of(self, hpa: HPA | InvalidHPA) -> Mode:
         """What becomes of the decisions on an HPA now: none is acted on while another controller acts on it."""

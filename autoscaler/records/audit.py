@@ -50,8 +50,8 @@ class AuditSettings:
 
     path: Path
     max_bytes: int
-    backups: int
-    """How many files that were put aside are kept; 0: all."""
+    max_backups: int
+    """The number of rotated files to keep; 0: all."""
 
 
 class _WholeRecords(FileIO):
@@ -109,7 +109,7 @@ class AuditFile(RotatingFileHandler):
         # RotatingFileHandler begins a new file where the old one would reach the limit, not where it would exceed it.
         super().__init__(settings.path, maxBytes=settings.max_bytes + 1, delay=True)
         self._path = settings.path
-        self._backups = settings.backups
+        self._backups = settings.max_backups
         self._on_written = on_written
         self._on_lost = on_lost
         self._failed = False

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.rules.alternation import alternation
 from adapter.rules.goregex import GoRegex
+from adapter.rules.query import alternation
 
 NAMES = st.lists(st.text("ab.-|(\\", min_size=1, max_size=6), min_size=1, max_size=12)
 

@@ -214,7 +214,7 @@ async def test_first_lists_are_excluded_from_garbage_collection(
         settled.append("now")
         done.set()
 
-    monkeypatch.setattr(serve_module, "settle_memory", settle)
+    monkeypatch.setattr(serve_module, "freeze_gc", settle)
     async with running(tmp_path, PACKETS, hold=held) as adapter:
         if held == "pods":
             assert await eventually(adapter.ready, within=20.0)  # the series have come

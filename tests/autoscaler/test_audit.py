@@ -15,7 +15,7 @@ from tests.eventually import eventually
 
 
 def settings(path: Path, *, max_bytes: int = 1000, backups: int = 2) -> AuditSettings:
-    return AuditSettings(path=path, max_bytes=max_bytes, backups=backups)
+    return AuditSettings(path=path, max_bytes=max_bytes, max_backups=backups)
 
 
 def aside(path: Path) -> list[Path]:

@@ -9,7 +9,7 @@ from aiohttp import web
 from click.testing import CliRunner
 
 from autoscaler import cli
-from autoscaler.commands import shadow_command
+from autoscaler.commands import debug_client
 from autoscaler.commands.debug_client import DebugClientError
 from autoscaler.core.config import Config
 from autoscaler.core.model import Condition, HPAKey, Status
@@ -152,7 +152,7 @@ class TestCommand:
         """The pages that were asked for; they are empty."""
         urls: list[str] = []
 
-        async def fetch_page(url: str) -> bytes:
+        async def get_page(url: str) -> bytes:
             urls.append(url)
             if "nobody" in url:
                 raise DebugClientError(f"{url} cannot be read: refused")
@@ -160,7 +160,7 @@ class TestCommand:
                 return b"<html>"
             return b'{"version":1,"windowSeconds":22.5,"agreement":null,"hpas":[]}'
 
-        monkeypatch.setattr(shadow_command, "fetch_page", fetch_page)
+        monkeypatch.setattr(debug_client, "get_page", get_page)
         return urls
 
     def test_prints_a_table(self, asked: list[str]) -> None:
@@ -177,7 +177,7 @@ class TestCommand:
         ("server", "problem"),
         [
             ("http://nobody:80", "http://nobody:80/debug/shadow cannot be read: refused"),
-            ("http://other:80", "http://other:80/debug/shadow is not the page of an autoscaler: JSON is malformed"),
+            ("http://other:80", "http://other:80/debug/shadow is not a page of the autoscaler: JSON is malformed"),
         ],
     )
     def test_says_in_one_line_what_is_wrong(self, server: str, problem: str, asked: list[str]) -> None:
@@ -189,4 +189,4 @@ class TestCommand:
     def test_refuses_what_is_no_server(self) -> None:
         result = CliRunner().invoke(cli.main, ["shadow-report", "--server=autoscaler"])
         assert result.exit_code == 2
-        assert "write the autoscaler's endpoint, such as http://127.0.0.1:8080" in result.output
+        assert "must be the autoscaler's URL, such as http://127.0.0.1:8080" in result.output

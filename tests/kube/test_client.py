@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kube import credentials as credentials_module
+from kube import config as config_module
 from kube.certs import CertificateAuthority
-from kube.client import AnswerTooLarge, KubeClient, KubeConfigError, KubeUnreachable, WatchSilent
+from kube.client import KubeClient, KubeConfigError, KubeUnreachable, ResponseTooLarge, WatchSilent
 from kube.status import StatusError
 from tests.eventually import eventually
 from tests.kube.scripted import Handler, answer, connected, raw, scripted_server
@@ -137,7 +137,7 @@ async def test_a_kubeconfigs_token_file_is_read_again(tmp_path: Path, monkeypatc
             await client.get("/x")
             token.write_text("second")
             await client.get("/x")
-            monkeypatch.setattr(credentials_module, "_CREDENTIAL_SECONDS", 0.0)
+            monkeypatch.setattr(config_module, "_CREDENTIAL_SECONDS", 0.0)
             await client.get("/x")
         assert [headers["Authorization"] for headers in server.headers] == [
             "Bearer first",
@@ -150,7 +150,7 @@ async def test_a_kubeconfigs_token_file_is_read_again(tmp_path: Path, monkeypatc
 async def test_a_kubeconfig_that_breaks_later_leaves_the_old_credentials(
     broken: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(credentials_module, "_CREDENTIAL_SECONDS", 0.0)
+    monkeypatch.setattr(config_module, "_CREDENTIAL_SECONDS", 0.0)
     async with scripted_server() as server:
         server.answers["/x"] = answer({})
         config = server.kubeconfig(tmp_path, token="first")
@@ -168,7 +168,7 @@ async def test_a_kubeconfig_that_breaks_later_leaves_the_old_credentials(
             "Bearer first",
             "Bearer second",
         ]
-    assert [record.levelname for record in caplog.records if record.name == "kube.credentials"] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if record.name == "kube.config"] == ["WARNING"]
 
 
 async def test_no_copies_of_keys_are_left_in_the_temporary_directory(
@@ -215,7 +215,7 @@ async def test_a_watch_that_is_never_opened_is_given_up_after_the_time_of_a_requ
 
     async with scripted_server() as server, connected(server, tmp_path, timeout=0.05) as client:
         server.answers["/x"] = never
-        with pytest.raises(KubeUnreachable, match="did not answer in time") as raised:
+        with pytest.raises(KubeUnreachable, match="did not respond in time") as raised:
             await asyncio.wait_for(anext(client.watch("/x")), 60)
     assert not isinstance(raised.value, WatchSilent)
 
@@ -275,7 +275,7 @@ async def test_no_more_is_read_of_a_response_than_the_limit(status: int, tmp_pat
     sent = [0]
     async with scripted_server() as server, connected(server, tmp_path) as client:
         server.answers["/x"] = endless(sent, status=status)
-        with pytest.raises(AnswerTooLarge, match="too large to be read: more than 16 MiB"):
+        with pytest.raises(ResponseTooLarge, match="too large to be read: more than 16 MiB"):
             await client.get("/x")
     # The rest is what buffers hold.
     assert 16 * 2**20 <= sent[0] < 32 * 2**20
@@ -285,7 +285,7 @@ async def test_a_response_of_just_the_limit_is_read(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         server.answers["/x"] = raw(b"{}" + b" " * 98)
         assert len(await client.get_bytes("/x", max_bytes=100)) == 100
-        with pytest.raises(AnswerTooLarge, match="over 99 bytes"):
+        with pytest.raises(ResponseTooLarge, match="over 99 bytes"):
             await client.get_bytes("/x", max_bytes=99)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kube import listing as listing_module
-from kube.client import AnswerTooLarge, KubeUnreachable
+from kube.client import KubeUnreachable, ResponseTooLarge
 from kube.listing import list_objects
 from kube.status import StatusError
 from tests.kube.scripted import Collection, Turns, answer, connected, raw, scripted_server, thing
@@ -98,7 +98,7 @@ async def test_other_tasks_have_their_turn_while_a_page_is_decoded(
 async def test_what_is_no_list_is_no_answer(body: bytes, tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         server.answers[PATH] = raw(body)
-        with pytest.raises(KubeUnreachable, match="the API server's answer to a list request is no list"):
+        with pytest.raises(KubeUnreachable, match="the API server's response to a list request is no list"):
             await list_objects(client, PATH, name_of)
 
 
@@ -137,7 +137,7 @@ async def test_an_object_that_is_too_large_by_itself_cannot_be_listed(
         collection = Collection()
         collection.items = [thing("a", "1", padding="x" * 3000)]
         server.answers[PATH] = collection.handle
-        with pytest.raises(AnswerTooLarge):
+        with pytest.raises(ResponseTooLarge):
             await list_objects(client, PATH, name_of)
         assert [asked.rpartition("=")[2] for asked in server.asked] == ["20", "2", "1"]
 

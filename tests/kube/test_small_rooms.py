@@ -10,9 +10,9 @@ import pytest
 from cryptography import x509
 
 from kube import status
-from kube.backoff import Backoff
 from kube.certs import CertificateAuthority, self_signed
-from kube.logs import setup_logging
+from kube.process import setup_logging
+from kube.retries import Backoff
 from kube.status import StatusError
 
 

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from kube import listing as listing_module
 from kube import store as store_module
-from kube.backoff import Backoff
+from kube.retries import Backoff
 from kube.store import Key, Store
 from tests.eventually import eventually
 from tests.kube.scripted import Collection, ScriptedServer, Turns, Watch, connected, scripted_server, thing
@@ -44,8 +44,8 @@ class Followed:
         (_, name), old, new = await asyncio.wait_for(self.changes.get(), 60)
         return name, old, new
 
-    def away(self) -> bool:
-        return self.store.away
+    def disconnected(self) -> bool:
+        return self.store.disconnected
 
     async def watch(self) -> Watch:
         return await asyncio.wait_for(self.collection.watches.get(), 60)
@@ -233,11 +233,11 @@ async def test_an_outage_is_told_once_and_nothing_is_forgotten(
         for _ in range(3):
             (await f.watch()).refuse(503)
         watch = await f.watch()
-        assert f.away()
+        assert f.disconnected()
         assert f.store.list() == ["red"]
         watch.send("MODIFIED", thing("a", "2", colour="green"))
         assert [await f.change(), await f.change()] == [("a", None, "red"), ("a", "red", "green")]
-        assert not f.away()
+        assert not f.disconnected()
         assert f.collection.lists == 1
     assert [record.levelname for record in caplog.records if record.name == "kube.store"] == ["WARNING", "INFO"]
 
@@ -246,12 +246,12 @@ async def test_contact_is_back_when_the_watch_opens_not_at_its_first_event(tmp_p
     async with follow(tmp_path, thing("a", "1", colour="red")) as f:
         (await f.watch()).refuse(503)
         watch = await f.watch()
-        assert f.away()
+        assert f.disconnected()
         watch.open()
         watch.send("BOOKMARK", {"metadata": {"resourceVersion": "2"}})
         watch.end()
         await f.watch()
-        assert not f.away()
+        assert not f.disconnected()
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ async def test_a_store_whose_watch_or_list_fails_for_a_bookmark_interval_is_stal
         watch.end()
         if step == "the watch":
             (await f.watch()).refuse(503)
-        await until(f.away)
+        await until(f.disconnected)
         clock.now += 59.9
         assert condition(f) == (False, "no contact to the API server")
         clock.now += 0.1
@@ -377,7 +377,7 @@ async def test_a_store_whose_watch_or_list_fails_for_a_bookmark_interval_is_stal
             if step == "the watch" or again.from_version == "9":
                 break
         if step == "the watch":
-            await until(lambda: not f.store.away)
+            await until(lambda: not f.store.disconnected)
             assert f.store.stale, "what has changed meanwhile is still to come"
             clock.now += 5
         await until(lambda: not f.store.stale)

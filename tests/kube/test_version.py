@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kube.version import installed_version
+from kube.process import installed_version
 
 CLONE = Path(__file__).parents[2]
 # A clone, run by an interpreter into which only the libraries are installed.

@@ -38,20 +38,20 @@ class FoundRules:
     rules: RulesFile
 
 
-def load_wrapped_rules(path: Path) -> list[FoundRules]:
+def load_manifest_rules(path: Path) -> list[FoundRules]:
     """The rules in a file: itself, or those in the objects and values that it has; one or more.
 
     Raises:
         RulesError: the file cannot be read, there are no rules in it, or something in them is wrong.
     """
-    return wrapped_rules(read_text(path), source=str(path))
+    return manifest_rules(read_text(path), source=str(path))
 
 
-def wrapped_rules(text: str, *, source: str) -> list[FoundRules]:
+def manifest_rules(text: str, *, source: str) -> list[FoundRules]:
     """The rules in the text of a file; `source` is what messages call it.
 
     Raises:
-        RulesError: as for `load_wrapped_rules`.
+        RulesError: as for `load_manifest_rules`.
     """
     documents = _documents(text, source)
     objects = [one for document in documents for one in _objects(document)]
