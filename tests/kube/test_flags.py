@@ -32,13 +32,13 @@ def command(*, on: bool, names: tuple[str, ...], verbosity: int, ignored: tuple[
         (["--log-dir=-1", "--on"], "True a,b 0 --log-dir"),
     ],
 )
-def test_accepted(arguments: list[str], read: str) -> None:
+def test_go_style_flags_are_accepted(arguments: list[str], read: str) -> None:
     result = CliRunner().invoke(command, arguments)
     assert (result.exit_code, result.output.strip()) == (0, read)
 
 
 @pytest.mark.parametrize("arguments", [["--on=maybe"], ["-v=-1"], ["-v=x"], ["--v="], ["--off"]])
-def test_refused(arguments: list[str]) -> None:
+def test_invalid_flags_are_refused(arguments: list[str]) -> None:
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 2
 
