@@ -47,7 +47,6 @@ from autoscaler.loop.foreign_writer import EVENT_MESSAGE, EVENT_REASON, ForeignW
 from autoscaler.loop.health import application, serving
 from autoscaler.loop.histories import Histories, HistoryEntry
 from autoscaler.loop.hpas import HPAs
-from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer, Staleness
 from autoscaler.loop.options import Options
@@ -56,6 +55,7 @@ from autoscaler.loop.queue import WorkQueue
 from autoscaler.loop.reconcile import Ending, Reconciler
 from autoscaler.loop.saved_history import SavedHistoryStore
 from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from autoscaler.loop.sharding import ShardLeases
 from autoscaler.loop.status import StatusWriter
 from autoscaler.loop.telemetry import Telemetry

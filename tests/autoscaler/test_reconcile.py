@@ -11,11 +11,11 @@ from autoscaler.core.model import MILLISCALE
 from autoscaler.core.observation import Pod, ReadyCondition
 from autoscaler.loop.events import EventRecorder
 from autoscaler.loop.histories import Histories
-from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
 from autoscaler.loop.reconcile import Ended, Reconciler
 from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from autoscaler.loop.status import StatusWriter
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.loop.throttle import ThrottledClient
