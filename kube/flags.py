@@ -75,9 +75,9 @@ FINITE = _Finite(negative_allowed=False)
 ANY_FINITE = _Finite(negative_allowed=True)
 
 
-def bool_option(name: str, *, default: bool = False, **attributes: Any) -> Callable[[F], F]:
+def bool_option(*names: str, default: bool = False, **attributes: Any) -> Callable[[F], F]:
     """Add a boolean flag; without a value it is true."""
-    return click.option(name, type=BOOL, is_flag=False, flag_value="true", default=default, **attributes)
+    return click.option(*names, type=BOOL, is_flag=False, flag_value="true", default=default, **attributes)
 
 
 def list_option(name: str, *, default: Sequence[str] = (), **attributes: Any) -> Callable[[F], F]:

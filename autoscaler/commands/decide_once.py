@@ -18,11 +18,11 @@ from autoscaler.core.config import Config, PodSelection
 from autoscaler.core.model import HPA, HPA_APIS, KIND, HPAApi
 from autoscaler.core.reconcile import decide
 from autoscaler.loop.histories import Histories
-from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
 from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
 from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from autoscaler.loop.sharding import Shard
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from autoscaler.objects.fields import ParseError

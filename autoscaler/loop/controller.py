@@ -47,7 +47,6 @@ from autoscaler.loop.foreign_writer import EVENT_MESSAGE, EVENT_REASON, ForeignW
 from autoscaler.loop.health import application, serving
 from autoscaler.loop.histories import Histories, HistoryEntry
 from autoscaler.loop.hpas import HPAs
-from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer, Staleness
 from autoscaler.loop.options import Options
@@ -56,6 +55,7 @@ from autoscaler.loop.queue import WorkQueue
 from autoscaler.loop.reconcile import Ending, Reconciler
 from autoscaler.loop.saved_history import SavedHistoryStore
 from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from autoscaler.loop.sharding import ShardLeases
 from autoscaler.loop.status import StatusWriter
 from autoscaler.loop.telemetry import Telemetry
@@ -65,7 +65,7 @@ from autoscaler.loop.workloads import Workloads
 from autoscaler.objects.watched import PODS, RefusedHPA, TrackedHPA, track_pod
 from autoscaler.records.audit import audit_log
 from autoscaler.records.decision_log import DecisionLog
-from autoscaler.records.shadow import Shadow
+from autoscaler.records.shadow import ShadowComparer
 from kube.client import KubeClient
 from kube.election import LeaderElector, unique_identity
 from kube.mapping import RestMapper
@@ -105,7 +105,7 @@ async def run(options: Options) -> None:
         await stack.enter_async_context(client)
         on_record, telemetry = None, Telemetry()
         if options.decision_log.audit is not None:
-            audit = audit_log(options.decision_log.audit, on_lost=telemetry.audit_record_lost)
+            audit = audit_log(options.decision_log.audit, on_dropped=telemetry.audit_record_lost)
             on_record = (await stack.enter_async_context(audit)).write
         await Controller(client, options, on_record=on_record, telemetry=telemetry).run(stop)
 
@@ -197,7 +197,7 @@ class Controller:
                 replica_sets=lambda: self._replica_sets.stale,
             ),
         )
-        self._shadow = Shadow(
+        self._shadow = ShadowComparer(
             sync_period=options.sync_period, config=options.config, on_comparison=self._telemetry.compared
         )
         self._reconciler = Reconciler(
