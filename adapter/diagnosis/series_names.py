@@ -62,7 +62,7 @@ class SeriesNames:
                 begins, ends = max(begins, _begins(text), key=len), max(ends, _ends(text), key=len)
             pattern = re.escape(text) if operator == "!=" else text
             try:
-                patterns.append((GoRegex.compile(f"^(?:{pattern})$"), operator == "=~"))
+                patterns.append((GoRegex(f"^(?:{pattern})$"), operator == "=~"))
             except GoRegexError:
                 return cls()
         known = cls(None, begins, ends, tuple(patterns))
@@ -72,12 +72,12 @@ class SeriesNames:
         """Tell whether a series of this name could be found."""
         if self.names is not None and name not in self.names:
             return False
-        return all((pattern.search(name) is not None) == wanted for pattern, wanted in self._patterns)
+        return all(pattern.matches(name) == wanted for pattern, wanted in self._patterns)
 
     def can_match(self, regex: GoRegex) -> bool:
         """Tell whether the expression could find something in one of the names."""
         if self.names is not None:
-            return any(regex.search(name) is not None for name in self.names)
+            return any(regex.matches(name) for name in self.names)
         starts = _begins(regex.pattern) if regex.pattern.startswith("^") else ""
         stops = _ends(regex.pattern) if regex.pattern.endswith("$") else ""
         return _agree(starts, self.begins) and _agree(stops[::-1], self.ends[::-1])

@@ -374,7 +374,7 @@ def test_names_of_a_selector(query: str, names: tuple[str, ...] | None) -> None:
     ],
 )
 def test_never_says_that_what_can_match_cannot(query: str, regex: str, can: bool) -> None:
-    assert SeriesNames.of(query).can_match(GoRegex.compile(regex)) is can
+    assert SeriesNames.of(query).can_match(GoRegex(regex)) is can
 
 
 @given(st.text(max_size=60) | st.from_regex(r'[a-z]*\{__name__(=|=~|!=|!~)"[^"]{0,40}",?\}', fullmatch=True))
