@@ -28,8 +28,7 @@ from bench.hpa_cluster import PODS_EACH, Grown, Order
 from bench.hpa_process import ROOT, cluster_process
 from kube.client import KubeClient
 from kube.label_index import LabelIndex
-from kube.loop_lag import watch_loop
-from kube.process import run
+from kube.process import run, watch_loop
 from kube.store import Store
 from playground.kube_apiserver import find_assets
 

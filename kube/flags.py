@@ -2,14 +2,14 @@
 
 Go's flags differ from click's in three ways: a boolean may have a value (`--flag`, `--flag=false`), a list is one
 flag with commas or several flags, and `-v=4` means what `--v=4` does. And a program may be given flags that concern a
-machinery which it does not have; `ignored_options` accepts those and says so, in the help and at the start.
+machinery which it does not have; `ignored_options` accepts those and hides them from the help.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -76,9 +76,9 @@ FINITE = _Finite(negative_allowed=False)
 ANY_FINITE = _Finite(negative_allowed=True)
 
 
-def bool_option(name: str, *, default: bool = False, **attributes: Any) -> Callable[[F], F]:
+def bool_option(*names: str, default: bool = False, **attributes: Any) -> Callable[[F], F]:
     """A flag that is true when it has no value."""
-    return click.option(name, type=BOOL, is_flag=False, flag_value="true", default=default, **attributes)
+    return click.option(*names, type=BOOL, is_flag=False, flag_value="true", default=default, **attributes)
 
 
 def list_option(name: str, *, default: Sequence[str] = (), **attributes: Any) -> Callable[[F], F]:
@@ -119,11 +119,8 @@ def _without_value(argument: str, ignored: Collection[str]) -> str:
     return f"{name}=..." if equals and name in ignored else argument
 
 
-def ignored_options(flags: Mapping[str, str]) -> Callable[[F], F]:
-    """Flags that are accepted and do nothing, with the reason for each; those given are passed on as `ignored`.
-
-    They are for a GoCommand.
-    """
+def ignored_options(flags: Collection[str]) -> Callable[[F], F]:
+    """Accept flags without effect on a GoCommand, hidden from its help; those given are passed on as `ignored`."""
 
     def decorate(function: F) -> F:
         @functools.wraps(function)
@@ -131,15 +128,9 @@ def ignored_options(flags: Mapping[str, str]) -> Callable[[F], F]:
             given = tuple(flag for flag in flags if values.pop(_parameter(flag)) is not None)
             return function(*arguments, ignored=given, **values)
 
-        for flag, reason in flags.items():
+        for flag in flags:
             option = click.option(
-                flag,
-                _parameter(flag),
-                cls=_Ignored,
-                is_flag=False,
-                flag_value="",
-                default=None,
-                help=f"No effect: {reason}.",
+                flag, _parameter(flag), cls=_Ignored, is_flag=False, flag_value="", default=None, hidden=True
             )
             option(wrapper)
         return wrapper  # type: ignore[return-value]  # click looks at the parameters that the options declare, not here

@@ -29,6 +29,8 @@ class Labelled(Protocol):
 
 T = TypeVar("T", bound=Labelled)
 _A = TypeVar("_A")
+_B = TypeVar("_B")
+_C = TypeVar("_C")
 
 
 class LabelIndex(Generic[T]):
@@ -42,12 +44,12 @@ class LabelIndex(Generic[T]):
         """Take one object's change into account: `old` is what was told before, None if it is new; likewise `new`."""
         namespace, name = key
         if new is None:
-            _remove(self._by_namespace, namespace, name)
+            discard(self._by_namespace, namespace, name)
         else:
             self._by_namespace.setdefault(namespace, {})[name] = new
         before, after = pairs(namespace, old), pairs(namespace, new)
         for pair in before - after:
-            _remove(self._by_pair, pair, name)
+            discard(self._by_pair, pair, name)
         if new is not None:
             for pair in after:
                 self._by_pair.setdefault(pair, {})[name] = new
@@ -87,8 +89,8 @@ def anchor(selector: LabelSelector) -> tuple[str, str]:
     return NO_ANCHOR
 
 
-def _remove(index: dict[_A, dict[str, T]], outer: _A, inner: str) -> None:
-    """Take an entry out of an index, and leave no empty part behind."""
+def discard(index: dict[_A, dict[_B, _C]], outer: _A, inner: _B) -> None:
+    """Remove an entry of a nested index, and an inner index that becomes empty."""
     part = index.get(outer, {})
     part.pop(inner, None)
     if not part:

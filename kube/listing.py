@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kube.client import AnswerTooLarge, KubeClient, KubeUnreachable, Query
+from kube.client import KubeClient, KubeUnreachable, Query, ResponseTooLarge
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ async def list_objects(
     Raises:
         StatusError: the API server refuses; 410: it has forgotten the moment of the first page, so begin again.
         KubeUnreachable: there is no answer, or it is no list.
-        AnswerTooLarge: a single object is too large.
+        ResponseTooLarge: a single object is too large.
     """
     first: Mapping[str, str | int | bool] = {**(query or {}), "limit": _PAGE}
     later = {name: value for name, value in first.items() if name not in _FIRST_PAGE_ONLY}
@@ -96,18 +96,18 @@ async def _page(client: KubeClient, path: str, query: Query, accept: str, *, lim
         try:
             content = await client.get_bytes(path, {**query, "limit": limit}, accept=accept, max_bytes=_PAGE_BYTES)
             break
-        except AnswerTooLarge:
+        except ResponseTooLarge:
             if limit == 1:
                 raise
             limit = max(1, limit // _FEWER)
     try:
         return msgspec.json.decode(content, type=_Page), limit
     except _MALFORMED as error:
-        raise KubeUnreachable(f"the API server's answer to a list request is no list: {error}") from error
+        raise KubeUnreachable(f"the API server's response to a list request is no list: {error}") from error
 
 
 def _decode(raw: msgspec.Raw) -> Any:
     try:
         return msgspec.json.decode(raw)
     except _MALFORMED as error:
-        raise KubeUnreachable(f"the API server's answer is not JSON: {error}") from error
+        raise KubeUnreachable(f"the API server's response is not JSON: {error}") from error

@@ -1,54 +1,48 @@
-"""A process in a cluster: its namespace, event loop, garbage collector and open files, and how it is told to end."""
+"""The process: event loop, garbage collector, open files, clock, signals, log and version."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import resource
 import signal
-from collections.abc import Coroutine, Iterator
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from importlib import metadata
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# Of Python's 700, 10, 10: nearly all of our garbage goes without the collector.
+# Python's default is 700, 10, 10. Reference counting frees nearly all of our garbage without the collector.
 _GC_THRESHOLDS = (5_000, 20, 100)
-
-
-def own_namespace(*, default: str, file: Path = _NAMESPACE_FILE) -> str:
-    """The namespace of the pod that this runs in; `default` outside of pods."""
-    try:
-        return file.read_text("utf-8").strip() or default
-    except (OSError, UnicodeDecodeError):
-        return default
+_LAG_INTERVAL_SECONDS = 0.02
+# klog's levels are numbers without names: up to 3 is operation, from 4 on debugging.
+_DEBUG_FROM = 4
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, on uvloop where it is installed and on asyncio's own loop elsewhere.
+    """Run a coroutine to its end, on uvloop if it is installed, otherwise on asyncio's own loop.
 
-    What has been imported by then is there to stay, and the garbage collector passes over it: a full pass would take a
-    tenth of a second of the event loop's time, and a first list of ten thousand pods brings some.
-
-    The process may have as many open files and connections as the system lets it: the limit that containers begin with,
-    often 1,024, is for programs that use `select`. Go programs raise theirs, too.
+    Raises the limit on open files to the hard limit, as Go programs do. Freezes the imported modules' objects: a full
+    garbage collection that scans them blocks the event loop for a tenth of a second.
     """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):  # macOS has a limit that it does not tell
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # macOS reports a hard limit that it does not accept
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     gc.freeze()
     with asyncio.Runner(loop_factory=_event_loop) as runner:
         return runner.run(main)
 
 
-def settle_memory() -> None:
-    """Say that what is in memory now is there to stay, as when the first lists have arrived.
+def freeze_gc() -> None:
+    """Exclude all present objects from garbage collection. Call it when the first lists have arrived.
 
-    With thousands of objects of a cluster in memory a full pass of the garbage collector stops the event loop for most
-    of a second. From here on it passes over what there is now, and looks at everything else less often.
+    With thousands of objects of a cluster in memory a full collection blocks the event loop for most of a second. Also
+    collects less often from now on.
     """
     gc.collect()
     gc.freeze()
@@ -57,7 +51,7 @@ def settle_memory() -> None:
 
 @contextmanager
 def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
-    """Let SIGTERM and Ctrl-C set `stop` instead of ending the process."""
+    """Make SIGTERM and SIGINT set `stop` instead of ending the process."""
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, stop.set)
@@ -68,19 +62,48 @@ def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Wait for `work`, unless `stop` is set before; whether it was done. What it raises is raised."""
-    waiting = asyncio.create_task(stop.wait())
-    working = asyncio.create_task(work)
+def boot_clock() -> float:
+    """Return the seconds since the machine started; unlike time.monotonic() it includes the time of a suspend."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+async def watch_loop(observe: Callable[[float], None], *, interval: float = _LAG_INTERVAL_SECONDS) -> None:
+    """Measure the event loop's lag every `interval` seconds, until cancelled; `observe` gets it in seconds."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + interval
+        await asyncio.sleep(interval)
+        observe(max(loop.time() - due, 0.0))
+
+
+class _OneLine(logging.Formatter):
+    """Formats a record as one line, whatever its arguments contain; only a traceback adds lines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.message = record.getMessage().replace("\n", "\\n").replace("\r", "\\r")
+        record.asctime = self.formatTime(record, self.datefmt)
+        line = self.formatMessage(record)
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def setup_logging(verbosity: int) -> None:
+    """Log to stderr: from INFO on, from DEBUG on with a verbosity of 4 or more."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine("%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S"))
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.DEBUG if verbosity >= _DEBUG_FROM else logging.INFO)
+    # At DEBUG these libraries log every connection.
+    for library in ("aiohttp", "asyncio", "kubernetes_asyncio", "urllib3", "prometheus_api_client"):
+        logging.getLogger(library).setLevel(logging.DEBUG if verbosity >= _DEBUG_FROM * 2 else logging.WARNING)
+
+
+def installed_version() -> str | None:
+    """Return the installed version, such as 1.2.3; None if the program runs from its sources."""
     try:
-        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        working.cancel()
-        waiting.cancel()
-        await asyncio.wait((working, waiting))
-    if not working.cancelled():
-        working.result()
-    return not stop.is_set()
+        return metadata.version("milliscale")
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:

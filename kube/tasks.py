@@ -1,4 +1,4 @@
-"""Several things at once, of which all are needed."""
+"""Concurrent coroutines: all of several, or one until a stop."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _T = TypeVar("_T")
 
 
 async def all_of(works: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """Do everything at once; the results come in the order of `works`.
+    """Run coroutines concurrently and return their results in order.
 
-    The first failure ends the others and is raised as itself, not in the group that a TaskGroup makes of it: a caller
-    expects the same error from several requests as from one. Where several failed, it is the first of `works`.
+    The first failure cancels the others and is raised as itself, not as the group that a TaskGroup raises: callers
+    handle the same errors for several requests as for one. If several failed, the first of `works` counts.
     """
     failure: Exception
     try:
@@ -25,6 +25,21 @@ async def all_of(works: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
         return [task.result() for task in running]
     # Raised here and not above: inside `except*` some releases of Python 3.11 put it into a group once more.
     raise failure
+
+
+async def done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Run `work` until it ends or `stop` is set; return whether it ended first. Raises what `work` raises."""
+    waiting = asyncio.create_task(stop.wait())
+    working = asyncio.create_task(work)
+    try:
+        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        working.cancel()
+        waiting.cancel()
+        await asyncio.wait((working, waiting))
+    if not working.cancelled():
+        working.result()
+    return not stop.is_set()
 
 
 def _first(failures: ExceptionGroup[Exception]) -> Exception:

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from kube.backoff import Backoff
 from kube.client import KubeClient, KubeError
+from kube.retries import Backoff
 from kube.status import StatusError
 from kube.store import Key, Store
 

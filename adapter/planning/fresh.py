@@ -1,6 +1,6 @@
 """A TTL cache with single flight and refresh-ahead.
 
-Concurrent callers for one key share one call (kube.shared_calls), and its result is a cache entry for a period.
+Concurrent callers for one key share one call (kube.single_flight), and its result is a cache entry for a period.
 
 An entry that was hit during its period is refreshed ahead, nine tenths of a period after its last call began. So
 frequent callers do not wait, as long as a call takes less than that, and there is no more than one call in that time,
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from kube.shared_calls import SharedCalls
+from kube.single_flight import SingleFlight
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ class Fresh(Generic[T]):
         self._parts = parts
         self._weight = 0
         self._entries: dict[Hashable, _Entry[T]] = {}
-        self._calls: SharedCalls[Hashable, Kept[T]] = SharedCalls()
+        self._calls: SingleFlight[Hashable, Kept[T]] = SingleFlight()
         self._is_open = False
         self._time: Callable[[], float] = lambda: asyncio.get_running_loop().time()
         self._tasks = asyncio.TaskGroup()
@@ -158,7 +158,7 @@ class Fresh(Generic[T]):
         return self._period > 0 and self._weigh(value) + _weight_of(key) <= self._max_weight
 
     async def _ask(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> Kept[T]:
-        return await self._calls.call(key, lambda: self._made(key, make))
+        return await self._calls.do(key, lambda: self._made(key, make))
 
     async def _made(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> Kept[T]:
         loop = asyncio.get_running_loop()

@@ -17,7 +17,7 @@ import math
 import zlib
 from dataclasses import dataclass, field
 
-from kube.backoff import Backoff
+from kube.retries import Backoff
 
 WINDOW_SECONDS = 60.0
 """Two different requests within this time begin a merged query. HPAs are reconciled every 15 seconds by default."""

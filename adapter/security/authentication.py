@@ -24,7 +24,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from adapter.security.trust import ClientTrust, FrontProxy
 from kube.client import KubeClient, KubeUnreachable
-from kube.shared_calls import SharedCalls
+from kube.single_flight import SingleFlight
 from kube.status import StatusError, service_unavailable, unauthorized
 
 _ANONYMOUS = "system:anonymous"
@@ -91,7 +91,7 @@ class TokenReviewer:
     def __init__(self, client: KubeClient, *, ttl: float) -> None:
         self._client = client
         self._reviewed: TTLCache[bytes, _Reviewed] = TTLCache(maxsize=_MAX_TOKENS, ttl=ttl)
-        self._reviews: SharedCalls[bytes, _Reviewed] = SharedCalls()
+        self._reviews: SingleFlight[bytes, _Reviewed] = SingleFlight()
 
     async def review(self, token: str) -> User | None:
         """The token's user, or None if it is nobody's.
@@ -102,7 +102,7 @@ class TokenReviewer:
         key = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
         reviewed = self._reviewed.get(key)
         if reviewed is None:
-            reviewed = await self._reviews.call(key, lambda: self._ask(key, token))
+            reviewed = await self._reviews.do(key, lambda: self._ask(key, token))
         return reviewed.user
 
     async def _ask(self, key: bytes, token: str) -> _Reviewed:

@@ -20,7 +20,7 @@ from adapter.security.authentication import User
 from adapter.security.request_info import RequestInfo
 from kube.client import KubeClient, KubeUnreachable
 from kube.fields import quote
-from kube.shared_calls import SharedCalls
+from kube.single_flight import SingleFlight
 from kube.status import StatusError, forbidden, internal_error, service_unavailable
 
 _log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Authorizer:
         self._decisions: LRUCache[_Attributes, _Decision] = LRUCache(
             _MAX_DECISIONS, getsizeof=lambda decision: decision.size
         )
-        self._reviews: SharedCalls[_Attributes, _Decision] = SharedCalls()
+        self._reviews: SingleFlight[_Attributes, _Decision] = SingleFlight()
 
     def always_allows(self, path: str) -> bool:
         """Tell whether everybody may read this path, so that nobody needs to be known."""
@@ -95,7 +95,7 @@ class Authorizer:
         key = (user, info)
         decision = self._decisions.get(key)
         if decision is None or decision.until <= self._clock():
-            decision = await self._reviews.call(key, lambda: self._review(key))
+            decision = await self._reviews.do(key, lambda: self._review(key))
         if not decision.allowed:
             raise _refusal(user, info, decision.reason)
 

@@ -27,8 +27,8 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from kube.backoff import Backoff
 from kube.client import KubeClient
+from kube.retries import Backoff
 from kube.status import StatusError
 from kube.store import Key, Store
 

@@ -40,7 +40,7 @@ from adapter.serving.aggregated_discovery import (
 )
 from adapter.serving.compression import COMPRESS_FROM, compressed
 from adapter.turns import leaving_turns
-from kube.version import installed_version
+from kube.process import installed_version
 
 # The documents of fewer metrics are written at once: a millisecond.
 _FEW = 200

@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 from autoscaler.core.model import HPAApi, HPAKey
 from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa
-from kube.backoff import Backoff
 from kube.client import KubeClient, KubeError
+from kube.retries import Backoff
 from kube.status import StatusError
 from kube.store import Key, Store
 
@@ -77,7 +77,7 @@ class HPAs:
     @property
     def away(self) -> bool:
         """Whether contact to the API server is lost, as far as the required APIs can tell."""
-        return any(store.away for store in self._required.values())
+        return any(store.disconnected for store in self._required.values())
 
     def stale(self, key: HPAKey) -> bool:
         """Whether what is known of an HPA may be out of date."""

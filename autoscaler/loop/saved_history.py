@@ -27,8 +27,8 @@ from autoscaler.loop.histories import Histories, HistoryEntry
 from autoscaler.loop.saved_history_format import SavedHistoryError, decode, encode
 from autoscaler.loop.sharding import Shard
 from autoscaler.loop.throttle import ThrottledClient
-from kube.backoff import Backoff
 from kube.client import KubeError, KubeUnreachable
+from kube.retries import Backoff
 from kube.status import StatusError
 
 _log = logging.getLogger(__name__)

@@ -22,9 +22,9 @@ from autoscaler.loop.throttle import ThrottledClient
 from autoscaler.loop.workloads import Workloads
 from autoscaler.objects.fields import ParseError
 from autoscaler.objects.parse_targets import parse_scale
-from kube.backoff import Backoff
 from kube.client import KubeError
 from kube.mapping import NoMatchError, RestMapper
+from kube.retries import Backoff
 from kube.status import StatusError, generic_message
 
 _CONFLICT = 409

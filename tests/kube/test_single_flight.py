@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from kube.shared_calls import SharedCalls
+from kube.single_flight import SingleFlight
 
 
 class Asked:
@@ -25,32 +25,32 @@ class Asked:
             raise
 
 
-async def started(calls: SharedCalls[str, int], asked: Asked, count: int) -> list[asyncio.Task[int]]:
-    tasks = [asyncio.create_task(calls.call("key", asked.ask)) for _ in range(count)]
+async def started(calls: SingleFlight[str, int], asked: Asked, count: int) -> list[asyncio.Task[int]]:
+    tasks = [asyncio.create_task(calls.do("key", asked.ask)) for _ in range(count)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     return tasks
 
 
-async def test_all_get_the_same_answer_of_one_call() -> None:
-    calls, asked = SharedCalls[str, int](), Asked()
+async def test_concurrent_callers_share_one_result() -> None:
+    calls, asked = SingleFlight[str, int](), Asked()
     tasks = await started(calls, asked, 3)
     asked.answer.set_result(7)
     assert await asyncio.gather(*tasks) == [7, 7, 7]
     assert asked.times == 1
-    assert await calls.call("key", asked.ask) == 7
+    assert await calls.do("key", asked.ask) == 7
     assert asked.times == 2
 
 
-async def test_all_get_the_same_error() -> None:
-    calls, asked = SharedCalls[str, int](), Asked()
+async def test_concurrent_callers_share_one_error() -> None:
+    calls, asked = SingleFlight[str, int](), Asked()
     tasks = await started(calls, asked, 3)
     asked.answer.set_exception(OSError("away"))
     assert [type(error) for error in await asyncio.gather(*tasks, return_exceptions=True)] == [OSError] * 3
 
 
-async def test_who_leaves_does_not_take_the_call_along() -> None:
-    calls, asked = SharedCalls[str, int](), Asked()
+async def test_cancelled_caller_leaves_the_call_to_the_others() -> None:
+    calls, asked = SingleFlight[str, int](), Asked()
     first, second = await started(calls, asked, 2)
     first.cancel()
     await asyncio.sleep(0)
@@ -60,8 +60,8 @@ async def test_who_leaves_does_not_take_the_call_along() -> None:
         await first
 
 
-async def test_the_last_who_leaves_ends_the_call() -> None:
-    calls, asked = SharedCalls[str, int](), Asked()
+async def test_last_cancelled_caller_cancels_the_call() -> None:
+    calls, asked = SingleFlight[str, int](), Asked()
     (only,) = await started(calls, asked, 1)
     only.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -69,15 +69,15 @@ async def test_the_last_who_leaves_ends_the_call() -> None:
     assert asked.cancelled
 
 
-async def test_other_keys_are_other_calls() -> None:
-    calls, asked = SharedCalls[str, int](), Asked()
+async def test_other_keys_have_other_calls() -> None:
+    calls, asked = SingleFlight[str, int](), Asked()
     asked.answer.set_result(7)
-    assert await asyncio.gather(*(calls.call(key, asked.ask) for key in "ab")) == [7, 7]
+    assert await asyncio.gather(*(calls.do(key, asked.ask) for key in "ab")) == [7, 7]
     assert asked.times == 2
 
 
-async def test_a_call_that_fails_as_the_last_one_leaves_is_no_error_that_nobody_took() -> None:
-    calls = SharedCalls[str, int]()
+async def test_call_that_fails_as_the_last_caller_leaves_is_not_reported() -> None:
+    calls = SingleFlight[str, int]()
     unheard: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context["message"]))
 
@@ -88,7 +88,7 @@ async def test_a_call_that_fails_as_the_last_one_leaves_is_no_error_that_nobody_
             raise OSError("the connection broke") from None
         return 7
 
-    only = asyncio.create_task(calls.call("key", ask))
+    only = asyncio.create_task(calls.do("key", ask))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     only.cancel()
