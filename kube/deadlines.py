@@ -36,6 +36,9 @@ class Deadline:
         return asyncio.timeout_at(None if self.at == math.inf else self.at)
 
 
+NO_DEADLINE = Deadline()
+
+
 async def within(deadline: Deadline, work: Coroutine[Any, Any, _T]) -> _T:
     """Return the result of `work`, a coroutine that has not been started; cancel it at the deadline.
 

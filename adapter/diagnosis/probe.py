@@ -17,10 +17,12 @@ from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forward import Forwarder
 from adapter.metrics.objects import ObjectNames
+from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalMetricRequest
 from adapter.planning.rule_queries import InstantQueries, RuleQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Vector
 from adapter.rules import QueryRule, Rule
 from adapter.rules.query import QueryError, custom_query
+from kube.deadlines import NO_DEADLINE, Deadline
 from kube.fields import quote
 from kube.mapping import GroupResource, ResourceLookup
 from kube.quantity import Quantity
@@ -63,11 +65,11 @@ class _Listener:
     labels: frozenset[str] | None = None
 
     async def instant(
-        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         self.queries.append(query)
         try:
-            result = await self.prometheus.instant(query, timeout=timeout, destination=destination)
+            result = await self.prometheus.instant(query, deadline=deadline, destination=destination)
         except PrometheusError as error:
             self.error = str(error)
             raise
@@ -127,26 +129,18 @@ class Probe:
         selector = wanted.selector
         if selector is not None and source.info.namespaced and not namespace:
             return Example(problem="a selector selects in one namespace: say which")
-        if selector is not None:
-            asked = metrics.selected(
+        asked = metrics.values(
+            CustomMetricRequest(
                 resource=resource.resource,
                 group=resource.group,
                 namespace=namespace,
-                selector=selector,
+                name=name if selector is None else ALL_OBJECTS,
                 metric=metric,
+                selector=selector or _EVERYTHING,
                 metric_selector=wanted.metric_selector,
-                timeout=self._seconds,
+                deadline=self._deadline(),
             )
-        else:
-            asked = metrics.named(
-                resource=resource.resource,
-                group=resource.group,
-                namespace=namespace,
-                name=name,
-                metric=metric,
-                metric_selector=wanted.metric_selector,
-                timeout=self._seconds,
-            )
+        )
         where = f"{namespace}/{name or '*'}" if namespace else name or "*"
         return await _example(where, asked, listener)
 
@@ -164,9 +158,7 @@ class Probe:
                 return Example(queries=tuple(listener.queries), problem=problem)
             listener.queries.clear()
         namespace = namespace or "default"
-        asked = metrics.values(
-            namespace=namespace, metric=source.metric, selector=wanted.metric_selector, timeout=self._seconds
-        )
+        asked = metrics.values(self._external_request(namespace, source.metric, wanted))
         return await _example(namespace, asked, listener)
 
     async def forwarded(self, metric: str, wanted: Wanted) -> Example | None:
@@ -178,9 +170,7 @@ class Probe:
             return None
         namespace = wanted.namespace or "default"
         try:
-            found = await self._forwarder.values(
-                namespace=namespace, metric=metric, selector=wanted.metric_selector, timeout=self._seconds
-            )
+            found = await self._forwarder.values(self._external_request(namespace, metric, wanted))
         except StatusError as error:
             # Clients are not told the cause, which may have an address in it; those who write the rules need it.
             why = _cause(error)
@@ -221,7 +211,7 @@ class Probe:
 
     async def instant(self, query: str, destination: Destination) -> Vector | Scalar:
         """What a query gives now. Raises PrometheusError."""
-        return await self._prometheus.instant(query, timeout=self._seconds, destination=destination)
+        return await self._prometheus.instant(query, deadline=self._deadline(), destination=destination)
 
     async def series_called(self, names: Iterable[str]) -> list[str]:
         """Which of some names Prometheus has series of, whatever the rules are; none when it cannot say."""
@@ -230,11 +220,19 @@ class Probe:
             return []
         query = f'count by (__name__) ({{__name__=~"{"|".join(matchers)}"}})'
         try:
-            result = await self._prometheus.instant(query, timeout=self._seconds)
+            result = await self._prometheus.instant(query, deadline=self._deadline())
         except PrometheusError:
             return []
         samples = result.samples if isinstance(result, Vector) else ()
         return [sample.labels["__name__"] for sample in samples if "__name__" in sample.labels]
+
+    def _external_request(self, namespace: str, metric: str, wanted: Wanted) -> ExternalMetricRequest:
+        return ExternalMetricRequest(
+            namespace=namespace, metric=metric, selector=wanted.metric_selector, deadline=self._deadline()
+        )
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self._seconds)
 
     async def _object(
         self, source: CustomSource, namespace: str, name: str, listener: _Listener
@@ -277,7 +275,7 @@ class Probe:
         return next((sample for sample in samples if all(sample.labels.get(label) for label in labels)), None)
 
     async def _samples(self, query: str, destination: Destination, listener: _Listener) -> Sequence[Sample]:
-        result = await listener.instant(query, timeout=self._seconds, destination=destination)
+        result = await listener.instant(query, deadline=self._deadline(), destination=destination)
         return result.samples if isinstance(result, Vector) else ()
 
 

@@ -14,6 +14,7 @@ from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.catalog.inventory import ExternalSource
 from adapter.catalog.values import ExternalMetricValue
 from adapter.metrics.forward import Forwarder
+from adapter.metrics.requests import ExternalMetricRequest
 from adapter.planning.kept_plans import KeptPlans
 from adapter.planning.merged import MergedQueries, SendAlone
 from adapter.planning.planner import external_plan
@@ -21,7 +22,6 @@ from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import Sample, Scalar, Vector
 from adapter.rules import AnyRule, Policy, Rule
 from adapter.rules.query import QueryError, SelectorNotSupported
-from kube.selectors import LabelSelector
 from kube.status import StatusError, bad_request, internal_error, not_found, service_unavailable
 
 # After so many values of a long list others may go on.
@@ -56,46 +56,37 @@ class ExternalMetrics:
         self._clock = clock
         self._plans = KeptPlans()
 
-    async def values(
-        self, *, namespace: str, metric: str, selector: LabelSelector, timeout: float | None
-    ) -> list[ExternalMetricValue]:
-        """The metric's series, each with its labels, in the order of the labels; none is no error.
-
-        Args:
-            namespace: the namespace that it is asked in; a rule with `namespaced: false` does not care.
-            metric: the metric's name.
-            selector: which of the metric's series count.
-            timeout: the seconds that the request may take, or None.
+    async def values(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
+        """Return the metric's series, each with its labels, in the order of the labels; none is no error.
 
         Raises:
             StatusError: 404 without such a metric, 400 for a selector that Prometheus cannot have, 503 and 504 when
-                Prometheus is away or slow (503 also before it was first reached), 500 when the rule's query is wrong.
+                Prometheus is unavailable or slow (503 also before the first relist), 500 when the rule's query is
+                wrong.
         """
-        source = self._catalog.find_external(metric)
+        source = self._catalog.find_external(request.metric)
         if source is None:
             forwarder = self._forwarder if self._forwarder is not None and self._forwarder.active else None
             # Before the first list, what is not known to be the other adapter's may be a rule's.
-            if forwarder is None or metric not in forwarder.names:
+            if forwarder is None or request.metric not in forwarder.names:
                 self._catalog.require_loaded()
             if forwarder is not None:
-                values = await forwarder.values(namespace=namespace, metric=metric, selector=selector, timeout=timeout)
+                values = await forwarder.values(request)
                 self._handed_out([value.timestamp for value in values])
                 return values
             # prometheus-adapter names a resource in one namespace and none elsewhere.
-            resource = "namespaces" if namespace == "default" else ""
-            raise not_found(f"the server could not find the metric {metric} for {resource}")
-        return await self._values(source, namespace=namespace, selector=selector, timeout=timeout)
+            resource = "namespaces" if request.namespace == "default" else ""
+            raise not_found(f"the server could not find the metric {request.metric} for {resource}")
+        return await self._values(source, request)
 
-    async def _values(
-        self, source: ExternalSource, *, namespace: str, selector: LabelSelector, timeout: float | None
-    ) -> list[ExternalMetricValue]:
+    async def _values(self, source: ExternalSource, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
         rule = source.rule
         if isinstance(rule, Rule) and rule.resources.namespaced and not source.namespace_label:
             self._queries.say_once(
                 rule, "no label means namespaces: add one to resources.overrides, or set resources.namespaced to false"
             )
             raise internal_error("unable to fetch metrics")
-        result = await self._result(source, namespace=namespace, selector=selector, timeout=timeout)
+        result = await self._result(source, request)
         samples: tuple[Sample | Scalar, ...] = (result,) if isinstance(result, Scalar) else result.samples
         if not samples:
             samples = self._in_place_of_nothing(rule, source.metric)
@@ -118,12 +109,9 @@ class ExternalMetrics:
             ]
         return values
 
-    async def _result(
-        self, source: ExternalSource, *, namespace: str, selector: LabelSelector, timeout: float | None
-    ) -> Vector | Scalar:
+    async def _result(self, source: ExternalSource, request: ExternalMetricRequest) -> Vector | Scalar:
         """The samples, of an answer for all namespaces where there is one, or else of a query for these alone."""
-        clock = asyncio.get_running_loop().time
-        deadline = None if timeout is None else clock() + timeout
+        namespace, selector = request.namespace, request.selector
         alone = SendAlone()
         if self._merged is not None:
             found = await self._merged.external(source, namespace=namespace, metric_selector=selector)
@@ -141,8 +129,7 @@ class ExternalMetrics:
         except QueryError as error:
             self._queries.say_once(source.rule, str(error))
             raise internal_error("unable to fetch metrics") from error
-        left = None if deadline is None else deadline - clock()
-        result = await self._queries.carry_out(source.rule, plan, timeout=left)
+        result = await self._queries.carry_out(source.rule, plan, deadline=request.deadline)
         if result is None:
             raise StatusError(500, "", "encountered an unexpected query result type")
         alone.took(result.seconds)

@@ -32,12 +32,12 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomMetricInfo
 from adapter.catalog.values import ExternalMetricValue
 from adapter.fairness import FairSemaphore, QueueFullError, current_namespace
+from adapter.metrics.requests import ExternalMetricRequest
 from adapter.planning.fresh import Fresh
 from adapter.rules import ForwardOptions
 from adapter.upstream import Credentials, CredentialsError, UpstreamConfigError
 from kube.quantity import Quantity, QuantityError
 from kube.retries import Backoff
-from kube.selectors import LabelSelector
 from kube.status import StatusError, service_unavailable, too_many_requests
 from kube.status import timeout as timed_out
 
@@ -167,25 +167,24 @@ class Forwarder:
             self._just_listed = False
             await asyncio.sleep(pause)
 
-    async def values(
-        self, *, namespace: str, metric: str, selector: LabelSelector, timeout: float | None
-    ) -> list[ExternalMetricValue]:
-        """What the other adapter says of a metric; see adapter.metrics.external.ExternalMetrics.values.
+    async def values(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
+        """Return what the other adapter has for a metric; see adapter.metrics.external.ExternalMetrics.values.
 
         Raises:
             StatusError: the other adapter's own error; 503 when it cannot be reached, refuses this adapter's
                 credentials or is none, 504 when it is too slow.
         """
         peer = self._peer
-        assert peer is not None, "there is nobody to ask"
-        path = f"/namespaces/{quote(namespace, safe='')}/{quote(metric, safe='')}"
+        assert peer is not None, "there is no other adapter"
+        path = f"/namespaces/{quote(request.namespace, safe='')}/{quote(request.metric, safe='')}"
+        selector = str(request.selector)
 
         async def ask() -> list[ExternalMetricValue]:
-            return await self._ask(peer, path, str(selector))
+            return await self._ask(peer, path, selector)
 
         try:
-            async with asyncio.timeout(None if timeout is None else max(timeout, 0.0)):
-                kept = await self._fresh.get((path, str(selector)), ask)
+            async with request.deadline.timeout():
+                kept = await self._fresh.get((path, selector), ask)
         except TimeoutError as error:
             raise timed_out(_TOO_SLOW) from error
         return list(kept.value)

@@ -31,6 +31,7 @@ from adapter.rules.goregex import GoRegex
 from adapter.rules.naming import MetricNaming, ResourceNaming
 from adapter.rules.query import QueryError
 from kube import status
+from kube.deadlines import Deadline
 from kube.mapping import GroupResource, ResourceInfo
 from kube.selectors import LabelSelector
 from kube.status import internal_error
@@ -86,20 +87,22 @@ class ResourceMetrics:
             self._pods = tuple(_container_measure(key, rule) for key, rule in _by_key(rules))
             self._nodes = tuple(_node_measure(key, rule) for key, rule in _by_key(rules))
 
-    async def pods(self, *, namespace: str, selector: LabelSelector, name: str = "", timeout: float) -> list[PodUsage]:
+    async def pods(
+        self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
+    ) -> list[PodUsage]:
         """What pods use, in the order of namespaces and names; those without values are left out.
 
         Args:
             namespace: the pods' namespace, or "" for all.
             selector: which of them.
             name: the only one that is wanted, or "".
-            timeout: the seconds that the request may take.
+            deadline: when the response is due.
 
         Raises:
             StatusError: 404 when there is no pod of the `name`, 503 and 504 when Prometheus or the API server is away
                 or slow, 500 when a query is wrong or no label means pods.
         """
-        async with _deadline(timeout) as deadline:
+        async with _timeout_at(deadline):
             found = await self._listed(_PODS, namespace, selector, name)
             by_namespace: dict[str, list[str]] = {}
             for pod in found:
@@ -117,9 +120,9 @@ class ResourceMetrics:
         self._handed_out(usages)
         return usages
 
-    async def nodes(self, *, selector: LabelSelector, name: str = "", timeout: float) -> list[NodeUsage]:
+    async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: Deadline) -> list[NodeUsage]:
         """What nodes use, in the order of their names; see `pods`."""
-        async with _deadline(timeout) as deadline:
+        async with _timeout_at(deadline):
             found = await self._listed(_NODES, "", selector, name)
             if not found:
                 return []
@@ -197,7 +200,7 @@ class ResourceMetrics:
         measures: tuple[_Measure, ...],
         namespace: str,
         names: list[str],
-        deadline: float,
+        deadline: Deadline,
         *,
         all_objects: bool,
     ) -> tuple[AllSamples, AllSamples]:
@@ -208,7 +211,7 @@ class ResourceMetrics:
         return cpu, memory
 
     async def _samples(
-        self, measure: _Measure, namespace: str, names: list[str], deadline: float, *, all_objects: bool
+        self, measure: _Measure, namespace: str, names: list[str], deadline: Deadline, *, all_objects: bool
     ) -> AllSamples:
         source, rule = measure.source, measure.rule
         if not source.resource_label or (namespace and not source.namespace_label):
@@ -228,7 +231,7 @@ class ResourceMetrics:
         except QueryError as error:
             self._queries.say_once(rule, str(error))
             raise internal_error("unable to fetch metrics") from error
-        result = await self._queries.carry_out(rule, plan, timeout=_left(deadline))
+        result = await self._queries.carry_out(rule, plan, deadline=deadline)
         if not isinstance(result, Vector):
             self._queries.say_once(rule, "the query must make a vector, with a value for each object")
             raise internal_error("unable to fetch metrics")
@@ -302,15 +305,10 @@ def _source(
 
 
 @contextlib.asynccontextmanager
-async def _deadline(timeout: float) -> AsyncIterator[float]:
-    """When the time is up, on the loop's clock; 504 when that comes first."""
-    deadline = asyncio.get_running_loop().time() + timeout
+async def _timeout_at(deadline: Deadline) -> AsyncIterator[None]:
+    """Raise StatusError 504 at the deadline."""
     try:
-        async with asyncio.timeout_at(deadline):
-            yield deadline
+        async with deadline.timeout():
+            yield
     except TimeoutError as error:
         raise status.timeout("Timeout: request did not complete within the allotted timeout") from error
-
-
-def _left(deadline: float) -> float:
-    return deadline - asyncio.get_running_loop().time()

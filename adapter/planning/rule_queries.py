@@ -31,6 +31,7 @@ from adapter.prometheus import (
 )
 from adapter.rules import AnyRule, Policy
 from kube import status
+from kube.deadlines import NO_DEADLINE, Deadline
 from kube.status import StatusError
 from kube.tasks import all_of
 
@@ -48,7 +49,7 @@ class InstantQueries(Protocol):
     """Where queries are evaluated; see PrometheusServers.instant."""
 
     async def instant(
-        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         """Evaluate a query now."""
 
@@ -63,7 +64,7 @@ class RuleQueries:
         self._failing: set[str] = set()
         self._said: dict[str, set[str]] = {}
 
-    async def carry_out(self, rule: AnyRule, plan: Plan, *, timeout: float | None) -> Vector | Scalar | None:
+    async def carry_out(self, rule: AnyRule, plan: Plan, *, deadline: Deadline) -> Vector | Scalar | None:
         """Evaluate the queries of a plan, and take what counts of the result; None when it has no single values.
 
         Raises:
@@ -76,9 +77,9 @@ class RuleQueries:
                 " be divided; aggregate it with by (<<.GroupBy>>)",
             )
         if len(plan.queries) == 1:
-            result = await self.ask(rule, plan.queries[0], timeout=timeout)
+            result = await self.ask(rule, plan.queries[0], deadline=deadline)
         else:
-            results = await self._ask_all(rule, plan.queries, timeout=timeout)
+            results = await self._ask_all(rule, plan.queries, deadline=deadline)
             vectors = [result for result in results if isinstance(result, Vector)]
             samples = tuple(sample for vector in vectors for sample in vector.samples)
             result = Vector(samples, seconds=sum(vector.seconds for vector in vectors))
@@ -88,20 +89,20 @@ class RuleQueries:
             return await matching(result, plan.labels, plan.selector)
         return Vector(()) if plan.labels or not plan.selector.matches({}) else result
 
-    async def ask(self, rule: AnyRule, query: str, *, timeout: float | None) -> Vector | Scalar | None:
+    async def ask(self, rule: AnyRule, query: str, *, deadline: Deadline) -> Vector | Scalar | None:
         """Evaluate a query of a rule; None when its result has no single values.
 
         Args:
             rule: whose query it is.
             query: PromQL.
-            timeout: the seconds that are left, or None.
+            deadline: when the result is due.
 
         Raises:
             StatusError: 503 or 504 when Prometheus is away or slow, 500 when the query is wrong, 429 when too many
                 queries of the namespace wait.
         """
         try:
-            result = await self._prometheus.instant(query, timeout=timeout, destination=rule.destination)
+            result = await self._prometheus.instant(query, deadline=deadline, destination=rule.destination)
         except PrometheusBusy as error:
             raise _status(rule, error) from error  # which is not the rule's fault
         except PrometheusResultError as error:
@@ -116,16 +117,14 @@ class RuleQueries:
         return result
 
     async def _ask_all(
-        self, rule: AnyRule, queries: tuple[str, ...], *, timeout: float | None
+        self, rule: AnyRule, queries: tuple[str, ...], *, deadline: Deadline
     ) -> list[Vector | Scalar | None]:
         """Evaluate several queries, a few at a time; the first that fails ends the others."""
         free = asyncio.Semaphore(_AT_ONCE)
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout is None else loop.time() + timeout
 
         async def one(query: str) -> Vector | Scalar | None:
             async with free:
-                return await self.ask(rule, query, timeout=None if deadline is None else deadline - loop.time())
+                return await self.ask(rule, query, deadline=deadline)
 
         return await all_of(one(query) for query in queries)
 

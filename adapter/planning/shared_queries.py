@@ -8,8 +8,6 @@ another namespace wait. Background queries have the time that the server's optio
 
 from __future__ import annotations
 
-import asyncio
-import math
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
@@ -27,6 +25,7 @@ from adapter.prometheus import (
     Scalar,
     Vector,
 )
+from kube.deadlines import NO_DEADLINE, Deadline
 
 _Key = tuple[str, Destination]
 
@@ -43,7 +42,7 @@ _EARLY_SECONDS = 0.01
 class _OutOfTime(PrometheusTimeout):
     """The deadline of the query's waiters has passed; means nothing to a caller with a later one."""
 
-    def __init__(self, error: PrometheusTimeout, deadline: float) -> None:
+    def __init__(self, error: PrometheusTimeout, deadline: Deadline) -> None:
         super().__init__(str(error))
         self.deadline = deadline
 
@@ -54,8 +53,8 @@ class SharedQueries:
     def __init__(self, prometheus: InstantQueries, *, freshness: float) -> None:
         """`freshness` is for how many seconds an answer is given again; 0 for never."""
         self._prometheus = prometheus
-        # The deadlines of those who wait, on the loop's clock, by what they wait for.
-        self._waiting: dict[_Key, list[float]] = {}
+        # The deadlines of those who wait, by what they wait for.
+        self._waiting: dict[_Key, list[Deadline]] = {}
         self._answers: Fresh[Vector | Scalar] = Fresh(
             period=freshness,
             weigh=_weight,
@@ -75,11 +74,11 @@ class SharedQueries:
         await self._answers.__aexit__(None, None, None)
 
     async def instant(
-        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         """See PrometheusServers.instant."""
         key = (query, destination)
-        return (await self._within(timeout, key, lambda: self._fetched(key, query, destination))).value
+        return (await self._within(deadline, key, lambda: self._fetched(key, query, destination))).value
 
     def ready(self, query: str, destination: Destination) -> Vector | Scalar | None:
         """The answer to a query if it is fresh, without waiting."""
@@ -126,29 +125,28 @@ class SharedQueries:
 
     async def _ask(self, key: _Key, query: str, destination: Destination) -> Vector | Scalar:
         """Send a query, with the latest deadline of its current waiters; one without waiters has no limit."""
-        clock = asyncio.get_running_loop().time
-        deadline = max(self._waiting.get(key, ()), default=math.inf)
-        timeout = None if deadline == math.inf else deadline - clock()
+        deadline = max(self._waiting.get(key, ()), default=NO_DEADLINE)
         try:
-            return await self._prometheus.instant(query, timeout=timeout, destination=destination)
+            return await self._prometheus.instant(query, deadline=deadline, destination=destination)
         except PrometheusTimeout as error:
-            if clock() < deadline - _EARLY_SECONDS:
+            left = deadline.remaining()
+            if left is None or left > _EARLY_SECONDS:
                 raise
             raise _OutOfTime(error, deadline) from error
 
     async def _within(
-        self, timeout: float | None, key: _Key, ask: Callable[[], Awaitable[Vector | Scalar]]
+        self, deadline: Deadline, key: _Key, ask: Callable[[], Awaitable[Vector | Scalar]]
     ) -> Kept[Vector | Scalar]:
-        if timeout is not None and timeout <= 0:
+        seconds = deadline.remaining()
+        if seconds is not None and seconds <= 0:
             raise PrometheusTimeout("no time was left for the query")
         kept = self._answers.current(key)
         if kept is not None:
             return kept
-        deadline = math.inf if timeout is None else asyncio.get_running_loop().time() + timeout
         waiting = self._waiting.setdefault(key, [])
         waiting.append(deadline)
         try:
-            async with asyncio.timeout_at(None if timeout is None else deadline):
+            async with deadline.timeout():
                 while True:
                     try:
                         return await self._answers.get(key, ask)
@@ -159,7 +157,7 @@ class SharedQueries:
                         if error.namespace == current_namespace():
                             raise
         except TimeoutError as error:
-            raise PrometheusTimeout(f"no answer within {timeout:.3g} s") from error
+            raise PrometheusTimeout(f"no answer within {seconds:.3g} s") from error
         finally:
             waiting.remove(deadline)
             if not waiting:

@@ -39,6 +39,7 @@ from adapter.prometheus.options import PrometheusOptions
 from adapter.prometheus.reduction import SeriesReducer
 from adapter.prometheus.series import Series, read_series
 from adapter.upstream import Credentials, CredentialsError
+from kube.deadlines import NO_DEADLINE, Deadline
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -109,20 +110,21 @@ class PrometheusClient:
             self._http = None
 
     async def instant(
-        self, query: str, *, timeout: float | None = None, headers: tuple[tuple[str, str], ...] = ()
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, headers: tuple[tuple[str, str], ...] = ()
     ) -> Vector | Scalar:
         """Evaluate a query now.
 
         Args:
             query: PromQL.
-            timeout: the seconds that are left for it, or None; never more than the options allow. Prometheus is told.
+            deadline: when the result is due. Prometheus gets the seconds until then as
+                `timeout`, and never more than the options allow.
             headers: sent in the place of the options' own of the same names.
 
         Raises:
             PrometheusError: one of the tree that the package draws.
         """
-        allowed = self._options.query_timeout
-        seconds = allowed if timeout is None else min(timeout, allowed)
+        left, allowed = deadline.remaining(), self._options.query_timeout
+        seconds = allowed if left is None else min(left, allowed)
         if seconds <= 0:
             raise PrometheusTimeout("no time was left for the query")
         # Never rounded to nothing, which some take for no limit.

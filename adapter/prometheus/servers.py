@@ -20,6 +20,7 @@ from adapter.prometheus.client import PrometheusClient
 from adapter.prometheus.errors import PrometheusConfigError, PrometheusUnavailable
 from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, PrometheusOptions
 from adapter.prometheus.series import Series
+from kube.deadlines import NO_DEADLINE, Deadline
 
 
 @dataclass(slots=True)
@@ -81,12 +82,12 @@ class PrometheusServers:
             await self._close_if_idle(options)
 
     async def instant(
-        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         """See PrometheusClient.instant."""
         entry = await self._begin(destination)
         try:
-            return await entry.client.instant(query, timeout=timeout, headers=destination.headers)
+            return await entry.client.instant(query, deadline=deadline, headers=destination.headers)
         finally:
             await self._end(destination, entry)
 

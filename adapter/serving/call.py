@@ -17,6 +17,7 @@ import msgspec
 from adapter.content.encoding import Conversion, Encoded, Representation
 from adapter.security.request_info import RequestInfo, Target
 from kube import status
+from kube.deadlines import Deadline
 from kube.names import OLDER_LABEL_WORDS
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import StatusError, bad_request
@@ -39,7 +40,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         info: what was authorized.
         accept: the Accept header.
         user_agent: the User-Agent header.
-        timeout: the seconds that are left for it.
+        deadline: when the response is due.
         known_tags: entity tags of answers that the client has already.
     """
 
@@ -48,7 +49,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     info: RequestInfo
     accept: str
     user_agent: str
-    timeout: float
+    deadline: Deadline
     known_tags: frozenset[str] = frozenset()
 
     def representation(self, offered: Collection[Conversion] = (), *, streamed: bool = True) -> Representation:

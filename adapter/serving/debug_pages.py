@@ -10,7 +10,6 @@ values of all namespaces, so they are for the operators of the cluster.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -25,6 +24,7 @@ from adapter.diagnosis.report import Explanation, Report
 from adapter.planning.merge_costs import Pause
 from adapter.security.request_info import Query
 from kube.client import KubeError
+from kube.deadlines import Deadline
 from kube.mapping import ResourceLookup
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import bad_request, not_found, service_unavailable, timeout
@@ -41,7 +41,7 @@ class DebugPages:
     probe: Probe
     paused: Callable[[], Iterable[tuple[str, str, Pause]]] = tuple
 
-    async def answer(self, segments: tuple[str, ...], query: Query, *, seconds: float) -> Report | Explanation:
+    async def answer(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
         """The page that `segments`, without "debug", name.
 
         Raises:
@@ -49,7 +49,7 @@ class DebugPages:
                 or everything is slow.
         """
         try:
-            async with asyncio.timeout(seconds):
+            async with deadline.timeout():
                 match segments:
                     case ("rules",):
                         report = await check(

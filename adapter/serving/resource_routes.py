@@ -27,6 +27,7 @@ from adapter.serving.call import (
 )
 from adapter.serving.list_options import check_numbers, field_selector, included_object
 from kube import status
+from kube.deadlines import Deadline
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 
@@ -36,10 +37,12 @@ _Usage = TypeVar("_Usage", NodeUsage, PodUsage)
 class UsageProvider(Protocol):
     """Where the use of CPU and memory comes from; see adapter.metrics.resource_metrics.ResourceMetrics."""
 
-    async def pods(self, *, namespace: str, selector: LabelSelector, name: str = "", timeout: float) -> list[PodUsage]:
+    async def pods(
+        self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
+    ) -> list[PodUsage]:
         """What pods use; `namespace` is "" for all."""
 
-    async def nodes(self, *, selector: LabelSelector, name: str = "", timeout: float) -> list[NodeUsage]:
+    async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: Deadline) -> list[NodeUsage]:
         """What nodes use."""
 
 
@@ -72,26 +75,26 @@ class ResourceRoutes:
         wanted = _Wanted(call)
         check_numbers(call.target.query)
         selector, fields = label_selector(call, "labelSelector"), field_selector(call.target.query)
-        nodes = await self._usage.nodes(selector=selector, timeout=call.timeout)
+        nodes = await self._usage.nodes(selector=selector, deadline=call.deadline)
         return await wanted.nodes([node for node in nodes if fields.matches(name=node.name, namespace="")])
 
     async def _pods(self, call: Call) -> Answer:
         wanted = _Wanted(call)
         check_numbers(call.target.query)
         selector, fields = label_selector(call, "labelSelector"), field_selector(call.target.query)
-        pods = await self._usage.pods(namespace=call.info.namespace, selector=selector, timeout=call.timeout)
+        pods = await self._usage.pods(namespace=call.info.namespace, selector=selector, deadline=call.deadline)
         return await wanted.pods([pod for pod in pods if fields.matches(name=pod.name, namespace=pod.namespace)])
 
     async def _node(self, call: Call, name: str) -> Answer:
         wanted = _Wanted(call)
-        nodes = await self._usage.nodes(selector=LabelSelector(), name=name, timeout=call.timeout)
+        nodes = await self._usage.nodes(selector=LabelSelector(), name=name, deadline=call.deadline)
         if not nodes:
             raise _no_usage("nodes", name)
         return await wanted.nodes(nodes[:1], alone=True)
 
     async def _pod(self, call: Call, namespace: str, name: str) -> Answer:
         wanted = _Wanted(call)
-        pods = await self._usage.pods(namespace=namespace, selector=LabelSelector(), name=name, timeout=call.timeout)
+        pods = await self._usage.pods(namespace=namespace, selector=LabelSelector(), name=name, deadline=call.deadline)
         if not pods:
             raise _no_usage("pods", f"{namespace}/{name}")
         return await wanted.pods(pods[:1], alone=True)

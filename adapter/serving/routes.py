@@ -26,6 +26,7 @@ from adapter.catalog.values import ExternalMetricValue, MetricValue
 from adapter.content.documents import custom_list, external_list
 from adapter.content.encoding import Encoded, Representation, require_json
 from adapter.diagnosis import Explanation, Report
+from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
 from adapter.openapi import OpenApiPage, OpenApiPages
 from adapter.security.request_info import Query
 from adapter.serving.aggregated_discovery import DISCOVERY_FORMS
@@ -45,7 +46,7 @@ from adapter.serving.list_options import check_list, check_numbers, check_reques
 from adapter.serving.resource_routes import ResourceRoutes, UsageProvider
 from adapter.serving.status_page import StatusPage
 from adapter.serving.telemetry import Telemetry
-from kube.selectors import LabelSelector
+from kube.deadlines import Deadline
 from kube.status import StatusError, bad_request
 
 _TEXT = "text/plain; charset=utf-8"
@@ -55,69 +56,24 @@ _PLAIN = Representation(pretty=True)
 
 
 class CustomProvider(Protocol):
-    """Where custom metrics come from; see adapter.metrics.custom.CustomMetrics. `timeout` is in seconds."""
+    """Returns custom metrics; see adapter.metrics.custom.CustomMetrics."""
 
-    async def named(
-        self,
-        *,
-        resource: str,
-        group: str,
-        namespace: str,
-        name: str,
-        metric: str,
-        metric_selector: LabelSelector,
-        timeout: float,
-    ) -> list[MetricValue]:
-        """The value of one object."""
-
-    async def selected(
-        self,
-        *,
-        resource: str,
-        group: str,
-        namespace: str,
-        selector: LabelSelector,
-        metric: str,
-        metric_selector: LabelSelector,
-        timeout: float,
-    ) -> list[MetricValue]:
-        """The values of all objects that a selector matches."""
+    async def values(self, request: CustomMetricRequest) -> list[MetricValue]:
+        """Return the values of the object, or of all objects that the selector matches."""
 
 
 class ExternalProvider(Protocol):
-    """Where external metrics come from; see adapter.metrics.external.ExternalMetrics. `timeout` is in seconds."""
+    """Returns external metrics; see adapter.metrics.external.ExternalMetrics."""
 
-    async def values(
-        self, *, namespace: str, metric: str, selector: LabelSelector, timeout: float
-    ) -> list[ExternalMetricValue]:
-        """The metric's series that a selector matches."""
+    async def values(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
+        """Return the metric's series that the selector matches."""
 
 
 class DebugProvider(Protocol):
-    """What can be said of the rules; see adapter.serving.debug_pages.DebugPages. `seconds` is the time that is left."""
+    """What can be said of the rules; see adapter.serving.debug_pages.DebugPages."""
 
-    async def answer(self, segments: tuple[str, ...], query: Query, *, seconds: float) -> Report | Explanation:
+    async def answer(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
         """The page of these segments after /debug."""
-
-
-class _CustomRequest(msgspec.Struct, frozen=True):
-    """What a target asks of custom.metrics.k8s.io; the name `*` stands for all that the selector matches."""
-
-    resource: str
-    group: str
-    namespace: str
-    name: str
-    metric: str
-    selector: LabelSelector
-    metric_selector: LabelSelector
-
-
-class _ExternalRequest(msgspec.Struct, frozen=True):
-    """What a target asks of external.metrics.k8s.io."""
-
-    namespace: str
-    metric: str
-    selector: LabelSelector
 
 
 class Router:
@@ -158,7 +114,7 @@ class Router:
         segments = call.target.segments
         if segments[:1] == ("debug",) and self._debug is not None:
             require_get(call)
-            page = await self._debug.answer(segments[1:], call.target.query, seconds=call.timeout)
+            page = await self._debug.answer(segments[1:], call.target.query, deadline=call.deadline)
             return answer_with(call, page)
         if segments[:1] != ("apis",):
             return self._other(call)
@@ -191,43 +147,22 @@ class Router:
         return _tagged(call, document.content, document.tag, gzip=document.gzip)
 
     async def _custom_metric(self, call: Call, parts: Sequence[str]) -> Answer:
-        wanted = call.target.known.get(_CustomRequest)
-        if wanted is None or call.method != "GET":
-            wanted = call.target.known[_CustomRequest] = _custom_request(call, parts)
-        assert isinstance(wanted, _CustomRequest)
+        parsed = call.target.known.get(CustomMetricRequest)
+        if parsed is None or call.method != "GET":
+            parsed = call.target.known[CustomMetricRequest] = _custom_request(call, parts)
+        assert isinstance(parsed, CustomMetricRequest)
         representation = call.representation()
-        if wanted.name == "*":
-            values = await self._custom.selected(
-                resource=wanted.resource,
-                group=wanted.group,
-                namespace=wanted.namespace,
-                selector=wanted.selector,
-                metric=wanted.metric,
-                metric_selector=wanted.metric_selector,
-                timeout=call.timeout,
-            )
-        else:
-            values = await self._custom.named(
-                resource=wanted.resource,
-                group=wanted.group,
-                namespace=wanted.namespace,
-                name=wanted.name,
-                metric=wanted.metric,
-                metric_selector=wanted.metric_selector,
-                timeout=call.timeout,
-            )
+        values = await self._custom.values(msgspec.structs.replace(parsed, deadline=call.deadline))
         return Answer(200, await written(representation, values, functools.partial(custom_list, call.info.version)))
 
     async def _external_metric(self, call: Call, parts: Sequence[str]) -> Answer:
-        wanted = call.target.known.get(_ExternalRequest)
-        if wanted is None or call.method != "GET":
-            wanted = call.target.known[_ExternalRequest] = _external_request(call, parts)
-        assert isinstance(wanted, _ExternalRequest)
+        parsed = call.target.known.get(ExternalMetricRequest)
+        if parsed is None or call.method != "GET":
+            parsed = call.target.known[ExternalMetricRequest] = _external_request(call, parts)
+        assert isinstance(parsed, ExternalMetricRequest)
         representation = call.representation()
         representation.require_form()
-        values = await self._external.values(
-            namespace=wanted.namespace, metric=wanted.metric, selector=wanted.selector, timeout=call.timeout
-        )
+        values = await self._external.values(msgspec.structs.replace(parsed, deadline=call.deadline))
         return Answer(200, await written(representation, values, external_list))
 
     def _other(self, call: Call) -> Answer:
@@ -275,8 +210,8 @@ class Router:
         return self._discovery.paths((*others, *self._health.paths))
 
 
-def _custom_request(call: Call, parts: Sequence[str]) -> _CustomRequest:
-    """What a request for a custom metric asks for; raises StatusError for whatever is wrong with it."""
+def _custom_request(call: Call, parts: Sequence[str]) -> CustomMetricRequest:
+    """Parse a request for a custom metric. Raises StatusError for an invalid one."""
     match parts:
         case ("namespaces", namespace, "metrics", metric) | ("namespaces", namespace, "metrics", metric, _):
             resource, namespace, name = "namespaces", "", namespace
@@ -296,11 +231,19 @@ def _custom_request(call: Call, parts: Sequence[str]) -> _CustomRequest:
     check_requested_name(call.target.query, name)
     metric_selector = label_selector(call, "metricLabelSelector")
     resource, _, group = resource.partition(".")
-    return _CustomRequest(resource, group, namespace, name, metric, selector, metric_selector)
+    return CustomMetricRequest(
+        resource=resource,
+        group=group,
+        namespace=namespace,
+        name=name,
+        metric=metric,
+        selector=selector,
+        metric_selector=metric_selector,
+    )
 
 
-def _external_request(call: Call, parts: Sequence[str]) -> _ExternalRequest:
-    """What a request for an external metric asks for; raises StatusError for whatever is wrong with it."""
+def _external_request(call: Call, parts: Sequence[str]) -> ExternalMetricRequest:
+    """Parse a request for an external metric. Raises StatusError for an invalid one."""
     match parts:
         case ("namespaces", namespace, metric):
             pass
@@ -314,7 +257,7 @@ def _external_request(call: Call, parts: Sequence[str]) -> _ExternalRequest:
     if call.info.verb == "watch":
         raise _not_watched()
     check_list(call.target.query)
-    return _ExternalRequest(namespace, metric, selector)
+    return ExternalMetricRequest(namespace=namespace, metric=metric, selector=selector)
 
 
 def _not_watched() -> StatusError:

@@ -125,10 +125,10 @@ class RequestServer:
         self, request: web.BaseRequest, certificate: bytes | None, parsed: ParsedTarget, router: Router
     ) -> web.Response:
         enter_namespace(parsed.info.namespace)
-        seconds = min(parsed.seconds(), self._limits.request_seconds)
-        work = self._in_turn(request, certificate, parsed, router, time.monotonic() + seconds)
+        deadline = Deadline.after(min(parsed.seconds(), self._limits.request_seconds))
+        work = self._in_turn(request, certificate, parsed, router, deadline)
         try:
-            return await within(Deadline.after(seconds + _LAST_WORD_SECONDS), work)
+            return await within(Deadline(deadline.at + _LAST_WORD_SECONDS), work)
         except QueueFullError as error:
             raise too_many_requests("Too many requests, please try again later.", retry_after=1) from error
         except DeadlineExceeded as error:
@@ -141,7 +141,7 @@ class RequestServer:
         certificate: bytes | None,
         parsed: ParsedTarget,
         router: Router,
-        deadline: float,
+        deadline: Deadline,
     ) -> web.Response:
         """Answer within the limit on requests in flight, which namespaces share."""
         # Clients without a certificate that some CA signed share one queue, so that none gets ahead by inventing names.
@@ -162,15 +162,14 @@ class RequestServer:
         certificate: bytes | None,
         parsed: ParsedTarget,
         router: Router,
-        deadline: float,
+        deadline: Deadline,
     ) -> web.Response:
         if not parsed.open_to_all:
             user = await self._authenticator.authenticate(Credentials(certificate, request.raw_headers))
             _refuse_impersonation(request)
             await self._authorizer.authorize(user, parsed.info)
             _log.debug("%s asks %s %s", user.name, request.method, parsed.target.path)
-        remaining = max(deadline - time.monotonic(), 0.0)
-        return await _response(await router.answer(_call(request, parsed, remaining)), request)
+        return await _response(await router.answer(_call(request, parsed, deadline)), request)
 
 
 class Listener:
@@ -238,7 +237,7 @@ def _refuse_impersonation(request: web.BaseRequest) -> None:
             raise forbidden("impersonation is not possible here: ask the API server, which passes on who you are then")
 
 
-def _call(request: web.BaseRequest, parsed: ParsedTarget, seconds: float) -> Call:
+def _call(request: web.BaseRequest, parsed: ParsedTarget, deadline: Deadline) -> Call:
     headers = request.headers
     known_tags = headers.get("If-None-Match")
     return Call(
@@ -247,7 +246,7 @@ def _call(request: web.BaseRequest, parsed: ParsedTarget, seconds: float) -> Cal
         info=parsed.info,
         accept=",".join(headers.getall("Accept", ())),
         user_agent=headers.get("User-Agent", ""),
-        timeout=seconds,
+        deadline=deadline,
         known_tags=frozenset(tag.strip() for tag in known_tags.split(",")) if known_tags else frozenset(),
     )
 

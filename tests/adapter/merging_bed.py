@@ -11,6 +11,7 @@ from adapter.planning.shared_queries import SharedQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, Scalar, Vector
 from adapter.prometheus.answers import decode
 from adapter.rules import Rule, parse_rules
+from kube.deadlines import NO_DEADLINE, Deadline
 from kube.mapping import GroupResource
 from kube.selectors import LabelSelector
 
@@ -61,7 +62,7 @@ class AtOneMoment:
         self.asked = 0
 
     async def instant(
-        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         """The result of a query."""
         self.asked += 1

@@ -19,15 +19,19 @@ from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.objects import ListedObjects
+from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Series, Vector
 from adapter.rules import RulesFile, load_rules
 from kube.client import KubeClient
+from kube.deadlines import NO_DEADLINE, Deadline
 from kube.mapping import RestMapper
+from kube.selectors import LabelSelector
 from tests.kube.scripted import ScriptedServer, answer, connected, scripted_server
 
 DATA = Path(__file__).parent.parent / "data"
 RULES = DATA / "rules"
+EVERYTHING = LabelSelector()
 NOW = 1_700_000_000.0
 
 
@@ -43,7 +47,7 @@ class CannedPrometheus:
     result: Vector | Scalar | PrometheusError = field(default_factory=lambda: Vector(()))
     listed: list[tuple[str, float, float]] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
-    timeouts: list[float | None] = field(default_factory=list)
+    deadlines: list[Deadline] = field(default_factory=list)
     destinations: list[Destination] = field(default_factory=list)
 
     async def series(
@@ -57,11 +61,11 @@ class CannedPrometheus:
         return found
 
     async def instant(
-        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         self.destinations.append(destination)
         self.queries.append(query)
-        self.timeouts.append(timeout)
+        self.deadlines.append(deadline)
         if isinstance(self.result, PrometheusError):
             raise self.result
         return self.result
@@ -109,6 +113,39 @@ async def metrics_bed(folder: Path, rules: RulesFile, prometheus: CannedPromethe
             custom=CustomMetrics(catalog, queries, ListedObjects(client), mapper, clock=lambda: NOW),
             external=ExternalMetrics(catalog, queries, clock=lambda: NOW),
         )
+
+
+def custom_request(
+    *,
+    metric: str,
+    name: str = "*",
+    resource: str = "pods",
+    group: str = "",
+    namespace: str = "shop",
+    selector: LabelSelector = EVERYTHING,
+    metric_selector: LabelSelector = EVERYTHING,
+    seconds: float = 10.0,
+) -> CustomMetricRequest:
+    """A request for pods of the namespace shop, if not for others, that is due in some seconds."""
+    return CustomMetricRequest(
+        resource=resource,
+        group=group,
+        namespace=namespace,
+        name=name,
+        metric=metric,
+        selector=selector,
+        metric_selector=metric_selector,
+        deadline=Deadline.after(seconds),
+    )
+
+
+def external_request(
+    *, metric: str, namespace: str = "shop", selector: LabelSelector = EVERYTHING, seconds: float = 10.0
+) -> ExternalMetricRequest:
+    """A request for an external metric that is due in some seconds."""
+    return ExternalMetricRequest(
+        namespace=namespace, metric=metric, selector=selector, deadline=Deadline.after(seconds)
+    )
 
 
 def packets() -> tuple[RulesFile, CannedPrometheus]:

@@ -10,15 +10,17 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import aiohttp
+import msgspec
 from aiohttp import web
 from yarl import URL
 
 from adapter.catalog.inventory import CustomMetricInfo
 from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference
 from adapter.diagnosis import Explanation, Report
+from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalMetricRequest
 from adapter.metrics.usage import NodeUsage, PodUsage, Usage
 from adapter.security.authentication import Authenticator, TokenReviewer
 from adapter.security.authorization import AuthorizationOptions, Authorizer
@@ -33,6 +35,7 @@ from adapter.serving.routes import Router
 from adapter.serving.server import Listener, RequestServer, ServerLimits
 from adapter.serving.telemetry import Telemetry
 from kube.certs import CertificateAuthority, KeyPair
+from kube.deadlines import Deadline
 from kube.mapping import GroupResource
 from kube.selectors import LabelSelector
 from kube.status import not_found
@@ -159,38 +162,38 @@ class CannedMetrics:
         self.cancelled = asyncio.Event()
         self.error: Exception | None = None
 
-    async def named(self, **arguments: Any) -> list[MetricValue]:
-        """One object's value."""
-        await self._note(arguments)
-        if arguments["metric"] == "nosuch":
-            raise not_found(f"the server could not find the metric nosuch for {arguments['resource']}")
-        return [self._value(arguments, arguments["name"])]
-
-    async def selected(self, **arguments: Any) -> list[MetricValue]:
-        """The values of `count` objects."""
-        await self._note(arguments)
-        return [self._value(arguments, f"object-{number}") for number in range(self.count)]
-
-    async def values(self, **arguments: Any) -> list[ExternalMetricValue]:
-        """So many series as `count` says."""
-        await self._note(arguments)
-        return [
-            ExternalMetricValue(
-                metric=arguments["metric"],
-                labels={"queue": f"q{number}", "tier": "silver"},
-                timestamp=SAMPLED_AT,
-                window_seconds=None,
-                milli=1_001_000,
-            )
-            for number in range(1, self.count + 1)
-        ]
+    @overload
+    async def values(self, request: CustomMetricRequest) -> list[MetricValue]: ...
+    @overload
+    async def values(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]: ...
+    async def values(
+        self, request: CustomMetricRequest | ExternalMetricRequest
+    ) -> list[MetricValue] | list[ExternalMetricValue]:
+        """One object's value, or those of `count` objects or series."""
+        await self._note(request)
+        if isinstance(request, ExternalMetricRequest):
+            return [
+                ExternalMetricValue(
+                    metric=request.metric,
+                    labels={"queue": f"q{number}", "tier": "silver"},
+                    timestamp=SAMPLED_AT,
+                    window_seconds=None,
+                    milli=1_001_000,
+                )
+                for number in range(1, self.count + 1)
+            ]
+        if request.name == ALL_OBJECTS:
+            return [self._value(request, f"object-{number}") for number in range(self.count)]
+        if request.metric == "nosuch":
+            raise not_found(f"the server could not find the metric nosuch for {request.resource}")
+        return [self._value(request, request.name)]
 
     async def held(self) -> None:
         """Wait until a request is being held."""
         await asyncio.wait_for(self.holding.wait(), 60)
 
-    async def _note(self, arguments: dict[str, Any]) -> None:
-        self.asked.append(arguments)
+    async def _note(self, request: CustomMetricRequest | ExternalMetricRequest) -> None:
+        self.asked.append({**msgspec.structs.asdict(request), "seconds": request.deadline.remaining()})
         if self.error is not None:
             raise self.error
         if self.hold is not None:
@@ -201,13 +204,12 @@ class CannedMetrics:
                 self.cancelled.set()
                 raise
 
-    def _value(self, arguments: dict[str, Any], name: str) -> MetricValue:
-        kind = {"namespaces": "Namespace", "nodes": "Node"}.get(arguments["resource"], "Pod")
-        selector: LabelSelector = arguments["metric_selector"]
+    def _value(self, request: CustomMetricRequest, name: str) -> MetricValue:
+        kind = {"namespaces": "Namespace", "nodes": "Node"}.get(request.resource, "Pod")
         return MetricValue(
-            described_object=ObjectReference(api_version="v1", kind=kind, namespace=arguments["namespace"], name=name),
-            metric=arguments["metric"],
-            selector=None if selector.empty else selector,
+            described_object=ObjectReference(api_version="v1", kind=kind, namespace=request.namespace, name=name),
+            metric=request.metric,
+            selector=None if request.metric_selector.empty else request.metric_selector,
             timestamp=SAMPLED_AT,
             window_seconds=None,
             milli=self.milli,
@@ -221,7 +223,9 @@ class CannedUsage:
         self.asked = 0
         self.count = 1
 
-    async def pods(self, *, namespace: str, selector: LabelSelector, name: str = "", timeout: float) -> list[PodUsage]:
+    async def pods(
+        self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
+    ) -> list[PodUsage]:
         """Pods without containers, in one namespace."""
         self.asked += 1
         return [
@@ -236,7 +240,7 @@ class CannedUsage:
             for number in range(self.count)
         ]
 
-    async def nodes(self, *, selector: LabelSelector, name: str = "", timeout: float) -> list[NodeUsage]:
+    async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: Deadline) -> list[NodeUsage]:
         """Nodes."""
         self.asked += 1
         usage = Usage(cpu_milli=1, memory_milli=1)
@@ -294,9 +298,9 @@ class CannedDebug:
     def __init__(self) -> None:
         self.pages: DebugPages
 
-    async def answer(self, segments: tuple[str, ...], query: Query, *, seconds: float) -> Report | Explanation:
+    async def answer(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
         """The page."""
-        return await self.pages.answer(segments, query, seconds=seconds)
+        return await self.pages.answer(segments, query, deadline=deadline)
 
 
 class ServedAdapter:

@@ -32,7 +32,17 @@ from adapter.prometheus import (
 from adapter.rules import parse_rules
 from kube.selectors import LabelSelector
 from kube.status import StatusError
-from tests.adapter.metrics_bed import NOW, CannedPrometheus, MetricsBed, metrics_bed, objects, packets, series, vector
+from tests.adapter.metrics_bed import (
+    NOW,
+    CannedPrometheus,
+    MetricsBed,
+    custom_request,
+    metrics_bed,
+    objects,
+    packets,
+    series,
+    vector,
+)
 from tests.kube.scripted import answer
 
 ALL = LabelSelector.parse("")
@@ -48,13 +58,15 @@ async def bed(tmp_path: Path) -> AsyncIterator[MetricsBed]:
 
 
 async def named(bed: MetricsBed, name: str = "a", metric: str = PACKETS, **change: Any) -> list[MetricValue]:
-    request = {"resource": "pods", "group": "", "namespace": "shop", "metric_selector": ALL, "timeout": 5.0, **change}
-    return await bed.custom.named(name=name, metric=metric, **request)
+    request = {"resource": "pods", "group": "", "namespace": "shop", "metric_selector": ALL, **change}
+    return await bed.custom.values(custom_request(name=name, metric=metric, **request))
 
 
 async def selected(bed: MetricsBed, selector: str = "", metric: str = PACKETS, **change: Any) -> list[MetricValue]:
-    request = {"resource": "pods", "group": "", "namespace": "shop", "metric_selector": ALL, "timeout": 5.0, **change}
-    return await bed.custom.selected(selector=LabelSelector.parse(selector), metric=metric, **request)
+    request = {"resource": "pods", "group": "", "namespace": "shop", "metric_selector": ALL, **change}
+    return await bed.custom.values(
+        custom_request(name="*", selector=LabelSelector.parse(selector), metric=metric, **request)
+    )
 
 
 async def test_the_value_of_one_object(bed: MetricsBed) -> None:
@@ -295,12 +307,9 @@ async def test_metrics_of_other_cluster_scoped_resources_are_found_in_a_namespac
 
 async def test_the_time_that_is_left_is_passed_on(bed: MetricsBed) -> None:
     bed.prometheus.result = vector(({"pod": "a"}, 1))
-    await named(bed, timeout=7.5)
-    await named(bed, timeout=None)
-    passed, unbounded = bed.prometheus.timeouts
-    assert passed is not None
-    assert 0 < passed <= 7.5
-    assert unbounded is None
+    request = custom_request(name="a", metric=PACKETS)
+    await bed.custom.values(request)
+    assert bed.prometheus.deadlines == [request.deadline]
 
 
 async def test_a_slow_api_server_ends_with_the_requests_time(bed: MetricsBed) -> None:
@@ -309,7 +318,7 @@ async def test_a_slow_api_server_ends_with_the_requests_time(bed: MetricsBed) ->
 
     bed.api.answers["/api/v1/namespaces/shop/pods"] = never
     with pytest.raises(StatusError) as refused:
-        await selected(bed, timeout=0.05)
+        await selected(bed, seconds=0.05)
     assert refused.value.code == 504
     assert refused.value.message == "Timeout: request did not complete within the allotted timeout"
 

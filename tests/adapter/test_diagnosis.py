@@ -37,6 +37,7 @@ from adapter.prometheus import PrometheusError, PrometheusQueryError, Prometheus
 from adapter.rules import parse_rules
 from adapter.security.request_info import Query
 from adapter.serving.debug_pages import DebugPages
+from kube.deadlines import NO_DEADLINE
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 from playground.prometheus import PrometheusServer, openmetrics
@@ -345,7 +346,7 @@ async def test_debug_pages_are_the_same_findings(tmp_path: Path) -> None:
         pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened))
 
         async def page(*segments: str, **query: str) -> Report | Explanation:
-            return await pages.answer(segments, Query(tuple(query.items())), seconds=5)
+            return await pages.answer(segments, Query(tuple(query.items())), deadline=NO_DEADLINE)
 
         report = await page("rules", examples="0")
         assert isinstance(report, Report)
@@ -460,7 +461,7 @@ async def test_what_a_running_adapter_does_not_merge_is_on_its_page(tmp_path: Pa
     async with bed(tmp_path, ALL_FOUND) as opened:
         paused = [("rules[0]", "hits_total", Pause.COST), ("rules[0]", "hits_total", Pause.COST)]
         pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), lambda: paused)
-        report = await pages.answer(("rules",), Query.parse("examples=0"), seconds=5)
+        report = await pages.answer(("rules",), Query.parse("examples=0"), deadline=NO_DEADLINE)
     assert isinstance(report, Report)
     [finding] = report.findings
     assert (finding.code, finding.where) == ("merging-paused", "rules[0]")

@@ -21,7 +21,16 @@ from adapter.prometheus import (
 from adapter.rules import parse_rules
 from kube.selectors import LabelSelector
 from kube.status import StatusError
-from tests.adapter.metrics_bed import NOW, CannedPrometheus, MetricsBed, metrics_bed, packets, series, vector
+from tests.adapter.metrics_bed import (
+    NOW,
+    CannedPrometheus,
+    MetricsBed,
+    external_request,
+    metrics_bed,
+    packets,
+    series,
+    vector,
+)
 
 
 @pytest.fixture
@@ -36,7 +45,7 @@ async def values(
     bed: MetricsBed, metric: str = "queue_depth", selector: str = "", namespace: str = "shop"
 ) -> list[ExternalMetricValue]:
     return await bed.external.values(
-        namespace=namespace, metric=metric, selector=LabelSelector.parse(selector), timeout=5.0
+        external_request(namespace=namespace, metric=metric, selector=LabelSelector.parse(selector), seconds=5.0)
     )
 
 

@@ -28,7 +28,7 @@ from kube.certs import CertificateAuthority
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 from playground.ports import free_port
-from tests.adapter.metrics_bed import NOW, CannedPrometheus, metrics_bed, packets, vector
+from tests.adapter.metrics_bed import NOW, CannedPrometheus, external_request, metrics_bed, packets, vector
 from tests.eventually import eventually
 from tests.kube.scripted import ScriptedServer, answer, raw
 
@@ -121,7 +121,7 @@ async def ask(
     external: ExternalMetrics, metric: str, selector: str = "", *, timeout: float = 5
 ) -> list[ExternalMetricValue]:
     return await external.values(
-        namespace="shop", metric=metric, selector=LabelSelector.parse(selector), timeout=timeout
+        external_request(namespace="shop", metric=metric, selector=LabelSelector.parse(selector), seconds=timeout)
     )
 
 
@@ -217,7 +217,9 @@ async def test_each_namespace_metric_and_selector_has_values_of_its_own(tmp_path
         for _ in range(2):
             for space, metric, text in wanted:
                 selector = LabelSelector.parse(text)
-                [value] = await external.values(namespace=space, metric=metric, selector=selector, timeout=5)
+                [value] = await external.values(
+                    external_request(namespace=space, metric=metric, selector=selector, seconds=5)
+                )
                 assert value.metric == f"{space} {metric} {text}"
         assert len([line for line in server.asked if "/namespaces/" in line]) == len(wanted)
 
@@ -300,7 +302,9 @@ async def test_a_slow_one_is_a_timeout_and_a_missing_one_unavailable_with_its_ad
 
         server.answers[f"{API}/namespaces/shop/slow"] = never
         with pytest.raises(StatusError) as refused:
-            await external.values(namespace="shop", metric="slow", selector=LabelSelector(), timeout=0.2)
+            await external.values(
+                external_request(namespace="shop", metric="slow", selector=LabelSelector(), seconds=0.2)
+            )
         assert refused.value.code == 504
     async with forwarding(tmp_path, options) as (external, _, _, _):
         with pytest.raises(StatusError) as refused:
@@ -318,7 +322,9 @@ async def test_no_name_leads_the_question_elsewhere(tmp_path: Path) -> None:
         for namespace, metric in (("shop", "a?labelSelector=b"), ("shop?x=", "a"), ("../..", "a"), ("shop", "a#b/c")):
             server.asked.clear()
             with pytest.raises(StatusError):
-                await external.values(namespace=namespace, metric=metric, selector=LabelSelector(), timeout=5)
+                await external.values(
+                    external_request(namespace=namespace, metric=metric, selector=LabelSelector(), seconds=5)
+                )
             [asked] = [one for one in server.asked if one != f"GET {API}"]
             path, _, query = asked.removeprefix("GET ").partition("?")
             assert path == f"{API}/namespaces/{quote(namespace, safe='')}/{quote(metric, safe='')}"

@@ -22,6 +22,7 @@ from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import PrometheusOptions, PrometheusServers
 from adapter.rules import load_rules
+from kube.deadlines import Deadline
 from kube.mapping import ResourceInfo
 from kube.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics
@@ -205,7 +206,7 @@ async def test_kubectl_top_has_the_nodes(server: PrometheusServer, file: str) ->
     async with PrometheusServers(PrometheusOptions(url=server.url)) as prometheus:
         queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
         metrics = ResourceMetrics(load_rules(GUIDES / file).resource, queries, Nodes())
-        found = await metrics.nodes(selector=LabelSelector(), timeout=10)
+        found = await metrics.nodes(selector=LabelSelector(), deadline=Deadline.after(10))
     assert [(one.name, one.usage.memory_milli) for one in found] == [
         (name, 2**20 * 1000) for name in ("node-1", "node-2")
     ]

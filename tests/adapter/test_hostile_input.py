@@ -26,6 +26,7 @@ from adapter.serving.health import Health
 from adapter.serving.routes import Router
 from adapter.serving.server import RequestServer, ServerLimits
 from adapter.serving.telemetry import Telemetry
+from kube.deadlines import NO_DEADLINE
 from kube.status import StatusError
 from tests.adapter.metrics_bed import MetricsBed, metrics_bed, objects, packets, vector
 from tests.adapter.serving import AccessApi, Authorities, CannedMetrics, CannedNames
@@ -75,7 +76,7 @@ async def test_any_request_has_an_answer_or_a_status(method: str, raw: str, acce
     try:
         target = Target.parse(raw)
         info = RequestInfo.of(method, target)
-        call = Call(method=method, target=target, info=info, accept=accept, user_agent="", timeout=1.0)
+        call = Call(method=method, target=target, info=info, accept=accept, user_agent="", deadline=NO_DEADLINE)
         answer = await ROUTER.answer(call)
         code = answer.status
     except StatusError as error:
@@ -99,17 +100,19 @@ async def test_what_is_answered_is_what_was_authorized(raw: str) -> None:
     with contextlib.suppress(StatusError):
         target = Target.parse(raw)
         info = RequestInfo.of("GET", target)
-        await router.answer(Call(method="GET", target=target, info=info, accept="", user_agent="", timeout=1.0))
+        await router.answer(
+            Call(method="GET", target=target, info=info, accept="", user_agent="", deadline=NO_DEADLINE)
+        )
     for asked in metrics.asked:
         assert info.is_resource
         if info.group == "external.metrics.k8s.io":
             assert (info.resource, info.namespace) == (asked["metric"], asked["namespace"])
         elif (asked["resource"], asked["namespace"]) == ("namespaces", ""):
-            assert (info.resource, info.name, info.namespace) == ("metrics", asked["metric"], asked.get("name", "*"))
+            assert (info.resource, info.name, info.namespace) == ("metrics", asked["metric"], asked["name"])
         else:
             assert (info.namespace, info.subresource) == (asked["namespace"], asked["metric"])
             assert info.resource.partition(".")[::2] == (asked["resource"], asked["group"])
-            assert info.name == asked.get("name", "*")
+            assert info.name == asked["name"]
 
 
 @given(accept=st.text(alphabet="*/;,=q.01 ajsonylmtextppication", max_size=40))

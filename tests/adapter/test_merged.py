@@ -28,6 +28,7 @@ from adapter.prometheus import (
     Vector,
 )
 from adapter.rules import RulesError
+from kube.deadlines import NO_DEADLINE, Deadline
 from kube.selectors import LabelSelector
 from tests.adapter.merging_bed import RAW, SUM, external, fetched, rule, source
 from tests.adapter.metrics_bed import CannedPrometheus, vector
@@ -178,7 +179,7 @@ class Numbered(CannedPrometheus):
         self.asked: list[tuple[str, Destination]] = []
 
     async def instant(
-        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         """One object in one namespace, whatever their labels are."""
         self.asked.append((query, destination))

@@ -20,6 +20,7 @@ from adapter.planning.planner import custom_plan, external_plan
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.shared_queries import SharedQueries
 from adapter.prometheus import Sample, Vector
+from kube.deadlines import NO_DEADLINE
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 from playground.prometheus import PrometheusServer, Series, openmetrics
@@ -159,7 +160,7 @@ async def objects_alone(
 ) -> Found:
     """Each object's value and time, by a query for exactly these objects."""
     plan = custom_plan(wanted, names=names, all_objects=False, namespace=namespace, metric_selector=selector)
-    found = await queries.carry_out(wanted.rule, plan, timeout=None)
+    found = await queries.carry_out(wanted.rule, plan, deadline=NO_DEADLINE)
     assert isinstance(found, Vector)
     first: dict[str, Sample] = {}
     for sample in found.samples:
@@ -207,7 +208,7 @@ async def series_alone(
     """Each series' value and time, by labels, by a query for exactly this namespace and selector."""
     plan = external_plan(wanted, namespace=namespace, metric_selector=selector)
     try:
-        found = await queries.carry_out(wanted.rule, plan, timeout=None)
+        found = await queries.carry_out(wanted.rule, plan, deadline=NO_DEADLINE)
     except StatusError as error:
         raise AssertionError(f"{plan.queries} fails, and the merged one does not") from error
     assert isinstance(found, Vector)

@@ -34,6 +34,7 @@ from adapter.prometheus import (
 from adapter.prometheus import client as client_module
 from adapter.prometheus.reduction import SeriesReducer
 from kube.certs import CertificateAuthority
+from kube.deadlines import Deadline
 from tests.eventually import eventually
 
 ONE = {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {"a": "b"}, "value": [9, "1"]}]}}
@@ -105,7 +106,7 @@ async def test_a_query_goes_into_the_address_with_get(server: ScriptedPrometheus
 async def test_a_query_goes_into_the_body_with_post(server: ScriptedPrometheus) -> None:
     query = "sum(a) or " * 20_000
     async with PrometheusClient(PrometheusOptions(url=server.url, verb="POST")) as client:
-        await client.instant(query, timeout=2.5)
+        await client.instant(query, deadline=Deadline.after(2.5))
     assert server.asked == [("POST", "/api/v1/query", {"query": query, "timeout": "2.500"})]
 
 
@@ -238,7 +239,7 @@ async def test_a_slow_server_is_a_timeout(
     server.reply = reply
     async with PrometheusClient(PrometheusOptions(url=server.url, series_timeout=0.2)) as client:
         with pytest.raises(PrometheusTimeout):
-            await client.instant("a", timeout=0.2)
+            await client.instant("a", deadline=Deadline.after(0.2))
         with pytest.raises(PrometheusTimeout):
             await client.series("a", start=0, end=1)
 
@@ -287,7 +288,7 @@ async def test_a_redirect_is_not_followed(server: ScriptedPrometheus) -> None:
 async def test_without_time_left_nothing_is_asked(server: ScriptedPrometheus) -> None:
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
         with pytest.raises(PrometheusTimeout, match="no time was left"):
-            await client.instant("a", timeout=0)
+            await client.instant("a", deadline=Deadline.after(0))
     assert server.asked == []
 
 

@@ -14,7 +14,7 @@ from adapter.gotemplate import Template
 from adapter.rules.query import QUERY_FIELDS, QueryError, SelectorNotSupported, custom_query, external_query
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import StatusError
-from tests.adapter.metrics_bed import DATA, metrics_bed, packets
+from tests.adapter.metrics_bed import DATA, custom_request, external_request, metrics_bed, packets
 
 RECORDED = [json.loads(line) for line in (DATA / "queries.jsonl").read_text().splitlines()]
 EVERYTHING = LabelSelector.parse("")
@@ -47,20 +47,24 @@ async def test_queries_are_those_that_prometheus_adapter_was_recorded_to_send(
         parts = case["path"].split("/")
         with contextlib.suppress(StatusError):  # 404: the canned Prometheus has no value for anybody
             if case["api"] == "external":
-                await bed.external.values(namespace=parts[1], metric=parts[2], selector=selector, timeout=5)
+                await bed.external.values(
+                    external_request(namespace=parts[1], metric=parts[2], selector=selector, seconds=5)
+                )
             else:
                 namespace, resource, name = ("", *parts[:2]) if len(parts) == 3 else (parts[1], *parts[2:4])
                 if parts[2] == "metrics":
                     namespace, resource, name = "", "namespaces", parts[1]
                 resource, _, group = resource.partition(".")
-                await bed.custom.named(
-                    resource=resource,
-                    group=group,
-                    namespace=namespace,
-                    name=name,
-                    metric=parts[-1],
-                    metric_selector=selector,
-                    timeout=5,
+                await bed.custom.values(
+                    custom_request(
+                        resource=resource,
+                        group=group,
+                        namespace=namespace,
+                        name=name,
+                        metric=parts[-1],
+                        metric_selector=selector,
+                        seconds=5,
+                    )
                 )
         assert prometheus.queries == [case["promql"]]
 

@@ -24,7 +24,7 @@ from adapter.rules.query import alternation
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics
-from tests.adapter.metrics_bed import RESOURCES, objects
+from tests.adapter.metrics_bed import RESOURCES, custom_request, external_request, objects
 from tests.kube.scripted import connected, scripted_server
 
 pytestmark = pytest.mark.e2e
@@ -87,21 +87,26 @@ async def test_the_values_of_many_pods(server: PrometheusServer, tmp_path: Path,
         custom = CustomMetrics(catalog, queries, ListedObjects(kube), mapper)
         for metric in ("load", "short_load"):
             for selector, names in (("app=web", wanted), ("", PODS)):
-                values = await custom.selected(
-                    resource="pods",
-                    group="",
-                    namespace="shop",
-                    selector=LabelSelector.parse(selector),
-                    metric=metric,
-                    metric_selector=LabelSelector(),
-                    timeout=20,
+                values = await custom.values(
+                    custom_request(
+                        name="*",
+                        resource="pods",
+                        group="",
+                        namespace="shop",
+                        selector=LabelSelector.parse(selector),
+                        metric=metric,
+                        metric_selector=LabelSelector(),
+                        seconds=20,
+                    )
                 )
                 assert {value.described_object.name: value.milli for value in values} == {
                     name: VALUES[name] * 1000 for name in names
                 }
         external = ExternalMetrics(catalog, queries)
         [total] = await external.values(
-            namespace="any", metric="total", selector=LabelSelector.parse("namespace=shop"), timeout=20
+            external_request(
+                namespace="any", metric="total", selector=LabelSelector.parse("namespace=shop"), seconds=20
+            )
         )
         assert total.milli == sum(VALUES.values()) * 1000
 

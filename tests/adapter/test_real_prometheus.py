@@ -27,7 +27,7 @@ from adapter.rules import parse_rules
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics
-from tests.adapter.metrics_bed import RESOURCES, objects
+from tests.adapter.metrics_bed import RESOURCES, custom_request, objects
 from tests.kube.scripted import connected, scripted_server
 
 pytestmark = pytest.mark.e2e
@@ -84,27 +84,32 @@ async def test_from_series_to_values(server: PrometheusServer, tmp_path: Path, v
             catalog, RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry())), ListedObjects(kube), mapper
         )
         before = time.time()
-        values = await metrics.selected(
-            resource="pods",
-            group="",
-            namespace="shop",
-            selector=EVERYTHING,
-            metric="packets_per_second",
-            metric_selector=EVERYTHING,
-            timeout=10,
+        values = await metrics.values(
+            custom_request(
+                name="*",
+                resource="pods",
+                group="",
+                namespace="shop",
+                selector=EVERYTHING,
+                metric="packets_per_second",
+                metric_selector=EVERYTHING,
+                seconds=10,
+            )
         )
         assert [value.described_object.name for value in values] == ["web.0", "web.1"]
         assert [value.milli for value in values] == pytest.approx([15000, 20000], rel=0.01)
         assert values[0].timestamp == pytest.approx(before, abs=5)
 
-        [value] = await metrics.named(
-            resource="pods",
-            group="",
-            namespace="shop",
-            name="web.0",
-            metric="packets_per_second",
-            metric_selector=LabelSelector.parse("port in (443)"),
-            timeout=10,
+        [value] = await metrics.values(
+            custom_request(
+                resource="pods",
+                group="",
+                namespace="shop",
+                name="web.0",
+                metric="packets_per_second",
+                metric_selector=LabelSelector.parse("port in (443)"),
+                seconds=10,
+            )
         )
         assert value.milli == pytest.approx(5000, rel=0.01)
 

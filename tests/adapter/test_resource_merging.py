@@ -20,6 +20,7 @@ from adapter.planning.rule_queries import InstantQueries, RuleQueries
 from adapter.planning.shared_queries import SharedQueries
 from adapter.prometheus import DEFAULT_DESTINATION, PrometheusQueryError, Sample, Vector
 from adapter.rules import ResourceRules, load_rules, parse_rules
+from kube.deadlines import Deadline
 from kube.mapping import ResourceInfo
 from kube.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics
@@ -98,7 +99,7 @@ async def test_a_hundred_hpas_of_many_namespaces_are_a_query_of_each_kind_and_th
                 selector = LabelSelector.parse(f"app={pod.name}")
                 await fetched(shared)
                 is_merged = shared.ready(CPU, DEFAULT_DESTINATION) is not None
-                found = await metrics.pods(namespace=pod.namespace, selector=selector, timeout=5)
+                found = await metrics.pods(namespace=pod.namespace, selector=selector, deadline=Deadline.after(5))
                 if is_merged:  # before that the canned answer has too much
                     assert containers(found) == {
                         (pod.namespace, pod.name): [("app", index * 1000 + 250), ("proxy", index * 1000 + 500)]
@@ -112,12 +113,12 @@ async def test_a_list_of_all_namespaces_is_a_query_of_each_kind_once_it_was_ther
     prometheus = canned(known)
     async with SharedQueries(prometheus, freshness=60.0) as shared:
         metrics = path(shared, Cluster(*known), merged=MergedQueries(shared))
-        await metrics.pods(namespace="", selector=EVERYTHING, timeout=5)
+        await metrics.pods(namespace="", selector=EVERYTHING, deadline=Deadline.after(5))
         await fetched(shared)
         assert sorted(query for query in prometheus.queries if ".+" in query) == [MEMORY, CPU]
         prometheus.queries.clear()
         for _ in range(3):
-            found = await metrics.pods(namespace="", selector=EVERYTHING, timeout=5)
+            found = await metrics.pods(namespace="", selector=EVERYTHING, deadline=Deadline.after(5))
             await fetched(shared)
     assert prometheus.queries == []
     assert len(found) == 100
@@ -138,7 +139,7 @@ async def test_after_a_failure_pods_are_asked_for_alone() -> None:
     async with SharedQueries(prometheus, freshness=60.0) as shared:
         metrics = path(shared, Cluster(*known), merged=MergedQueries(shared))
         for _ in range(3):
-            found = await metrics.pods(namespace="", selector=EVERYTHING, timeout=5)
+            found = await metrics.pods(namespace="", selector=EVERYTHING, deadline=Deadline.after(5))
             await fetched(shared)
     assert [one.name for one in found] == ["web-0", "web-0"]
     assert len([query for query in prometheus.queries if ".+" in query]) == 2
@@ -150,8 +151,8 @@ async def test_the_ages_of_what_is_handed_out_are_counted() -> None:
     prometheus.cpu.append(Sample({"node": "node-a"}, NOW, 1.0))
     queries = RuleQueries(prometheus, telemetry=RuleTelemetry(registry))
     metrics = ResourceMetrics(rules(), queries, Cluster(*known), clock=lambda: NOW + 3)
-    assert len(await metrics.pods(namespace="", selector=EVERYTHING, timeout=5)) == 2
-    assert len(await metrics.nodes(selector=EVERYTHING, timeout=5)) == 1
+    assert len(await metrics.pods(namespace="", selector=EVERYTHING, deadline=Deadline.after(5))) == 2
+    assert len(await metrics.nodes(selector=EVERYTHING, deadline=Deadline.after(5))) == 1
     ages = "metrics_apiserver_metric_freshness_seconds_sum"
     assert registry.get_sample_value(ages, {"group": "metrics.k8s.io"}) == pytest.approx(9.0)
 
@@ -230,8 +231,8 @@ async def test_what_is_merged_equals_what_is_asked_for_alone(real: AtOneMoment) 
                     before = real.asked
                     both.append(
                         [
-                            *await metrics.pods(namespace=namespace, selector=selector, timeout=9),
-                            *await metrics.nodes(selector=EVERYTHING, timeout=9),
+                            *await metrics.pods(namespace=namespace, selector=selector, deadline=Deadline.after(9)),
+                            *await metrics.nodes(selector=EVERYTHING, deadline=Deadline.after(9)),
                         ]
                     )
                     asked[index] += real.asked - before

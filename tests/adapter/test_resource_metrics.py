@@ -31,6 +31,7 @@ from adapter.prometheus import (
 )
 from adapter.rules import ResourceRules, load_rules, parse_rules
 from adapter.serving.discovery import Discovery
+from kube.deadlines import NO_DEADLINE, Deadline
 from kube.field_selectors import FieldSelector, FieldSelectorError
 from kube.mapping import ResourceInfo
 from kube.selectors import LabelSelector
@@ -65,7 +66,7 @@ class Prometheus:
     destinations: list[Destination] = field(default_factory=list)
 
     async def instant(
-        self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         self.queries.append(query)
         self.destinations.append(destination)
@@ -99,7 +100,9 @@ def usage(cpu: int, memory: int) -> Usage:
 
 async def test_what_is_asked() -> None:
     prometheus = Prometheus([], [])
-    await metrics(prometheus, pod("web.0"), pod("web-1")).pods(namespace="shop", selector=EVERYTHING, timeout=5)
+    await metrics(prometheus, pod("web.0"), pod("web-1")).pods(
+        namespace="shop", selector=EVERYTHING, deadline=NO_DEADLINE
+    )
     assert sorted(prometheus.queries) == [
         (
             "sum by (pod,container) (container_memory_working_set_bytes"
@@ -111,14 +114,14 @@ async def test_what_is_asked() -> None:
         ),
     ]
     prometheus.queries.clear()
-    await metrics(prometheus, ObjectMetadata("", "node-a", {})).nodes(selector=EVERYTHING, timeout=5)
+    await metrics(prometheus, ObjectMetadata("", "node-a", {})).nodes(selector=EVERYTHING, deadline=NO_DEADLINE)
     assert sorted(prometheus.queries)[0] == ('sum by (node) (container_memory_working_set_bytes{id="/",node="node-a"})')
 
 
 async def test_all_namespaces_are_a_pair_of_queries_each() -> None:
     prometheus = Prometheus([], [])
     found = [pod("a", "one"), pod("b", "two")]
-    await metrics(prometheus, *found).pods(namespace="", selector=EVERYTHING, timeout=5)
+    await metrics(prometheus, *found).pods(namespace="", selector=EVERYTHING, deadline=NO_DEADLINE)
     assert len(prometheus.queries) == 4
 
 
@@ -129,17 +132,17 @@ async def test_many_namespaces_are_asked_some_at_a_time() -> None:
         now = most = 0
 
         async def instant(
-            self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+            self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
         ) -> Vector | Scalar:
             self.now += 1
             self.most = max(self.most, self.now)
             await asyncio.sleep(0)
             self.now -= 1
-            return await super().instant(query, timeout=timeout, destination=destination)
+            return await super().instant(query, deadline=deadline, destination=destination)
 
     prometheus = Slow([], [])
     pods = [pod("web", f"ns-{number}") for number in range(400)]
-    await metrics(prometheus, *pods).pods(namespace="", selector=EVERYTHING, timeout=5)
+    await metrics(prometheus, *pods).pods(namespace="", selector=EVERYTHING, deadline=NO_DEADLINE)
     assert len(prometheus.queries) == 800
     assert 2 < prometheus.most <= PrometheusOptions(url="http://p").connections
 
@@ -149,7 +152,7 @@ async def test_values_of_containers_and_the_earliest_time() -> None:
         cpu=[sample(0.25, pod="web", container="app"), sample(0.1, pod="web", container="only-cpu")],
         memory=[sample(2.0**20, pod="web", container="app", at=NOW - 7)],
     )
-    [found] = await metrics(prometheus, pod("web")).pods(namespace="shop", selector=EVERYTHING, timeout=5)
+    [found] = await metrics(prometheus, pod("web")).pods(namespace="shop", selector=EVERYTHING, deadline=NO_DEADLINE)
     assert found == PodUsage(
         namespace="shop",
         name="web",
@@ -166,14 +169,14 @@ async def test_containers_of_another_namespaces_pod_are_not_counted() -> None:
         cpu=[sample(value, namespace=namespace, pod="web", container="app") for namespace, value in both],
         memory=[sample(value, namespace=namespace, pod="web", container="app") for namespace, value in both],
     )
-    [found] = await metrics(prometheus, pod("web")).pods(namespace="shop", selector=EVERYTHING, timeout=5)
+    [found] = await metrics(prometheus, pod("web")).pods(namespace="shop", selector=EVERYTHING, deadline=NO_DEADLINE)
     assert found.containers == (ContainerUsage("app", usage(250, 250)),)
 
 
 @pytest.mark.parametrize("value", [math.nan, -1.0])
 async def test_negative_and_nan_are_zero(value: float) -> None:
     prometheus = Prometheus([sample(value, node="n")], [sample(value, node="n")])
-    [node] = await metrics(prometheus, ObjectMetadata("", "n", {})).nodes(selector=EVERYTHING, timeout=5)
+    [node] = await metrics(prometheus, ObjectMetadata("", "n", {})).nodes(selector=EVERYTHING, deadline=NO_DEADLINE)
     assert node.usage == usage(0, 0)
 
 
@@ -182,8 +185,8 @@ async def test_without_cpu_or_memory_an_object_is_left_out(cpu: bool, memory: bo
     of_pod, of_node = sample(1.0, pod="x", container="c"), sample(1.0, node="x")
     prometheus = Prometheus([of_pod, of_node] if cpu else [], [of_pod, of_node] if memory else [])
     served = metrics(prometheus, pod("x"))
-    assert await served.pods(namespace="shop", selector=EVERYTHING, timeout=5) == []
-    assert await served.nodes(selector=EVERYTHING, timeout=5) == []
+    assert await served.pods(namespace="shop", selector=EVERYTHING, deadline=NO_DEADLINE) == []
+    assert await served.nodes(selector=EVERYTHING, deadline=NO_DEADLINE) == []
 
 
 async def test_pods_of_one_name_in_two_namespaces_have_their_own_values() -> None:
@@ -191,14 +194,14 @@ async def test_pods_of_one_name_in_two_namespaces_have_their_own_values() -> Non
         """Each namespace's pod uses as much as its name says."""
 
         async def instant(
-            self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+            self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
         ) -> Vector | Scalar:
             found = re.search(r'namespace="ns-(\d)"', query)
             assert found is not None
             return Vector((sample(float(found[1]), pod="web", container="app"),))
 
     bed = metrics(OfNamespaces([], []), *(pod("web", f"ns-{number}") for number in (2, 1, 3)))
-    found = await bed.pods(namespace="", selector=EVERYTHING, timeout=5)
+    found = await bed.pods(namespace="", selector=EVERYTHING, deadline=NO_DEADLINE)
     assert [(one.namespace, one.containers[0].usage) for one in found] == [
         (f"ns-{number}", usage(number * 1000, number * 1000)) for number in (2, 1, 3)
     ]
@@ -207,20 +210,26 @@ async def test_pods_of_one_name_in_two_namespaces_have_their_own_values() -> Non
 async def test_a_nodes_time_is_that_of_its_older_value() -> None:
     for cpu, memory in ((NOW - 30, NOW), (NOW, NOW - 30)):
         prometheus = Prometheus([sample(1.0, node="a", at=cpu)], [sample(1.0, node="a", at=memory)])
-        [found] = await metrics(prometheus, ObjectMetadata("", "a", {})).nodes(selector=EVERYTHING, timeout=5)
+        [found] = await metrics(prometheus, ObjectMetadata("", "a", {})).nodes(
+            selector=EVERYTHING, deadline=NO_DEADLINE
+        )
         assert found.timestamp == NOW - 30
 
 
 async def test_an_object_that_does_not_exist() -> None:
     with pytest.raises(StatusError, match='pods "ghost" not found') as error:
-        await metrics(Prometheus([], [])).pods(namespace="shop", selector=EVERYTHING, name="ghost", timeout=5)
+        await metrics(Prometheus([], [])).pods(
+            namespace="shop", selector=EVERYTHING, name="ghost", deadline=NO_DEADLINE
+        )
     assert error.value.code == 404
 
 
 async def test_an_outage_is_an_error_and_no_empty_list() -> None:
     prometheus = Prometheus([], [], error=PrometheusUnavailable("refused"))
     with pytest.raises(StatusError) as error:
-        await metrics(prometheus, pod("a", "one"), pod("b", "two")).pods(namespace="", selector=EVERYTHING, timeout=5)
+        await metrics(prometheus, pod("a", "one"), pod("b", "two")).pods(
+            namespace="", selector=EVERYTHING, deadline=NO_DEADLINE
+        )
     assert error.value.code == 503
 
 
@@ -231,7 +240,7 @@ async def test_a_rule_without_a_label_for_nodes_says_so_once(caplog: pytest.LogC
     )
     for _ in range(2):
         with pytest.raises(StatusError) as error:
-            await served.nodes(selector=EVERYTHING, timeout=5)
+            await served.nodes(selector=EVERYTHING, deadline=NO_DEADLINE)
         assert error.value.code == 500
     [record] = [record for record in caplog.records if "resourceRules.cpu" in record.message]
     assert "no label means nodes; add one to resources.overrides" in record.message
@@ -333,7 +342,9 @@ async def test_cpu_and_memory_can_come_from_different_servers() -> None:
     file = parse_rules(f"prometheusServers: {{other: {{url: 'http://other'}}}}\n{text}", source="rules.yaml")
     assert file.resource is not None
     prometheus = Prometheus([], [])
-    await metrics(prometheus, pod("web-1"), rules=file.resource).pods(namespace="shop", selector=EVERYTHING, timeout=5)
+    await metrics(prometheus, pod("web-1"), rules=file.resource).pods(
+        namespace="shop", selector=EVERYTHING, deadline=NO_DEADLINE
+    )
     of_cpu = file.resource.cpu.destination
     assert of_cpu.server is not None
     assert (of_cpu.server.url, of_cpu.headers) == ("http://other", (("X-Scope-OrgID", "team"),))

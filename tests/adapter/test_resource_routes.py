@@ -11,6 +11,7 @@ from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage, Usage
 from adapter.security.request_info import RequestInfo, Target
 from adapter.serving.call import Answer, Call
 from adapter.serving.resource_routes import ResourceRoutes
+from kube.deadlines import NO_DEADLINE, Deadline
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 from tests.adapter.serving import SAMPLED_AT, SAMPLED_TEXT
@@ -44,10 +45,12 @@ POD_METADATA = {"name": "web-0", "creationTimestamp": SAMPLED_TEXT, "namespace":
 class Cluster:
     """One pod and one node, whatever is selected."""
 
-    async def pods(self, *, namespace: str, selector: LabelSelector, name: str = "", timeout: float) -> list[PodUsage]:
+    async def pods(
+        self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
+    ) -> list[PodUsage]:
         return [POD] if namespace in ("", POD.namespace) and name in ("", POD.name) else []
 
-    async def nodes(self, *, selector: LabelSelector, name: str = "", timeout: float) -> list[NodeUsage]:
+    async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: Deadline) -> list[NodeUsage]:
         return [NODE] if name in ("", NODE.name) else []
 
 
@@ -59,7 +62,7 @@ async def answered(path: str, accept: str, *, method: str = "GET") -> Answer:
         info=RequestInfo.of(method, target),
         accept=accept,
         user_agent="kubectl/v1.36.0",
-        timeout=1.0,
+        deadline=NO_DEADLINE,
     )
     return await ResourceRoutes(Cluster()).answer(call, target.segments[3:])
 

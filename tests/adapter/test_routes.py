@@ -72,8 +72,8 @@ async def test_named_object(tmp_path: Path, path: str, asked: dict[str, str]) ->
         (arguments,) = adapter.metrics.asked
         assert {key: arguments[key] for key in asked} == asked
         assert arguments["metric_selector"].empty
-        assert 0 < arguments["timeout"] <= 60
-        assert "selector" not in arguments
+        assert 0 < arguments["seconds"] <= 60
+        assert arguments["selector"].empty
 
 
 @pytest.mark.parametrize(

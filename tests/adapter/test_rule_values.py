@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from adapter.catalog.values import ExternalMetricValue, MetricValue
@@ -13,7 +14,17 @@ from adapter.prometheus import Sample, Scalar, Vector
 from adapter.rules import RulesFile, parse_rules
 from kube.selectors import LabelSelector
 from kube.status import StatusError
-from tests.adapter.metrics_bed import NOW, CannedPrometheus, MetricsBed, metrics_bed, objects, series, vector
+from tests.adapter.metrics_bed import (
+    NOW,
+    CannedPrometheus,
+    MetricsBed,
+    custom_request,
+    external_request,
+    metrics_bed,
+    objects,
+    series,
+    vector,
+)
 
 SHORT = """
 rules:
@@ -32,26 +43,18 @@ def parse(text: str) -> RulesFile:
 
 
 async def one(bed: MetricsBed, metric: str, name: str = "web-0", selector: str = "", **where: str) -> list[MetricValue]:
-    where = {"resource": "pods", "namespace": "shop", **where}
-    return await bed.custom.named(
-        group="", name=name, metric=metric, metric_selector=LabelSelector.parse(selector), timeout=5, **where
-    )
+    request = custom_request(name=name, metric=metric, metric_selector=LabelSelector.parse(selector))
+    return await bed.custom.values(msgspec.structs.replace(request, **where))
 
 
 async def many(bed: MetricsBed, metric: str, selector: str = "") -> list[MetricValue]:
-    return await bed.custom.selected(
-        resource="pods",
-        group="",
-        namespace="shop",
-        selector=LabelSelector.parse(selector),
-        metric=metric,
-        metric_selector=LabelSelector(),
-        timeout=5,
-    )
+    return await bed.custom.values(custom_request(selector=LabelSelector.parse(selector), metric=metric))
 
 
 async def external(bed: MetricsBed, metric: str, selector: str = "") -> list[ExternalMetricValue]:
-    return await bed.external.values(namespace="shop", metric=metric, selector=LabelSelector.parse(selector), timeout=5)
+    return await bed.external.values(
+        external_request(namespace="shop", metric=metric, selector=LabelSelector.parse(selector), seconds=5)
+    )
 
 
 async def test_short_rules_are_listed_without_asking_prometheus(

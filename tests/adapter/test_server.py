@@ -88,7 +88,7 @@ async def test_deadline_is_passed_on(tmp_path: Path, wanted: str, given: float) 
         for path in (POD_PATH, EXTERNAL_PATH):
             await adapter.ask_as_master(f"{path}?timeout={wanted}")
         for arguments in adapter.metrics.asked:
-            assert given - 1.0 < arguments["timeout"] <= given
+            assert given - 1.0 < arguments["seconds"] <= given
 
 
 async def test_deadline_covers_paths_that_are_open_to_all(tmp_path: Path) -> None:

@@ -29,10 +29,21 @@ from adapter.prometheus import (
     Vector,
 )
 from adapter.rules import parse_rules
+from kube.deadlines import NO_DEADLINE, Deadline
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 from tests.adapter.merging_bed import fetched
-from tests.adapter.metrics_bed import NOW, CannedPrometheus, MetricsBed, metrics_bed, packets, series, vector
+from tests.adapter.metrics_bed import (
+    NOW,
+    CannedPrometheus,
+    MetricsBed,
+    custom_request,
+    external_request,
+    metrics_bed,
+    packets,
+    series,
+    vector,
+)
 from tests.kube.scripted import Turns
 
 ALL = LabelSelector()
@@ -50,16 +61,16 @@ def paths(bed: MetricsBed, shared: SharedQueries) -> tuple[CustomMetrics, Extern
 async def test_who_joins_a_query_that_another_namespace_may_not_send_asks_again() -> None:
     class Prometheus(CannedPrometheus):
         async def instant(
-            self, query: str, *, timeout: float | None = None, destination: Destination = DEFAULT_DESTINATION
+            self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
         ) -> Vector | Scalar:
             await asyncio.sleep(0)
             if current_namespace() == "noisy":
                 raise PrometheusBusy("noisy")
-            return await super().instant(query, timeout=timeout, destination=destination)
+            return await super().instant(query, deadline=deadline, destination=destination)
 
     async def ask(shared: SharedQueries, namespace: str) -> Vector | Scalar:
         enter_namespace(namespace)
-        return await shared.instant("depth", timeout=5)
+        return await shared.instant("depth", deadline=Deadline.after(5))
 
     prometheus = Prometheus(result=vector(({}, 5)))
     async with SharedQueries(prometheus, freshness=60.0) as shared:
@@ -81,14 +92,16 @@ async def test_a_thousand_requests_for_pods_of_many_namespaces_are_a_query_for_a
         custom, _ = paths(bed, shared)
 
         async def ask(one: dict[str, str]) -> int:
-            values = await custom.named(
-                resource="pods",
-                group="",
-                namespace=one["namespace"],
-                name=one["pod"],
-                metric="http_packets_per_second",
-                metric_selector=ALL,
-                timeout=10.0,
+            values = await custom.values(
+                custom_request(
+                    resource="pods",
+                    group="",
+                    namespace=one["namespace"],
+                    name=one["pod"],
+                    metric="http_packets_per_second",
+                    metric_selector=ALL,
+                    seconds=10.0,
+                )
             )
             assert values[0].timestamp == NOW
             return values[0].milli
@@ -116,7 +129,9 @@ async def test_an_external_metric_that_cannot_be_merged_is_one_query_for_each_na
         _, external = paths(bed, shared)
         for _ in range(20):
             for namespace in ("a", "b"):
-                await external.values(namespace=namespace, metric="queue_depth", selector=ALL, timeout=10.0)
+                await external.values(
+                    external_request(namespace=namespace, metric="queue_depth", selector=ALL, seconds=10.0)
+                )
     assert prometheus.queries == [f'max(queue_depth{{namespace="{namespace}"}}) by (queue, tier)' for namespace in "ab"]
 
 
@@ -132,10 +147,10 @@ async def test_each_request_waits_for_as_long_as_it_has_time() -> None:
 
     prometheus.instant = slow  # type: ignore[method-assign, assignment]
     async with SharedQueries(prometheus, freshness=60.0) as shared:
-        patient = asyncio.create_task(shared.instant("up", timeout=10.0))
+        patient = asyncio.create_task(shared.instant("up", deadline=Deadline.after(10.0)))
         await asked.wait()
         with pytest.raises(PrometheusTimeout):
-            await shared.instant("up", timeout=0.01)
+            await shared.instant("up", deadline=Deadline.after(0.01))
         hold.set()
         assert isinstance(await patient, Vector)
     assert prometheus.queries == ["up"]
@@ -145,15 +160,13 @@ async def test_each_request_waits_for_as_long_as_it_has_time() -> None:
 async def test_prometheus_is_told_the_time_of_the_most_patient_one_who_waits() -> None:
     _, prometheus = packets()
     async with SharedQueries(prometheus, freshness=0.0) as shared:
-        await shared.instant("alone", timeout=3.0)
-        await asyncio.gather(*(shared.instant("together", timeout=seconds) for seconds in (3.0, 7.0, 5.0)))
-        await asyncio.gather(shared.instant("no limit", timeout=3.0), shared.instant("no limit"))
-    told = dict(zip(prometheus.queries, prometheus.timeouts, strict=True))
-    for query, seconds in {"alone": 3.0, "together": 7.0}.items():
-        timeout = told[query]
-        assert timeout is not None
-        assert seconds - 1 < timeout <= seconds
-    assert told["no limit"] is None
+        await shared.instant("alone", deadline=Deadline.after(3.0))
+        together = [Deadline.after(seconds) for seconds in (3.0, 7.0, 5.0)]
+        await asyncio.gather(*(shared.instant("together", deadline=deadline) for deadline in together))
+        await asyncio.gather(shared.instant("no limit", deadline=Deadline.after(3.0)), shared.instant("no limit"))
+    deadlines = dict(zip(prometheus.queries, prometheus.deadlines, strict=True))
+    assert deadlines["alone"] < deadlines["together"] == max(together)
+    assert deadlines["no limit"] == NO_DEADLINE
 
 
 @pytest.mark.looptime
@@ -161,19 +174,18 @@ async def test_who_joins_one_with_less_time_asks_again_when_that_is_up() -> None
     _, prometheus = packets()
     asked, instant = asyncio.Event(), prometheus.instant
 
-    async def slow(query: str, *, timeout: float | None = None, **_: object) -> object:
+    async def slow(query: str, *, deadline: Deadline = NO_DEADLINE, **_: object) -> object:
         if not asked.is_set():
             asked.set()
-            assert timeout is not None
-            await asyncio.sleep(timeout)
+            await asyncio.sleep(deadline.remaining() or 0)
             raise PrometheusTimeout("slow")
-        return await instant(query, timeout=timeout)
+        return await instant(query, deadline=deadline)
 
     prometheus.instant = slow  # type: ignore[method-assign, assignment]
     async with SharedQueries(prometheus, freshness=60.0) as shared:
-        hurried = asyncio.create_task(shared.instant("up", timeout=0.05))
+        hurried = asyncio.create_task(shared.instant("up", deadline=Deadline.after(0.05)))
         await asked.wait()
-        assert await shared.instant("up", timeout=10.0)
+        assert await shared.instant("up", deadline=Deadline.after(10.0))
         with pytest.raises(PrometheusTimeout):
             await hurried
     assert prometheus.queries == ["up"]
@@ -204,18 +216,22 @@ async def test_values_from_memory_keep_the_time_at_which_they_were_sampled(tmp_p
         for name in ("web-0", "web-0", "web-1", "web-0"):  # alone, from memory, and then merged
             await fetched(shared)
             with contextlib.suppress(StatusError):  # there is no web-1
-                values = await custom.named(
-                    resource="pods",
-                    group="",
-                    namespace="shop",
-                    name=name,
-                    metric="http_packets_per_second",
-                    metric_selector=ALL,
-                    timeout=10.0,
+                values = await custom.values(
+                    custom_request(
+                        resource="pods",
+                        group="",
+                        namespace="shop",
+                        name=name,
+                        metric="http_packets_per_second",
+                        metric_selector=ALL,
+                        seconds=10.0,
+                    )
                 )
                 assert [(value.timestamp, value.milli) for value in values] == [(sampled, 1000)]
         for namespace in ("shop", "shop", "other", "shop"):
-            items = await external.values(namespace=namespace, metric="queue_depth", selector=ALL, timeout=10.0)
+            items = await external.values(
+                external_request(namespace=namespace, metric="queue_depth", selector=ALL, seconds=10.0)
+            )
             assert {value.timestamp for value in items} == {sampled}
 
 
@@ -246,7 +262,9 @@ async def test_what_one_namespace_has_does_not_take_an_external_metric_away_from
         _, external = paths(bed, shared)
         for _ in range(3):
             for namespace in "abc":
-                values = await external.values(namespace=namespace, metric="queue_depth", selector=ALL, timeout=10.0)
+                values = await external.values(
+                    external_request(namespace=namespace, metric="queue_depth", selector=ALL, seconds=10.0)
+                )
                 assert [value.milli for value in values] == [1000]
     alone = [f'rate(queue_depth{{namespace="{namespace}"}}[5m])' for namespace in "abc"]
     assert sorted(prometheus.queries) == [*alone, 'rate(queue_depth{namespace=~".+"}[5m])']
@@ -259,7 +277,9 @@ async def test_a_long_list_of_an_external_metric_lets_others_go_on(tmp_path: Pat
     async with metrics_bed(tmp_path, rules, prometheus) as bed:
         await bed.catalog.relist()
         async with turns.counted():
-            found = await bed.external.values(namespace="shop", metric="backlog", selector=ALL, timeout=10.0)
+            found = await bed.external.values(
+                external_request(namespace="shop", metric="backlog", selector=ALL, seconds=10.0)
+            )
     assert [value.milli for value in found] == [number * 1000 for number in range(5_000)]
     assert turns.count >= 5
 

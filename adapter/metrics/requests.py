@@ -1,0 +1,51 @@
+"""Requests for metric values, as the router passes them to the providers."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kube.deadlines import NO_DEADLINE, Deadline
+from kube.selectors import LabelSelector
+
+ALL_OBJECTS = "*"
+"""The name in a request for all objects that the selector matches."""
+
+
+class CustomMetricRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for a custom metric of one object, or of all that a selector matches.
+
+    Attributes:
+        resource: plural or singular; "namespaces" for a metric of a namespace itself.
+        group: the resource's API group; "" also finds resources that only another group has.
+        namespace: the objects' namespace; "" for cluster-scoped objects, namespaces among them.
+        name: the object's name, or ALL_OBJECTS.
+        metric: the metric's name.
+        selector: selects the objects; used with ALL_OBJECTS only.
+        metric_selector: selects the metric's series.
+        deadline: when the response is due.
+    """
+
+    resource: str
+    group: str
+    namespace: str
+    name: str
+    metric: str
+    selector: LabelSelector = LabelSelector()
+    metric_selector: LabelSelector = LabelSelector()
+    deadline: Deadline = NO_DEADLINE
+
+
+class ExternalMetricRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for an external metric.
+
+    Attributes:
+        namespace: the namespace of the request; rules with `namespaced: false` ignore it.
+        metric: the metric's name.
+        selector: selects the metric's series.
+        deadline: when the response is due.
+    """
+
+    namespace: str
+    metric: str
+    selector: LabelSelector = LabelSelector()
+    deadline: Deadline = NO_DEADLINE
