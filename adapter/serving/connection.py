@@ -165,8 +165,8 @@ class Connection(asyncio.Protocol):
     """
 
     def __init__(self, server: HttpServer, client: socket.socket, slots: ConnectionSlots) -> None:
-        self._http = _HttpProtocol(server, self)
-        self._limits = server.limits
+        self._server = server
+        self._http: _HttpProtocol
         self._client = client
         self._slots = slots
         self._transport: asyncio.Transport | None = None
@@ -175,6 +175,8 @@ class Connection(asyncio.Protocol):
         # Bytes after the head, and what aiohttp read of them as a body.
         self._beyond_head = 0
         self._body: StreamReader | None = None
+        self._is_writing_paused = False
+        # For a head, or for reading a response; no two are needed at a time.
         self._timer: asyncio.TimerHandle | None = None
         self.certificate: bytes | None = None
         self.busy = False
@@ -188,7 +190,8 @@ class Connection(asyncio.Protocol):
         encryption = transport.get_extra_info("ssl_object")
         self.certificate = encryption.getpeercert(binary_form=True) if encryption is not None else None
         self._slots.opened(self)
-        self._start_timer(self._limits.head, "its request did not come in time")
+        self._http = _HttpProtocol(self._server, self)
+        self._start_timer(self._server.limits.head, "its request did not come in time")
         self._http.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -201,7 +204,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Pass on what the client sent, unless it is too much."""
         if self._state is _State.HEAD:
-            if not self._tail and data.find(_END) == len(data) - len(_END):
+            if not self._tail and 0 <= data.find(_END) == len(data) - len(_END):
                 self._state = _State.REQUEST  # exactly one head, as nearly always
             else:
                 self._find_end_of_head(data)
@@ -217,18 +220,22 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Give the client time to read: there is more to send than it reads at the moment."""
-        self._start_timer(self._limits.read, "its client did not read the response")
+        self._is_writing_paused = True
+        self._stop_timer()
+        self._start_timer(self._server.limits.read, "its client did not read the response")
         self._http.pause_writing()
 
     def resume_writing(self) -> None:
         """Write on: the client has read."""
+        self._is_writing_paused = False
         self._stop_timer()
         self._http.resume_writing()
 
     def begin_request(self, request: web.BaseRequest) -> None:
         """Note that a request is being answered: the connection is not closed for another one until `end_request`."""
         self.busy = True
-        self._stop_timer()
+        if not self._is_writing_paused:
+            self._stop_timer()
         if self.group is not None:
             self.group.move_to_end(self)
         if self.buffered:
@@ -264,11 +271,11 @@ class Connection(asyncio.Protocol):
             self._tail, self._beyond_head, self._state = b"", len(received) - end - len(_END), _State.REQUEST
             return
         self._tail = received[1 - len(_END) :]
-        self._start_timer(self._limits.head, "its request did not come in time")
+        self._start_timer(self._server.limits.head, "its request did not come in time")
         self._slots.buffer(self, len(data))
         if self.buffered > _MAX_HEAD and self._transport is not None:
             self._state = _State.CLOSED
-            self._transport.write(_written(self._http.server.error_response(_head_too_large())))
+            self._transport.write(_written(self._server.error_response(_head_too_large())))
             self._transport.close()
 
     def _check_body(self) -> None:

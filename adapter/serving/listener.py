@@ -28,6 +28,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from adapter.serving.connection import Connection, HttpServer
+from adapter.serving.server import RequestServer, ServerLimits, error_response
 
 _log = logging.getLogger(__name__)
 
@@ -162,16 +163,19 @@ class Listener:
     Args:
         server: answers their requests.
         context: TLS for new connections.
-        slots: limits their number.
-        shutdown_seconds: how long requests in flight may still take when the listener is stopped.
+        limits: see ServerLimits.
+        registry: where connections are counted.
     """
 
-    def __init__(self, server: HttpServer, context: ssl.SSLContext, slots: Slots, *, shutdown_seconds: float) -> None:
-        self._server = server
+    def __init__(
+        self, server: RequestServer, context: ssl.SSLContext, limits: ServerLimits, *, registry: CollectorRegistry
+    ) -> None:
+        self._request_server = server
         self._context = context
-        self._slots = slots
-        self._shutdown_seconds = shutdown_seconds
+        self._limits = limits
+        self._slots = Slots(limit=within_open_files(limits.connections), registry=registry)
         self._handshakes: set[asyncio.Task[None]] = set()
+        self._server: HttpServer | None = None
         self._accepting: asyncio.Task[None] | None = None
 
     async def start(self, listening: socket.socket) -> None:
@@ -180,23 +184,26 @@ class Listener:
         # Accepted connections inherit it; the buffer for sending is another one.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
         listening.listen(_BACKLOG)
-        self._accepting = asyncio.create_task(self._accept(listening), name="accept connections")
+        self._server = HttpServer(
+            self._request_server.handle, error_response=error_response, limits=self._limits.connection
+        )
+        self._accepting = asyncio.create_task(self._accept(self._server, listening), name="accept connections")
 
     async def stop(self) -> None:
         """Accept nothing more, let requests in flight end, then close every connection."""
-        if self._accepting is None:
+        if self._server is None or self._accepting is None:
             return
+        server, self._server = self._server, None
         self._accepting.cancel()
         await asyncio.wait([self._accepting])
-        self._accepting = None
         for connection in list(self._slots.handshakes):
             connection.close("the adapter is stopping")
         if self._handshakes:
             await asyncio.wait(self._handshakes)
-        self._server.pre_shutdown()
-        await self._server.shutdown(self._shutdown_seconds)
+        server.pre_shutdown()
+        await server.shutdown(self._limits.shutdown_seconds)
 
-    async def _accept(self, listening: socket.socket) -> None:
+    async def _accept(self, server: HttpServer, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         with listening:
             while True:
@@ -209,7 +216,7 @@ class Listener:
                         _log.warning("cannot accept connections: %s", error.strerror)
                         await asyncio.sleep(_RETRY_SECONDS)
                     continue
-                connection = Connection(self._server, client, self._slots)
+                connection = Connection(server, client, self._slots)
                 if self._slots.add(connection):
                     task = asyncio.create_task(self._handshake(client, connection))
                     self._handshakes.add(task)
@@ -220,7 +227,7 @@ class Listener:
 
     async def _handshake(self, client: socket.socket, connection: Connection) -> None:
         """Complete the TLS handshake; then the connection belongs to the event loop."""
-        seconds = self._server.limits.handshake
+        seconds = self._limits.connection.handshake
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection,

@@ -13,27 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from aiohttp import web
+from aiohttp import HttpVersion10, HttpVersion11, web
 from multidict import CIMultiDict
-from prometheus_client import CollectorRegistry
 
 from adapter.content.encoding import Encoded, Representation
 from adapter.fairness import FairSemaphore, QueueFullError, enter_namespace
 from adapter.security.authentication import USUAL_HEADERS, Authenticator, Credentials
 from adapter.security.authorization import Authorizer
 from adapter.security.request_info import RequestInfo
-from adapter.serving.accepting import LimitedSite, within_open_files
 from adapter.serving.call import Answer, Call
 from adapter.serving.compression import COMPRESS_FROM, compressed, takes_gzip
-from adapter.serving.connection import ConnectionLimits, ConnectionServer
-from adapter.serving.open_connections import OpenConnections
+from adapter.serving.connection import ConnectionLimits, connection_of
 from adapter.serving.parsed_targets import ParsedTarget, ParsedTargets
 from adapter.serving.routes import Router
 from adapter.serving.telemetry import RequestLabels, Telemetry
@@ -47,6 +42,7 @@ _LAST_WORD_SECONDS = 0.1
 # What a request is counted as whose client did not wait for the answer; web servers' common number for it.
 _CLIENT_GONE = 499
 _FORBIDDEN = 403
+_VERSIONS = (HttpVersion11, HttpVersion10)
 # Beside those of the documents there are few, of discovery's forms.
 _CONTENT_TYPES = 64
 
@@ -101,23 +97,30 @@ class RequestServer:
         self._slots = FairSemaphore(limits.in_flight, max_waiting=limits.in_flight // 4)
         telemetry.count_in_flight(lambda: self._in_flight)
 
-    async def handle(self, request: web.BaseRequest, certificate: bytes | None) -> web.StreamResponse:
-        """Answer one request of a client with this certificate (DER)."""
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request."""
         started = time.monotonic()
+        connection = connection_of(request)
+        connection.begin_request(request)
         router, labels, code = self._router(), None, 500
         try:
             try:
+                if request.version not in _VERSIONS:
+                    raise _other_version()
                 parsed = self._targets.parse(request.method, request.raw_path)
                 labels = _labels(parsed.info, router)
-                response = await self._within_limits(request, certificate, parsed, router)
+                response = await self._within_limits(request, connection.certificate, parsed, router)
             except StatusError as error:
                 response = await _response(_error_answer(error, request), request)
             code = response.status
+            if not connection.end_request():
+                response.force_close()
             return response
         except asyncio.CancelledError:
             code = _CLIENT_GONE
             raise
         finally:
+            connection.busy = False
             labels = labels or RequestLabels(verb=request.method.lower())
             self._telemetry.observe(labels, code=code, seconds=time.monotonic() - started)
 
@@ -172,56 +175,6 @@ class RequestServer:
         return await _response(await router.answer(_call(request, parsed, deadline)), request)
 
 
-class Listener:
-    """The listening socket and its connections.
-
-    Args:
-        server: answers the requests.
-        context: TLS for new connections.
-        limits: see ServerLimits.
-        registry: where connections are counted.
-    """
-
-    def __init__(
-        self,
-        server: RequestServer,
-        context: ssl.SSLContext,
-        limits: ServerLimits,
-        *,
-        registry: CollectorRegistry,
-    ) -> None:
-        self._connections = OpenConnections(most=within_open_files(limits.connections), registry=registry)
-        self._server = server
-        self._context = context
-        self._limits = limits
-        self._runner: web.ServerRunner | None = None
-
-    async def start(self, listening: socket.socket) -> None:
-        """Begin to accept connections on a bound socket, which is this listener's from now on."""
-        server = ConnectionServer(
-            self._server.handle,
-            error_response=_unknown_clients_response,
-            limits=self._limits.connection,
-        )
-        self._runner = web.ServerRunner(server, shutdown_timeout=self._limits.shutdown_seconds)
-        await self._runner.setup()
-        site = LimitedSite(
-            self._runner,
-            listening,
-            context=self._context,
-            handshake=self._limits.connection.handshake,
-            connections=self._connections,
-            protocol=server.connection,
-        )
-        await site.start()
-
-    async def stop(self) -> None:
-        """Accept nothing more, let requests in flight end, then close every connection."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
-
-
 def _labels(info: RequestInfo, router: Router) -> RequestLabels:
     if not info.is_resource:
         return RequestLabels(verb=info.verb)
@@ -258,7 +211,12 @@ def _error_answer(error: StatusError, request: web.BaseRequest | None) -> Answer
     return Answer(error.code, representation.encode_error(error), retry_after=error.retry_after, headers=headers)
 
 
-def _unknown_clients_response(error: StatusError) -> web.Response:
+def _other_version() -> StatusError:
+    return StatusError(505, "HTTPVersionNotSupported", "the request's version of HTTP is not spoken here: use HTTP/1.1")
+
+
+def error_response(error: StatusError) -> web.Response:
+    """Return the response to a client about which nothing is known."""
     answer = _error_answer(error, None)
     return web.Response(status=answer.status, body=answer.content.body, headers=_headers(answer))
 

@@ -30,9 +30,10 @@ from adapter.security.trust import TrustKeeper, TrustOptions
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
 from adapter.serving.health import Health
+from adapter.serving.listener import Listener
 from adapter.serving.resource_routes import UsageProvider
 from adapter.serving.routes import Router
-from adapter.serving.server import Listener, RequestServer, ServerLimits
+from adapter.serving.server import RequestServer, ServerLimits
 from adapter.serving.telemetry import Telemetry
 from kube.certs import CertificateAuthority, KeyPair
 from kube.deadlines import Deadline
