@@ -103,11 +103,11 @@ async def _page(client: KubeClient, path: str, query: Query, accept: str, *, lim
     try:
         return msgspec.json.decode(content, type=_Page), limit
     except _MALFORMED as error:
-        raise KubeUnreachable(f"the API server's answer to a list request is no list: {error}") from error
+        raise KubeUnreachable(f"the API server's response to a list request is no list: {error}") from error
 
 
 def _decode(raw: msgspec.Raw) -> Any:
     try:
         return msgspec.json.decode(raw)
     except _MALFORMED as error:
-        raise KubeUnreachable(f"the API server's answer is not JSON: {error}") from error
+        raise KubeUnreachable(f"the API server's response is not JSON: {error}") from error

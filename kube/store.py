@@ -200,7 +200,7 @@ class Store(Generic[T]):
         # 410 perhaps with what is too old.
         listed = await list_objects(self._client, self._path, self._view, self._query, accept=self._accept.lists)
         if not listed.version:
-            raise KubeUnreachable("the API server's answer to a list request has no resourceVersion to watch from")
+            raise KubeUnreachable("the API server's response to a list request has no resourceVersion to watch from")
         found = dict(listed.items)
         known = [(namespace, name) for namespace, items in self._items.items() for name in items]
         changes = [*found.items(), *((key, None) for key in known if key not in found)]

@@ -16,7 +16,7 @@ import click
 from autoscaler.loop.options import Availability
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.loop.sharding import Shard, pod_ordinal
-from kube.credentials import own_namespace
+from kube.config import own_namespace
 from kube.durations import POSITIVE_DURATION, format_duration
 from kube.election import JITTER, ElectionSettings
 from kube.flags import bool_option

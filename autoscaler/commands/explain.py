@@ -27,7 +27,7 @@ from autoscaler.core.model import HPA_APIS
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.records.record import VERSION, DecisionRecord
 from kube.client import KubeClient, KubeConfigError
-from kube.credentials import default_kubeconfig
+from kube.config import default_kubeconfig
 from kube.process import run
 
 _PLAIN_WIDTH: Final = 10_000

@@ -15,7 +15,7 @@ from autoscaler.objects.defaults import default_hpa
 from autoscaler.objects.migration import is_scaled_to_zero, move, render
 from autoscaler.objects.validation import validate_hpa
 from kube.client import KubeClient, KubeConfigError, KubeError
-from kube.credentials import default_kubeconfig
+from kube.config import default_kubeconfig
 from kube.flags import CONTEXT_SETTINGS
 from kube.process import run
 from kube.status import StatusError

@@ -10,7 +10,7 @@ from autoscaler.commands.availability import availability_options
 from autoscaler.loop.options import Availability
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.loop.sharding import Shard
-from kube.credentials import own_namespace
+from kube.config import own_namespace
 from kube.election import ElectionSettings
 
 

@@ -105,7 +105,7 @@ async def test_a_metrics_api_that_is_busy_is_asked_again_within_the_reconciliati
 async def test_a_metrics_api_that_answers_too_much_is_a_failed_metric(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", RESOURCE, b" " * (16 * 2**20 + 1))
     answer = await metrics.resource_usage("default", WEB)
-    assert answer == MetricError("the API server's answer is too large to be read: more than 16 MiB")
+    assert answer == MetricError("the API server's response is too large to be read: more than 16 MiB")
 
 
 async def test_white_space_around_a_value_does_not_count(api: ScriptedApi, metrics: MetricsClient) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kube import credentials as credentials_module
+from kube import config as config_module
 from kube.certs import CertificateAuthority
 from kube.client import KubeClient, KubeConfigError, KubeUnreachable, ResponseTooLarge, WatchSilent
 from kube.status import StatusError
@@ -137,7 +137,7 @@ async def test_a_kubeconfigs_token_file_is_read_again(tmp_path: Path, monkeypatc
             await client.get("/x")
             token.write_text("second")
             await client.get("/x")
-            monkeypatch.setattr(credentials_module, "_CREDENTIAL_SECONDS", 0.0)
+            monkeypatch.setattr(config_module, "_CREDENTIAL_SECONDS", 0.0)
             await client.get("/x")
         assert [headers["Authorization"] for headers in server.headers] == [
             "Bearer first",
@@ -150,7 +150,7 @@ async def test_a_kubeconfigs_token_file_is_read_again(tmp_path: Path, monkeypatc
 async def test_a_kubeconfig_that_breaks_later_leaves_the_old_credentials(
     broken: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(credentials_module, "_CREDENTIAL_SECONDS", 0.0)
+    monkeypatch.setattr(config_module, "_CREDENTIAL_SECONDS", 0.0)
     async with scripted_server() as server:
         server.answers["/x"] = answer({})
         config = server.kubeconfig(tmp_path, token="first")
@@ -168,7 +168,7 @@ async def test_a_kubeconfig_that_breaks_later_leaves_the_old_credentials(
             "Bearer first",
             "Bearer second",
         ]
-    assert [record.levelname for record in caplog.records if record.name == "kube.credentials"] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if record.name == "kube.config"] == ["WARNING"]
 
 
 async def test_no_copies_of_keys_are_left_in_the_temporary_directory(
@@ -215,7 +215,7 @@ async def test_a_watch_that_is_never_opened_is_given_up_after_the_time_of_a_requ
 
     async with scripted_server() as server, connected(server, tmp_path, timeout=0.05) as client:
         server.answers["/x"] = never
-        with pytest.raises(KubeUnreachable, match="did not answer in time") as raised:
+        with pytest.raises(KubeUnreachable, match="did not respond in time") as raised:
             await asyncio.wait_for(anext(client.watch("/x")), 60)
     assert not isinstance(raised.value, WatchSilent)
 

@@ -98,7 +98,7 @@ async def test_other_tasks_have_their_turn_while_a_page_is_decoded(
 async def test_what_is_no_list_is_no_answer(body: bytes, tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         server.answers[PATH] = raw(body)
-        with pytest.raises(KubeUnreachable, match="the API server's answer to a list request is no list"):
+        with pytest.raises(KubeUnreachable, match="the API server's response to a list request is no list"):
             await list_objects(client, PATH, name_of)
 
 

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from kube.client import KubeClient, KubeError, KubeUnreachable
 from kube.election import ElectionSettings, LeaderElector
-from kube.retries import Answer, Retries
+from kube.retries import Response, Retries
 from kube.status import StatusError
 from tests.kube.scripted import Handler, ScriptedServer, answer, connected, scripted_server
 
@@ -205,11 +205,11 @@ async def test_a_connection_is_lost_where_it_was_there(error: Exception, repeate
     time = Time()
     retries = Retries(clock=time.clock, sleep=time.sleep, random=lambda: 0.0)
 
-    async def send() -> Answer:
+    async def send() -> Response:
         raise error
 
     with pytest.raises(type(error)):
-        await retries.run("GET", send, deadline=30)
+        await retries.run("GET", send, timeout=30)
     assert len(time.waits) == (10 if repeated else 0)
 
 
