@@ -40,6 +40,7 @@ _BACKLOG: Final = 512
 # Requests are short. The loop's buffer of a connection grows to what is read at once, a quarter of a MiB, and stays.
 _RECEIVE_BUFFER: Final = 16 * 1024
 _RETRY_SECONDS: Final = 1.0
+_ACCEPTED_AT_ONCE: Final = 16  # handshakes go on in between, however many clients are waiting
 # Errors of one connection, which accept(2) reports and removes from the queue; EPERM is a firewall's.
 _CONNECTION_ERRORS: Final = frozenset(
     {
@@ -175,8 +176,8 @@ class Listener:
         self._limits = limits
         self._slots = Slots(limit=within_open_files(limits.connections), registry=registry)
         self._handshakes: set[asyncio.Task[None]] = set()
-        self._server: HttpServer | None = None
-        self._accepting: asyncio.Task[None] | None = None
+        self._listening: tuple[socket.socket, HttpServer] | None = None
+        self._retry: asyncio.TimerHandle | None = None
 
     async def start(self, listening: socket.socket) -> None:
         """Begin to accept connections on a bound socket, which is this listener's from now on."""
@@ -184,18 +185,19 @@ class Listener:
         # Accepted connections inherit it; the buffer for sending is another one.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
         listening.listen(_BACKLOG)
-        self._server = HttpServer(
-            self._request_server.handle, error_response=error_response, limits=self._limits.connection
-        )
-        self._accepting = asyncio.create_task(self._accept(self._server, listening), name="accept connections")
+        server = HttpServer(self._request_server.handle, error_response=error_response, limits=self._limits.connection)
+        self._listening = listening, server
+        asyncio.get_running_loop().add_reader(listening, self._accept, listening, server)
 
     async def stop(self) -> None:
         """Accept nothing more, let requests in flight end, then close every connection."""
-        if self._server is None or self._accepting is None:
+        if self._listening is None:
             return
-        server, self._server = self._server, None
-        self._accepting.cancel()
-        await asyncio.wait([self._accepting])
+        (listening, server), self._listening = self._listening, None
+        if self._retry is not None:
+            self._retry.cancel()
+        asyncio.get_running_loop().remove_reader(listening)
+        listening.close()
         for connection in list(self._slots.handshakes):
             connection.close("the adapter is stopping")
         if self._handshakes:
@@ -203,27 +205,32 @@ class Listener:
         server.pre_shutdown()
         await server.shutdown(self._limits.shutdown_seconds)
 
-    async def _accept(self, server: HttpServer, listening: socket.socket) -> None:
+    def _accept(self, listening: socket.socket, server: HttpServer) -> None:
         loop = asyncio.get_running_loop()
-        with listening:
-            while True:
-                try:
-                    client, _ = await loop.sock_accept(listening)
-                except OSError as error:
-                    if error.errno in _CONNECTION_ERRORS:
-                        _log.debug("a connection ended before it was accepted: %s", error.strerror)
-                    else:
-                        _log.warning("cannot accept connections: %s", error.strerror)
-                        await asyncio.sleep(_RETRY_SECONDS)
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                client, _ = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _CONNECTION_ERRORS:
+                    _log.debug("a connection ended before it was accepted: %s", error.strerror)
                     continue
-                connection = Connection(server, client, self._slots)
-                if self._slots.add(connection):
-                    task = asyncio.create_task(self._handshake(client, connection))
-                    self._handshakes.add(task)
-                    task.add_done_callback(self._handshakes.discard)
-                else:
-                    client.close()
-                await asyncio.sleep(0)  # let handshakes go on, however many clients are waiting
+                _log.warning("cannot accept connections: %s", error.strerror)
+                # The client still waits, so that the loop would call at once again.
+                loop.remove_reader(listening)
+                self._retry = loop.call_later(
+                    _RETRY_SECONDS, loop.add_reader, listening, self._accept, listening, server
+                )
+                return
+            client.setblocking(False)
+            connection = Connection(server, client, self._slots)
+            if not self._slots.add(connection):
+                client.close()
+                continue
+            task = loop.create_task(self._handshake(client, connection))
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshakes.discard)
 
     async def _handshake(self, client: socket.socket, connection: Connection) -> None:
         """Complete the TLS handshake; then the connection belongs to the event loop."""

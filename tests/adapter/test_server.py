@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import gzip
 import itertools
 import logging
@@ -14,9 +15,9 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from adapter.content.encoding import compress
 from adapter.security.authorization import AuthorizationOptions
 from adapter.serving import connection, server
-from adapter.serving.compression import compressed
 from adapter.serving.connection import ConnectionLimits
 from adapter.serving.server import ServerLimits
 from kube.certs import KeyPair
@@ -139,9 +140,9 @@ async def test_compression_counts_as_work_on_a_request_and_has_its_deadline(
     def held(body: bytes) -> bytes:
         loop.call_soon_threadsafe(working.set)
         go.wait(10)
-        return compressed(body)
+        return compress(body)
 
-    monkeypatch.setattr(server, "compressed", held)
+    monkeypatch.setattr(server, "compress", held)
     async with served_adapter(tmp_path, limits=ServerLimits(in_flight=1, shutdown_seconds=1.0)) as adapter:
         adapter.metrics.count = 3_000
         gzipped = {"Accept-Encoding": "gzip"}
@@ -274,7 +275,7 @@ async def test_client_that_asks_for_more_than_it_reads_loses_its_connection(
         )
         for number in (1, 2):
             writer.write(f"GET {BIG_PATH} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
-            await eventually(lambda: responded(adapter, number), within=10.0, every=0.02)
+            await eventually(functools.partial(responded, adapter, number), within=10.0, every=0.02)
 
         async def given_up() -> bool:
             return "closed a connection: its client did not read the response" in caplog.messages
