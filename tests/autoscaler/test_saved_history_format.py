@@ -14,10 +14,10 @@ from autoscaler.core.history import LONG_AGO_MS, History, Recommendation, ScaleE
 from autoscaler.core.model import Behavior, HPAKey
 from autoscaler.core.observation import Observation
 from autoscaler.core.reconcile import decide
-from autoscaler.core.stabilization import Normalized, normalize
+from autoscaler.core.stabilization import Normalized
 from autoscaler.loop.histories import HistoryEntry
 from autoscaler.loop.saved_history_format import SavedHistoryError, decode, encode
-from tests.autoscaler.worlds import NOW, behavior, percent, rules, some_pods
+from tests.autoscaler.worlds import NOW, behavior, normalize, percent, rules, some_pods
 from tests.conformance.runner import RECORDED, find_file, load_judge, run_file
 
 WEB = HPAKey("default", "web")

@@ -7,7 +7,11 @@ from typing import Any
 from autoscaler.core.conditions import Conditions
 from autoscaler.core.history import History, Recommendation, ScaleEvent, store_scale_event
 from autoscaler.core.model import Behavior
-from autoscaler.core.stabilization import normalize
+from autoscaler.core.stabilization import (
+    NormalizationArg,
+    normalize_desired_replicas,
+    normalize_desired_replicas_with_behaviors,
+)
 from autoscaler.objects.defaults import default_hpa
 from autoscaler.objects.parse import parse_hpa
 from tests.conformance.comparison import difference
@@ -26,12 +30,11 @@ def judge(case: dict[str, Any]) -> str | None:
 
 def _normalize(case: dict[str, Any]) -> dict[str, Any]:
     given = case["input"]
-    normalized = normalize(
+    arg = NormalizationArg(
         proposed_replicas=given["desiredReplicas"],
         current_replicas=given["currentReplicas"],
         min_replicas=given["minReplicas"],
         max_replicas=given["maxReplicas"],
-        behavior=_behavior(given),
         downscale_stabilization_ms=milliseconds(given["downscaleStabilisationWindowSeconds"]),
         history=History(
             recommendations=tuple(
@@ -42,6 +45,11 @@ def _normalize(case: dict[str, Any]) -> dict[str, Any]:
         ),
         now_ms=0,
     )
+    behavior = _behavior(given)
+    if behavior is None:
+        normalized = normalize_desired_replicas(arg)
+    else:
+        normalized = normalize_desired_replicas_with_behaviors(arg, behavior)
     conditions = Conditions((), now_ms=0)
     conditions.set_normalized(normalized)
     answer = {

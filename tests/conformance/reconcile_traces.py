@@ -15,11 +15,8 @@ from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.history import History
 from autoscaler.core.model import ExternalMetric, MetricSource, ObjectMetric, PodsMetric, ResourceMetric
 from autoscaler.core.observation import (
-    ContainerUsage,
-    ExternalResponse,
     MetricError,
     MetricResponse,
-    ObjectResponse,
     Observation,
     Pod,
     PodSample,
@@ -29,6 +26,7 @@ from autoscaler.core.observation import (
     Scale,
     ScaleError,
     TargetError,
+    ValuesResponse,
 )
 from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
 from autoscaler.core.reconcile import conclude, decide
@@ -174,13 +172,13 @@ class _Cluster:
                 answer = metrics["object"][metric.name]
                 if "error" in answer:
                     return MetricError(answer["error"])
-                return ObjectResponse(value=answer["value"], timestamp_ms=self._time(answer["timestamp"]))
+                return ValuesResponse(values=(answer["value"],), timestamp_ms=self._time(answer["timestamp"]))
             case ExternalMetric(metric):
                 answer = metrics["external"][metric.name]
                 if "error" in answer:
                     return MetricError(answer["error"])
                 values = tuple(answer.get("values") or ())
-                return ExternalResponse(values=values, timestamp_ms=0)
+                return ValuesResponse(values=values, timestamp_ms=0)
             case _:
                 raise ValueError(f"no answers to {source}")
 
@@ -193,7 +191,7 @@ class _Cluster:
                     name=name,
                     timestamp_ms=self._time(answer["timestamp"]),
                     window_ms=milliseconds(answer["windowSeconds"]),
-                    containers=tuple(ContainerUsage(name=each, usage=usage) for each, usage in containers.items()),
+                    containers=tuple(containers.items()),
                 )
                 for name, containers in (answer.get("containers") or {}).items()
             )

@@ -1,9 +1,9 @@
-"""One step, computed from outside: what the autoscaler would decide on an HPA now, read with whatever rights one has.
+"""Compute one decision outside of the controller, with rights to read only.
 
-It observes and decides with the same parts as the running loop, and does not act: its connections refuse to write. What
-the loop has by watching, the pods of the namespace and its other HPAs, is listed here. What the loop remembers is read
-from the ConfigMap in which it is saved, if the caller says where that is and may read it; without it the step knows no
-earlier recommendation and no earlier scale, and a caller is told so.
+It observes and decides with the controller's parts and does not act: its client refuses to write. What the controller
+watches, the pods and the other HPAs of the namespace, is listed. The history is read from the ConfigMap in which the
+controller saves it, if the caller names it; without it, stabilization and rate limits know nothing of the past, and a
+note says so.
 """
 
 from __future__ import annotations
@@ -18,68 +18,69 @@ from autoscaler.core.config import Config, PodSelection
 from autoscaler.core.model import HPA, HPA_APIS, KIND, HPAApi
 from autoscaler.core.reconcile import decide
 from autoscaler.loop.histories import Histories
-from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
 from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
 from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from autoscaler.loop.sharding import Shard
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from autoscaler.objects.fields import ParseError
 from autoscaler.objects.parse_targets import parse_owned
 from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa, track_pod
+from autoscaler.records.build import build_record
 from autoscaler.records.record import DecisionRecord
-from autoscaler.records.recording import record_of
+from autoscaler.records.sentence import with_sentence
 from kube.client import KubeClient, KubeError
 from kube.mapping import NoMatchError, RestMapper
 from kube.status import StatusError
 
 _QPS: Final = 50.0
 _BURST: Final = 100
-_PAGE: Final = 500
+_PAGE_SIZE: Final = 500
 _NOT_FOUND: Final = 404
 _MODE: Final = "explain"
 _LOAD_SECONDS: Final = 5.0
 
 
-class StepError(Exception):
-    """No step can be computed; the text says why."""
+class DecideError(Exception):
+    """No decision can be computed; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComputedStep:
-    """A step, and how far it can be trusted."""
+class ComputedDecision:
+    """A decision, and its reservations."""
 
     record: DecisionRecord
     notes: tuple[str, ...]
-    """What the running loop may know and this step does not, a sentence each."""
+    """What the controller may know and this decision does not, a sentence each."""
 
 
-async def compute_step(
+async def decide_once(
     client: KubeClient,
     *,
     namespace: str,
     name: str,
     config: Config,
     apis: Iterable[HPAApi] = HPA_APIS,
-    memory: SavedHistoryLocation | None = None,
+    saved_history: SavedHistoryLocation | None = None,
     wall_clock: Callable[[], float] = time.time,
     clock: Callable[[], float] = time.monotonic,
-) -> ComputedStep:
+) -> ComputedDecision:
     """Observe an HPA and decide on it, without acting.
 
     Args:
-        client: the connection, which needs no rights but to read.
+        client: needs rights to read only.
         namespace: the HPA's.
         name: the HPA's.
-        config: the settings that the flags of the running loop say.
-        apis: where to look for the HPA, in this order.
-        memory: where the running loop saves what it remembers; None: the step has no memory.
+        config: the settings of the controller.
+        apis: the APIs in which to look for the HPA, in this order.
+        saved_history: the ConfigMap in which the controller saves its history; None: decide without history.
         wall_clock: the current time in seconds since the epoch.
         clock: the clock of restored histories, in seconds.
 
     Raises:
-        StepError: there is no such HPA, or something that is needed cannot be read.
+        DecideError: there is no such HPA, or something that is needed cannot be read.
     """
     reading = ThrottledClient(client, TokenBucket(qps=_QPS, burst=_BURST), may_write=lambda: False)
     mapper = RestMapper(client)
@@ -96,21 +97,22 @@ async def compute_step(
         config=config,
     )
     await _list_pods(reading, namespace, pods)
-    remembered = Histories()
+    histories = Histories()
     notes = [
-        *await _note_rivals(reading, hpa, observer, served, scale_to_zero=config.scale_to_zero),
-        *await _restore(reading, memory, remembered, hpa),
+        *await _read_other_hpas(reading, hpa, observer, served, scale_to_zero=config.scale_to_zero),
+        *await _restore(reading, saved_history, histories, hpa),
     ]
     observed = await observer.observe(hpa)
-    # The running loop goes on remembering after each save, so for its next step nothing is to be caught up with.
-    history = replace(remembered.of(hpa), complete=True)
+    # The controller continues its own history after each save, so nothing is missing for its next decision.
+    history = replace(histories.of(hpa), complete=True)
     now_ms, monotonic_ms = round(wall_clock() * 1000), round(clock() * 1000)
     decision = decide(observed.observation, history, now_ms, monotonic_ms=monotonic_ms)
-    return ComputedStep(record=record_of(decision, mode=_MODE), notes=tuple(notes))
+    record = with_sentence(build_record(decision, mode=_MODE))
+    return ComputedDecision(record=record, notes=tuple(notes))
 
 
 async def _is_served(mapper: RestMapper, api: HPAApi) -> bool:
-    """Whether the cluster has this API; one that it does not have would be forbidden rather than not found."""
+    """True if the cluster serves this API. A request for one that it does not serve may be forbidden."""
     if api.built_in:
         return True
     try:
@@ -118,7 +120,7 @@ async def _is_served(mapper: RestMapper, api: HPAApi) -> bool:
     except NoMatchError:
         return False
     except (StatusError, KubeError) as error:
-        raise StepError(str(error)) from error
+        raise DecideError(str(error)) from error
     return True
 
 
@@ -134,18 +136,20 @@ async def _find(
                 refused.append(str(error))
             continue
         except KubeError as error:
-            raise StepError(str(error)) from error
+            raise DecideError(str(error)) from error
         tracked = track_hpa(raw, api=api, scale_to_zero=scale_to_zero)
         if isinstance(tracked, RefusedHPA):
-            raise StepError(f"{tracked.hpa.key} is left alone, because its spec is not valid: {tracked.hpa.problem}")
+            raise DecideError(
+                f"{tracked.hpa.key} is not reconciled, because its spec is invalid: {tracked.hpa.problem}"
+            )
         if tracked is None:
-            raise StepError(f"{namespace}/{name} cannot be understood, and so is left alone")
+            raise DecideError(f"{namespace}/{name} cannot be parsed, and is not reconciled")
         return tracked.hpa
-    raise StepError("; ".join(refused) or f"there is no HorizontalPodAutoscaler {namespace}/{name}")
+    raise DecideError("; ".join(refused) or f"there is no HorizontalPodAutoscaler {namespace}/{name}")
 
 
 async def _controllers(client: ThrottledClient, hpa: HPA) -> Mapping[str, str] | None:
-    """{a ReplicaSet's uid: the uid of its controller, or ""}, where the HPA wants to know whose its pods are."""
+    """Return {a ReplicaSet's uid: its controller's uid or ""}; None if the HPA does not select pods by owner."""
     if hpa.overrides.pod_selection is not PodSelection.OWNER:
         return None
     controllers: dict[str, str] = {}
@@ -154,25 +158,25 @@ async def _controllers(client: ThrottledClient, hpa: HPA) -> Mapping[str, str] |
             owned = parse_owned(raw)
             controllers[owned.uid] = owned.owner.uid if owned.owner else ""
     except (StatusError, KubeError, ParseError) as error:
-        raise StepError(f"the ReplicaSets cannot be listed: {error}") from error
+        raise DecideError(f"the ReplicaSets cannot be listed: {error}") from error
     return controllers
 
 
 async def _list_pods(client: ThrottledClient, namespace: str, pods: PodIndex) -> None:
-    """Fill `pods`; nothing can be computed without them."""
+    """List the pods into the index."""
     try:
         async for raw in _items(client, f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"):
             pod = track_pod(raw)
             if pod is not None:
                 pods.apply((pod.namespace, pod.name), None, pod)
     except (StatusError, KubeError) as error:
-        raise StepError(f"the pods cannot be listed: {error}") from error
+        raise DecideError(f"the pods cannot be listed: {error}") from error
 
 
-async def _note_rivals(
+async def _read_other_hpas(
     client: ThrottledClient, hpa: HPA, observer: Observer, apis: Iterable[HPAApi], *, scale_to_zero: bool
 ) -> list[str]:
-    """Let `observer` know which pods the namespace's other HPAs control."""
+    """Tell the observer the selectors of the namespace's other HPAs; return a note if they cannot be listed."""
     try:
         for api in apis:
             async for raw in _items(client, api.path(hpa.namespace)):
@@ -180,31 +184,31 @@ async def _note_rivals(
                 if isinstance(other, TrackedHPA) and other.hpa.key != hpa.key:
                     await observer.note(other.hpa)
     except (StatusError, KubeError) as error:
-        return [f"it was not checked whether another HPA controls the same pods: {error}"]
+        return [f"not checked for other HPAs that select the same pods: {error}"]
     return []
 
 
 async def _restore(
-    client: ThrottledClient, location: SavedHistoryLocation | None, memory: Histories, hpa: HPA
+    client: ThrottledClient, location: SavedHistoryLocation | None, histories: Histories, hpa: HPA
 ) -> list[str]:
-    """Fill `memory` with what the running loop has saved."""
+    """Restore the saved history; return a note if there is none."""
     where = ""
     if location is not None:
         store = SavedHistoryStore(client, location=location, shard=Shard(), load_seconds=_LOAD_SECONDS)
-        memory.restore(await store.load())
-        if memory.of(hpa).recommendations:
+        histories.restore(await store.load())
+        if histories.of(hpa).recommendations:
             return []
         config_map = f"ConfigMap {location.namespace}/{location.name}"
-        where = f" ({config_map} {store.problem})" if store.problem else f" (none was found in {config_map})"
-    unknown = "earlier recommendations and scales, by which the running autoscaler stabilises and limits, are not known"
-    return [f"computed without a memory of earlier steps{where}: {unknown}"]
+        where = f" ({config_map} {store.problem})" if store.problem else f" (there is none in {config_map})"
+    unknown = "stabilization and rate limits do not know the running autoscaler's recommendations and scale events"
+    return [f"computed without history{where}: {unknown}"]
 
 
 async def _items(client: ThrottledClient, path: str) -> AsyncIterator[dict[str, Any]]:
-    """The objects of a collection, page by page."""
+    """Yield the objects of a collection, page by page."""
     token = ""
     while True:
-        page = await client.get(path, {"limit": _PAGE} | ({"continue": token} if token else {}))
+        page = await client.get(path, {"limit": _PAGE_SIZE} | ({"continue": token} if token else {}))
         items = page.get("items")
         for item in items if isinstance(items, list) else ():
             if isinstance(item, dict):

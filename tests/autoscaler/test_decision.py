@@ -21,13 +21,13 @@ from autoscaler.core.model import (
     SelectorRequirement,
 )
 from autoscaler.core.observation import (
-    ExternalResponse,
     Observation,
     PodListError,
     PodsResponse,
     Scale,
     ScaleError,
     TargetError,
+    ValuesResponse,
 )
 from autoscaler.core.reconcile import conclude, conclude_without_writing, decide
 from kube.selectors import LabelSelector
@@ -304,7 +304,7 @@ def test_a_malformed_api_version_is_found_without_reading_anything() -> None:
 
 def test_pods_that_cannot_be_listed_fail_the_metrics_that_need_them() -> None:
     target = hpa(pods_metric(100), external_metric(100))
-    answers = (PodsResponse(samples(100, 100)), ExternalResponse(values=(300,), timestamp_ms=NOW))
+    answers = (PodsResponse(samples(100, 100)), ValuesResponse(values=(300,), timestamp_ms=NOW))
     observation = Observation(
         hpa=target,
         scale=Scale(spec_replicas=2, status_replicas=2, selector="app=web"),

@@ -1,4 +1,4 @@
-"""Decisions as people read them in a terminal; in a pipe the same text, without colours and line breaks of ours."""
+"""Print decisions to a terminal; in a pipe the same text without colors and line breaks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from autoscaler.records.record import DecisionRecord, LimitRecord, MetricRecord
-from autoscaler.records.words import limit_text, measure_text, metric_name, pods_text, target_text
+from autoscaler.records.sentence import limit_text, measure_text, metric_name, pods_text, target_text
 
 
-def show(console: Console, records: Sequence[DecisionRecord]) -> None:
-    """The sentences of all records, oldest first, and the numbers of the last."""
+def print_records(console: Console, records: Sequence[DecisionRecord]) -> None:
+    """Print the sentences of all records, oldest first, and the details of the last."""
     *earlier, latest = records
     for record in earlier:
         console.print(Text(f"{record.time}  {record.sentence}"), soft_wrap=True)
@@ -24,14 +24,14 @@ def show(console: Console, records: Sequence[DecisionRecord]) -> None:
     console.print(Text(latest.sentence), soft_wrap=True)
     if latest.metrics:
         console.print()
-        console.print(_metrics(latest))
+        console.print(_metrics_table(latest))
     console.print()
-    console.print(_facts(latest))
+    console.print(_details_table(latest))
 
 
-def _metrics(record: DecisionRecord) -> Table:
+def _metrics_table(record: DecisionRecord) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("METRIC", "VALUE", "TARGET", "RATIO", "TOLERANCE", "PODS", "ASKS FOR"):
+    for heading in ("METRIC", "VALUE", "TARGET", "RATIO", "TOLERANCE", "PODS", "PROPOSED"):
         table.add_column(heading, overflow="fold")
     for index, metric in enumerate(record.metrics):
         style = "bold green" if index == record.winner else "red" if metric.failure is not None else ""
@@ -53,16 +53,16 @@ def _row(metric: MetricRecord, *, winner: bool) -> Iterator[str]:
     yield str(metric.proposed_replicas)
 
 
-def _facts(record: DecisionRecord) -> Table:
+def _details_table(record: DecisionRecord) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    for name, text in _named_facts(record):
+    for name, text in _details(record):
         table.add_row(Text(name), Text(text))
     return table
 
 
-def _named_facts(record: DecisionRecord) -> Iterator[tuple[str, str]]:
+def _details(record: DecisionRecord) -> Iterator[tuple[str, str]]:
     if record.current_replicas is not None:
         yield "current", str(record.current_replicas)
     if record.tolerance is not None:
@@ -70,8 +70,9 @@ def _named_facts(record: DecisionRecord) -> Iterator[tuple[str, str]]:
     if record.stabilization is not None:
         given = record.stabilization
         yield "proposed", str(given.proposed_replicas)
-        held = "" if given.held_by is None else f", {given.held_by.replicas} recommended at {given.held_by.time}"
-        yield "stabilised", f"{given.replicas} ({given.reason}; window {given.window_seconds:g}s{held})"
+        earlier = given.recommendation
+        because = "" if earlier is None else f", {earlier.replicas} recommended at {earlier.time}"
+        yield "stabilized", f"{given.replicas} ({given.reason}; window {given.window_seconds:g}s{because})"
     if record.scale_up_limit is not None:
         yield "scale-up limit", _limit(record.scale_up_limit)
         yield "scale-down limit", "-" if record.scale_down_limit is None else _limit(record.scale_down_limit)

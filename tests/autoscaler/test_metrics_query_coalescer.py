@@ -1,4 +1,4 @@
-"""Questions of the same moment: when they are asked once, and that everybody gets the answer to its own question."""
+"""Coalesced metric queries: when they are merged, and that each caller gets its own response."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.core.observation import MetricError, MetricResponse, Pod, PodSample, PodsResponse
-from autoscaler.loop import together as together_module
-from autoscaler.loop.label_index import PodIndex
-from autoscaler.loop.together import Together, Topic, union
+from autoscaler.loop import metrics_query_coalescer
+from autoscaler.loop.metrics_query_coalescer import MetricsQuery, MetricsQueryCoalescer, merge
+from autoscaler.loop.selector_index import PodIndex
 from kube.selectors import LabelSelector
 
-TOPIC = Topic("default", "packets")
+QUERY = MetricsQuery("default", "packets")
 APPS = [f"app-{number}" for number in range(6)]
 
 
@@ -69,11 +69,11 @@ def of(*texts: str) -> list[LabelSelector]:
 
 
 async def ask_all(
-    together: Together,
+    coalescer: MetricsQueryCoalescer,
     selectors: Sequence[LabelSelector],
     fetch: Callable[[LabelSelector], Awaitable[MetricResponse]],
 ) -> list[MetricResponse]:
-    return await asyncio.gather(*(together.ask(TOPIC, selector, fetch) for selector in selectors))
+    return await asyncio.gather(*(coalescer.fetch(QUERY, selector, fetch) for selector in selectors))
 
 
 @pytest.fixture
@@ -87,26 +87,26 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def together(server: Server, clock: Clock) -> Together:
-    return Together(index_of(server.pods), clock=clock)
+def coalescer(server: Server, clock: Clock) -> MetricsQueryCoalescer:
+    return MetricsQueryCoalescer(index_of(server.pods), clock=clock)
 
 
-async def test_the_same_question_is_asked_once(server: Server, together: Together) -> None:
+async def test_equal_queries_share_one_request(server: Server, coalescer: MetricsQueryCoalescer) -> None:
     selectors = of("app=app-0", "app=app-0", "app=app-0")
-    answers = await ask_all(together, selectors, server.fetch)
+    answers = await ask_all(coalescer, selectors, server.fetch)
     assert server.asked == ["app=app-0"]
     assert answers == [server.answer(selectors[0])] * 3
 
 
-async def test_questions_that_differ_in_a_value_become_one(server: Server, together: Together) -> None:
+async def test_selectors_that_differ_in_a_value_are_merged(server: Server, coalescer: MetricsQueryCoalescer) -> None:
     selectors = of(*(f"app={app},tier=web" for app in APPS))
-    answers = await ask_all(together, selectors, server.fetch)
+    answers = await ask_all(coalescer, selectors, server.fetch)
     assert server.asked == ["app in (app-0,app-1,app-2,app-3,app-4,app-5),tier=web"]
     assert answers == [server.answer(selector) for selector in selectors]
 
 
-async def test_a_server_that_does_not_heed_selectors_is_asked_one_by_one(
-    server: Server, together: Together, clock: Clock
+async def test_server_that_ignores_selectors_gets_single_requests(
+    server: Server, coalescer: MetricsQueryCoalescer, clock: Clock
 ) -> None:
     """Then each HPA's own answer has all pods, and those of others count in its average."""
     server.pods |= {"stranger": {"app": "other"}}
@@ -118,93 +118,106 @@ async def test_a_server_that_does_not_heed_selectors_is_asked_one_by_one(
         server.asked.append(str(selector))
         return everything(selector)
 
-    together = Together(index_of(server.pods), clock=clock)
+    coalescer = MetricsQueryCoalescer(index_of(server.pods), clock=clock)
     selectors = of(*(f"app={app}" for app in APPS))
-    assert await ask_all(together, selectors, fetch) == [everything(each) for each in selectors]
+    assert await ask_all(coalescer, selectors, fetch) == [everything(each) for each in selectors]
     assert server.asked[1:] == [str(each) for each in selectors]
-    assert await ask_all(together, selectors, fetch) == [everything(each) for each in selectors]
+    assert await ask_all(coalescer, selectors, fetch) == [everything(each) for each in selectors]
     assert len(server.asked) == 1 + 2 * len(selectors)
 
 
-async def test_a_few_different_questions_are_asked_one_by_one(server: Server, together: Together) -> None:
+async def test_fewer_than_four_selectors_are_not_merged(server: Server, coalescer: MetricsQueryCoalescer) -> None:
     selectors = of(*(f"app={app}" for app in APPS[:3]))
-    answers = await ask_all(together, selectors, server.fetch)
+    answers = await ask_all(coalescer, selectors, server.fetch)
     assert sorted(server.asked) == ["app=app-0", "app=app-1", "app=app-2"]
     assert answers == [server.answer(selector) for selector in selectors]
 
 
-async def test_later_questions_are_new_ones(server: Server, together: Together) -> None:
+async def test_later_query_is_a_new_request(server: Server, coalescer: MetricsQueryCoalescer) -> None:
     server.held = asyncio.Event()
-    first = asyncio.create_task(together.ask(TOPIC, of("app=app-0")[0], server.fetch))
+    first = asyncio.create_task(coalescer.fetch(QUERY, of("app=app-0")[0], server.fetch))
     await server.reached.acquire()
-    second = asyncio.create_task(together.ask(TOPIC, of("app=app-0")[0], server.fetch))
+    second = asyncio.create_task(coalescer.fetch(QUERY, of("app=app-0")[0], server.fetch))
     await server.reached.acquire()
     server.held.set()
     assert await first == await second
 
 
-async def test_one_without_an_answer_asks_for_itself_to_hear_why(server: Server, together: Together) -> None:
+async def test_selector_without_pods_in_the_response_sends_its_own_request(
+    server: Server, coalescer: MetricsQueryCoalescer
+) -> None:
     server.silent = {"app-2-0", "app-2-1"}
     selectors = of(*(f"app={app}" for app in APPS))
-    answers = await ask_all(together, selectors, server.fetch)
+    answers = await ask_all(coalescer, selectors, server.fetch)
     assert server.asked == ["app in (app-0,app-1,app-2,app-3,app-4,app-5)", "app=app-2"]
     assert answers == [server.answer(selector) for selector in selectors]
     assert answers[2] == MetricError("the server could not find the metric for app=app-2")
 
 
-async def test_a_pod_that_is_new_makes_everybody_ask_for_itself(server: Server, together: Together) -> None:
+async def test_unknown_pod_in_the_response_discards_it(server: Server, coalescer: MetricsQueryCoalescer) -> None:
     server.pods["app-3-new"] = {"app": "app-3", "tier": "web"}
     selectors = of(*(f"app={app}" for app in APPS))
-    answers = await ask_all(together, selectors, server.fetch)
+    answers = await ask_all(coalescer, selectors, server.fetch)
     assert len(server.asked) == 1 + len(APPS)
     assert answers == [server.answer(selector) for selector in selectors]
 
 
-async def test_a_server_that_cannot_do_it_is_left_alone_for_a_while(
-    server: Server, together: Together, clock: Clock
+async def test_pod_that_is_never_indexed_stops_merging(server: Server, coalescer: MetricsQueryCoalescer) -> None:
+    server.pods["app-3-new"] = {"app": "app-3", "tier": "web"}
+    selectors = of(*(f"app={app}" for app in APPS))
+    requests: list[int] = []
+    for _ in range(4):
+        server.asked.clear()
+        await ask_all(coalescer, selectors, server.fetch)
+        requests.append(len(server.asked))
+    assert requests == [7, 7, 6, 6]
+
+
+async def test_failed_merge_is_not_retried_for_a_minute(
+    server: Server, coalescer: MetricsQueryCoalescer, clock: Clock
 ) -> None:
     server.fails_for = lambda selector: " in " in str(selector)
     selectors = of(*(f"app={app}" for app in APPS))
     expected = [server.answer(selector) for selector in selectors]
     for requests in (7, 6, 6):
         server.asked.clear()
-        assert await ask_all(together, selectors, server.fetch) == expected
+        assert await ask_all(coalescer, selectors, server.fetch) == expected
         assert len(server.asked) == requests
     clock.now = 60.0
     server.asked.clear()
-    await ask_all(together, selectors, server.fetch)
+    await ask_all(coalescer, selectors, server.fetch)
     assert len(server.asked) == 7
 
 
-async def test_of_many_that_rest_the_first_are_asked_again_early(
-    server: Server, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_remembered_failures_are_bounded(server: Server, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Namespaces and metrics come and go over the years."""
-    monkeypatch.setattr(together_module, "_MOST_RESTING", 2)
-    together = Together(index_of(server.pods), clock=clock)
+    monkeypatch.setattr(metrics_query_coalescer, "_MAX_REMEMBERED", 2)
+    coalescer = MetricsQueryCoalescer(index_of(server.pods), clock=clock)
     server.fails_for = lambda selector: " in " in str(selector)
     selectors = of(*(f"app={app}" for app in APPS))
     requests: list[int] = []
     for metric in ("a", "b", "c", "c", "b", "a"):
         server.asked.clear()
-        topic = Topic("default", metric)
-        await asyncio.gather(*(together.ask(topic, selector, server.fetch) for selector in selectors))
+        query = MetricsQuery("default", metric)
+        await asyncio.gather(*(coalescer.fetch(query, selector, server.fetch) for selector in selectors))
         requests.append(len(server.asked))
     assert requests == [7, 7, 7, 6, 6, 7]
 
 
-async def test_one_question_is_not_about_too_many_pods_or_selectors() -> None:
+async def test_merged_request_has_at_most_50_selectors() -> None:
     apps = [f"a{number:03}" for number in range(120)]
     server = Server(pods_of(apps))
-    together = Together(index_of(server.pods))
-    await ask_all(together, of(*(f"app={app}" for app in apps)), server.fetch)
+    coalescer = MetricsQueryCoalescer(index_of(server.pods))
+    await ask_all(coalescer, of(*(f"app={app}" for app in apps)), server.fetch)
     assert [text.count(",") + 1 for text in server.asked] == [50, 50, 20]
 
 
-async def test_others_ask_for_themselves_when_the_first_is_cancelled(server: Server, together: Together) -> None:
+async def test_waiters_send_their_own_request_when_the_first_is_cancelled(
+    server: Server, coalescer: MetricsQueryCoalescer
+) -> None:
     server.held = asyncio.Event()
     selectors = of(*(f"app={app}" for app in APPS))
-    tasks = [asyncio.create_task(together.ask(TOPIC, selector, server.fetch)) for selector in selectors]
+    tasks = [asyncio.create_task(coalescer.fetch(QUERY, selector, server.fetch)) for selector in selectors]
     await server.reached.acquire()
     tasks[0].cancel()
     server.held.set()
@@ -231,18 +244,18 @@ SELECTOR = st.one_of(
     texts=st.lists(SELECTOR, min_size=1, max_size=12),
     silent=st.sets(st.integers(0, 11), max_size=4),
 )
-def test_everybody_gets_what_its_own_question_would_have_brought(
+def test_merging_never_changes_a_response(
     labels: list[dict[str, str]], unknown: list[dict[str, str]], texts: list[str], silent: set[int]
 ) -> None:
     known = {f"pod-{number}": each for number, each in enumerate(labels)}
     server = Server(known | {f"new-{number}": each for number, each in enumerate(unknown)})
     server.silent = {f"pod-{number}" for number in silent}
     selectors = of(*texts)
-    answers = asyncio.run(ask_all(Together(index_of(known)), selectors, server.fetch))
+    answers = asyncio.run(ask_all(MetricsQueryCoalescer(index_of(known)), selectors, server.fetch))
     assert answers == [server.answer(selector) for selector in selectors]
     assert len(server.asked) <= len(set(texts)) + len(texts)
 
 
-def test_a_union_selects_whatever_one_of_them_selects() -> None:
-    assert str(union(of("app=a,tier=web", "app=b,tier=db"))) == "app in (a,b),tier in (db,web)"
-    assert str(union(of("app=a,!old", "app=b,!old"))) == "app in (a,b),!old"
+def test_merged_selector_covers_all() -> None:
+    assert str(merge(of("app=a,tier=web", "app=b,tier=db"))) == "app in (a,b),tier in (db,web)"
+    assert str(merge(of("app=a,!old", "app=b,!old"))) == "app in (a,b),!old"

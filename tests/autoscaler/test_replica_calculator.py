@@ -6,58 +6,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.core.observation import Pod, PodListError, PodSample
-from autoscaler.core.pods import PodGroups, PodTiming
-from autoscaler.core.replica_calculator import (
-    Proposal,
-    ReplicaError,
-    Tolerances,
-    Unavailable,
-    external_average,
-    external_value,
-    object_average,
-    object_value,
-    pods_average,
-    resource_average,
-    resource_utilization,
-)
+from autoscaler.core.observation import MetricError, Pod, PodListError, PodSample
+from autoscaler.core.pods import PodGroups
+from autoscaler.core.replica_calculator import Proposal, ReplicaCalculator, Tolerances
 from tests.autoscaler.worlds import NOW, pod, pods, sample, samples
 
 TEN_PERCENT = Tolerances(scale_down=0.1, scale_up=0.1)
-TIMING = PodTiming(now_ms=NOW, cpu_initialization_period_ms=300_000, initial_readiness_delay_ms=30_000)
 MAX_INT32 = 2**31 - 1
 
 
-def average(
-    values: dict[str, PodSample],
-    listed: tuple[Pod, ...],
+def calculator(
+    listed: tuple[Pod, ...] | PodListError = (),
     *,
-    target: int,
     replicas: int | None = None,
-    tolerance: Tolerances = TEN_PERCENT,
-) -> Proposal:
-    return pods_average(
-        values,
-        listed,
-        metric_name="packets",
-        target_usage=target,
-        current_replicas=len(listed) if replicas is None else replicas,
-        tolerance=tolerance,
-        timing=TIMING,
+    status_replicas: int = 0,
+    tolerances: Tolerances = TEN_PERCENT,
+) -> ReplicaCalculator:
+    """Without `replicas`, there are as many as pods."""
+    count = 0 if isinstance(listed, PodListError) else len(listed)
+    return ReplicaCalculator(
+        pods=listed,
+        spec_replicas=count if replicas is None else replicas,
+        status_replicas=status_replicas,
+        tolerances=tolerances,
+        now_ms=NOW,
+        cpu_initialization_period_ms=300_000,
+        initial_readiness_delay_ms=30_000,
     )
+
+
+def average(
+    values: dict[str, PodSample], listed: tuple[Pod, ...], *, target: int, replicas: int | None = None
+) -> Proposal:
+    return calculator(listed, replicas=replicas).get_metric_replicas(values, metric_name="packets", target_usage=target)
 
 
 def cpu_utilization(values: dict[str, PodSample], listed: tuple[Pod, ...], *, target: int) -> Proposal:
-    return resource_utilization(
-        values,
-        listed,
-        resource="cpu",
-        container=None,
-        target_utilization=target,
-        current_replicas=len(listed),
-        tolerance=TEN_PERCENT,
-        timing=TIMING,
-    )
+    return calculator(listed).get_resource_replicas(values, resource="cpu", container=None, target_utilization=target)
 
 
 # --- the documentation's examples ----------------------------------------------------------------------------------
@@ -129,8 +114,8 @@ def test_within_ten_percent_nothing_changes_bounds_included(usage: int, replicas
 
 def test_the_tolerance_is_a_sum_of_doubles() -> None:
     tolerance = Tolerances(scale_down=0.1, scale_up=0.018000000000000002)
-    assert tolerance.covers(1018 / 1000)
-    assert not Tolerances(scale_down=0.1, scale_up=0.2).covers(1.2000000000000002)
+    assert tolerance.is_within(1018 / 1000)
+    assert not Tolerances(scale_down=0.1, scale_up=0.2).is_within(1.2000000000000002)
 
 
 # --- which pods count ----------------------------------------------------------------------------------------------
@@ -169,7 +154,7 @@ def test_cpu_of_a_young_pod_counts_after_one_whole_window_of_being_ready() -> No
     assert listed.ready is not None
     young = replace(listed, start_ms=NOW - 100_000, ready=replace(listed.ready, last_transition_ms=NOW - 60_000))
     assert cpu_utilization({"web-0": sample(500)}, (young,), target=50).replicas == 1
-    with pytest.raises(ReplicaError, match="pods might be unready"):
+    with pytest.raises(MetricError, match="pods might be unready"):
         cpu_utilization({"web-0": sample(500, timestamp_ms=NOW - 1)}, (young,), target=50)
 
 
@@ -183,12 +168,12 @@ def test_utilization_is_truncated_to_whole_percents_before_it_is_compared() -> N
 
 def test_a_pod_without_a_request_fails_the_whole_metric_even_if_it_is_deleted() -> None:
     listed = (pod("web-0"), replace(pod("web-1", cpu=None), deleted=True))
-    with pytest.raises(ReplicaError, match="missing request for cpu in container app of Pod web-1"):
+    with pytest.raises(MetricError, match="missing request for cpu in container app of Pod web-1"):
         cpu_utilization(samples(500, 500), listed, target=50)
 
 
 def test_values_of_unknown_pods_alone_are_no_utilization() -> None:
-    with pytest.raises(ReplicaError, match="no metrics returned matched known pods"):
+    with pytest.raises(MetricError, match="no metrics returned matched known pods"):
         cpu_utilization({"ghost": sample(500)}, pods(1), target=50)
 
 
@@ -197,27 +182,27 @@ def test_values_of_unknown_pods_alone_are_no_utilization() -> None:
 
 def test_a_total_value_scales_the_ready_pods() -> None:
     listed = (pod("web-0"), pod("web-1"), pod("web-2", ready="False"), pod("web-3", phase="Pending"))
-    proposal = object_value(200, listed, metric="m", target_usage=100, current_replicas=4, tolerance=TEN_PERCENT)
+    proposal = calculator(listed).get_object_metric_replicas(200, metric="m", target_usage=100)
     assert (proposal.replicas, proposal.usage) == (4, 200)
 
 
 def test_from_zero_a_total_value_asks_for_its_ratio_without_tolerance() -> None:
-    proposal = external_value([350, 60], (), metric="m", target_usage=400, current_replicas=0, tolerance=TEN_PERCENT)
+    proposal = calculator().get_external_metric_replicas([350, 60], metric="m", target_usage=400)
     assert proposal.replicas == 2
 
 
 def test_an_average_value_needs_no_pods_and_counts_the_scales_status() -> None:
-    proposal = external_average([900], metric="m", target_usage=100, status_replicas=4, tolerance=TEN_PERCENT)
+    proposal = calculator(status_replicas=4).get_external_per_pod_metric_replicas([900], metric="m", target_usage=100)
     assert (proposal.replicas, proposal.usage) == (9, 225)
 
 
 def test_within_tolerance_an_average_value_asks_for_the_replicas_that_are_there() -> None:
-    proposal = object_average(410, metric="m", target_usage=100, status_replicas=4, tolerance=TEN_PERCENT)
+    proposal = calculator(status_replicas=4).get_object_per_pod_metric_replicas(410, metric="m", target_usage=100)
     assert (proposal.replicas, proposal.usage, proposal.within_tolerance) == (4, 103, True)
 
 
 def test_an_average_over_no_replicas_is_nothing() -> None:
-    proposal = external_average([900], metric="m", target_usage=100, status_replicas=0, tolerance=TEN_PERCENT)
+    proposal = calculator(status_replicas=0).get_external_per_pod_metric_replicas([900], metric="m", target_usage=100)
     assert (proposal.replicas, proposal.usage) == (9, None)
 
 
@@ -225,30 +210,15 @@ def test_an_average_over_no_replicas_is_nothing() -> None:
 
 
 def test_failures_are_told_in_the_words_of_kubernetes() -> None:
-    broken = Unavailable("boom")
-    with pytest.raises(ReplicaError, match=r"^unable to get metrics for resource memory: boom$"):
-        resource_average(
-            broken,
-            pods(1),
-            resource="memory",
-            target_usage=1,
-            current_replicas=1,
-            tolerance=TEN_PERCENT,
-            timing=TIMING,
-        )
-    with pytest.raises(ReplicaError, match=r"^unable to get external metric default/q/nil: boom$"):
-        external_average(broken, metric="default/q/nil", target_usage=1, status_replicas=1, tolerance=TEN_PERCENT)
-    with pytest.raises(ReplicaError, match=r"^no pods returned by selector while calculating replica count$"):
+    broken = MetricError("boom")
+    with pytest.raises(MetricError, match=r"^unable to get metrics for resource memory: boom$"):
+        calculator(pods(1)).get_raw_resource_replicas(broken, resource="memory", target_usage=1)
+    with pytest.raises(MetricError, match=r"^unable to get external metric default/q/nil: boom$"):
+        calculator().get_external_per_pod_metric_replicas(broken, metric="default/q/nil", target_usage=1)
+    with pytest.raises(MetricError, match=r"^no pods returned by selector while calculating replica count$"):
         average(samples(1), (), target=1)
-    with pytest.raises(ReplicaError, match=r"^unable to calculate ready pods: unable to get pods .*: no cache$"):
-        object_value(
-            5,
-            PodListError("no cache"),
-            metric="m",
-            target_usage=1,
-            current_replicas=1,
-            tolerance=TEN_PERCENT,
-        )
+    with pytest.raises(MetricError, match=r"^unable to calculate ready pods: unable to get pods .*: no cache$"):
+        calculator(PodListError("no cache"), replicas=1).get_object_metric_replicas(5, metric="m", target_usage=1)
 
 
 # --- for any numbers -----------------------------------------------------------------------------------------------
@@ -261,12 +231,10 @@ def test_no_numbers_lead_out_of_32_bits(usages: list[int], target: int, count: i
     listed = pods(count)
     every = {
         average(samples(*usages), listed, target=target).replicas,
-        external_average(
-            usages, metric="m", target_usage=target, status_replicas=count, tolerance=TEN_PERCENT
-        ).replicas,
-        external_value(
-            usages, listed, metric="m", target_usage=target, current_replicas=count, tolerance=TEN_PERCENT
-        ).replicas,
+        calculator(status_replicas=count)
+        .get_external_per_pod_metric_replicas(usages, metric="m", target_usage=target)
+        .replicas,
+        calculator(listed).get_external_metric_replicas(usages, metric="m", target_usage=target).replicas,
     }
     assert all(-MAX_INT32 - 1 <= replicas <= MAX_INT32 for replicas in every)
 

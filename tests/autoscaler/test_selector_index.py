@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from autoscaler.core.model import HPAKey
 from autoscaler.core.observation import Pod
-from autoscaler.loop.label_index import PodIndex, SelectorIndex
+from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from kube.selectors import LabelSelector
 
 SELECTORS = [

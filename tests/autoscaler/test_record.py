@@ -1,4 +1,4 @@
-"""The record of a step: everything that decided is in it, for every recorded step, and it stays small."""
+"""The record of a decision: complete for every recorded reconciliation, and small."""
 
 import gzip
 import json
@@ -9,26 +9,29 @@ import msgspec
 import pytest
 
 from autoscaler.core.config import Config, Fallback, Pause
+from autoscaler.core.history import History, Recommendation
 from autoscaler.core.integers import clamp_int32
 from autoscaler.core.observation import PodsResponse
-from autoscaler.records.facts import Facts, Subject, facts_of
+from autoscaler.core.reconcile import decide
+from autoscaler.records.build import build_record
+from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.record import (
-    CountedPods,
     DecisionRecord,
-    HeldBy,
     LimitRecord,
     Measure,
     MetricRecord,
+    PodGroupsRecord,
     PodNames,
     PolicyRecord,
+    RecommendationRecord,
     Value,
     Values,
     Written,
 )
-from autoscaler.records.recording import record_of, render
-from autoscaler.records.words import measure_text, quantity_text
+from autoscaler.records.sentence import decimal_text, measure_text, with_sentence
 from kube.quantity import Quantity
 from tests.autoscaler.worlds import (
+    NOW,
     World,
     behavior,
     external_metric,
@@ -53,26 +56,25 @@ pytestmark = pytest.mark.xdist_group("recording")
 
 @pytest.fixture(scope="module")
 def recorded() -> list[tuple[Taken, DecisionRecord]]:
-    """Every step of every trace, its record having gone through JSON."""
+    """Every reconciliation of every trace, its record as the decision log returns it."""
     with gzip.open(RECORDED / "reconcile_traces.jsonl.gz", "rt") as lines:
         taken = [each for line in lines for each in steps_taken(json.loads(line))]
-    return [(each, _through_json(_recorded(each))) for each in taken]
+    return [(each, _logged(each)) for each in taken]
 
 
-def _recorded(taken: Taken) -> DecisionRecord:
-    """Made of packed facts, as a running autoscaler makes it."""
-    facts = facts_of(
+def _logged(taken: Taken) -> DecisionRecord:
+    record = build_record(
         taken.decision, taken.outcome, scale_error=taken.scale_error, status_error=taken.status_error, mode="act"
     )
-    packed = msgspec.msgpack.encode(facts)
-    return render(Subject.of(taken.decision.observation.hpa), msgspec.msgpack.decode(packed, type=Facts))
+    log = DecisionLog(1)
+    log.add(record)
+    page = log.page(record.namespace, record.name)
+    assert page is not None
+    assert page.decisions == [with_sentence(record)]
+    return page.decisions[0]
 
 
-def _through_json(record: DecisionRecord) -> DecisionRecord:
-    return msgspec.json.decode(msgspec.json.encode(record), type=DecisionRecord)
-
-
-def test_the_numbers_of_each_record_lead_to_the_count_that_was_decided(
+def test_desired_replicas_can_be_computed_from_each_record(
     recorded: list[tuple[Taken, DecisionRecord]],
 ) -> None:
     for taken, record in recorded:
@@ -82,13 +84,13 @@ def test_the_numbers_of_each_record_lead_to_the_count_that_was_decided(
         assert replay(record) == record.desired_replicas, record.sentence
 
 
-def test_each_sentence_names_the_numbers_that_decided(recorded: list[tuple[Taken, DecisionRecord]]) -> None:
+def test_each_sentence_names_the_decisive_numbers(recorded: list[tuple[Taken, DecisionRecord]]) -> None:
     for _, record in recorded:
         for number in _decisive(record):
             assert number in record.sentence, record
 
 
-def test_each_failure_is_told(recorded: list[tuple[Taken, DecisionRecord]]) -> None:
+def test_each_failure_is_in_record_and_sentence(recorded: list[tuple[Taken, DecisionRecord]]) -> None:
     for taken, record in recorded:
         for metric in record.metrics:
             if metric.failure is not None:
@@ -132,7 +134,7 @@ def _proposal(metric: MetricRecord, record: DecisionRecord) -> int:
     assert metric.ratio == _number(metric.current, metric.target) / _number(metric.target, metric.target)
     if metric.within_tolerance or metric.overruled:
         return current
-    return clamp_int32(math.ceil(ratio * (1 if metric.counted is None else metric.counted)))
+    return clamp_int32(math.ceil(ratio * (1 if metric.counted_pods is None else metric.counted_pods)))
 
 
 def _stabilized(proposed: int, record: DecisionRecord) -> int:
@@ -140,13 +142,13 @@ def _stabilized(proposed: int, record: DecisionRecord) -> int:
     assert given is not None
     assert current is not None
     assert given.proposed_replicas == proposed
-    if given.held_by is None:
+    if given.recommendation is None:
         return proposed
     if record.scale_down_limit is None:
-        return given.held_by.replicas
+        return given.recommendation.replicas
     if proposed >= current:
-        return max(current, given.held_by.replicas)
-    return min(current, given.held_by.replicas)
+        return max(current, given.recommendation.replicas)
+    return min(current, given.recommendation.replicas)
 
 
 def _limited(stabilized: int, record: DecisionRecord) -> int:
@@ -197,15 +199,15 @@ def _decisive(record: DecisionRecord) -> list[str]:
         assert record.stabilization is not None
         winner = record.metrics[record.winner]
         assert winner.current is not None
-        value = measure_text(winner.current) if winner.total is None else quantity_text(winner.total)
+        value = measure_text(winner.current) if winner.total is None else decimal_text(winner.total)
         numbers += [winner.name, value, measure_text(winner.target)]
         if record.stabilization.proposed_replicas != record.desired_replicas:
-            numbers.append(f"asks for {winner.proposed_replicas}" if not winner.overruled else "no change")
+            numbers.append(f"proposes {winner.proposed_replicas}" if not winner.overruled else "no change")
         if record.stabilization.replicas != record.stabilization.proposed_replicas:
-            assert record.stabilization.held_by is not None
-            numbers.append(f"held at {record.stabilization.replicas} by stabilisation")
-            if record.stabilization.held_by.time != record.time:
-                numbers.append(f"{record.stabilization.held_by.replicas} was recommended")
+            assert record.stabilization.recommendation is not None
+            numbers.append(f"kept at {record.stabilization.replicas} by the stabilization window")
+            if record.stabilization.recommendation.time != record.time:
+                numbers.append(f"{record.stabilization.recommendation.replicas} was recommended")
         if record.stabilization.replicas != record.limited_replicas:
             numbers.append(f"to {record.limited_replicas} b")
     if record.decided_by == "bounds":
@@ -217,13 +219,13 @@ def _decisive(record: DecisionRecord) -> list[str]:
 
 
 def step(world: World, *values: int | str | PodsResponse) -> DecisionRecord:
-    """The record of a world's next step."""
+    """Return the record of a world's next reconciliation."""
     outcome = world.step(*values)
     assert world.decision is not None
-    return record_of(world.decision, outcome)
+    return with_sentence(build_record(world.decision, outcome))
 
 
-def test_a_pods_metric_with_its_values_and_pods() -> None:
+def test_pods_metric_has_values_and_pod_groups() -> None:
     world = World(hpa(), replicas=3)
     world.pods = (*pods(2), pod("web-2"), pod("web-3", phase="Pending"), replace(pod("web-4"), deleted=True))
     (metric,) = step(world, PodsResponse(samples(200, 400))).metrics
@@ -233,7 +235,7 @@ def test_a_pods_metric_with_its_values_and_pods() -> None:
         target=Measure(average_value="100m"),
         current=Measure(average_value="300m"),
         values=Values(count=2, shown=(Value(pod="web-1", value="400m"), Value(pod="web-0", value="200m"))),
-        pods=CountedPods(
+        pods=PodGroupsRecord(
             ready=PodNames(count=2, shown=("web-0", "web-1")),
             unready=PodNames(count=1, shown=("web-3",)),
             missing=PodNames(count=1, shown=("web-2",)),
@@ -241,12 +243,12 @@ def test_a_pods_metric_with_its_values_and_pods() -> None:
         ),
         ratio=3.0,
         rebalanced_ratio=1.5,
-        counted=4,
+        counted_pods=4,
         proposed_replicas=6,
     )
 
 
-def test_stabilisation_and_the_policy_that_limits() -> None:
+def test_stabilization_and_policy_are_recorded() -> None:
     policies = behavior(up=rules(some_pods(1, 60), window=0), down=rules(some_pods(9, 60), window=60))
     world = World(hpa(behavior=policies), replicas=3)
     up = step(world, 200)
@@ -258,10 +260,10 @@ def test_stabilisation_and_the_policy_that_limits() -> None:
     assert down.stabilization is not None
     assert (down.stabilization.proposed_replicas, down.stabilization.replicas) == (2, 4)
     assert down.stabilization.window_seconds == 60.0
-    assert down.stabilization.held_by == HeldBy(replicas=6, time=up.time)
+    assert down.stabilization.recommendation == RecommendationRecord(replicas=6, time=up.time)
 
 
-def test_the_winner_and_a_metric_that_failed() -> None:
+def test_winner_and_failed_metric_are_recorded() -> None:
     world = World(hpa(pods_metric(100), external_metric(100), object_metric(100)), replicas=2)
     record = step(world, "prometheus is away", 300, 200)
     assert [each.proposed_replicas for each in record.metrics] == [None, 3, 4]
@@ -272,80 +274,80 @@ def test_the_winner_and_a_metric_that_failed() -> None:
     assert record.error.startswith("invalid metrics (1 invalid out of 3)")
 
 
-def test_what_was_written_and_what_could_not_be() -> None:
+def test_writes_and_their_errors_are_recorded() -> None:
     world = World(hpa(), replicas=2)
     assert step(world, 200).written == Written(replicas=4, status=True)
     assert step(world, 100).written == Written(status=True)
     assert step(world, 100).written == Written(), "nothing new to say"
     outcome = world.step(200, scale_error="denied")
     assert world.decision is not None
-    failed = record_of(world.decision, outcome, scale_error="denied")
+    failed = build_record(world.decision, outcome, scale_error="denied")
     assert failed.written == Written(scale_error="denied", status=True)
     assert failed.error == "failed to rescale Deployment/default/web: denied"
 
 
 @pytest.mark.parametrize("mode", ["dry-run", "shadow"])
-def test_other_modes_write_nothing(mode: str) -> None:
+def test_modes_other_than_act_write_nothing(mode: str) -> None:
     world = World(hpa(), replicas=2)
     outcome = world.step(200)
     assert world.decision is not None
-    record = record_of(world.decision, outcome, mode=mode)
+    record = with_sentence(build_record(world.decision, outcome, mode=mode))
     assert (record.mode, record.written, record.desired_replicas) == (mode, Written(), 4)
-    assert record.sentence.endswith(f"; not written, in mode {mode}")
+    assert record.sentence.endswith(f"; not applied in mode {mode}")
 
 
-def test_a_step_that_is_only_computed_says_nothing_about_writing() -> None:
+def test_computed_decision_has_no_writes() -> None:
     world = World(hpa(), replicas=2)
     world.step(200)
     assert world.decision is not None
-    record = record_of(world.decision)
+    record = with_sentence(build_record(world.decision))
     assert record.written is None
-    assert "written" not in record.sentence
+    assert "applied" not in record.sentence
 
 
-def test_a_pause_and_what_it_holds_back() -> None:
+def test_paused_scale_is_recorded() -> None:
     world = World(hpa(), replicas=2, config=Config(paused=Pause.SCALE_OUT))
     record = step(world, 200)
     assert (record.decided_by, record.desired_replicas, record.limited_replicas) == ("metrics", 2, 4)
     assert record.sentence == (
         "stays at 2: packets is 200m against a target of 100m per pod (ratio 2, outside tolerance 0.1) on 2 ready "
-        "pods, so it asks for 4; not scaled to 4, because annotation milliscale.io/paused is scale-out"
+        "pods, so it proposes 4; not scaled to 4, because annotation milliscale.io/paused is scale-out"
     )
 
 
-def test_stale_pods_and_what_they_hold_back() -> None:
+def test_scale_down_blocked_by_stale_watch_is_recorded() -> None:
     world = World(hpa(), replicas=2)
     world.stale = ("pods",)
     record = step(world, 50)
     assert (record.decided_by, record.desired_replicas, record.limited_replicas) == ("metrics", 2, 2)
-    assert record.held_back is not None
-    assert (record.held_back.stale, record.held_back.paused, record.held_back.replicas) == (("pods",), "", 1)
-    assert record.sentence.endswith("so it asks for 1; not scaled to 1, because the watch on pods is silent or fails")
+    assert record.blocked is not None
+    assert (record.blocked.stale, record.blocked.paused, record.blocked.replicas) == (("pods",), "", 1)
+    assert record.sentence.endswith("so it proposes 1; not scaled to 1, because the watch on pods is silent or fails")
 
 
-def test_a_pause_holds_the_bounds_back_too() -> None:
+def test_pause_blocks_scaling_into_the_bounds() -> None:
     record = step(World(hpa(maximum=3), replicas=5, config=Config(paused=Pause.ALL)))
     assert (record.decided_by, record.desired_replicas) == ("bounds", 5)
     assert "5 is above maxReplicas 3" in record.sentence
     assert "not scaled to 3" in record.sentence
 
 
-def test_a_fallback_that_stands_in_for_metrics() -> None:
+def test_fallback_for_failing_metrics_is_recorded() -> None:
     world = World(hpa(), replicas=2, config=Config(fallback=Fallback(replicas=4, failure_threshold=1)))
     record = step(world, "prometheus is away")
     assert (record.decided_by, record.desired_replicas, record.winner) == ("fallback", 4, None)
     assert record.sentence.startswith(
-        "2 -> 4: metrics have failed for 1 step in a row, so the fallback asks for at least 4 replicas; packets has no "
+        "2 -> 4: metrics failed in 1 sync in a row, the fallback proposes at least 4 replicas; packets failed (unable "
     )
 
 
-def test_a_reason_is_only_given_for_a_change() -> None:
+def test_only_a_change_has_a_reason() -> None:
     world = World(hpa(), replicas=4)
     assert step(world, 200).reason == "pods metric packets above target"
-    assert step(world, 50).reason == "", "held by stabilisation"
+    assert step(world, 50).reason == "", "the stabilization window"
 
 
-def test_ten_thousand_pods_make_no_large_record() -> None:
+def test_record_of_ten_thousand_pods_is_small() -> None:
     world = World(hpa(maximum=100_000), replicas=10_000)
     values = {each.name: sample(150) for each in world.pods[:5000]}
     encoded = msgspec.json.encode(step(world, PodsResponse(values)))
@@ -356,22 +358,38 @@ def test_ten_thousand_pods_make_no_large_record() -> None:
 
 
 @pytest.mark.parametrize(
-    ("replicas", "answered", "at_most"), [(2, 2, 400), (10_000, 5000, 1500)], ids=["few pods", "many pods"]
+    ("replicas", "sampled", "limit"), [(2, 2, 500), (10_000, 5000, 1500)], ids=["few pods", "many pods"]
 )
-def test_the_facts_that_are_kept_of_a_step_are_small(replicas: int, answered: int, at_most: int) -> None:
+def test_logged_record_is_small(replicas: int, sampled: int, limit: int) -> None:
     world = World(hpa(maximum=100_000), replicas=replicas)
-    world.step(PodsResponse({each.name: sample(150) for each in world.pods[:answered]}))
+    world.step(PodsResponse({each.name: sample(150) for each in world.pods[:sampled]}))
     assert world.decision is not None
-    assert len(msgspec.msgpack.encode(facts_of(world.decision))) < at_most
+    record = build_record(world.decision)
+    fitting, too_small = DecisionLog(1, max_bytes=limit), DecisionLog(1, max_bytes=10)
+    fitting.add(record)
+    too_small.add(record)
+    assert len(fitting.index().hpas) == 1
+    assert too_small.index().hpas == []
 
 
-def test_nor_do_long_texts() -> None:
+def test_times_are_of_the_wall_clock_though_histories_have_another() -> None:
+    world = World(hpa(), replicas=9)
+    world.step(50)
+    assert world.decision is not None
+    history = History(recommendations=(Recommendation(9, time_ms=70_000),), complete=True)
+    record = build_record(decide(world.decision.observation, history, NOW, monotonic_ms=100_000))
+    assert record.time == "2001-09-09T01:46:40.000Z"
+    assert record.stabilization is not None
+    assert record.stabilization.recommendation == RecommendationRecord(replicas=9, time="2001-09-09T01:46:10.000Z")
+
+
+def test_long_texts_are_cut() -> None:
     world = World(hpa(), replicas=2)
     record = step(world, "x" * 100_000)
     assert len(msgspec.json.encode(record)) < 10_000
 
 
-def test_what_does_not_apply_is_left_out_and_numbers_that_are_none_too() -> None:
+def test_fields_that_do_not_apply_are_absent() -> None:
     world = World(hpa(external_metric(100), minimum=0), replicas=1)
     shown = msgspec.to_builtins(step(world, 100))
     assert shown["version"] == 1

@@ -1,10 +1,10 @@
-"""A step in one sentence, for people: what changes, which numbers say so, and what held the change back.
+"""A decision in one sentence: what changes, the numbers behind it, and what limited the change.
 
     3 -> 4: packets_per_second is 150 against a target of 100 per pod (ratio 1.5, outside tolerance 0.1) on 3 ready
-    pods, so it asks for 5; held to 4 by the scale-up limit of 1 pod per 60s, counted from 3
+    pods, so it proposes 5; limited to 4 by the scale-up policy of 1 pod per 60s, counted from 3
 
-The sentence is made from the record alone, so it can be made again from a record that was kept. It follows the order in
-which the count comes about: metric, proposal, stabilisation, rate limit, bounds, write.
+The sentence is made from the record alone, so it can be made from a record that was stored. It follows the order of the
+computation: metric, proposal, stabilization, rate limit, bounds, write.
 """
 
 from __future__ import annotations
@@ -12,28 +12,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec.structs import replace
+
 from autoscaler.records.record import (
-    CountedPods,
     DecisionRecord,
     LimitRecord,
     Measure,
     MetricRecord,
+    PodGroupsRecord,
     ToleranceRecord,
 )
 
 _OTHERS_NAMED: Final = 3
 _MILLI_DIGITS: Final = 3
 _DIGITS: Final = (4, 7, 17)
-"""As few as show on which side of the tolerance a ratio is; 17 tell any two doubles apart."""
+"""A ratio gets as few of these as show whether it is within the tolerance; 17 tell any two doubles apart."""
 
 
-def sentence(record: DecisionRecord) -> str:
-    """The whole step in one sentence."""
-    return "; ".join([f"{_change(record)}: {_cause(record)}", *_consequences(record)])
+def with_sentence(record: DecisionRecord) -> DecisionRecord:
+    """Return the record with its sentence filled in."""
+    return replace(record, sentence="; ".join([f"{_change(record)}: {_cause(record)}", *_limits(record)]))
 
 
 def metric_name(metric: MetricRecord) -> str:
-    """What to call a metric."""
+    """Return how texts name a metric: `queue{queue=mail}`, `cpu of container app`, `requests of Service front`."""
     name = metric.name or f"metric of type {metric.type}"
     labels = (metric.selector or {}).get("matchLabels")
     if labels:
@@ -46,22 +48,22 @@ def metric_name(metric: MetricRecord) -> str:
 
 
 def measure_text(measure: Measure) -> str:
-    """A value as short as it can be: `150`, `80%`, `-` where there is none."""
+    """Return a value in short: `150`, `80%`, `-` if there is none."""
     if measure.average_utilization is not None:
         return f"{measure.average_utilization}%"
     quantity = measure.average_value or measure.value
-    return "-" if quantity is None else quantity_text(quantity)
+    return "-" if quantity is None else decimal_text(quantity)
 
 
-def quantity_text(quantity: str) -> str:
-    """A quantity as people write it: `62827m` is 62.827, while `500m` stays as it is."""
+def decimal_text(quantity: str) -> str:
+    """Return a quantity in decimal notation if it exceeds 1: `62827m` is 62.827, `500m` remains `500m`."""
     if quantity.endswith("m") and len(quantity.lstrip("-")) > _MILLI_DIGITS + 1:
         return f"{quantity[: -_MILLI_DIGITS - 1]}.{quantity[-_MILLI_DIGITS - 1 : -1].rstrip('0')}"
     return quantity
 
 
 def target_text(metric: MetricRecord) -> str:
-    """A target and what it is about: `100 per pod`, `60% of requests`."""
+    """Return a target with its reference: `100 per pod`, `60% of requests`."""
     target = metric.target
     if target.average_utilization is not None:
         return f"{target.average_utilization}% of requests"
@@ -69,7 +71,7 @@ def target_text(metric: MetricRecord) -> str:
 
 
 def ratio_text(metric: MetricRecord, tolerance: ToleranceRecord | None) -> str:
-    """The ratio that counts, or how it became another one by assumptions."""
+    """Return the ratio, and the rebalanced one that replaces it."""
     if metric.ratio is None:
         return "no finite ratio"
     text = f"ratio {_number(metric.ratio, metric, tolerance)}"
@@ -78,8 +80,8 @@ def ratio_text(metric: MetricRecord, tolerance: ToleranceRecord | None) -> str:
     return f"{text}, {_number(metric.rebalanced_ratio, metric, tolerance)} {_assumption(metric)}".rstrip()
 
 
-def pods_text(pods: CountedPods) -> str:
-    """How the pods were counted: `3 ready pods`, `4 pods (2 ready, 2 missing)`."""
+def pods_text(pods: PodGroupsRecord) -> str:
+    """Return the pods by group: `3 ready pods`, `4 pods (2 ready, 2 missing)`."""
     groups = {"ready": pods.ready, "unready": pods.unready, "missing": pods.missing, "ignored": pods.ignored}
     counts = {name: group.count for name, group in groups.items() if group.count}
     if set(counts) <= {"ready"}:
@@ -90,7 +92,7 @@ def pods_text(pods: CountedPods) -> str:
 
 
 def limit_text(limit: LimitRecord) -> str:
-    """What limits one direction: `4 pods per 60s, counted from 3`."""
+    """Return the rate limit of one direction: `4 pods per 60s, counted from 3`."""
     policy = limit.policy
     if policy is None:
         return str(limit.replicas)
@@ -104,7 +106,7 @@ def limit_text(limit: LimitRecord) -> str:
 def _change(record: DecisionRecord) -> str:
     current, desired = record.current_replicas, record.desired_replicas
     if current is None:
-        return "nothing is decided"
+        return "no replica count"
     return f"stays at {current}" if desired in (None, current) else f"{current} -> {desired}"
 
 
@@ -115,37 +117,36 @@ def _cause(record: DecisionRecord) -> str:
         case "fallback":
             return _fallback_text(record)
         case "disabled":
-            return "the target is scaled to 0, which switches autoscaling off until somebody scales it up"
+            return "the target is scaled to 0, which disables autoscaling until it is scaled up"
         case "bounds":
-            return f"{_broken_bound(record)}, and until the count is within bounds the metrics do not matter"
+            return f"{_violated_bound(record)}; metrics are not evaluated until the replicas are within the bounds"
         case None:
-            return _obstacle(record)
+            return _missing_count_text(record)
 
 
 def _fallback_text(record: DecisionRecord) -> str:
     fallback = record.fallback
-    assert fallback is not None, "a fallback that decides is there"
-    steps = f"{fallback.failures} {_plural('step', fallback.failures)}"
-    asks = f"metrics have failed for {steps} in a row, so the fallback asks for at least"
-    return "; ".join([f"{asks} {fallback.replicas} replicas", *_failures(record)])
+    assert fallback is not None, "the fallback decided"
+    failed = f"metrics failed in {fallback.failures} {_plural('sync', fallback.failures)} in a row"
+    return "; ".join([f"{failed}, the fallback proposes at least {fallback.replicas} replicas", *_failures(record)])
 
 
-def _broken_bound(record: DecisionRecord) -> str:
+def _violated_bound(record: DecisionRecord) -> str:
     current, bounds = record.current_replicas, record.bounds
     if current is not None and current > bounds.max_replicas:
         return f"{current} is above maxReplicas {bounds.max_replicas}"
     return f"{current} is below minReplicas {bounds.min_replicas}"
 
 
-def _obstacle(record: DecisionRecord) -> str:
+def _missing_count_text(record: DecisionRecord) -> str:
     """Why no replica count was found."""
     failed = list(_failures(record))
     if not failed:
-        # The first event is about the cause; the error around it repeats the HPA's target.
-        return record.events[0].message if record.events else record.error or "no reason is known"
+        # The first event has the cause alone; the error repeats the HPA's target, too.
+        return record.events[0].message if record.events else record.error or "unknown error"
     proposals = [each.proposed_replicas for each in record.metrics if each.proposed_replicas is not None]
     if proposals:
-        rest = f"the others ask for {max(proposals)}, and with a metric missing nothing is scaled down"
+        rest = f"the other metrics propose {max(proposals)}, and no target is scaled down while a metric fails"
         return "; ".join([*failed, rest])
     return "; ".join(failed)
 
@@ -154,32 +155,33 @@ def _obstacle(record: DecisionRecord) -> str:
 
 
 def _winner_text(record: DecisionRecord) -> str:
-    assert record.winner is not None, "metrics that decide have a winner"
+    assert record.winner is not None, "the metrics decided"
     metric = record.metrics[record.winner]
     text = f"{metric_name(metric)} is {_comparison(metric)} ({_verdict(metric, record.tolerance)})"
     if metric.pods is not None:
         text += f" on {pods_text(metric.pods)}"
     if metric.overruled:
-        text += f", which asks for no change from {metric.proposed_replicas}, as assumptions must not turn a direction"
+        unchanged = f", but it proposes no change from {metric.proposed_replicas}"
+        text += f"{unchanged}: assumed values must not reverse the direction"
     elif not metric.within_tolerance or metric.proposed_replicas != record.desired_replicas:
-        text += f", so it asks for {metric.proposed_replicas}"
+        text += f", so it proposes {metric.proposed_replicas}"
     if record.foreign_pods is not None:
-        text += f", {record.foreign_pods.count} {_plural('pod', record.foreign_pods.count)} of other owners left out"
+        text += f", {record.foreign_pods.count} {_plural('pod', record.foreign_pods.count)} of other owners not counted"
     others = [
-        f"{metric_name(each)} asks for {each.proposed_replicas}"
+        f"{metric_name(each)} proposes {each.proposed_replicas}"
         for index, each in enumerate(record.metrics)
         if index != record.winner and each.failure is None
     ]
     if others:
         more = [f"{len(others) - _OTHERS_NAMED} more"] if len(others) > _OTHERS_NAMED else []
-        text += f", the most of {len(others) + 1} metrics ({', '.join([*others[:_OTHERS_NAMED], *more])})"
+        text += f", the highest of {len(others) + 1} metrics ({', '.join([*others[:_OTHERS_NAMED], *more])})"
     return text
 
 
 def _comparison(metric: MetricRecord) -> str:
-    """The value against the target."""
+    """Return the value and the target."""
     current, target = metric.current, metric.target
-    assert current is not None, "a metric that proposes has a value"
+    assert current is not None, "the metric has a value"
     if target.average_utilization is not None:
         return f"{current.average_utilization}% of requests against a target of {target.average_utilization}%"
     value, goal = measure_text(current), measure_text(target)
@@ -188,99 +190,98 @@ def _comparison(metric: MetricRecord) -> str:
     if metric.total is None:
         return f"{value} against a target of {goal} per pod"
     share = "with no replicas" if current.average_value is None else f"{value} per replica"
-    return f"{quantity_text(metric.total)}, {share}, against a target of {goal} per replica"
+    return f"{decimal_text(metric.total)}, {share}, against a target of {goal} per replica"
 
 
 def _verdict(metric: MetricRecord, tolerance: ToleranceRecord | None) -> str:
     text = ratio_text(metric, tolerance)
-    woken = metric.target.value is not None and metric.counted is None and not metric.within_tolerance
-    if tolerance is None or woken:
+    from_zero = metric.target.value is not None and metric.counted_pods is None and not metric.within_tolerance
+    if tolerance is None or from_zero:
         return text
     side = "within" if metric.within_tolerance else "outside"
     return f"{text}, {side} tolerance {_side(metric, tolerance):g}"
 
 
 def _assumption(metric: MetricRecord) -> str:
-    """What was assumed of the pods whose values could not be used."""
+    """Return which values were assumed for missing and unready pods."""
     pods, ratio = metric.pods, metric.ratio
     if pods is None or ratio is None or ratio == 1.0:
         return ""
     missing, unready = pods.missing.count, pods.unready.count if ratio > 1.0 else 0
     parts = [f"{count} {name}" for name, count in (("missing", missing), ("unready", unready)) if count]
-    assumed = f"with {' and '.join(parts)} {_plural('pod', missing + unready)}"
+    assumed = f"with {' and '.join(parts)} {_plural('pod', missing + unready)} assumed"
     if ratio > 1.0:
-        return f"{assumed} taken as idle"
+        return f"{assumed} at 0"
     percent = metric.target.average_utilization
-    return f"{assumed} taken to {'be at the target' if percent is None else f'use {max(100, percent)}% of the request'}"
+    return f"{assumed} at {'the target' if percent is None else f'{max(100, percent)}% of the request'}"
 
 
 def _failures(record: DecisionRecord) -> Iterator[str]:
     for metric in record.metrics:
         if metric.failure is not None:
-            yield f"{metric_name(metric)} has no value ({metric.failure.message})"
+            yield f"{metric_name(metric)} failed ({metric.failure.message})"
 
 
-# --- what follows --------------------------------------------------------------------------------------------------
+# --- what limits the change ----------------------------------------------------------------------------------------
 
 
-def _consequences(record: DecisionRecord) -> Iterator[str]:
+def _limits(record: DecisionRecord) -> Iterator[str]:
     if record.decided_by == "metrics":
         yield from _failures(record)
     yield from _stabilization(record)
-    yield from _limits(record)
-    if record.held_back is not None:
-        pause = record.held_back
-        why = f"annotation milliscale.io/paused is {pause.paused}"
-        if pause.stale:
-            why = f"the watch on {' and '.join(pause.stale)} is silent or fails"
-        yield f"not scaled to {pause.replicas}, because {why}"
-    written = record.written
+    yield from _rates_and_bounds(record)
+    blocked, written = record.blocked, record.written
+    if blocked is not None:
+        why = f"annotation milliscale.io/paused is {blocked.paused}"
+        if blocked.stale:
+            why = f"the watch on {' and '.join(blocked.stale)} is silent or fails"
+        yield f"not scaled to {blocked.replicas}, because {why}"
     if written is None:
         return
     if written.scale_error is not None:
-        yield f"the scale could not be written: {written.scale_error}"
+        yield f"the scale could not be updated: {written.scale_error}"
     elif record.mode != "act" and record.desired_replicas not in (None, record.current_replicas):
-        yield f"not written, in mode {record.mode}"
+        yield f"not applied in mode {record.mode}"
     if written.status_error is not None:
-        yield f"the status could not be stored: {written.status_error}"
+        yield f"the status could not be updated: {written.status_error}"
 
 
 def _stabilization(record: DecisionRecord) -> Iterator[str]:
     given = record.stabilization
-    if given is None or given.replicas == given.proposed_replicas or given.held_by is None:
+    if given is None or given.replicas == given.proposed_replicas or given.recommendation is None:
         return
-    earlier, window = given.held_by, f"the last {given.window_seconds:g}s"
-    why = f"{earlier.replicas} was recommended at {earlier.time[11:19]}, within {window}"
+    earlier = given.recommendation
+    why = f"{earlier.replicas} was recommended at {earlier.time[11:19]}"
     if earlier.time == record.time:
-        why = f"no earlier recommendation is known, so the current count stands for {window}"
-    yield f"held at {given.replicas} by stabilisation: {why}"
+        why = "no earlier recommendation is known, so it starts with the current replicas"
+    yield f"kept at {given.replicas} by the stabilization window of {given.window_seconds:g}s: {why}"
 
 
-def _limits(record: DecisionRecord) -> Iterator[str]:
+def _rates_and_bounds(record: DecisionRecord) -> Iterator[str]:
     given, limited, bounds = record.stabilization, record.limited_replicas, record.bounds
     if given is None:
         return
     if limited != given.replicas:
         match record.limit:
             case "ScaleUpLimit":
-                yield f"held to {limited} {_by_rate(record.scale_up_limit, record, 'up')}"
+                yield f"limited to {limited} {_rate(record.scale_up_limit, record, 'up')}"
             case "ScaleDownLimit":
-                yield f"held to {limited} {_by_rate(record.scale_down_limit, record, 'down')}"
+                yield f"limited to {limited} {_rate(record.scale_down_limit, record, 'down')}"
             case "TooManyReplicas":
-                yield f"held to {limited} by maxReplicas {bounds.max_replicas}"
+                yield f"limited to {limited} by maxReplicas {bounds.max_replicas}"
             case "TooFewReplicas":
                 yield f"raised to {limited} by minReplicas {bounds.min_replicas}"
-    back = record.held_back
-    desired = record.desired_replicas if back is None or back.stale else back.replicas
+    blocked = record.blocked
+    desired = record.desired_replicas if blocked is None or blocked.stale else blocked.replicas
     if desired != limited:
-        yield f"raised to {desired} by minReplicas {bounds.min_replicas}, on waking from 0"
+        yield f"raised to {desired} by minReplicas {bounds.min_replicas}, when scaled up from 0"
 
 
-def _by_rate(limit: LimitRecord | None, record: DecisionRecord, direction: str) -> str:
+def _rate(limit: LimitRecord | None, record: DecisionRecord, direction: str) -> str:
     if limit is not None and limit.policy is not None:
-        return f"by the scale-{direction} limit of {limit_text(limit)}"
+        return f"by the scale-{direction} policy of {limit_text(limit)}"
     if record.scale_down_limit is None:
-        return "because one step at most doubles the count, or goes to 4"
+        return "because without behavior a sync at most doubles the replicas, or goes to 4"
     return f"because scaling {direction} is disabled"
 
 
@@ -288,7 +289,7 @@ def _by_rate(limit: LimitRecord | None, record: DecisionRecord, direction: str) 
 
 
 def _side(metric: MetricRecord, tolerance: ToleranceRecord) -> float:
-    """The tolerance of the direction in which the ratio points."""
+    """Return the tolerance of the ratio's direction."""
     return tolerance.scale_up if _effective(metric) > 1.0 else tolerance.scale_down
 
 
@@ -298,7 +299,7 @@ def _effective(metric: MetricRecord) -> float:
 
 
 def _number(ratio: float, metric: MetricRecord, tolerance: ToleranceRecord | None) -> str:
-    """A ratio in as few digits as leave it on its side of the tolerance."""
+    """Return a ratio with as few digits as leave it within or outside of the tolerance."""
     if tolerance is None or ratio != _effective(metric):
         return f"{ratio:.{_DIGITS[0]}g}"
     low, high = 1.0 - tolerance.scale_down, 1.0 + tolerance.scale_up

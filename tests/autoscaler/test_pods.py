@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.core.observation import Container, Pod
-from autoscaler.core.pods import RequestError, calculate_pod_requests
+from autoscaler.core.observation import Container, MetricError, Pod
+from autoscaler.core.pods import calculate_pod_requests
 
 
 def a_pod(*containers: Container, **requests: int) -> Pod:
@@ -32,14 +32,14 @@ def test_zero_is_a_request() -> None:
 
 
 def test_every_container_must_state_a_request() -> None:
-    with pytest.raises(RequestError, match=r"^missing request for cpu in container proxy of Pod web-0$"):
+    with pytest.raises(MetricError, match=r"^missing request for cpu in container proxy of Pod web-0$"):
         calculate_pod_requests(a_pod(container("app", cpu=100), container("proxy", memory=1)), "cpu")
 
 
 def test_one_container_alone() -> None:
     pod = a_pod(container("app", cpu=100), container("proxy"), cpu=900)
     assert calculate_pod_requests(pod, "cpu", "app") == 100
-    with pytest.raises(RequestError, match=r"^container ghost not found in Pod web-0$"):
+    with pytest.raises(MetricError, match=r"^container ghost not found in Pod web-0$"):
         calculate_pod_requests(pod, "cpu", "ghost")
 
 
@@ -65,5 +65,5 @@ def test_overhead_belongs_to_the_pod_as_a_whole() -> None:
 
 
 def test_nobody_requests_it() -> None:
-    with pytest.raises(RequestError, match=r"^missing pod-level request for cpu in Pod web-0$"):
+    with pytest.raises(MetricError, match=r"^missing pod-level request for cpu in Pod web-0$"):
         calculate_pod_requests(a_pod(container("app"), memory=1), "cpu")
