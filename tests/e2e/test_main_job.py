@@ -100,9 +100,7 @@ async def test_every_hpa_scales_up_and_down(bundle: Bundle, scoreboard: Scoreboa
     assert re.search(r"router +Deployment/router +\S+/100", table), table
 
 
-async def test_hpa_without_target_does_not_affect_others(
-    bundle: Bundle, scoreboard: Scoreboard
-) -> None:
+async def test_hpa_without_target_does_not_affect_others(bundle: Bundle, scoreboard: Scoreboard) -> None:
     hpa = {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
