@@ -31,8 +31,8 @@ from autoscaler.loop.observe import Observed, Observer
 from autoscaler.loop.scales import ScaleClient, ScaleWriteError
 from autoscaler.loop.status import StatusWriteError, StatusWriter
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
+from autoscaler.objects.hpa import RefusedHPA, TrackedHPA
 from autoscaler.objects.refusal import INVALID_SPEC, refuse
-from autoscaler.objects.watched import RefusedHPA, TrackedHPA
 from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.shadow import Shadow

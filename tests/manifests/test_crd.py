@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from autoscaler.core.model import KIND, KUBERNETES, MILLISCALE
-from autoscaler.objects.apitypes import DecodeError
 from autoscaler.objects.defaults import default_hpa
+from autoscaler.objects.fields import ParseError
 from autoscaler.objects.validation import validate_hpa
 from kube.client import KubeClient
 from kube.status import StatusError
@@ -87,7 +87,7 @@ def problem(obj: dict[str, Any]) -> str | None:
     """What Kubernetes says against an object, by our own rules."""
     try:
         return "; ".join(validate_hpa(default_hpa(obj), scale_to_zero=True)) or None
-    except DecodeError as error:
+    except ParseError as error:
         return str(error)
 
 
