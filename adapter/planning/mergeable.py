@@ -101,7 +101,7 @@ def merged_external_query(source: ExternalSource, metric_selector: LabelSelector
             safe = safe and is_separable(query(namespace=one, metric_selector=LabelSelector()), label=label, name=_NAME)
         if not safe and rule.merge is not Merge.ALWAYS:
             return ""
-        return query(namespace=every, metric_selector=LabelSelector(), namespace_pattern=namespaced)
+        return query(namespace=every, metric_selector=LabelSelector(), namespace_pattern=bool(namespaced))
     except (QueryError, SelectorNotSupported):
         return ""
 
