@@ -232,7 +232,10 @@ def test_hpa_that_cannot_be_decoded_is_kept_with_the_problem() -> None:
             {"metrics": [{"type": "Pods", "pods": {"metric": {"name": "m"}, "target": {"averageValue": "many"}}}]},
             r"spec.metrics\[0\].pods.target.averageValue: quantities must match",
         ),
-        ({"behavior": {"scaleUp": {"selectPolicy": "Often"}}}, "spec.behavior.scaleUp.selectPolicy: 'Often' is not Max, Min or Disabled"),
+        (
+            {"behavior": {"scaleUp": {"selectPolicy": "Often"}}},
+            "spec.behavior.scaleUp.selectPolicy: 'Often' is not Max, Min or Disabled",
+        ),
         ({"behavior": {"scaleDown": {"tolerance": "x"}}}, "spec.behavior.scaleDown.tolerance: quantities must match"),
     ],
 )

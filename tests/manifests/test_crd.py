@@ -92,7 +92,7 @@ def problem(obj: dict[str, Any]) -> str | None:
 
 
 async def test_crd_accepts_and_refuses_as_kubernetes(admin: KubeClient) -> None:
-    """The cases recorded from Kubernetes; the few that a schema cannot refuse are refused by the autoscaler."""
+    """The cases recorded from Kubernetes; the few that a schema cannot refuse fail as metrics."""
     with gzip.open(RECORDED / "hpa_validation.jsonl.gz", "rt") as lines:
         specs = [json.loads(line)["input"].get("spec") or {} for line in lines]
     assert len(specs) > 300
