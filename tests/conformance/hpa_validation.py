@@ -1,4 +1,4 @@
-"""Judge of hpa_validation.jsonl: an HPA as the API server takes it at create: decoded, defaulted, validated."""
+"""Check hpa_validation.jsonl: an HPA is decoded, defaulted and validated as by the API server."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from autoscaler.objects.validation import validate_hpa
 from tests.conformance.comparison import difference
 
 
-def judge(case: dict[str, Any]) -> str | None:
-    """Compare the defaulted spec and the errors; that it cannot be decoded is compared as a fact."""
+def check(case: dict[str, Any]) -> str | None:
+    """Compare the defaulted spec and the validation errors, or the fact that the HPA cannot be decoded."""
     try:
         obj = default_hpa(case["input"])
     except ParseError as error:

@@ -1,4 +1,4 @@
-"""Judges the replica arithmetic against replica_calculator.jsonl: one computation for one metric a case."""
+"""Check replica_calculator.jsonl: one computation of the replica calculator per case."""
 
 from __future__ import annotations
 
@@ -15,11 +15,8 @@ from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds, parse_pod
 
 
-def judge(case: dict[str, Any]) -> str | None:
-    """What is wrong with our answer to `case`; None if nothing is.
-
-    The timestamp is not compared: nothing is decided by it.
-    """
+def check(case: dict[str, Any]) -> str | None:
+    """Return the differences of our result from the recorded one, but for the timestamp; None if they are equal."""
     expected: dict[str, Any] = case["output"]
     try:
         actual = _outcome(_compute(case))
