@@ -14,8 +14,8 @@ from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Example, Finding, MetricReport, Report, RuleReport, Severity
 from adapter.diagnosis.rule_results import Examined, Source, examine
 from adapter.metrics.resource_metrics import resource_sources
-from adapter.planning.merge_costs import BENEFIT_OF_THE_DOUBT, Pause
-from adapter.planning.mergeable import merged_custom_query, merged_external_query
+from adapter.planning.coalescible import coalesced_custom_query, coalesced_external_query
+from adapter.planning.coalescing_costs import BENEFIT_OF_THE_DOUBT, Pause
 from adapter.prometheus import PrometheusError, Vector
 from adapter.rules import Merge, ResourceRules, Rule
 from kube.mapping import GroupResource, ResourceLookup
@@ -173,5 +173,5 @@ async def _of_metric(source: Source, metric: str, alone: str, probe: Probe) -> F
 
 def _merged_query(source: CustomSource | ExternalSource) -> str:
     if isinstance(source, ExternalSource):
-        return merged_external_query(source, _EVERYTHING)
-    return merged_custom_query(source, source.info.namespaced, _EVERYTHING)
+        return coalesced_external_query(source, _EVERYTHING)
+    return coalesced_custom_query(source, source.info.namespaced, _EVERYTHING)

@@ -18,7 +18,7 @@ from adapter.catalog.inventory import (
 )
 from adapter.diagnosis.lint import about
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport, Severity
-from adapter.planning.mergeable import can_merge
+from adapter.planning.coalescible import can_coalesce
 from adapter.prometheus import Series
 from adapter.rules import AnyRule, QueryRule, Rule
 from kube.durations import format_duration
@@ -83,7 +83,7 @@ class _Rule:
                 metric=metric_name(source),
                 series=source.series,
                 hidden_by=self._winner(source),
-                merges=can_merge(source),
+                merges=can_coalesce(source),
             )
             for source in sources
         ]

@@ -32,7 +32,7 @@ from adapter.diagnosis.report import (
     Value,
 )
 from adapter.metrics.objects import ListedObjects
-from adapter.planning.merge_costs import Pause
+from adapter.planning.coalescing_costs import Pause
 from adapter.prometheus import PrometheusError, PrometheusQueryError, PrometheusUnavailable, Series, Vector
 from adapter.rules import parse_rules
 from adapter.security.request_info import Query
@@ -465,7 +465,7 @@ async def test_what_a_running_adapter_does_not_merge_is_on_its_page(tmp_path: Pa
     assert isinstance(report, Report)
     [finding] = report.findings
     assert (finding.code, finding.where) == ("merging-paused", "rules[0]")
-    assert finding.message == "requests are sent alone for a while: the merged query costs more than it saves"
+    assert finding.message == "requests are sent alone for a while: the coalesced query costs more than it saves"
 
 
 NARROW = Report(
