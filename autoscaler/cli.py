@@ -1,7 +1,7 @@
 """The autoscaler's command line. Flags have kube-controller-manager's names, units and defaults.
 
-Everything is validated before anything starts: a wrong flag is one line on stderr and exit status 2, whatever goes
-wrong later is one line and exit status 1.
+Flags are validated before anything starts: a wrong flag is one line on stderr and exit status 2, any other error is one
+line and exit status 1.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ from pathlib import Path
 
 import click
 
-from autoscaler.commands.availability import availability_options
-from autoscaler.commands.config_flags import config_options
 from autoscaler.commands.explain import explain
-from autoscaler.commands.journal import journal_options
+from autoscaler.commands.flags import availability_options, config_options, decision_log_options
 from autoscaler.commands.migrate import migrate
-from autoscaler.commands.shadow_command import shadow_report
+from autoscaler.commands.shadow_report import shadow_report
 from autoscaler.core.annotations import PREFIX
 from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import HPA_APIS, HPAApi
 from autoscaler.loop.controller import run as run_controller
-from autoscaler.loop.options import Availability, Journal, Options
+from autoscaler.loop.options import Availability, DecisionLogOptions, Options
 from autoscaler.records.audit import AuditLogError
 from kube.client import KubeConfigError
 from kube.durations import POSITIVE_DURATION
@@ -39,7 +37,7 @@ class _HPAApis(click.ParamType[tuple[HPAApi, ...]]):
     def convert(
         self, value: str | tuple[HPAApi, ...], param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[HPAApi, ...]:
-        """Parse the text of the flag; at least one API must be named."""
+        """Parse the text; at least one API must be named."""
         if isinstance(value, tuple):
             return value
         known = {api.name: api for api in HPA_APIS}
@@ -50,49 +48,46 @@ class _HPAApis(click.ParamType[tuple[HPAApi, ...]]):
         return tuple(api for api in HPA_APIS if api.name in names)
 
 
-@click.group(context_settings=CONTEXT_SETTINGS)
+@click.group(context_settings={**CONTEXT_SETTINGS, "show_default": True})
 @click.version_option(installed_version() or "unknown")
 def main() -> None:
-    """The HorizontalPodAutoscaler loop of milliscale."""
+    """Milliscale's HorizontalPodAutoscaler controller."""
 
 
 @main.command()
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path),
-    help="Kubeconfig file; without it the service account of the pod this runs in.",
+    show_default="the pod's service account",
+    help="Path to a kubeconfig file.",
 )
 @click.option(
     "--hpa-apis",
-    "hpa_apis",
     type=_HPAApis(),
-    help="Comma-separated: whose HPAs to reconcile. kubernetes: autoscaling/v2, which nobody else may reconcile; "
-    "milliscale: milliscale.io/v1, which is safe beside Kubernetes' own controller.  "
-    "[default: kubernetes, and milliscale where it is served]",
+    show_default="kubernetes, and milliscale if it is served",
+    help="Comma-separated APIs whose HPAs are reconciled. kubernetes: autoscaling/v2, which no other controller may "
+    "reconcile then; milliscale: milliscale.io/v1, which kube-controller-manager does not know.",
 )
 @click.option(
     "--mode",
     type=click.Choice([each.value for each in Mode]),
     default=_DEFAULTS.mode.value,
-    show_default=True,
-    help="What becomes of decisions. act: they are carried out. dry-run: only events, metrics and decisions tell of "
-    "them. shadow: they are compared with those of Kubernetes' own controller, and nothing is written. The annotation "
-    f"{PREFIX}mode restricts it for a single HPA. Without act this process takes no Lease and saves no memory.",
+    help="act: apply decisions; dry-run: only record them, as events, metrics and /debug/decisions; shadow: compare "
+    f"them with kube-controller-manager's, and write nothing. The annotation {PREFIX}mode can restrict it per HPA. "
+    "Without act, the process takes no Lease and saves no history.",
 )
 @bool_option(
     "--allow-foreign-controller",
     default=_DEFAULTS.allow_foreign_controller,
-    show_default=True,
-    help="Go on acting on HPAs whose status kube-controller-manager writes, too. Without it they are left to that one "
-    "until it has not written them for ten minutes.",
+    help="Act on HPAs whose status kube-controller-manager writes, too. By default they are only observed until "
+    "kube-controller-manager has not written them for ten minutes.",
 )
 @click.option(
     "--horizontal-pod-autoscaler-sync-period",
     "sync_period",
     type=POSITIVE_DURATION,
     default="15s",
-    show_default=True,
-    help="Time from the end of an HPA's reconciliation to the start of its next.",
+    help="Time from the end of an HPA's reconciliation to the start of its next one.",
 )
 @config_options
 @click.option(
@@ -100,48 +95,44 @@ def main() -> None:
     "workers",
     type=click.IntRange(min=1),
     default=_DEFAULTS.workers,
-    help="How many HPAs are reconciled at the same time.  [default: 5, and one more for every 100 HPAs]",
+    show_default="5, and one more per 100 HPAs",
+    help="Number of HPAs that are reconciled concurrently.",
 )
 @click.option(
     "--kube-api-qps",
     "qps",
     type=ANY_FINITE,
     default=_DEFAULTS.qps,
-    show_default=True,
-    help="Requests a second to the API server, for scales, statuses and events together, those that write a "
-    "scale first, and for each metrics API; 0 or less: no limit.",
+    help="QPS limit for requests to the API server about scales, statuses and events together, and for each metrics "
+    "API; scales are written first. 0 or less: no limit.",
 )
 @click.option(
     "--kube-api-burst",
     "burst",
     type=click.IntRange(min=1),
     default=_DEFAULTS.burst,
-    show_default=True,
-    help="How many requests may exceed --kube-api-qps at once.",
+    help="Number of requests by which a burst may exceed --kube-api-qps.",
 )
 @click.option(
     "--watch-bookmark-interval",
     "bookmark_seconds",
     type=POSITIVE_DURATION,
     default="1m0s",
-    # Of API servers; only a test needs another.
-    hidden=True,
+    hidden=True,  # kube-apiserver's is fixed; tests need a shorter one.
 )
 @click.option(
     "--bind-address",
     default=_DEFAULTS.bind_address,
-    show_default=True,
-    help="Address on which /healthz, /livez, /readyz, /metrics and /debug are served, over plain HTTP.",
+    help="IP address on which to serve /healthz, /livez, /readyz, /metrics and /debug, over HTTP.",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     default=_DEFAULTS.metrics_port,
-    show_default=True,
-    help="Port of --bind-address; 0 lets the system choose one.",
+    help="Port on --bind-address; 0: a free one.",
 )
 @availability_options
-@journal_options
+@decision_log_options
 @verbosity_option
 def run(
     *,
@@ -157,7 +148,7 @@ def run(
     bind_address: str,
     metrics_port: int,
     availability: Availability,
-    journal: Journal,
+    decision_log: DecisionLogOptions,
     config: Config,
     verbosity: int,
 ) -> None:
@@ -176,9 +167,9 @@ def run(
         bookmark_seconds=bookmark_seconds,
         bind_address=bind_address,
         metrics_port=metrics_port,
-        # What it takes to act is left to the processes that do.
+        # Leases and the saved history belong to the processes that act.
         availability=availability if mode == Mode.ACT else Availability(shard=availability.shard),
-        journal=journal,
+        decision_log=decision_log,
         config=config,
     )
     try:
@@ -187,7 +178,7 @@ def run(
         raise click.ClickException(str(error)) from error
     except OSError as error:
         flags = f"--bind-address={bind_address} --metrics-port={metrics_port}"
-        raise click.ClickException(f"{flags}: cannot serve there: {error.strerror}") from error
+        raise click.ClickException(f"{flags}: cannot listen: {error.strerror}") from error
 
 
 main.add_command(explain)

@@ -1,12 +1,14 @@
-"""Which requests are repeated, and when: the rules of client-go's rest.Request, which kube-controller-manager uses.
+"""When to try again: requests by client-go's rules for rest.Request, everything else with exponential backoff.
 
-    429, or 500 and more, with a Retry-After in seconds   any request, after these seconds
-    the connection was reset or closed                    a GET, after a second
+Retried requests:
 
-A request is repeated ten times at most, and only if the wait ends before its deadline; otherwise the last failure is
-its result. Waits are up to a fifth longer than the server asks for, so that many clients do not come back together.
+    429, or 500 and more, with a Retry-After in seconds   any method, after that time
+    the connection was reset or closed                    GET, after a second
 
-Libraries for retries (stamina, tenacity) are not used: they compute the waits, and here the server gives them.
+A request is retried at most ten times, and only if the wait ends before its deadline; otherwise its last failure is the
+result. Jitter makes waits up to a fifth longer, so that many clients do not return at the same moment.
+
+Libraries for retries (stamina, tenacity) do not fit: they compute the waits, and here the server sets them.
 
 Upstream: rest.withRetry.IsNextRetry, rest.Request.request
 """
@@ -24,16 +26,26 @@ from typing import Final
 
 import aiohttp
 
+_MAX_RETRIES: Final = 10
+_RECONNECT_SECONDS: Final = 1.0
+_JITTER: Final = 0.2
+_TOO_MANY_REQUESTS: Final = 429
+ERROR: Final = "<error>"
+"""The code of a failure without an HTTP status, as in client-go's metrics."""
+
+BeforeRetry = Callable[[], Awaitable[None]]
+"""Awaited before each retry; its exception ends the request."""
+
 
 class Backoff:
-    """A growing delay.
+    """Exponential backoff with jitter. Upstream: wait.Backoff.
 
     Args:
         initial: the first delay, in seconds.
-        maximum: no delay is longer than this, in seconds, jitter included.
-        factor: how much longer each delay is than the one before.
-        jitter: each delay is made up to this share longer, at random.
-        random: numbers in [0, 1); a parameter so that tests are exact.
+        maximum: the longest delay, in seconds, jitter included.
+        factor: by which each delay is longer than the one before.
+        jitter: the share by which a delay is made longer at random, at most.
+        random: returns numbers in [0, 1).
     """
 
     def __init__(
@@ -53,30 +65,19 @@ class Backoff:
         self._delay = initial
 
     def next(self) -> float:
-        """The delay to wait now, in seconds; the following one is longer."""
+        """Return the next delay, in seconds."""
         delay = min(self._delay, self._maximum)
         self._delay = min(self._delay * self._factor, self._maximum)
         return min(delay * (1 + self._jitter * self._random()), self._maximum)
 
     def reset(self) -> None:
-        """Start over: the last try went well."""
+        """Start over after a success."""
         self._delay = self._initial
 
 
-_MAX_RETRIES: Final = 10
-_RECONNECT_SECONDS: Final = 1.0
-_JITTER: Final = 0.2
-_TOO_MANY_REQUESTS: Final = 429
-ERROR: Final = "<error>"
-"""The code of a failure without an HTTP status, as in client-go's metrics."""
-
-BeforeRetry = Callable[[], Awaitable[None]]
-"""Awaited before each repetition; what it raises ends the request."""
-
-
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """An HTTP response, read to its end."""
+class Response:
+    """A complete HTTP response."""
 
     status: int
     headers: Mapping[str, str]
@@ -86,13 +87,13 @@ class Answer:
 
 @dataclass(slots=True, kw_only=True)
 class Retries:
-    """Repeats requests, and counts the repetitions.
+    """Retries requests, and counts the retries.
 
     Attributes:
-        counts: {(HTTP method, status code or ERROR): how many repetitions such a failure was followed by}.
-        clock: seconds; only differences matter.
+        counts: the number of retries by (HTTP method, status code or ERROR of the failure).
+        clock: monotonic, in seconds.
         sleep: waits for so many seconds.
-        random: numbers in [0, 1).
+        random: returns numbers in [0, 1).
     """
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -103,30 +104,32 @@ class Retries:
     async def run(
         self,
         method: str,
-        send: Callable[[], Awaitable[Answer]],
+        send: Callable[[], Awaitable[Response]],
         *,
-        deadline: float,
+        timeout: float,
         before_retry: BeforeRetry | None = None,
-    ) -> Answer:
-        """The last response, whatever its status.
+    ) -> Response:
+        """Return the last response, whatever its status.
 
         Args:
             method: the HTTP method.
             send: sends the request once.
-            deadline: on `clock`; no repetition begins later.
-            before_retry: awaited before each repetition.
+            timeout: seconds; no retry begins later.
+            before_retry: awaited before each retry.
 
         Raises:
-            aiohttp.ClientError, OSError: what the last `send` raised; and whatever `before_retry` raises.
+            aiohttp.ClientError, OSError: of the last `send`.
+            Exception: of `before_retry`.
         """
+        deadline = self.clock() + timeout
         left = _MAX_RETRIES
         while True:
             lost: Exception | None = None
             try:
-                answer = await send()
-                seconds, code = _retry_after(answer), str(answer.status)
+                response = await send()
+                seconds, code = _retry_after(response), str(response.status)
             except (aiohttp.ClientError, OSError) as error:
-                if not _connection_lost(error):
+                if not _is_connection_lost(error):
                     raise
                 lost = error
                 seconds, code = (_RECONNECT_SECONDS if method == "GET" else None), ERROR
@@ -135,7 +138,7 @@ class Retries:
             if seconds is None or not left or self.clock() + seconds >= deadline:
                 if lost is not None:
                     raise lost
-                return answer
+                return response
             left -= 1
             self.counts[method, code] += 1
             await self.sleep(seconds)
@@ -143,8 +146,8 @@ class Retries:
                 await before_retry()
 
 
-def _connection_lost(error: Exception) -> bool:
-    """Whether a connection that was there has ended before the response did.
+def _is_connection_lost(error: Exception) -> bool:
+    """Return whether an open connection ended before the response did.
 
     Upstream: net.IsConnectionReset, net.IsProbableEOF
     """
@@ -153,12 +156,12 @@ def _connection_lost(error: Exception) -> bool:
     return isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError | ConnectionResetError)
 
 
-def _retry_after(answer: Answer) -> float | None:
-    """Seconds after which the server wants to be asked again; None: the answer is final.
+def _retry_after(response: Response) -> float | None:
+    """Return the seconds after which the server wants another try; None: the response is final.
 
     Upstream: rest.checkWait
     """
-    if answer.status != _TOO_MANY_REQUESTS and answer.status < 500:
+    if response.status != _TOO_MANY_REQUESTS and response.status < 500:
         return None
-    text = answer.headers.get("Retry-After", "")
+    text = response.headers.get("Retry-After", "")
     return float(text) if text.isascii() and text.isdigit() else None

@@ -15,9 +15,8 @@ holds the built-in ones, and `uses` tells what a template does with a field.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
-from adapter.gotemplate.nodes import Node, TemplateError, Value
+from adapter.gotemplate.nodes import TemplateError, Value
 from adapter.gotemplate.parser import parse
 from adapter.gotemplate.render import render
 from adapter.gotemplate.uses import only_writes
@@ -25,25 +24,31 @@ from adapter.gotemplate.uses import only_writes
 __all__ = ["Template", "TemplateError", "Value"]
 
 
-@dataclass(frozen=True, slots=True)
 class Template:
-    """A template that has been read and checked.
+    """A template that has been parsed and checked.
 
     Attributes:
-        source: its text, as written.
+        source: its text.
     """
 
-    source: str
-    _nodes: tuple[Node, ...]
+    __slots__ = ("_nodes", "source")
 
-    @classmethod
-    def parse(cls, source: str, *, fields: Iterable[str]) -> Template:
-        """Read a template whose data has exactly these fields.
+    def __init__(self, source: str, *, fields: Iterable[str]) -> None:
+        """Parse a template whose data has exactly these fields.
 
         Raises:
             TemplateError: with the action that is wrong, and why.
         """
-        return cls(source, parse(source, frozenset(fields)))
+        self.source = source
+        self._nodes = parse(source, frozenset(fields))
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the sources."""
+        return isinstance(other, Template) and self.source == other.source
+
+    def __hash__(self) -> int:
+        """Hash the source."""
+        return hash(self.source)
 
     def render(self, data: Mapping[str, Value]) -> str:
         """Fill it in.

@@ -27,7 +27,6 @@ from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_index import ObjectSamples, several
 from adapter.prometheus import Sample
 from adapter.rules import Policy, ResourceRule, ResourceRules, Rule, ValuePolicy
-from adapter.rules.goregex import GoRegex
 from adapter.rules.naming import MetricNaming, ResourceNaming
 from adapter.rules.query import QueryError
 from kube import status
@@ -43,7 +42,7 @@ _NAMESPACES = ResourceInfo(
     group="", version="v1", kind="Namespace", plural="namespaces", singular="namespace", namespaced=False
 )
 _EVERYTHING = LabelSelector()
-_NO_NAMES = MetricNaming(GoRegex.compile(".*"), "${0}")
+_NO_NAMES = MetricNaming()
 _VALUES = ValuePolicy(nan=Policy.ZERO, inf=Policy.MISSING)
 # Two queries each. All at once would be too many for the queue of a namespace in a large cluster.
 _NAMESPACES_AT_ONCE = 16

@@ -215,7 +215,7 @@ def coalesced_external_query(source: ExternalSource, metric_selector: LabelSelec
             safe = safe and is_separable(query(namespace=one, metric_selector=LabelSelector()), label=label, name=_NAME)
         if not safe and rule.merge is not Merge.ALWAYS:
             return ""
-        return query(namespace=every, metric_selector=LabelSelector(), namespace_pattern=namespaced)
+        return query(namespace=every, metric_selector=LabelSelector(), namespace_pattern=bool(namespaced))
     except (QueryError, SelectorNotSupported):
         return ""
 

@@ -29,7 +29,7 @@ from adapter.catalog.groups import (
     RESOURCE_VERSIONS,
 )
 from adapter.catalog.inventory import CustomMetricInfo
-from adapter.content.encoding import Conversion, Encoded, Representation
+from adapter.content.encoding import COMPRESS_FROM, Conversion, Encoded, Representation, compress
 from adapter.gil import releasing_gil
 from adapter.serving.aggregated_discovery import (
     GroupEntry,
@@ -39,7 +39,6 @@ from adapter.serving.aggregated_discovery import (
     external_resources,
     usage_resources,
 )
-from adapter.serving.compression import COMPRESS_FROM, compressed
 from kube.process import installed_version
 
 # The documents of fewer metrics are written at once: a millisecond.
@@ -84,7 +83,7 @@ class Document:
     def of(cls, content: Encoded) -> Document:
         """Compute the tag and the compressed form, which takes 10 ms for a MiB."""
         tag = f'"{hashlib.sha256(content.body).hexdigest().upper()}"'
-        return cls(content, tag, compressed(content.body) if len(content.body) >= COMPRESS_FROM else None)
+        return cls(content, tag, compress(content.body) if len(content.body) >= COMPRESS_FROM else None)
 
 
 class _View:

@@ -1,29 +1,45 @@
-"""Asking a running autoscaler for one of its /debug pages: the flag that says where it is, and the request.
+"""Read the /debug pages of a running autoscaler.
 
-Who answers may be anything, so the time and the size of an answer are bounded, and every failure is one line of text.
+The time and the size of a response are limited, and every error is one line.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Final
-from urllib.parse import urlsplit
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 import click
+import msgspec
 
-_SECONDS: Final = 15.0
-_MOST_BYTES: Final = 64 * 2**20
-_MOST_SAID: Final = 500
-_ADVICE: Final = (
-    "is its port forwarded? kubectl -n milliscale port-forward deployment/milliscale-autoscaler 8080, "
-    "with a --server that says the same port"
+from autoscaler.loop.debug import INDEX_PATH, SHADOW_PATH
+from autoscaler.records.record import VERSION, DecisionRecord
+from autoscaler.records.shadow_report import ShadowPage
+
+_TIMEOUT_SECONDS: Final = 15.0
+_MAX_BYTES: Final = 64 * 2**20
+_MAX_ERROR_BYTES: Final = 500
+_HINT: Final = (
+    "to forward the port, run: kubectl -n milliscale port-forward deployment/milliscale-autoscaler 8080, "
+    "and give the same port in --server"
 )
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_Page = TypeVar("_Page", bound=msgspec.Struct)
 
 
 class DebugClientError(Exception):
-    """The page cannot be had; the text says why."""
+    """The page cannot be read; the text says why."""
+
+
+class _Header(msgspec.Struct):
+    version: int
+
+
+class _DecisionsPage(msgspec.Struct):
+    decisions: list[DecisionRecord]
 
 
 class _Server(click.ParamType[str]):
@@ -35,46 +51,86 @@ class _Server(click.ParamType[str]):
         """Check the text."""
         try:
             parts = urlsplit(value)
-            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
         except ValueError:
-            usable = False
-        if not usable:
-            self.fail(f"{value!r}: write the autoscaler's endpoint, such as http://127.0.0.1:8080", param, ctx)
-        return value
+            valid = False
+        if not valid:
+            self.fail(f"{value!r} must be the autoscaler's URL, such as http://127.0.0.1:8080", param, ctx)
+        return value.rstrip("/")
 
 
-SERVER = _Server()
-"""The type of a flag that names a running autoscaler's endpoint."""
+def server_option(**attributes: Any) -> Callable[[_F], _F]:
+    """Return the flag `--server`, with the attributes of click.option."""
+    return click.option("--server", type=_Server(), **attributes)
 
 
-async def fetch_page(url: str, query: Mapping[str, str] | None = None) -> bytes:
-    """The content of a page.
+async def fetch_decisions(server: str, *, namespace: str, name: str, last: int) -> list[DecisionRecord]:
+    """Return the last decisions on an HPA, oldest first; at least one.
+
+    Args:
+        server: the autoscaler's URL, http://HOST:PORT.
+        namespace: the HPA's.
+        name: the HPA's.
+        last: the number of decisions at most.
 
     Raises:
-        DebugClientError: it cannot be had.
+        DebugClientError: they cannot be read, or there are none.
     """
-    timeout = aiohttp.ClientTimeout(total=_SECONDS)
+    url = f"{server}{INDEX_PATH}/{quote(namespace, safe='')}/{quote(name, safe='')}"
+    content = await get_page(url, {"last": str(last)})
+    version = _decode(url, content, _Header).version
+    if version != VERSION:
+        raise DebugClientError(f"{url} has version {version}; this program reads version {VERSION}")
+    decisions = _decode(url, content, _DecisionsPage).decisions
+    if not decisions:
+        raise DebugClientError(f"{url} has no decisions")
+    return decisions
+
+
+async def fetch_shadow_page(server: str) -> ShadowPage:
+    """Return the comparisons of shadow mode.
+
+    Raises:
+        DebugClientError: they cannot be read.
+    """
+    url = f"{server}{SHADOW_PATH}"
+    return _decode(url, await get_page(url), ShadowPage)
+
+
+def _decode(url: str, content: bytes, page: type[_Page]) -> _Page:
+    try:
+        return msgspec.json.decode(content, type=page)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise DebugClientError(f"{url} is not a page of the autoscaler: {error}") from error
+
+
+async def get_page(url: str, query: Mapping[str, str] | None = None) -> bytes:
+    """Return the content of a page.
+
+    Raises:
+        DebugClientError: it cannot be read.
+    """
     try:
         async with (
-            aiohttp.ClientSession(timeout=timeout) as http,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)) as http,
             http.get(url, params=query, allow_redirects=False) as response,
         ):
             content = bytearray()
             async for chunk in response.content.iter_any():
                 content += chunk
-                if len(content) > _MOST_BYTES:
-                    raise DebugClientError(f"{url} answers with more than {_MOST_BYTES} bytes")
+                if len(content) > _MAX_BYTES:
+                    raise DebugClientError(f"{url}: the response is larger than {_MAX_BYTES} bytes")
             if response.status != 200:
-                said = bytes(content[:_MOST_SAID]).decode(errors="replace").strip()
-                raise DebugClientError(f"{url}: {said or response.reason} ({response.status})")
+                text = bytes(content[:_MAX_ERROR_BYTES]).decode(errors="replace").strip()
+                raise DebugClientError(f"{url}: {text or response.reason} ({response.status})")
             return bytes(content)
     except TimeoutError as error:
-        raise DebugClientError(f"{url} does not answer within {_SECONDS:g}s") from error
+        raise DebugClientError(f"{url}: no response within {_TIMEOUT_SECONDS:g}s") from error
     except aiohttp.ClientSSLError as error:
         raise DebugClientError(f"{url} cannot be read: {error}") from error
     except aiohttp.ClientConnectorError as error:
-        # The library's text has the address and asyncio's words for it; what went wrong is in the error's number.
+        # The text of aiohttp's error repeats the address; the number has the cause.
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-        raise DebugClientError(f"{url} cannot be read: {reason}; {_ADVICE}") from error
+        raise DebugClientError(f"{url} cannot be read: {reason}; {_HINT}") from error
     except (aiohttp.ClientError, ValueError, OSError) as error:
         raise DebugClientError(f"{url} cannot be read: {error}") from error

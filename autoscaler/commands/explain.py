@@ -1,7 +1,7 @@
-"""`explain NAMESPACE/NAME`: why an HPA was scaled, or was not, told to people.
+"""`explain NAMESPACE/NAME`: show why an HPA was scaled, or was not.
 
-From a running autoscaler (`--server`), which knows the steps that it has taken; or from a single step that is computed
-here, for which a kubeconfig with rights to read is enough. Both give the same records, and so the same text.
+With `--server` it shows the decisions of a running autoscaler. Without it, it computes a decision, for which a
+kubeconfig with rights to read is enough. Both have the same records, and so the same output.
 """
 
 from __future__ import annotations
@@ -17,25 +17,24 @@ import msgspec
 import yaml
 from rich.console import Console
 
-from autoscaler.commands.config_flags import config_options
-from autoscaler.commands.debug_client import SERVER, DebugClientError
-from autoscaler.commands.decision_client import fetch_decisions
-from autoscaler.commands.explain_view import show
-from autoscaler.commands.one_step import ComputedStep, StepError, compute_step
+from autoscaler.commands.debug_client import DebugClientError, fetch_decisions, server_option
+from autoscaler.commands.decide_once import ComputedDecision, DecideError, decide_once
+from autoscaler.commands.explain_text import print_records
+from autoscaler.commands.flags import NamespacedName, config_options, kubeconfig_options
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA_APIS
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.records.record import VERSION, DecisionRecord
 from kube.client import KubeClient, KubeConfigError
-from kube.credentials import default_kubeconfig
+from kube.config import default_kubeconfig
 from kube.process import run
 
-_PLAIN_WIDTH: Final = 10_000
+_PIPE_WIDTH: Final = 10_000
 _APIS: Final = {api.name: api for api in HPA_APIS}
 
 
 class _Document(msgspec.Struct, frozen=True):
-    """What `-o json` and `-o yaml` print: the form of the page that the autoscaler serves."""
+    """The output of `-o json` and `-o yaml`, with the fields of /debug/decisions/NAMESPACE/NAME."""
 
     version: int
     namespace: str
@@ -43,88 +42,41 @@ class _Document(msgspec.Struct, frozen=True):
     decisions: Sequence[DecisionRecord]
 
 
-class _HPAName(click.ParamType[tuple[str, str]]):
-    """NAMESPACE/NAME."""
-
-    name = "namespace/name"
-
-    def convert(
-        self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        """Split the text."""
-        if isinstance(value, tuple):
-            return value
-        namespace, _, name = value.partition("/")
-        if not namespace or not name or "/" in name:
-            self.fail(f"{value!r}: write NAMESPACE/NAME, such as default/web", param, ctx)
-        return namespace, name
-
-
 class _Output(click.Choice[str]):
-    """One of the forms; `-o=json` means what it means to kubectl."""
+    """An output format. As with kubectl, `-o=json` is `-o json`."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Read the flag's text; the short flag brings its equals sign along."""
+        """Read the text, from which click does not remove the equals sign."""
         return super().convert(value.removeprefix("="), param, ctx)
 
 
-class _ConfigMapName(click.ParamType[SavedHistoryLocation]):
-    """NAMESPACE/NAME of a ConfigMap."""
-
-    name = "namespace/name"
-
-    def convert(
-        self, value: str | SavedHistoryLocation, param: click.Parameter | None, ctx: click.Context | None
-    ) -> SavedHistoryLocation:
-        """Split the text."""
-        if isinstance(value, SavedHistoryLocation):
-            return value
-        namespace, _, name = value.partition("/")
-        if not namespace or not name or "/" in name:
-            self.fail(f"{value!r}: write NAMESPACE/NAME of the ConfigMap", param, ctx)
-        return SavedHistoryLocation(namespace=namespace, name=name)
-
-
 @click.command()
-@click.argument("hpa", type=_HPAName(), metavar="NAMESPACE/NAME")
-@click.option(
-    "--server",
-    type=SERVER,
-    help="Endpoint of a running autoscaler, such as http://127.0.0.1:8080 behind kubectl port-forward. Without it, one "
-    "step is computed here, and nothing is written.",
+@click.argument("hpa", type=NamespacedName(), metavar="NAMESPACE/NAME")
+@server_option(
+    help="URL of a running autoscaler, such as http://127.0.0.1:8080 behind kubectl port-forward. Without it, a "
+    "decision is computed here, and nothing is written."
 )
 @click.option(
     "--last",
     type=click.IntRange(min=1),
     default=1,
-    show_default=True,
-    help="How many decisions to show, the latest in full. More than one are known to --server only.",
+    help="Number of decisions to show, the latest in detail. More than one needs --server.",
 )
 @click.option(
     "-o",
     "--output",
     type=_Output(["text", "json", "yaml"]),
     default="text",
-    show_default=True,
-    help="How to print.",
+    help="Output format.",
 )
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path),
-    help="Kubeconfig file.  [default: $KUBECONFIG, ~/.kube/config, or the service account of the pod this runs in]",
-)
-@click.option("--context", help="The kubeconfig's context.  [default: its current one]")
-@click.option(
-    "--api",
-    type=click.Choice(list(_APIS)),
-    help="Of which API the HPA is, where there may be one of the same name in each.",
-)
+@kubeconfig_options
+@click.option("--api", type=click.Choice(list(_APIS)), help="API of the HPA, if both have one of this name.")
 @click.option(
     "--state-configmap",
     "state",
-    type=_ConfigMapName(),
-    help="NAMESPACE/NAME of the ConfigMap in which the running autoscaler saves what it remembers, for computing a "
-    "step with that memory.",
+    type=NamespacedName(),
+    help="NAMESPACE/NAME of the ConfigMap in which the running autoscaler saves its history, to be used without "
+    "--server.",
 )
 @config_options
 def explain(
@@ -136,39 +88,40 @@ def explain(
     kubeconfig: Path | None,
     context: str | None,
     api: str | None,
-    state: SavedHistoryLocation | None,
+    state: tuple[str, str] | None,
     config: Config,
 ) -> None:
-    """Say in plain words what was decided on an HPA, and by which numbers.
+    """Show why an HPA was scaled, or was not, with the numbers behind the decision.
 
-    The --horizontal-pod-autoscaler-* flags and --feature-gates count where the step is computed here: give those of the
-    running autoscaler.
+    Without --server, give the --horizontal-pod-autoscaler-* flags and --feature-gates of the running autoscaler.
     """
     namespace, name = hpa
     if server is None:
         if last > 1:
-            raise click.UsageError("--last: earlier decisions are known to a running autoscaler only; give --server")
-        # What the parts of the loop log is about a loop; what matters here is in the notes.
+            raise click.UsageError("--last: only a running autoscaler has earlier decisions; give --server")
+        # The controller's logs are about a running controller; the notes have what matters here.
         logging.getLogger("autoscaler").addHandler(logging.NullHandler())
-        step = _computed(namespace, name, kubeconfig, context, api, state, config)
-        records: Sequence[DecisionRecord] = [step.record]
-        for note in step.notes:
+        location = None if state is None else SavedHistoryLocation(namespace=state[0], name=state[1])
+        computed = _computed(namespace, name, kubeconfig, context, api, location, config)
+        records = [computed.record]
+        for note in computed.notes:
             click.echo(f"Note: {note}", err=True)
     else:
         records = _fetched(server, namespace, name, last, api)
     _print(records, output, namespace=namespace, name=name)
 
 
-def _fetched(server: str, namespace: str, name: str, last: int, api: str | None) -> Sequence[DecisionRecord]:
+def _fetched(server: str, namespace: str, name: str, last: int, api: str | None) -> list[DecisionRecord]:
     try:
         records = run(fetch_decisions(server, namespace=namespace, name=name, last=last))
     except DebugClientError as error:
         raise click.ClickException(str(error)) from error
-    chosen = [each for each in records if api is None or each.api_version == _APIS[api].api_version]
-    if not chosen:
-        missing = f"{server} shows no decision on {namespace}/{name} of the API {api}"
-        raise click.ClickException(f"{missing} among its last {last}; look further back with --last")
-    return chosen
+    selected = [each for each in records if api is None or each.api_version == _APIS[api].api_version]
+    if not selected:
+        raise click.ClickException(
+            f"{server}: none of the last {last} decisions on {namespace}/{name} is of the API {api}; raise --last"
+        )
+    return selected
 
 
 def _computed(
@@ -177,24 +130,24 @@ def _computed(
     kubeconfig: Path | None,
     context: str | None,
     api: str | None,
-    state: SavedHistoryLocation | None,
+    saved_history: SavedHistoryLocation | None,
     config: Config,
-) -> ComputedStep:
-    async def compute() -> ComputedStep:
-        chosen = kubeconfig or default_kubeconfig()
-        async with await KubeClient.connect(chosen, context=context, user_agent="milliscale-explain") as client:
-            return await compute_step(
+) -> ComputedDecision:
+    async def compute() -> ComputedDecision:
+        path = kubeconfig or default_kubeconfig()
+        async with await KubeClient.connect(path, context=context, user_agent="milliscale-explain") as client:
+            return await decide_once(
                 client,
                 namespace=namespace,
                 name=name,
                 config=config,
                 apis=HPA_APIS if api is None else (_APIS[api],),
-                memory=state,
+                saved_history=saved_history,
             )
 
     try:
         return run(compute())
-    except (KubeConfigError, StepError) as error:
+    except (KubeConfigError, DecideError) as error:
         raise click.ClickException(str(error)) from error
 
 
@@ -206,9 +159,9 @@ def _print(records: Sequence[DecisionRecord], output: str, *, namespace: str, na
         case "yaml":
             click.echo(yaml.safe_dump(msgspec.to_builtins(document), sort_keys=False, allow_unicode=True), nl=False)
         case _ if sys.stdout.isatty():
-            show(Console(), records)
+            print_records(Console(), records)
         case _:
-            console = Console(width=_PLAIN_WIDTH, color_system=None, legacy_windows=False)
+            console = Console(width=_PIPE_WIDTH, color_system=None, legacy_windows=False)
             with console.capture() as capture:
-                show(console, records)
+                print_records(console, records)
             click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))

@@ -47,7 +47,6 @@ from autoscaler.loop.foreign_writer import EVENT_MESSAGE, EVENT_REASON, ForeignW
 from autoscaler.loop.health import application, serving
 from autoscaler.loop.histories import Histories, HistoryEntry
 from autoscaler.loop.hpas import HPAs
-from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer, Staleness
 from autoscaler.loop.options import Options
@@ -56,16 +55,18 @@ from autoscaler.loop.queue import WorkQueue
 from autoscaler.loop.reconcile import Ending, Reconciler
 from autoscaler.loop.saved_history import SavedHistoryStore
 from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from autoscaler.loop.sharding import ShardLeases
 from autoscaler.loop.status import StatusWriter
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket, Urgency
 from autoscaler.loop.workers import Workers, workers_for
 from autoscaler.loop.workloads import Workloads
-from autoscaler.objects.watched import PODS, RefusedHPA, TrackedHPA, track_pod
+from autoscaler.objects.hpa import RefusedHPA, TrackedHPA
+from autoscaler.objects.workloads import PODS, track_pod
 from autoscaler.records.audit import audit_log
 from autoscaler.records.decision_log import DecisionLog
-from autoscaler.records.shadow import Shadow
+from autoscaler.records.shadow import ShadowComparer
 from kube.client import KubeClient
 from kube.election import LeaderElector, unique_identity
 from kube.mapping import RestMapper
@@ -104,8 +105,8 @@ async def run(options: Options) -> None:
         )
         await stack.enter_async_context(client)
         on_record, telemetry = None, Telemetry()
-        if options.journal.audit is not None:
-            audit = audit_log(options.journal.audit, on_lost=telemetry.audit_record_lost)
+        if options.decision_log.audit is not None:
+            audit = audit_log(options.decision_log.audit, on_dropped=telemetry.audit_record_lost)
             on_record = (await stack.enter_async_context(audit)).write
         await Controller(client, options, on_record=on_record, telemetry=telemetry).run(stop)
 
@@ -159,7 +160,7 @@ class Controller:
                 on_error=self._request_failed,
             )
 
-        self._decisions = DecisionLog(options.journal.kept, on_record=on_record)
+        self._decisions = DecisionLog(options.decision_log.max_per_hpa, on_record=on_record)
         self._memory = Histories()
         self._memory_store: SavedHistoryStore | None = None
         if options.availability.saved_history is not None:
@@ -197,7 +198,7 @@ class Controller:
                 replica_sets=lambda: self._replica_sets.stale,
             ),
         )
-        self._shadow = Shadow(
+        self._shadow = ShadowComparer(
             sync_period=options.sync_period, config=options.config, on_comparison=self._telemetry.compared
         )
         self._reconciler = Reconciler(
@@ -237,8 +238,8 @@ class Controller:
                 "shards": lambda: self._shard_leases.problem if self._shard_leases else None,
             },
             pages=[
-                *decision_routes(self._decisions, options.journal.access),
-                *shadow_routes(self._shadow, options.journal.access),
+                *decision_routes(self._decisions, options.decision_log.debug_access),
+                *shadow_routes(self._shadow, options.decision_log.debug_access),
             ],
         )
         async with serving(app, host=options.bind_address, port=options.metrics_port) as port:

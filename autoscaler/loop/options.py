@@ -28,12 +28,12 @@ class Availability:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Journal:
-    """What is told of decisions, and to whom."""
+class DecisionLogOptions:
+    """Where records of decisions go."""
 
-    kept: int = 20
-    """How many of the last decisions are kept of each HPA."""
-    access: DebugAccess = DebugAccess.LOCAL
+    max_per_hpa: int = 20
+    """The number of records in memory per HPA."""
+    debug_access: DebugAccess = DebugAccess.LOCAL
     """Who may read them."""
     audit: AuditSettings | None = None
     """The file to which each is appended; None: no file."""
@@ -66,6 +66,6 @@ class Options:
     bind_address: str = "0.0.0.0"  # noqa: S104  # probes and Prometheus come from outside the pod
     metrics_port: int = 8080
     availability: Availability = field(default_factory=Availability)
-    journal: Journal = field(default_factory=Journal)
+    decision_log: DecisionLogOptions = field(default_factory=DecisionLogOptions)
     config: Config = field(default_factory=Config)
     """What decisions depend on."""

@@ -1,10 +1,10 @@
-"""The record of one step, as it is kept, served and logged: a documented JSON shape, apart from the types inside.
+"""The record of one reconciliation, a documented JSON shape; `autoscaler.records.build` makes it from the Decision.
 
-Programs read it (the page /debug/decisions, the audit file, `explain -o json`), so it has a version of its own. It
-holds every number that mattered: whoever computes with them comes to the same replica count. Names are those of the
-HPA's API, quantities are written as there, and an absent field is one that does not apply, is empty or is false.
+Programs read it in /debug/decisions, in the audit file and from `explain -o json`, so it has a version of its own. It
+holds every number that the decision depends on: a reader can compute the replica count again. Names are those of the
+HPA's API and quantities are written as there. A field that does not apply, is empty or is false is absent.
 
-    VERSION changes when a field changes its meaning or goes away; new fields may come at any time.
+VERSION changes when a field changes its meaning or is removed; new fields may be added at any time.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from autoscaler.core.model import HPAKey
+
 VERSION: Final = 1
 
 DecidedBy: TypeAlias = Literal["metrics", "fallback", "bounds", "disabled"]
-"""What settled the replica count: the metrics, what stands in for them while they fail, a count out of bounds, or a
-target that somebody scaled to 0."""
+"""What set the replica count: the metrics, the fallback for failing metrics, the bounds, or a scale to 0 by hand."""
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What does not apply is None or empty, and left out."""
+    pass
 
 
 class Measure(_Record, frozen=True, kw_only=True):
@@ -39,29 +40,28 @@ class Value(_Record, frozen=True, kw_only=True):
     """One value."""
 
     pod: str | None = None
-    """Absent where the metric is not one of pods."""
+    """Absent if the metric is not one of pods."""
     value: str
     """A quantity."""
 
 
 class Values(_Record, frozen=True, kw_only=True):
-    """What the metrics API has answered."""
+    """The values that the metrics API returned."""
 
     count: int
     shown: tuple[Value, ...] = ()
-    """Those of pods with the highest first, others in the order of the answer."""
+    """Highest first for pods, otherwise in the order of the response."""
 
 
 class PodNames(_Record, frozen=True, kw_only=True):
-    """Some pods."""
+    """How many pods, and the names of the first."""
 
     count: int
     shown: tuple[str, ...] = ()
-    """The first names."""
 
 
-class CountedPods(_Record, frozen=True, kw_only=True):
-    """The target's pods by the use that could be made of them."""
+class PodGroupsRecord(_Record, frozen=True, kw_only=True):
+    """The target's pods as the replica calculator groups them."""
 
     ready: PodNames
     unready: PodNames
@@ -80,7 +80,7 @@ class DescribedObject(_Record, frozen=True, kw_only=True):
 
 
 class FailureRecord(_Record, frozen=True, kw_only=True):
-    """Why a metric asks for nothing."""
+    """Why a metric proposes no replica count."""
 
     reason: str
     message: str
@@ -93,25 +93,25 @@ class MetricRecord(_Record, frozen=True, kw_only=True):
     name: str
     container: str | None = None
     selector: dict[str, Any] | None = None
-    """The metric's own, as a LabelSelector."""
+    """The metric's, as a LabelSelector."""
     described_object: DescribedObject | None = None
     target: Measure
     current: Measure | None = None
     """As in the HPA's status."""
     total: str | None = None
-    """The value of the whole, where the metric is not one of pods."""
+    """The value of the whole, if the metric is not one of pods."""
     values: Values | None = None
-    pods: CountedPods | None = None
-    """Absent where the pods were not looked at."""
+    pods: PodGroupsRecord | None = None
+    """Absent if the metric does not depend on the pods."""
     ratio: float | None = None
-    """Current value to target; absent where that is no finite number."""
+    """Current value to target; absent if that is no finite number."""
     rebalanced_ratio: float | None = None
-    """The ratio with an assumption for each missing or unready pod; it counts in place of `ratio`."""
+    """The ratio with assumed values for missing and unready pods; it replaces `ratio`."""
     within_tolerance: bool = False
-    counted: int | None = None
-    """The pods by which the ratio was multiplied."""
+    counted_pods: int | None = msgspec.field(default=None, name="counted")
+    """The number of pods by which the ratio was multiplied."""
     overruled: bool = False
-    """The product was not used, since the assumptions turned the direction; the current count was proposed."""
+    """The product was not used, because the assumed values reversed the direction; the current count was proposed."""
     proposed_replicas: int | None = None
     failure: FailureRecord | None = None
 
@@ -131,7 +131,7 @@ class ScaleRecord(_Record, frozen=True, kw_only=True):
     selector: str = ""
 
 
-class HeldBy(_Record, frozen=True, kw_only=True):
+class RecommendationRecord(_Record, frozen=True, kw_only=True):
     """An earlier recommendation."""
 
     replicas: int
@@ -139,38 +139,38 @@ class HeldBy(_Record, frozen=True, kw_only=True):
 
 
 class FallbackRecord(_Record, frozen=True, kw_only=True):
-    """What asks for replicas in place of metrics that keep failing."""
+    """The replicas set by annotation for metrics that keep failing."""
 
     replicas: int
-    """At least so many, by annotation."""
+    """The least replicas."""
     failure_threshold: int
     failures: int
-    """Steps in a row in which a metric has failed, this one included."""
+    """Reconciliations in a row in which a metric has failed, this one included."""
 
 
-class PauseRecord(_Record, frozen=True, kw_only=True):
-    """A scale that a pause or stale objects held back."""
+class BlockedScaleRecord(_Record, frozen=True, kw_only=True):
+    """A scale that was blocked by a pause or a stale watch."""
 
     paused: str
-    """The annotation's value; empty: it was stale objects."""
+    """The annotation's value; empty if the reason is a stale watch."""
     stale: tuple[str, ...] = ()
-    """The resources that were known only as of some time ago."""
+    """The resources whose watch is stale."""
     replicas: int
     """What the target would have been scaled to."""
     reason: str
-    """Why, in the words of the event that there would have been."""
+    """The reason of the event that there would have been."""
 
 
 class StabilizationRecord(_Record, frozen=True, kw_only=True):
-    """What stabilisation made of the winner's, or the fallback's, proposal."""
+    """The proposal before and after stabilization."""
 
     proposed_replicas: int
     replicas: int
     reason: str
     """Of the AbleToScale condition."""
     window_seconds: float
-    """Of the direction in which the proposal points."""
-    held_by: HeldBy | None = None
+    """Of the direction of the proposal."""
+    recommendation: RecommendationRecord | None = msgspec.field(default=None, name="heldBy")
     """The recommendation in the window that changed the count."""
 
 
@@ -183,13 +183,13 @@ class PolicyRecord(_Record, frozen=True, kw_only=True):
 
 
 class LimitRecord(_Record, frozen=True, kw_only=True):
-    """How far one direction may go in this step."""
+    """The rate limit of one direction."""
 
     replicas: int
     policy: PolicyRecord | None = None
-    """Absent without behavior, and where the direction is disabled."""
+    """Absent without behavior, and if the direction is disabled."""
     period_start_replicas: int | None = None
-    """What the policy counts from."""
+    """The replicas from which the policy counts."""
 
 
 class BoundsRecord(_Record, frozen=True, kw_only=True):
@@ -208,7 +208,7 @@ class EventRecord(_Record, frozen=True, kw_only=True):
 
 
 class Written(_Record, frozen=True, kw_only=True):
-    """What the step changed in the cluster."""
+    """What the reconciliation changed in the cluster."""
 
     replicas: int | None = None
     """Written to the scale."""
@@ -221,11 +221,11 @@ class Written(_Record, frozen=True, kw_only=True):
 
 
 class DecisionRecord(_Record, frozen=True, kw_only=True):
-    """One step of one HPA."""
+    """One reconciliation of one HPA."""
 
     version: int
     time: str
-    """Of the step: RFC 3339, UTC, milliseconds."""
+    """Of the decision: RFC 3339, UTC, milliseconds."""
     api_version: str
     namespace: str
     name: str
@@ -233,25 +233,25 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
     target: str
     """KIND/NAMESPACE/NAME."""
     sentence: str = ""
-    """The whole step in plain words (`autoscaler.records.words`)."""
+    """The record in one sentence (`autoscaler.records.sentence`)."""
     mode: str = "act"
-    """What the step may change."""
+    """What the reconciliation may change."""
     decided_by: DecidedBy | None = None
-    """Absent where no replica count was found."""
+    """Absent if no replica count was found."""
     current_replicas: int | None = None
     desired_replicas: int | None = None
-    """The replica count that was decided on; absent where none was found, which leaves the target alone."""
+    """Absent if no replica count was found; the target is left alone then."""
     reason: str = ""
     """Why the count changes, in the words of the event."""
     scale: ScaleRecord | None = None
     bounds: BoundsRecord
     tolerance: ToleranceRecord | None = None
     foreign_pods: PodNames | None = None
-    """Pods that the selector matches and that do not count, because they do not belong to the target."""
+    """Pods that the selector matches but that are not counted, because they do not belong to the target."""
     metrics: tuple[MetricRecord, ...] = ()
-    """One per entry of `spec.metrics`; empty if the metrics did not matter."""
+    """One per entry of `spec.metrics`; empty if the metrics were not evaluated."""
     winner: int | None = None
-    """The index of the metric that asks for the most."""
+    """The index of the metric with the highest proposal."""
     fallback: FallbackRecord | None = None
     stabilization: StabilizationRecord | None = None
     scale_up_limit: LimitRecord | None = None
@@ -259,10 +259,15 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
     limited_replicas: int | None = None
     """After rate limits and bounds."""
     limit: str = ""
-    """What changed the count there: the reason of the ScalingLimited condition."""
-    held_back: PauseRecord | None = None
+    """Which limit changed the count: the reason of the ScalingLimited condition."""
+    blocked: BlockedScaleRecord | None = msgspec.field(default=None, name="heldBack")
     written: Written | None = None
-    """Absent where nothing was to be written: the step was only computed."""
+    """Absent if the decision was only computed (`explain` without --server)."""
     events: tuple[EventRecord, ...] = ()
     error: str | None = None
-    """What the step ended with, even if it scales."""
+    """The error of the reconciliation, even if it scales."""
+
+    @property
+    def key(self) -> HPAKey:
+        """Which HPA this is about."""
+        return HPAKey(self.namespace, self.name, self.api_version.rpartition("/")[0])

@@ -161,7 +161,9 @@ async def test_without_the_api_server_a_rule_fails_as_without_prometheus(tmp_pat
         await bed.catalog.relist()
         reason = bed.catalog.readiness()
         assert reason is not None
-        assert "rules[0]: the resources of the cluster cannot be listed: the API server's answer is not JSON" in reason
+        assert (
+            "rules[0]: the resources of the cluster cannot be listed: the API server's response is not JSON" in reason
+        )
         bed.api.answers.update(RESOURCES)
         await bed.catalog.relist()
         assert bed.catalog.readiness() is None

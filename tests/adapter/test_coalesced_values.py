@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import aiohttp
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -219,4 +220,4 @@ async def series_alone(queries: RuleQueries, query: ExternalQuery) -> Labelled:
 
 def numbered(made: Source, number: int) -> Source:
     """A source whose rule has a place of its own in the file."""
-    return dataclasses.replace(made, rule=dataclasses.replace(made.rule, key=f"rules[{number}]"))
+    return dataclasses.replace(made, rule=msgspec.structs.replace(made.rule, key=f"rules[{number}]"))

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -202,7 +203,7 @@ class Numbered(CannedPrometheus):
 
 async def test_different_metrics_are_never_coalesced() -> None:
     base = source(SUM, "always")
-    other_query = dataclasses.replace(rule(SUM.replace("sum", "max"), "always"), key="rules[1]")
+    other_query = msgspec.structs.replace(rule(SUM.replace("sum", "max"), "always"), key="rules[1]")
     tenant, alike = (source(SUM, "always", more=more) for more in (TENANT, TENANT + HEADERS))
     text = "sum(rate({}{{{}}}[5m])) by ({})"
     different = [
@@ -247,7 +248,7 @@ async def test_different_metrics_are_never_coalesced() -> None:
         # The same text for other tenants.
         *(
             (
-                dataclasses.replace(one, rule=dataclasses.replace(one.rule, key=key)),
+                dataclasses.replace(one, rule=msgspec.structs.replace(one.rule, key=key)),
                 "shop",
                 "",
                 text.format("packets_total", 'namespace=~".+",pod=~".+"', "pod,namespace"),
@@ -269,7 +270,7 @@ async def test_different_metrics_are_never_coalesced() -> None:
 
 async def test_different_external_metrics_are_never_coalesced() -> None:
     base = external(RAW, "always")
-    other_query = dataclasses.replace(rule(f"rate({RAW}[5m])", "always"), key="rules[1]")
+    other_query = msgspec.structs.replace(rule(f"rate({RAW}[5m])", "always"), key="rules[1]")
     tenant, alike = (external(RAW, "always", more=more) for more in (TENANT, TENANT + HEADERS))
     different = [
         (base, 'packets_total{namespace=~".+"}'),
@@ -278,7 +279,7 @@ async def test_different_external_metrics_are_never_coalesced() -> None:
         (dataclasses.replace(base, rule=other_query), 'rate(packets_total{namespace=~".+"}[5m])'),
         *(
             (
-                dataclasses.replace(one, rule=dataclasses.replace(one.rule, key=key)),
+                dataclasses.replace(one, rule=msgspec.structs.replace(one.rule, key=key)),
                 'packets_total{namespace=~".+"}',
             )
             for one, key in ((tenant, "rules[2]"), (alike, "rules[3]"))
@@ -452,7 +453,7 @@ async def test_coalescing_that_costs_more_than_it_saves_is_paused(caplog: pytest
         assert len(bed.prometheus.queries) == 1
         assert bed.seen("merging_paused", rule="rules[0]", reason="cost") == 1
         assert "requests are sent alone for a while: the coalesced query costs more than it saves" in caplog.text
-        other = dataclasses.replace(wanted, rule=dataclasses.replace(rule(SUM, "always"), key="rules[1]"))
+        other = dataclasses.replace(wanted, rule=msgspec.structs.replace(rule(SUM, "always"), key="rules[1]"))
         assert await fetched(bed, other, "web-0"), "what the rule demands is merged whatever it costs"
 
 

@@ -22,7 +22,7 @@ DATA: Mapping[str, Value] = {
 
 
 def render(source: str) -> str:
-    return Template.parse(source, fields=DATA).render(DATA)
+    return Template(source, fields=DATA).render(DATA)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_renders_as_go_does(source: str, text: str) -> None:
 )
 def test_mistakes_are_found_when_a_template_is_read(source: str, says: str) -> None:
     with pytest.raises(TemplateError) as refused:
-        Template.parse(source, fields=DATA)
+        Template(source, fields=DATA)
     assert says in str(refused.value)
 
 
@@ -166,14 +166,14 @@ def test_mistakes_are_found_when_a_template_is_read(source: str, says: str) -> N
     ],
 )
 def test_what_only_the_data_can_show_is_found_when_it_is_filled_in(source: str, says: str) -> None:
-    template = Template.parse(source, fields=DATA)
+    template = Template(source, fields=DATA)
     with pytest.raises(TemplateError) as refused:
         template.render(DATA)
     assert says in str(refused.value)
 
 
 def test_an_absurdly_long_text_is_refused() -> None:
-    template = Template.parse("<<range $.Many>>" * 3 + "x" * 200 + "<<end>>" * 3, fields=["Many"])
+    template = Template("<<range $.Many>>" * 3 + "x" * 200 + "<<end>>" * 3, fields=["Many"])
     with pytest.raises(TemplateError, match="longer than"):
         template.render({"Many": ["a"] * 40})
 
@@ -226,7 +226,7 @@ def test_no_text_does_worse_than_being_refused(source: str) -> None:
     ],
 )
 def test_a_field_that_is_only_written(source: str) -> None:
-    assert Template.parse(source, fields=DATA).only_writes("LabelMatchers")
+    assert Template(source, fields=DATA).only_writes("LabelMatchers")
 
 
 @pytest.mark.parametrize(
@@ -246,4 +246,4 @@ def test_a_field_that_is_only_written(source: str) -> None:
     ],
 )
 def test_a_field_that_decides_something(source: str) -> None:
-    assert not Template.parse(source, fields=DATA).only_writes("LabelMatchers")
+    assert not Template(source, fields=DATA).only_writes("LabelMatchers")

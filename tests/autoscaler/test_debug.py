@@ -11,14 +11,14 @@ from autoscaler.loop.debug import DebugAccess, decision_routes
 from autoscaler.loop.health import application, serving
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.records.decision_log import DecisionLog
-from tests.autoscaler.test_decision_log import step
+from tests.autoscaler.test_decision_log import record
 
 
 @pytest.fixture
 def log() -> DecisionLog:
     log = DecisionLog(5)
     for number in range(3):
-        log.add(*step(number))
+        log.add(record(number))
     return log
 
 

@@ -1,4 +1,4 @@
-"""`python -m autoscaler explain` as a process: from a running autoscaler, and from a step with rights to read."""
+"""`python -m autoscaler explain`: decisions of a running autoscaler, and one computed with rights to read."""
 
 import asyncio
 import json
@@ -24,40 +24,40 @@ SOON = 60.0
 READER = "reader"
 SCALED_UP = (
     "2 -> 4: packets_per_second is 20 against a target of 10 per pod (ratio 2, outside tolerance 0.1) on 2 ready pods, "
-    "so it asks for 4"
+    "so it proposes 4"
 )
 
 
 @dataclass(frozen=True)
-class Ended:
-    """A command that has run."""
+class Result:
+    """The result of a command."""
 
     status: int
-    said: str
-    complained: str
+    stdout: str
+    stderr: str
 
 
-async def explain(*arguments: str) -> Ended:
+async def explain(*arguments: str) -> Result:
     return await command("explain", *arguments)
 
 
-async def command(*arguments: str) -> Ended:
+async def command(*arguments: str) -> Result:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "autoscaler", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    said, complained = await asyncio.wait_for(process.communicate(), SOON)
+    stdout, stderr = await asyncio.wait_for(process.communicate(), SOON)
     assert process.returncode is not None
-    assert b"Traceback" not in complained
-    return Ended(process.returncode, said.decode(), complained.decode())
+    assert b"Traceback" not in stderr
+    return Result(process.returncode, stdout.decode(), stderr.decode())
 
 
-async def explain_here(*arguments: str) -> Ended:
-    """The same without a process of its own, which is quicker."""
+async def explain_in_process(*arguments: str) -> Result:
+    """Run the command in this process, which is faster."""
     result = await asyncio.to_thread(CliRunner().invoke, main, ["explain", *arguments])
     assert result.exception is None or isinstance(result.exception, SystemExit)
-    return Ended(result.exit_code, result.stdout, result.stderr)
+    return Result(result.exit_code, result.stdout, result.stderr)
 
 
 @pytest.fixture
@@ -80,8 +80,8 @@ async def decisions(process: Autoscaler) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def that_has_scaled(cluster: Cluster, *arguments: str) -> AsyncIterator[Autoscaler]:
-    """An autoscaler that has taken its first step, and takes no other soon."""
+async def scaled_autoscaler(cluster: Cluster, *arguments: str) -> AsyncIterator[Autoscaler]:
+    """An autoscaler that has reconciled once, and does not reconcile again soon."""
     period = "--horizontal-pod-autoscaler-sync-period=1h"
     async with autoscaler(cluster.kubeconfig, *ALONE, period, *arguments) as process:
 
@@ -92,9 +92,9 @@ async def that_has_scaled(cluster: Cluster, *arguments: str) -> AsyncIterator[Au
         yield process
 
 
-async def test_what_a_running_autoscaler_has_decided(cluster: Cluster, tmp_path: Path) -> None:
+async def test_decision_of_a_running_autoscaler_is_shown_in_every_format(cluster: Cluster, tmp_path: Path) -> None:
     audit = tmp_path / "audit.jsonl"
-    async with that_has_scaled(cluster, f"--audit-log={audit}") as process:
+    async with scaled_autoscaler(cluster, f"--audit-log={audit}") as process:
         page = json.loads(await process.get("/debug/decisions/default/web"))
         server = f"--server=http://127.0.0.1:{process.port}"
         plain, as_json, as_yaml = await asyncio.gather(
@@ -107,32 +107,32 @@ async def test_what_a_running_autoscaler_has_decided(cluster: Cluster, tmp_path:
     assert record["written"] == {"replicas": 4, "status": True}
     assert record["uid"] == cluster.hpa("web")["metadata"]["uid"]
     assert [json.loads(line) for line in audit.read_text().splitlines()] == [record]
-    assert json.loads(as_json.said) == yaml.safe_load(as_yaml.said) == page
-    lines = plain.said.splitlines()
+    assert json.loads(as_json.stdout) == yaml.safe_load(as_yaml.stdout) == page
+    lines = plain.stdout.splitlines()
     assert lines[0] == f"default/web (autoscaling/v2), Deployment/default/web, {record['time']}"
     assert lines[1] == SCALED_UP
-    assert lines[3].split() == ["METRIC", "VALUE", "TARGET", "RATIO", "TOLERANCE", "PODS", "ASKS", "FOR"]
+    assert lines[3].split() == ["METRIC", "VALUE", "TARGET", "RATIO", "TOLERANCE", "PODS", "PROPOSED"]
     assert lines[4].split() == [METRIC, "*", "20", "10", "per", "pod", "2", "outside", "2", "ready", "pods", "4"]
     assert "written           scale to 4, status (mode act)" in lines
-    assert "\x1b" not in plain.said, "no colours in a pipe"
-    assert (plain.status, plain.complained) == (0, "")
+    assert "\x1b" not in plain.stdout, "no colours in a pipe"
+    assert (plain.status, plain.stderr) == (0, "")
 
 
-async def test_the_last_ones_have_a_line_each(cluster: Cluster) -> None:
+async def test_earlier_decisions_have_a_line_each(cluster: Cluster) -> None:
     async with autoscaler(cluster.kubeconfig, *ALONE, "--horizontal-pod-autoscaler-sync-period=100ms") as process:
 
         async def has_many() -> bool:
             return len(await decisions(process)) >= 3
 
         await eventually(has_many, within=SOON)
-        ended = await explain("default/web", f"--server=http://127.0.0.1:{process.port}", "--last=3")
-    lines = ended.said.splitlines()
+        result = await explain("default/web", f"--server=http://127.0.0.1:{process.port}", "--last=3")
+    lines = result.stdout.splitlines()
     assert lines[2] == ""
     assert lines[3].startswith("default/web (autoscaling/v2)")
 
 
 @pytest.mark.parametrize("mode", ["dry-run", "shadow"])
-async def test_decisions_that_are_not_acted_on(mode: str, cluster: Cluster) -> None:
+async def test_decisions_of_other_modes_are_not_applied(mode: str, cluster: Cluster) -> None:
     async with autoscaler(cluster.kubeconfig, *ALONE, f"--mode={mode}") as process:
 
         async def has_one() -> bool:
@@ -141,11 +141,11 @@ async def test_decisions_that_are_not_acted_on(mode: str, cluster: Cluster) -> N
         await eventually(has_one, within=SOON)
         record = (await decisions(process))[0]
     assert (record["mode"], record["desiredReplicas"], record["written"]) == (mode, 4, {})
-    assert record["sentence"] == f"{SCALED_UP}; not written, in mode {mode}"
+    assert record["sentence"] == f"{SCALED_UP}; not applied in mode {mode}"
     assert cluster.replicas("web") == 2
 
 
-async def test_nothing_is_kept_or_shown_where_that_is_switched_off(cluster: Cluster) -> None:
+async def test_debug_pages_and_kept_decisions_can_be_disabled(cluster: Cluster) -> None:
     async with autoscaler(cluster.kubeconfig, *ALONE, "--kept-decisions=0", "--debug-endpoints=off") as process:
 
         async def scaled() -> bool:
@@ -155,15 +155,13 @@ async def test_nothing_is_kept_or_shown_where_that_is_switched_off(cluster: Clus
         assert "404" in await process.get("/debug/decisions")
 
 
-async def test_an_audit_file_that_cannot_be_written_is_one_clear_line_and_status_1(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_unwritable_audit_log_is_one_line_and_status_1(cluster: Cluster, tmp_path: Path) -> None:
     path = tmp_path / "absent" / "audit.jsonl"
-    ended = await command("run", f"--kubeconfig={cluster.kubeconfig}", "--metrics-port=0", f"--audit-log={path}")
-    assert ended == Ended(1, "", f"Error: --audit-log={path}: cannot be written: No such file or directory\n")
+    result = await command("run", f"--kubeconfig={cluster.kubeconfig}", "--metrics-port=0", f"--audit-log={path}")
+    assert result == Result(1, "", f"Error: --audit-log={path}: cannot be written: No such file or directory\n")
 
 
-# --- a single step -------------------------------------------------------------------------------------------------
+# --- a computed decision -------------------------------------------------------------------------------------------
 
 
 def bind(cluster: Cluster, role: str, rules: list[dict[str, Any]] | None = None) -> None:
@@ -196,13 +194,13 @@ def reader(cluster: Cluster) -> str:
     return f"--kubeconfig={cluster.server.kubeconfig(READER, ())}"
 
 
-async def test_a_step_is_computed_with_rights_to_read_only(cluster: Cluster, reader: str) -> None:
+async def test_decision_is_computed_with_rights_to_read_only(cluster: Cluster, reader: str) -> None:
     before = cluster.hpa("web")
-    ended = await explain("default/web", reader)
-    assert ended.status == 0
-    assert SCALED_UP in ended.said.splitlines()
-    assert "written           nothing: only computed" in ended.said.splitlines()
-    assert ended.complained.startswith("Note: computed without a memory of earlier steps: ")
+    result = await explain("default/web", reader)
+    assert result.status == 0
+    assert SCALED_UP in result.stdout.splitlines()
+    assert "written           nothing: only computed" in result.stdout.splitlines()
+    assert result.stderr.startswith("Note: computed without history: ")
     verbs = {verb for verb, _ in cluster.server.requests.by_user(READER)}
     assert verbs == {"get", "list"}
     assert cluster.replicas("web") == 2
@@ -210,9 +208,9 @@ async def test_a_step_is_computed_with_rights_to_read_only(cluster: Cluster, rea
     assert await cluster.events("web") == []
 
 
-async def test_its_decision_is_the_running_autoscalers(cluster: Cluster, reader: str) -> None:
-    computed = json.loads((await explain_here("default/web", reader, "-o=json")).said)["decisions"][0]
-    async with that_has_scaled(cluster) as process:
+async def test_computed_decision_is_that_of_the_running_autoscaler(cluster: Cluster, reader: str) -> None:
+    computed = json.loads((await explain_in_process("default/web", reader, "-o=json")).stdout)["decisions"][0]
+    async with scaled_autoscaler(cluster) as process:
         (taken,) = await decisions(process)
     apart = {"time", "mode", "written", "events"}
     assert {key: each for key, each in computed.items() if key not in apart} == {
@@ -220,33 +218,33 @@ async def test_its_decision_is_the_running_autoscalers(cluster: Cluster, reader:
     }
 
 
-async def test_flags_of_the_autoscaler_count(reader: str) -> None:
-    ended = await explain_here("default/web", reader, "--horizontal-pod-autoscaler-tolerance=1.5")
-    assert "stays at 2" in ended.said
-    assert "within tolerance 1.5" in ended.said
+async def test_controller_flags_apply_to_the_computed_decision(reader: str) -> None:
+    result = await explain_in_process("default/web", reader, "--horizontal-pod-autoscaler-tolerance=1.5")
+    assert "stays at 2" in result.stdout
+    assert "within tolerance 1.5" in result.stdout
 
 
-async def test_rivals_are_found(cluster: Cluster, reader: str) -> None:
+async def test_ambiguous_selectors_are_found(cluster: Cluster, reader: str) -> None:
     cluster.add_hpa("rival", target="web")
-    ended = await explain_here("default/web", reader)
-    assert "controlled by multiple HPAs: [default/rival default/web]" in ended.said.splitlines()[1]
+    result = await explain_in_process("default/web", reader)
+    assert "controlled by multiple HPAs: [default/rival default/web]" in result.stdout.splitlines()[1]
 
 
-async def test_metrics_that_are_away_are_told(cluster: Cluster, reader: str) -> None:
+async def test_unavailable_metrics_are_shown(cluster: Cluster, reader: str) -> None:
     cluster.metrics.status = 503
-    ended = await explain_here("default/web", reader)
-    assert ended.said.splitlines()[1].startswith("stays at 2: packets_per_second has no value (unable to get metric")
+    result = await explain_in_process("default/web", reader)
+    assert result.stdout.splitlines()[1].startswith("stays at 2: packets_per_second failed (unable to get metric")
 
 
-async def test_a_memory_that_may_not_be_read_is_not_said_to_be_missing(cluster: Cluster, reader: str) -> None:
-    ended = await explain_here("default/web", reader, "--state-configmap=kube-system/memory")
-    assert ended.status == 0
-    assert "(ConfigMap kube-system/memory cannot be read: " in ended.complained
-    assert "none was found" not in ended.complained
+async def test_forbidden_saved_history_is_not_reported_as_missing(cluster: Cluster, reader: str) -> None:
+    result = await explain_in_process("default/web", reader, "--state-configmap=kube-system/memory")
+    assert result.status == 0
+    assert "(ConfigMap kube-system/memory cannot be read: " in result.stderr
+    assert "there is none in" not in result.stderr
 
 
-async def test_it_remembers_what_was_saved(cluster: Cluster, reader: str) -> None:
-    """An autoscaler has recommended 4, then the load goes down; the saved memory knows, a step without it does not."""
+async def test_saved_history_is_used(cluster: Cluster, reader: str) -> None:
+    """The autoscaler has recommended 4 and the load goes down: only the saved history has the recommendation."""
     state = "default/memory"
     flags = ("--leader-elect=false", f"--state-configmap={state}")
     async with autoscaler(cluster.server.kubeconfig(), *flags) as process:
@@ -259,60 +257,60 @@ async def test_it_remembers_what_was_saved(cluster: Cluster, reader: str) -> Non
         assert await process.ended() == 0
     await cluster.roll_out("web")
     cluster.metrics.value = "5"
-    without = await explain_here("default/web", reader)
-    remembering = await explain_here("default/web", reader, f"--state-configmap={state}")
-    assert "held at 4 by stabilisation: no earlier recommendation is known" in without.said
-    assert "held at 4 by stabilisation: 4 was recommended at" in remembering.said
-    assert remembering.complained == ""
+    without_history = await explain_in_process("default/web", reader)
+    with_history = await explain_in_process("default/web", reader, f"--state-configmap={state}")
+    assert "window of 300s: no earlier recommendation is known" in without_history.stdout
+    assert "kept at 4 by the stabilization window of 300s: 4 was recommended at" in with_history.stdout
+    assert with_history.stderr == ""
 
 
-# --- what can be wrong ---------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------------
 
 
-async def test_without_rights_it_says_which_are_missing(cluster: Cluster) -> None:
+async def test_missing_rights_are_named(cluster: Cluster) -> None:
     kubeconfig = f"--kubeconfig={cluster.server.kubeconfig(READER, ())}"
-    ended = await explain_here("default/web", kubeconfig)
-    assert ended.status == 1
-    assert ended.complained.startswith('Error: horizontalpodautoscalers.autoscaling "web" is forbidden: User "reader"')
+    result = await explain_in_process("default/web", kubeconfig)
+    assert result.status == 1
+    assert result.stderr.startswith('Error: horizontalpodautoscalers.autoscaling "web" is forbidden: User "reader"')
     hpas = [{"apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers"], "verbs": ["get"]}]
     bind(cluster, "hpa-reader", hpas)
-    ended = await explain_here("default/web", kubeconfig)
-    assert ended.complained.startswith("Error: the pods cannot be listed: pods is forbidden")
+    result = await explain_in_process("default/web", kubeconfig)
+    assert result.stderr.startswith("Error: the pods cannot be listed: pods is forbidden")
     bind(cluster, "pod-reader", [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}])
-    ended = await explain_here("default/web", kubeconfig)
-    assert ended.status == 0
-    assert "it was not checked whether another HPA controls the same pods" in ended.complained
-    assert ended.said.splitlines()[1].startswith('nothing is decided: deployments.apps "web" is forbidden')
+    result = await explain_in_process("default/web", kubeconfig)
+    assert result.status == 0
+    assert "not checked for other HPAs that select the same pods" in result.stderr
+    assert result.stdout.splitlines()[1].startswith('no replica count: deployments.apps "web" is forbidden')
 
 
-async def test_an_hpa_that_is_not_there(reader: str) -> None:
-    ended = await explain_here("default/absent", reader)
-    assert (ended.status, ended.complained) == (1, "Error: there is no HorizontalPodAutoscaler default/absent\n")
+async def test_absent_hpa_is_an_error(reader: str) -> None:
+    result = await explain_in_process("default/absent", reader)
+    assert (result.status, result.stderr) == (1, "Error: there is no HorizontalPodAutoscaler default/absent\n")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
-        (["web"], "'web': write NAMESPACE/NAME, such as default/web"),
-        (["a/b/c"], "'a/b/c': write NAMESPACE/NAME"),
-        (["default/web", "--last=3"], "earlier decisions are known to a running autoscaler only; give --server"),
-        (["default/web", "--server=localhost:8080"], "write the autoscaler's endpoint, such as http://127.0.0.1:8080"),
-        (["default/web", "--server=http://[::1"], "write the autoscaler's endpoint"),
-        (["default/web", "--state-configmap=memory"], "write NAMESPACE/NAME of the ConfigMap"),
+        (["web"], "'web' must be NAMESPACE/NAME, such as default/web"),
+        (["a/b/c"], "'a/b/c' must be NAMESPACE/NAME"),
+        (["default/web", "--last=3"], "only a running autoscaler has earlier decisions; give --server"),
+        (["default/web", "--server=localhost:8080"], "must be the autoscaler's URL, such as http://127.0.0.1:8080"),
+        (["default/web", "--server=http://[::1"], "must be the autoscaler's URL"),
+        (["default/web", "--state-configmap=memory"], "must be NAMESPACE/NAME"),
     ],
 )
-async def test_wrong_arguments_are_one_clear_line_and_status_2(arguments: list[str], complaint: str) -> None:
-    ended = await explain_here(*arguments)
-    assert ended.status == 2
-    assert complaint in ended.complained.splitlines()[-1]
+async def test_wrong_argument_is_one_line_and_status_2(arguments: list[str], message: str) -> None:
+    result = await explain_in_process(*arguments)
+    assert result.status == 2
+    assert message in result.stderr.splitlines()[-1]
 
 
 @asynccontextmanager
-async def somebody(answer: web.Response) -> AsyncIterator[str]:
-    """A server that always answers the same; its --server flag."""
+async def server_with(response: web.Response) -> AsyncIterator[str]:
+    """A server with a single response; its --server flag."""
 
     async def handle(_: web.Request) -> web.Response:
-        return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+        return web.Response(status=response.status, body=response.body, headers=response.headers)
 
     app = web.Application()
     app.router.add_get("/{path:.*}", handle)
@@ -326,28 +324,28 @@ async def somebody(answer: web.Response) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "complaint"),
+    ("response", "message"),
     [
-        (web.Response(text="<html>"), "is not the page of an autoscaler"),
-        (web.Response(text='{"version": 1, "decisions": [{}]}'), "is not the page of an autoscaler"),
-        (web.Response(text='{"version": 9, "decisions": []}'), "answers in version 9; this program reads version 1"),
+        (web.Response(text="<html>"), "is not a page of the autoscaler"),
+        (web.Response(text='{"version": 1, "decisions": [{}]}'), "is not a page of the autoscaler"),
+        (web.Response(text='{"version": 9, "decisions": []}'), "has version 9; this program reads version 1"),
         (web.Response(text='{"version": 1, "decisions": []}'), "has no decisions"),
         (web.Response(text="there are no decisions", status=404), "there are no decisions (404)"),
         (web.Response(status=302, headers={"Location": "http://elsewhere"}), "(302)"),
     ],
 )
-async def test_a_server_that_is_no_autoscaler(answer: web.Response, complaint: str) -> None:
-    async with somebody(answer) as server:
-        ended = await explain_here("default/web", server)
-    assert ended.status == 1
-    assert ended.complained.startswith("Error: http://127.0.0.1:")
-    assert complaint in ended.complained
+async def test_unexpected_response_is_an_error(response: web.Response, message: str) -> None:
+    async with server_with(response) as server:
+        result = await explain_in_process("default/web", server)
+    assert result.status == 1
+    assert result.stderr.startswith("Error: http://127.0.0.1:")
+    assert message in result.stderr
 
 
-async def test_a_server_that_is_not_there() -> None:
-    ended = await explain_here("default/web", "--server=http://127.0.0.1:1")
-    assert ended.status == 1
-    assert ended.complained.startswith(
+async def test_refused_connection_is_an_error_with_a_hint() -> None:
+    result = await explain_in_process("default/web", "--server=http://127.0.0.1:1")
+    assert result.status == 1
+    assert result.stderr.startswith(
         "Error: http://127.0.0.1:1/debug/decisions/default/web cannot be read: Connection refused; "
-        "is its port forwarded? kubectl -n milliscale port-forward deployment/milliscale-autoscaler 8080"
+        "to forward the port, run: kubectl -n milliscale port-forward deployment/milliscale-autoscaler 8080"
     )

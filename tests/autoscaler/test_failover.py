@@ -255,7 +255,7 @@ async def test_one_that_was_paused_writes_nothing_when_it_goes_on(cluster: Clust
             before = writes(cluster, "one")
             one.signal(signal.SIGCONT)
             await until(lambda: cluster.replicas("web") == 3)
-            await until(says(one, "lost; another may act now"))
+            await until(says(one, "leader election lost"))
             await steps_of(cluster, "two", 5)
             assert writes(cluster, "one") == before
             assert holder(cluster) in "\n".join(two.said)

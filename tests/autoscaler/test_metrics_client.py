@@ -8,18 +8,17 @@ import pytest
 
 from autoscaler.core.model import CrossVersionObjectReference
 from autoscaler.core.observation import (
-    ContainerUsage,
-    ExternalResponse,
     MetricError,
-    ObjectResponse,
+    MetricResponse,
     Pod,
     PodSample,
     PodsResponse,
     PodUsage,
     ResourceResponse,
+    ValuesResponse,
 )
-from autoscaler.loop.label_index import PodIndex
 from autoscaler.loop.metrics_client import MetricsClient
+from autoscaler.loop.selector_index import PodIndex
 from autoscaler.loop.throttle import ThrottledClient
 from kube.client import KubeClient
 from kube.mapping import RestMapper
@@ -105,13 +104,13 @@ async def test_a_metrics_api_that_is_busy_is_asked_again_within_the_reconciliati
 async def test_a_metrics_api_that_answers_too_much_is_a_failed_metric(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", RESOURCE, b" " * (16 * 2**20 + 1))
     answer = await metrics.resource_usage("default", WEB)
-    assert answer == MetricError("the API server's answer is too large to be read: more than 16 MiB")
+    assert answer == MetricError("the API server's response is too large to be read: more than 16 MiB")
 
 
 async def test_white_space_around_a_value_does_not_count(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", EXTERNAL, listed({"value": " 20 ", "timestamp": TIME}))
     answer = await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING)
-    assert answer == ExternalResponse(values=(20_000,), timestamp_ms=TIME_MS)
+    assert answer == ValuesResponse(values=(20_000,), timestamp_ms=TIME_MS)
 
 
 async def test_both_selectors_go_along(api: ScriptedApi, metrics: MetricsClient) -> None:
@@ -217,7 +216,7 @@ async def test_an_object_metric_is_asked_for_by_resource(
     path = f"{GROUP}/v1beta2/namespaces/default/{path}"
     api.on("GET", path, listed(value_of("front", "10500m")))
     answer = await metrics.object_metric("default", "hits", described=described, metric_selector=NOTHING)
-    assert answer == ObjectResponse(value=10_500, timestamp_ms=TIME_MS)
+    assert answer == ValuesResponse(values=(10_500,), timestamp_ms=TIME_MS)
     assert api.asked[-1] == Asked("GET", path, {})
 
 
@@ -268,7 +267,7 @@ async def test_an_object_has_exactly_one_value(number: int, api: ScriptedApi, me
 async def test_an_external_metric_is_all_its_values(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", EXTERNAL, listed({"value": "20", "timestamp": TIME}, {"value": "-500m", "timestamp": TIME}))
     answer = await metrics.external_metric("default", "queue_depth", metric_selector=LabelSelector.parse("q=a"))
-    assert answer == ExternalResponse(values=(20_000, -500), timestamp_ms=TIME_MS)
+    assert answer == ValuesResponse(values=(20_000, -500), timestamp_ms=TIME_MS)
     assert api.asked[-1] == Asked("GET", EXTERNAL, {"labelSelector": "q=a"})
 
 
@@ -283,8 +282,8 @@ async def test_resource_usage_comes_by_container(api: ScriptedApi, metrics: Metr
                 timestamp_ms=TIME_MS,
                 window_ms=15_500,
                 containers=(
-                    ContainerUsage(name="app", usage={"cpu": 250, "memory": 1_024_000}),
-                    ContainerUsage(name="idle", usage={}),
+                    ("app", {"cpu": 250, "memory": 1_024_000}),
+                    ("idle", {}),
                 ),
             ),
         )
@@ -297,7 +296,7 @@ async def test_resource_usage_comes_by_container(api: ScriptedApi, metrics: Metr
 
 def object_metric(
     metrics: MetricsClient, described: CrossVersionObjectReference = INGRESS, *, name: str = "hits", selector: str = ""
-) -> Awaitable[ObjectResponse | MetricError]:
+) -> Awaitable[MetricResponse]:
     return metrics.object_metric("default", name, described=described, metric_selector=LabelSelector.parse(selector))
 
 
@@ -316,10 +315,10 @@ async def test_what_several_ask_in_one_moment_is_asked_once(api: ScriptedApi, me
         *(object_metric(metrics, selector="q=a") for _ in range(3)),
     )
     assert [len(api.named("GET", path)) for path in (EXTERNAL, RESOURCE, PODS, hits)] == [1, 1, 1, 1]
-    assert {type(answer) for answer in answers[:3]} == {ExternalResponse}
+    assert {type(answer) for answer in answers[:3]} == {ValuesResponse}
     assert {type(answer) for answer in answers[3:6]} == {ResourceResponse}
     assert {type(answer) for answer in answers[6:9]} == {PodsResponse}
-    assert {type(answer) for answer in answers[9:]} == {ObjectResponse}
+    assert {type(answer) for answer in answers[9:]} == {ValuesResponse}
 
 
 async def test_the_usage_of_several_selectors_pods_is_asked_for_once(
@@ -361,9 +360,9 @@ async def test_who_selects_other_series_of_a_metric_gets_their_values(api: Scrip
         ),
         asyncio.gather(*(object_metric(metrics, selector=str(each)) for each in selectors)),
     )
-    assert [each.values for each in external if isinstance(each, ExternalResponse)] == [(1000,), (2000,)]
+    assert [each.values for each in external if isinstance(each, ValuesResponse)] == [(1000,), (2000,)]
     assert [each.pods["web-0"].value for each in pods if isinstance(each, PodsResponse)] == [1000, 2000]
-    assert [each.value for each in objects if isinstance(each, ObjectResponse)] == [1000, 2000]
+    assert [each.values for each in objects if isinstance(each, ValuesResponse)] == [(1000,), (2000,)]
 
 
 @pytest.mark.usefixtures("discovery")
@@ -389,7 +388,7 @@ async def test_who_asks_about_another_object_or_metric_gets_its_value(api: Scrip
         object_metric(metrics, back),
         object_metric(metrics, back, name="size"),
     )
-    assert [each.value for each in answers if isinstance(each, ObjectResponse)] == [1000, 2000, 3000, 4000, 5000]
+    assert [each.values for each in answers if isinstance(each, ValuesResponse)] == [(1000 * n,) for n in range(1, 6)]
 
 
 # --- hostile answers -----------------------------------------------------------------------------------------------
@@ -432,7 +431,7 @@ async def test_one_bad_value_spoils_the_whole_answer(api: ScriptedApi, metrics: 
 async def test_a_missing_timestamp_is_the_zero_time(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", EXTERNAL, listed({"value": "20", "timestamp": None}))
     answer = await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING)
-    assert answer == ExternalResponse(values=(20_000,), timestamp_ms=0)
+    assert answer == ValuesResponse(values=(20_000,), timestamp_ms=0)
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "a%2fb", ""])

@@ -26,9 +26,7 @@ from autoscaler.core.model import (
     Spec,
 )
 from autoscaler.core.observation import (
-    ExternalResponse,
     MetricError,
-    ObjectResponse,
     Owner,
     Pod,
     PodListError,
@@ -36,11 +34,12 @@ from autoscaler.core.observation import (
     ResourceResponse,
     Scale,
     ScaleError,
+    ValuesResponse,
 )
-from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer, Staleness
 from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from autoscaler.loop.throttle import ThrottledClient
 from kube.client import KubeClient
 from kube.mapping import RestMapper
@@ -172,8 +171,8 @@ async def test_scale_and_pods_and_an_answer_for_each_metric(api: ScriptedApi, ob
         ResourceResponse,
         PodsResponse,
         type(None),
-        ObjectResponse,
-        ExternalResponse,
+        ValuesResponse,
+        ValuesResponse,
         ResourceResponse,
     ]
     assert len(api.named("GET", USAGE)) == 1, "one answer serves all resource metrics"
@@ -191,7 +190,7 @@ async def test_a_metric_that_fails_is_an_error_among_the_answers(api: ScriptedAp
     )
     assert observed.observation.responses == (
         MetricError("prometheus is away"),
-        ExternalResponse(values=(7000,), timestamp_ms=0),
+        ValuesResponse(values=(7000,), timestamp_ms=0),
     )
 
 

@@ -151,5 +151,5 @@ async def test_an_address_in_use_is_one_clear_line_and_status_1(tmp_path: Path) 
         async with autoscaler(kubeconfig, *ALONE, f"--metrics-port={port}") as process:
             assert await process.ended() == 1
     assert len(process.said) == 1
-    assert process.said[0].startswith(f"Error: --bind-address=127.0.0.1 --metrics-port={port}: cannot serve there: ")
+    assert process.said[0].startswith(f"Error: --bind-address=127.0.0.1 --metrics-port={port}: cannot listen: ")
     assert process.said[0].endswith("address already in use")

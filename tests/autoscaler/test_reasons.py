@@ -3,7 +3,6 @@
 import pytest
 
 from autoscaler.core.config import Config, Fallback, Pause
-from autoscaler.core.decision import reason_of
 from autoscaler.core.model import Behavior
 from autoscaler.core.observation import ScaleError, TargetError
 from tests.autoscaler.worlds import World, behavior, hpa, pods_metric, rules, some_pods
@@ -14,7 +13,7 @@ AWAY = "prometheus is away"
 def counted(world: World, value: int | str) -> str:
     world.step(value)
     assert world.decision is not None
-    return reason_of(world.decision)
+    return world.decision.reason
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 import pytest
 
 from autoscaler.core.config import Config
@@ -12,18 +11,18 @@ from autoscaler.core.model import MILLISCALE
 from autoscaler.core.observation import Pod, ReadyCondition
 from autoscaler.loop.events import EventRecorder
 from autoscaler.loop.histories import Histories
-from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
 from autoscaler.loop.reconcile import Ended, Reconciler
 from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from autoscaler.loop.status import StatusWriter
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.loop.throttle import ThrottledClient
-from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa
+from autoscaler.objects.hpa import RefusedHPA, TrackedHPA, track_hpa
 from autoscaler.records.decision_log import DecisionLog
-from autoscaler.records.record import DecisionRecord, Written
-from autoscaler.records.shadow import Comparison, Shadow, Verdict
+from autoscaler.records.record import Written
+from autoscaler.records.shadow import Comparison, ShadowComparer, Verdict
 from kube.client import KubeClient
 from kube.mapping import RestMapper
 from tests.autoscaler.scripted_api import ScriptedApi
@@ -113,8 +112,8 @@ def decisions() -> DecisionLog:
 
 
 @pytest.fixture
-def shadow(telemetry: Telemetry) -> Shadow:
-    return Shadow(sync_period=15, config=FLAGS, on_comparison=telemetry.compared)
+def shadow(telemetry: Telemetry) -> ShadowComparer:
+    return ShadowComparer(sync_period=15, config=FLAGS, on_comparison=telemetry.compared)
 
 
 @pytest.fixture
@@ -124,7 +123,7 @@ def reconciler(
     kube: KubeClient,
     recorder: EventRecorder,
     telemetry: Telemetry,
-    shadow: Shadow,
+    shadow: ShadowComparer,
     decisions: DecisionLog,
     clock: WallClock,
 ) -> Reconciler:
@@ -290,15 +289,15 @@ async def test_statuses_and_records_have_the_wall_clocks_time(
     assert written_status(api)["lastScaleTime"] == "2026-01-02T02:05:06Z"
     page = decisions.page("default", "web")
     assert page is not None
-    first, held, last = (msgspec.json.decode(each, type=DecisionRecord) for each in page.decisions)
+    first, held, last = page.decisions
     assert [each.time[:19] for each in (first, held, last)] == [
         "2026-01-02T03:04:05",
         "2026-01-02T02:04:20",
         "2026-01-02T02:05:06",
     ]
     assert held.stabilization is not None
-    assert held.stabilization.held_by is not None
-    assert held.stabilization.held_by.time[:19] == "2026-01-02T02:04:05", "fifteen seconds before, as it was"
+    assert held.stabilization.recommendation is not None
+    assert held.stabilization.recommendation.time[:19] == "2026-01-02T02:04:05", "fifteen seconds before, as it was"
 
 
 @pytest.mark.parametrize(
@@ -356,7 +355,7 @@ async def test_each_step_leaves_a_record_until_the_hpa_is_gone(
     await step(reconciler, tracked)
     page = decisions.page("default", "web")
     assert page is not None
-    scaled, refused = (msgspec.json.decode(each, type=DecisionRecord) for each in page.decisions)
+    scaled, refused = page.decisions
     assert scaled.written == Written(replicas=4, status=True)
     assert refused.written is not None
     assert refused.written.scale_error == "quota exceeded"
@@ -372,7 +371,7 @@ async def test_a_status_that_cannot_be_stored_is_in_the_record(
     await step(reconciler, hpa())
     page = decisions.page("default", "web")
     assert page is not None
-    written = msgspec.json.decode(page.decisions[0], type=DecisionRecord).written
+    written = page.decisions[0].written
     assert written == Written(status_error="no")
 
 
@@ -393,7 +392,7 @@ async def test_a_status_that_is_left_to_the_next_step_is_no_error_and_not_in_the
     assert ended == Ended(None, superseded=True)
     page = decisions.page("default", "web")
     assert page is not None
-    assert msgspec.json.decode(page.decisions[0], type=DecisionRecord).written == Written()
+    assert page.decisions[0].written == Written()
     assert await reasons(api, recorder) == []
     assert f"{PREFIX}_status_writes_superseded_total 1.0" in telemetry.render().decode().splitlines()
 
@@ -455,7 +454,7 @@ async def test_an_hpa_that_is_not_valid_is_told_so_as_the_mode_allows(
 
 
 async def test_a_shadow_compares_and_follows(
-    api: ScriptedApi, reconciler: Reconciler, shadow: Shadow, clock: WallClock
+    api: ScriptedApi, reconciler: Reconciler, shadow: ShadowComparer, clock: WallClock
 ) -> None:
     """The other controller scales from 2 to 4; one pod more in 60 s is what the rules allow after that: none."""
     active = [{"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound"}]
@@ -472,22 +471,22 @@ async def test_a_shadow_compares_and_follows(
     scaled_to(api, 4)
     clock.now += 10
     await step(reconciler, new)
-    (standing,) = shadow.standings(round(clock.monotonic() * 1000)).values()
-    assert standing.counts == {Verdict.AGREED: 2}
-    assert standing.last is not None
-    assert (standing.last.ours, standing.last.lag_ms) == (4, 0), "without the other's scale, 6 would be allowed"
+    (compared,) = shadow.comparisons(round(clock.monotonic() * 1000)).values()
+    assert compared.counts == {Verdict.AGREED: 2}
+    assert compared.last is not None
+    assert (compared.last.ours, compared.last.lag_ms) == (4, 0), "without the other's scale, 6 would be allowed"
 
 
 async def test_an_hpa_that_leaves_shadow_mode_is_no_longer_compared(
-    reconciler: Reconciler, shadow: Shadow, telemetry: Telemetry
+    reconciler: Reconciler, shadow: ShadowComparer, telemetry: Telemetry
 ) -> None:
     status = {"conditions": [{"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound"}]}
     old, new = hpa(mode="shadow", status=status), hpa(mode="act", status=status)
     reconciler.changed(None, old.hpa)
-    assert shadow.standings(0)
+    assert shadow.comparisons(0)
     telemetry.compared(old.hpa.key, Comparison(time_ms=0, ours=2, theirs=2, verdict=Verdict.AGREED))
     reconciler.changed(old.hpa, new.hpa)
-    assert not shadow.standings(0)
+    assert not shadow.comparisons(0)
     assert "shadow_comparisons_total{" not in telemetry.render().decode()
 
 

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from kube.credentials import credentials
+from kube.config import load_config
 from tests.autoscaler.cluster import Cluster, running_cluster
 from tests.autoscaler.process import ALONE, Autoscaler, autoscaler
 from tests.eventually import PATIENCE, eventually
@@ -59,7 +59,7 @@ class Proxy:
     @asynccontextmanager
     async def between(self, server: Path) -> AsyncIterator[None]:
         """Pass on to the API server of a kubeconfig, with its credentials."""
-        upstream = await credentials(server)
+        upstream = await load_config(server)
         connector = aiohttp.TCPConnector(limit=0, ssl=upstream.tls)
         async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
 

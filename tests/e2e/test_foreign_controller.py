@@ -40,9 +40,7 @@ async def rescalers(stage: Stage) -> set[str]:
     return {writer for event in events if event["reason"] == "SuccessfulRescale" for writer in writers(event)}
 
 
-async def test_it_leaves_hpas_to_kubernetes_own_controller_and_replaces_it_when_it_is_gone(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_hpas_are_left_to_kube_controller_manager_until_it_is_gone(cluster: Cluster, tmp_path: Path) -> None:
     first, second = free_port(), free_port()
     async with await cluster.client() as client, scripted_metrics(client, tmp_path) as metrics:
         stage = Stage(client, metrics, first)

@@ -66,7 +66,7 @@ async def test_kubectl_reads_packets_per_second_of_every_pod(bundle: Bundle) -> 
         assert item["timestamp"]
 
 
-async def test_kubectl_reads_the_metric_of_a_service_and_of_a_queue(bundle: Bundle) -> None:
+async def test_kubectl_reads_object_and_external_metrics(bundle: Bundle) -> None:
     service = (await kubectl(bundle, "get", "--raw", METRIC_PATHS[1])).json["items"][0]
     assert service["describedObject"]["kind"] == "Service"
     assert service["describedObject"]["name"] == "shop"
@@ -74,7 +74,7 @@ async def test_kubectl_reads_the_metric_of_a_service_and_of_a_queue(bundle: Bund
     assert (queue["metricName"], queue["metricLabels"]) == ("queue_depth", {"queue": "orders"})
 
 
-async def test_an_unknown_metric_is_not_found(bundle: Bundle) -> None:
+async def test_unknown_metric_is_not_found(bundle: Bundle) -> None:
     answer = await kubectl(bundle, "get", "--raw", METRIC_PATHS[0].replace("packets_per_second", "unheard_of"))
     assert answer.status == 1
     assert "NotFound" in answer.errors
@@ -100,7 +100,7 @@ async def test_every_hpa_scales_up_and_down(bundle: Bundle, scoreboard: Scoreboa
     assert re.search(r"router +Deployment/router +\S+/100", table), table
 
 
-async def test_an_hpa_without_its_target_says_so_and_hinders_nobody(bundle: Bundle, scoreboard: Scoreboard) -> None:
+async def test_hpa_without_target_does_not_affect_others(bundle: Bundle, scoreboard: Scoreboard) -> None:
     hpa = {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
@@ -137,7 +137,7 @@ async def test_an_hpa_without_its_target_says_so_and_hinders_nobody(bundle: Bund
         await bundle.client.delete(f"{HPAS_PATH}/lost")
 
 
-async def test_the_rights_of_the_manifests_suffice(bundle: Bundle, scoreboard: Scoreboard) -> None:
+async def test_rbac_of_the_manifests_suffices(bundle: Bundle, scoreboard: Scoreboard) -> None:
     await eventually(lambda: all_swung(bundle, scoreboard), within=90, every=0.5)
     for child in (bundle.adapter, bundle.autoscaler):
         log = child.log.read_text().lower()
@@ -145,20 +145,20 @@ async def test_the_rights_of_the_manifests_suffice(bundle: Bundle, scoreboard: S
         assert "traceback" not in log
 
 
-async def test_the_adapter_believes_nobody_but_the_front_proxy(bundle: Bundle) -> None:
+async def test_adapter_rejects_identity_headers_from_others_than_the_front_proxy(bundle: Bundle) -> None:
     spoofed = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
     status, body = await fetch(bundle.adapter_url + METRIC_PATHS[0], spoofed)
     assert status in (401, 403), body
     assert '"kind":"Status"' in body
 
 
-async def test_who_may_not_read_metrics_is_told_by_the_adapter(bundle: Bundle) -> None:
+async def test_adapter_rejects_an_invalid_token(bundle: Bundle) -> None:
     impostor = {"Authorization": "Bearer none"}
     status, _ = await fetch(bundle.adapter_url + METRIC_PATHS[0], impostor)
     assert status == 401
 
 
-async def test_both_processes_are_healthy_and_show_their_own_metrics(bundle: Bundle) -> None:
+async def test_both_processes_serve_health_and_metrics(bundle: Bundle) -> None:
     for url in (bundle.adapter_url, bundle.autoscaler_url):
         for path in ("/livez", "/readyz"):
             assert (await fetch(url + path))[0] == 200, url + path
@@ -167,7 +167,7 @@ async def test_both_processes_are_healthy_and_show_their_own_metrics(bundle: Bun
     assert "horizontal_pod_autoscaler_controller_reconciliations_total" in text
 
 
-async def test_an_object_that_does_not_exist_is_not_found(bundle: Bundle) -> None:
+async def test_metric_of_an_absent_object_is_not_found(bundle: Bundle) -> None:
     with pytest.raises(StatusError) as error:
         await bundle.client.get(METRIC_PATHS[1].replace("shop", "closed"))
     assert error.value.code == 404

@@ -86,7 +86,7 @@ async def recovered(bundle: Bundle) -> bool:
     return set((await scaling_active(bundle)).values()) == {"True"}
 
 
-async def test_an_outage_of_prometheus_stops_scaling_and_ends_by_itself(tmp_path: Path) -> None:
+async def test_scaling_stops_during_an_outage_of_prometheus_and_resumes(tmp_path: Path) -> None:
     async with run_bundle(tmp_path, load=steady_load(), timing=TIMING) as bundle:
 
         async def scaled_up() -> bool:
@@ -119,7 +119,7 @@ async def test_an_outage_of_prometheus_stops_scaling_and_ends_by_itself(tmp_path
         assert await eventually(partial(recovered, bundle), within=40)
 
 
-async def test_an_adapter_that_starts_without_prometheus_waits_for_it(tmp_path: Path) -> None:
+async def test_adapter_starts_without_prometheus_and_waits_for_it(tmp_path: Path) -> None:
     async with run_bundle(tmp_path, load=steady_load(), timing=TIMING) as bundle:
         await bundle.prometheus.stop()
         await bundle.adapter.restart()

@@ -171,7 +171,7 @@ async def resource_metrics(folder: Path) -> AsyncIterator[Bed]:
         yield bed
 
 
-async def test_kubectl_top_and_the_api_behind_it(tmp_path: Path) -> None:
+async def test_kubectl_top_reads_resource_metrics(tmp_path: Path) -> None:
     async with resource_metrics(tmp_path) as bed:
         await people_use_kubectl_top(bed)
         await people_use_kubectl_get(bed)
@@ -282,7 +282,7 @@ class TestBesideKubernetes:
 
     pytestmark = needs_controller_manager
 
-    async def test_the_hpa_controller_reads_them(self, tmp_path: Path) -> None:
+    async def test_kube_controller_manager_reads_resource_metrics(self, tmp_path: Path) -> None:
         async with resource_metrics(tmp_path) as bed:
             await bed.client.patch("/api/v1/namespaces/shop/pods/web-0/status", {"status": RUNNING})
             await apply(bed.client, [STATEFUL_SET, HPA])
@@ -301,6 +301,6 @@ class TestBesideKubernetes:
             assert await utilization() == [50, 25]
 
 
-def test_the_rules_of_this_test_are_those_of_the_documentation() -> None:
+def test_rules_are_those_of_the_documentation() -> None:
     shown = (ROOT / "docs/resource-metrics.md").read_text().partition("```yaml\n")[2].partition("```")[0]
     assert yaml.safe_load(shown) == yaml.safe_load(RULES.read_text())

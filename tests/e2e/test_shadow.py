@@ -109,7 +109,7 @@ def writers(obj: dict[str, Any]) -> set[str]:
     return {each["manager"] for each in obj["metadata"]["managedFields"]}
 
 
-async def test_it_agrees_with_kubernetes_own_controller_up_and_down(stage: Stage) -> None:
+async def test_shadow_agrees_with_kube_controller_manager(stage: Stage) -> None:
     names = ("plain", "gentle")
     await stage.create("plain")
     await stage.create("gentle", {"scaleUp": SLOW, "scaleDown": SLOW})
@@ -131,7 +131,7 @@ async def test_it_agrees_with_kubernetes_own_controller_up_and_down(stage: Stage
     assert (await stage.report()).splitlines()[-1].endswith("of all decisions agree, within 1.5 s of each other.")
 
 
-async def test_it_tells_where_it_would_have_decided_otherwise(stage: Stage) -> None:
+async def test_shadow_reports_a_different_decision(stage: Stage) -> None:
     """With a tolerance that Kubernetes' own controller knows nothing of: 21 for 2 is 5 % too much."""
     await stage.create("web")
     stage.load("web", 20)

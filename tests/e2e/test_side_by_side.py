@@ -291,13 +291,13 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
             yield stage
 
 
-async def test_both_controllers_go_the_same_way(stage: Stage) -> None:
+async def test_both_controllers_take_the_same_decisions(stage: Stage) -> None:
     found = await asyncio.gather(*(stage.play(story) for story in STORIES))
     differences = [each for differences in found for each in differences]
     assert not differences, "\n".join(differences)
 
 
-async def test_an_hpa_moves_over_and_back_and_the_replicas_do_not_jump(stage: Stage) -> None:
+async def test_replicas_do_not_change_while_an_hpa_is_migrated_and_back(stage: Stage) -> None:
     story = Story("mover", (QUEUE,), (to(4, 40), to(6, 60), to(3, 30)))
     there, back = Twin(story, KUBERNETES, stage.client), Twin(story, MILLISCALE, stage.client)
     back.name = there.name

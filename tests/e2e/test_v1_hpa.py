@@ -83,7 +83,7 @@ async def settled(admin: KubeClient, replicas: int) -> dict[str, Any]:
     return await eventually(look, within=20)
 
 
-async def test_an_hpa_that_a_v1_client_made_scales(admin: KubeClient, metrics: ScriptedMetrics) -> None:
+async def test_hpa_created_by_a_v1_client_scales(admin: KubeClient, metrics: ScriptedMetrics) -> None:
     await add_deployment(admin)
     metrics.loads["web"] = Load(200_000)
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
@@ -97,7 +97,7 @@ async def test_an_hpa_that_a_v1_client_made_scales(admin: KubeClient, metrics: S
         await settled(admin, 2)
 
 
-async def test_an_hpa_made_by_kubectl_autoscale_scales(
+async def test_hpa_created_by_kubectl_autoscale_scales(
     cluster: Cluster, admin: KubeClient, metrics: ScriptedMetrics
 ) -> None:
     await add_deployment(admin)

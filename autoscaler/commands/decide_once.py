@@ -1,0 +1,201 @@
+"""Compute one decision outside of the controller, with rights to read only.
+
+It observes and decides with the controller's parts and does not act: its client refuses to write. What the controller
+watches, the pods and the other HPAs of the namespace, is listed. The history is read from the ConfigMap in which the
+controller saves it, if the caller names it; without it, stabilization and rate limits know nothing of the past, and a
+note says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+from urllib.parse import quote
+
+from autoscaler.core.config import Config, PodSelection
+from autoscaler.core.model import HPA, HPA_APIS, KIND, HPAApi
+from autoscaler.core.reconcile import decide
+from autoscaler.loop.histories import Histories
+from autoscaler.loop.metrics_client import MetricsClient
+from autoscaler.loop.observe import Observer
+from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
+from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.selector_index import PodIndex, SelectorIndex
+from autoscaler.loop.sharding import Shard
+from autoscaler.loop.throttle import ThrottledClient, TokenBucket
+from autoscaler.objects.fields import ParseError
+from autoscaler.objects.hpa import RefusedHPA, TrackedHPA, track_hpa
+from autoscaler.objects.workloads import parse_owned, track_pod
+from autoscaler.records.build import build_record
+from autoscaler.records.record import DecisionRecord
+from autoscaler.records.sentence import with_sentence
+from kube.client import KubeClient, KubeError
+from kube.listing import list_objects
+from kube.mapping import NoMatchError, RestMapper
+from kube.status import StatusError
+
+_QPS: Final = 50.0
+_BURST: Final = 100
+_NOT_FOUND: Final = 404
+_MODE: Final = "explain"
+_LOAD_SECONDS: Final = 5.0
+
+
+class DecideError(Exception):
+    """No decision can be computed; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputedDecision:
+    """A decision, and its reservations."""
+
+    record: DecisionRecord
+    notes: tuple[str, ...]
+    """What the controller may know and this decision does not, a sentence each."""
+
+
+async def decide_once(
+    client: KubeClient,
+    *,
+    namespace: str,
+    name: str,
+    config: Config,
+    apis: Iterable[HPAApi] = HPA_APIS,
+    saved_history: SavedHistoryLocation | None = None,
+    wall_clock: Callable[[], float] = time.time,
+    clock: Callable[[], float] = time.monotonic,
+) -> ComputedDecision:
+    """Observe an HPA and decide on it, without acting.
+
+    Args:
+        client: needs rights to read only.
+        namespace: the HPA's.
+        name: the HPA's.
+        config: the settings of the controller.
+        apis: the APIs in which to look for the HPA, in this order.
+        saved_history: the ConfigMap in which the controller saves its history; None: decide without history.
+        wall_clock: the current time in seconds since the epoch.
+        clock: the clock of restored histories, in seconds.
+
+    Raises:
+        DecideError: there is no such HPA, or something that is needed cannot be read.
+    """
+    reading = ThrottledClient(client, TokenBucket(qps=_QPS, burst=_BURST), may_write=lambda: False)
+    mapper = RestMapper(client)
+    served = [api for api in apis if await _is_served(mapper, api)]
+    hpa = await _find(reading, namespace, name, served, scale_to_zero=config.scale_to_zero)
+    controllers = await _controllers(client, hpa)
+    observer = Observer(
+        scales=ScaleClient(reading, mapper),
+        metrics=MetricsClient(resource=reading, custom=reading, external=reading, mapper=mapper, version_seconds=60.0),
+        pods=await _pods(client, namespace),
+        selectors=SelectorIndex(),
+        controllers=lambda: controllers,
+        config=config,
+    )
+    histories = Histories()
+    notes = [
+        *await _read_other_hpas(client, hpa, observer, served, scale_to_zero=config.scale_to_zero),
+        *await _restore(reading, saved_history, histories, hpa),
+    ]
+    observed = await observer.observe(hpa)
+    # The controller continues its own history after each save, so nothing is missing for its next decision.
+    history = replace(histories.of(hpa), complete=True)
+    now_ms, monotonic_ms = round(wall_clock() * 1000), round(clock() * 1000)
+    decision = decide(observed.observation, history, now_ms, monotonic_ms=monotonic_ms)
+    record = with_sentence(build_record(decision, mode=_MODE))
+    return ComputedDecision(record=record, notes=tuple(notes))
+
+
+async def _is_served(mapper: RestMapper, api: HPAApi) -> bool:
+    """True if the cluster serves this API. A request for one that it does not serve may be forbidden."""
+    if api.built_in:
+        return True
+    try:
+        await mapper.mappings_for_kind(api.group, KIND)
+    except NoMatchError:
+        return False
+    except (StatusError, KubeError) as error:
+        raise DecideError(str(error)) from error
+    return True
+
+
+async def _find(
+    client: ThrottledClient, namespace: str, name: str, apis: Iterable[HPAApi], *, scale_to_zero: bool
+) -> HPA:
+    refused: list[str] = []
+    for api in apis:
+        try:
+            raw = await client.get(api.path(namespace, name))
+        except StatusError as error:
+            if error.code != _NOT_FOUND:
+                refused.append(str(error))
+            continue
+        except KubeError as error:
+            raise DecideError(str(error)) from error
+        tracked = track_hpa(raw, api=api, scale_to_zero=scale_to_zero)
+        if isinstance(tracked, RefusedHPA):
+            raise DecideError(
+                f"{tracked.hpa.key} is not reconciled, because its spec is invalid: {tracked.hpa.problem}"
+            )
+        if tracked is None:
+            raise DecideError(f"{namespace}/{name} cannot be parsed, and is not reconciled")
+        return tracked.hpa
+    raise DecideError("; ".join(refused) or f"there is no HorizontalPodAutoscaler {namespace}/{name}")
+
+
+async def _controllers(client: KubeClient, hpa: HPA) -> Mapping[str, str] | None:
+    """Return {a ReplicaSet's uid: its controller's uid or ""}; None if the HPA does not select pods by owner."""
+    if hpa.overrides.pod_selection is not PodSelection.OWNER:
+        return None
+    path = f"/apis/apps/v1/namespaces/{quote(hpa.namespace, safe='')}/replicasets"
+    try:
+        listed = await list_objects(client, path, parse_owned)
+    except (StatusError, KubeError, ParseError) as error:
+        raise DecideError(f"the ReplicaSets cannot be listed: {error}") from error
+    return {each.uid: each.owner.uid if each.owner else "" for each in listed.items}
+
+
+async def _pods(client: KubeClient, namespace: str) -> PodIndex:
+    try:
+        listed = await list_objects(client, f"/api/v1/namespaces/{quote(namespace, safe='')}/pods", track_pod)
+    except (StatusError, KubeError) as error:
+        raise DecideError(f"the pods cannot be listed: {error}") from error
+    pods = PodIndex()
+    for pod in listed.items:
+        pods.apply((pod.namespace, pod.name), None, pod)
+    return pods
+
+
+async def _read_other_hpas(
+    client: KubeClient, hpa: HPA, observer: Observer, apis: Iterable[HPAApi], *, scale_to_zero: bool
+) -> list[str]:
+    """Tell the observer the selectors of the namespace's other HPAs; return a note if they cannot be listed."""
+    try:
+        for api in apis:
+            track = functools.partial(track_hpa, api=api, scale_to_zero=scale_to_zero)
+            for other in (await list_objects(client, api.path(hpa.namespace), track)).items:
+                if isinstance(other, TrackedHPA) and other.hpa.key != hpa.key:
+                    await observer.note(other.hpa)
+    except (StatusError, KubeError) as error:
+        return [f"not checked for other HPAs that select the same pods: {error}"]
+    return []
+
+
+async def _restore(
+    client: ThrottledClient, location: SavedHistoryLocation | None, histories: Histories, hpa: HPA
+) -> list[str]:
+    """Restore the saved history; return a note if there is none."""
+    where = ""
+    if location is not None:
+        store = SavedHistoryStore(client, location=location, shard=Shard(), load_seconds=_LOAD_SECONDS)
+        histories.restore(await store.load())
+        if histories.of(hpa).recommendations:
+            return []
+        config_map = f"ConfigMap {location.namespace}/{location.name}"
+        where = f" ({config_map} {store.problem})" if store.problem else f" (there is none in {config_map})"
+    unknown = "stabilization and rate limits do not know the running autoscaler's recommendations and scale events"
+    return [f"computed without history{where}: {unknown}"]

@@ -1,0 +1,369 @@
+"""Groups of flags: the values of each group become one checked settings object.
+
+Names, units, defaults and limits are those of kube-controller-manager, for the audit file those of kube-apiserver.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from autoscaler.core.config import Config
+from autoscaler.loop.debug import DebugAccess
+from autoscaler.loop.options import Availability, DecisionLogOptions
+from autoscaler.loop.saved_history import SavedHistoryLocation
+from autoscaler.loop.sharding import Shard, pod_ordinal
+from autoscaler.records.audit import AuditSettings
+from kube.config import own_namespace
+from kube.durations import DURATION, POSITIVE_DURATION, format_duration
+from kube.election import JITTER, ElectionSettings
+from kube.flags import BOOL, FINITE, bool_option
+from kube.names import label_value_errors, rfc1123_label_errors, rfc1123_subdomain_errors
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_FEATURE_GATES: Final = ("HPAScaleToZero",)
+_DEFAULT_NAMESPACE: Final = "kube-system"
+_MEGABYTE: Final = 2**20
+_CONFIG: Final = Config()
+_DECISION_LOG: Final = DecisionLogOptions()
+
+
+class NamespacedName(click.ParamType[tuple[str, str]]):
+    """NAMESPACE/NAME, as a pair."""
+
+    name = "namespace/name"
+
+    def convert(
+        self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Split the text."""
+        if isinstance(value, tuple):
+            return value
+        namespace, _, name = value.partition("/")
+        if not namespace or not name or "/" in name:
+            self.fail(f"{value!r} must be NAMESPACE/NAME, such as default/web", param, ctx)
+        return namespace, name
+
+
+class _FeatureGates(click.ParamType[dict[str, bool]]):
+    """`Name=true,Other=false`, as {name: enabled}."""
+
+    name = "gates"
+
+    def convert(
+        self, value: str | dict[str, bool], param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, bool]:
+        """Parse the text; errors name the wrong part."""
+        if isinstance(value, dict):
+            return value
+        gates = {}
+        for part in filter(None, (part.strip() for part in value.split(","))):
+            name, _, enabled = part.partition("=")
+            if name not in _FEATURE_GATES:
+                self.fail(f"unknown feature gate {name!r}; known: {', '.join(_FEATURE_GATES)}", param, ctx)
+            gates[name] = BOOL.convert(enabled, param, ctx)
+        return gates
+
+
+def _group(argument: str, build: Callable[..., object], *options: Callable[[_F], _F]) -> Callable[[_F], _F]:
+    """Return a decorator that adds options to a command.
+
+    The command gets what `build` returns for their values, as the keyword argument `argument`.
+    """
+    names = tuple(inspect.signature(build).parameters)
+
+    def decorate(function: _F) -> _F:
+        @functools.wraps(function)
+        def wrapper(*arguments: Any, **values: Any) -> Any:
+            built = build(**{name: values.pop(name) for name in names})
+            return function(*arguments, **values, **{argument: built})
+
+        for option in reversed(options):
+            option(wrapper)
+        return wrapper  # type: ignore[return-value]  # has the parameters of the options
+
+    return decorate
+
+
+def kubeconfig_options(function: _F) -> _F:
+    """Add `--kubeconfig` and `--context`, for commands that run on a user's machine."""
+    path = click.option(
+        "--kubeconfig",
+        type=click.Path(path_type=Path),
+        show_default="$KUBECONFIG, ~/.kube/config, or the pod's service account",
+        help="Path to a kubeconfig file.",
+    )
+    context = click.option("--context", show_default="the current one", help="Name of the kubeconfig context to use.")
+    return path(context(function))
+
+
+# --- what decisions depend on --------------------------------------------------------------------------------------
+
+
+def _config(
+    *,
+    downscale_stabilization: float,
+    tolerance: float,
+    cpu_initialization_period: float,
+    initial_readiness_delay: float,
+    feature_gates: dict[str, bool],
+) -> Config:
+    return Config(
+        tolerance=tolerance,
+        downscale_stabilization_ms=round(downscale_stabilization * 1000),
+        cpu_initialization_period_ms=round(cpu_initialization_period * 1000),
+        initial_readiness_delay_ms=round(initial_readiness_delay * 1000),
+        scale_to_zero=feature_gates.get("HPAScaleToZero", _CONFIG.scale_to_zero),
+    )
+
+
+config_options = _group(
+    "config",
+    _config,
+    click.option(
+        "--horizontal-pod-autoscaler-downscale-stabilization",
+        "downscale_stabilization",
+        type=DURATION,
+        default="5m0s",
+        help="Stabilization window for scaling down, for HPAs that set none.",
+    ),
+    click.option(
+        "--horizontal-pod-autoscaler-tolerance",
+        "tolerance",
+        type=FINITE,
+        default=_CONFIG.tolerance,
+        help="Minimum change (from 1.0) in the ratio of a metric to its target for scaling.",
+    ),
+    click.option(
+        "--horizontal-pod-autoscaler-cpu-initialization-period",
+        "cpu_initialization_period",
+        type=DURATION,
+        default="5m0s",
+        help="Time after a pod's start in which CPU samples may be skipped.",
+    ),
+    click.option(
+        "--horizontal-pod-autoscaler-initial-readiness-delay",
+        "initial_readiness_delay",
+        type=DURATION,
+        default="30s",
+        help="Time after a pod's start in which readiness changes are treated as initial readiness.",
+    ),
+    click.option(
+        "--feature-gates",
+        type=_FeatureGates(),
+        default="",
+        show_default=False,
+        help="Comma-separated key=value pairs. Options are: HPAScaleToZero=true|false (default: true, as in Kubernetes "
+        "1.37).",
+    ),
+)
+
+
+# --- several processes ---------------------------------------------------------------------------------------------
+
+
+def _availability(
+    *,
+    leader_elect: bool,
+    leader_elect_lease_duration: float,
+    leader_elect_renew_deadline: float,
+    leader_elect_retry_period: float,
+    leader_elect_resource_lock: str,  # noqa: ARG001  # Leases are the only kind
+    leader_elect_resource_name: str,
+    leader_elect_resource_namespace: str,
+    state_configmap: str,
+    shards: int,
+    shard_index: int | None,
+) -> Availability:
+    shard = _shard(shards, shard_index)
+    if errors := rfc1123_subdomain_errors(leader_elect_resource_name):
+        raise click.UsageError(f"--leader-elect-resource-name={leader_elect_resource_name}: {errors[0]}")
+    if leader_elect_resource_namespace and (errors := rfc1123_label_errors(leader_elect_resource_namespace)):
+        raise click.UsageError(f"--leader-elect-resource-namespace={leader_elect_resource_namespace}: {errors[0]}")
+    election = ElectionSettings(
+        namespace=leader_elect_resource_namespace or own_namespace(default=_DEFAULT_NAMESPACE),
+        name=shard.name(leader_elect_resource_name),
+        lease_duration=leader_elect_lease_duration,
+        renew_deadline=leader_elect_renew_deadline,
+        retry_period=leader_elect_retry_period,
+    )
+    _check_durations(election)
+    return Availability(
+        election=election if leader_elect else None,
+        saved_history=_saved_history(state_configmap, election.namespace),
+        shard=shard,
+    )
+
+
+def _shard(count: int, index: int | None) -> Shard:
+    if index is None and count > 1:
+        host = os.environ.get("HOSTNAME") or os.uname().nodename
+        number = pod_ordinal(host)
+        if number is None:
+            raise click.UsageError(
+                f"--shards={count} needs --shard-index: the host name {host!r} does not end in a number, as those of a "
+                "StatefulSet's pods do"
+            )
+        index = number % count
+    index = index or 0
+    if index >= count:
+        raise click.UsageError(f"--shard-index={index} must be lower than --shards={count}")
+    return Shard(index=index, count=count)
+
+
+def _check_durations(election: ElectionSettings) -> None:
+    """Check the limits of kube-controller-manager.
+
+    Raises:
+        click.UsageError: a duration is too short.
+    """
+    lease, renew, retry = (
+        f"--leader-elect-{name}={format_duration(seconds)}"
+        for name, seconds in (
+            ("lease-duration", election.lease_duration),
+            ("renew-deadline", election.renew_deadline),
+            ("retry-period", election.retry_period),
+        )
+    )
+    if election.lease_duration < 1:
+        raise click.UsageError(f"{lease} must be at least 1s: a Lease counts in seconds")
+    if election.lease_duration <= election.renew_deadline:
+        raise click.UsageError(f"{lease} must be longer than {renew}")
+    if election.renew_deadline <= JITTER * election.retry_period:
+        raise click.UsageError(f"{renew} must be longer than {JITTER} times {retry}")
+
+
+def _saved_history(text: str, default_namespace: str) -> SavedHistoryLocation | None:
+    if not text:
+        return None
+    namespace, _, name = text.rpartition("/")
+    errors = [*label_value_errors(name), *rfc1123_subdomain_errors(name)]
+    if namespace:
+        errors += rfc1123_label_errors(namespace)
+    if errors:
+        raise click.UsageError(f"--state-configmap={text}: {errors[0]}")
+    return SavedHistoryLocation(namespace=namespace or default_namespace, name=name)
+
+
+availability_options = _group(
+    "availability",
+    _availability,
+    bool_option(
+        "--leader-elect",
+        default=True,
+        help="Elect a leader before acting. Enable this when running several replicas for high availability.",
+    ),
+    click.option(
+        "--leader-elect-lease-duration",
+        type=POSITIVE_DURATION,
+        default="15s",
+        help="Time after which other candidates may take over a Lease that is not renewed.",
+    ),
+    click.option(
+        "--leader-elect-renew-deadline",
+        type=POSITIVE_DURATION,
+        default="10s",
+        help="Time after which a leader that cannot renew its Lease stops acting; less than the lease duration.",
+    ),
+    click.option(
+        "--leader-elect-retry-period",
+        type=POSITIVE_DURATION,
+        default="2s",
+        help="Time between attempts to acquire or renew the Lease.",
+    ),
+    click.option(
+        "--leader-elect-resource-lock",
+        type=click.Choice(["leases"]),
+        default="leases",
+        hidden=True,  # kube-controller-manager's flag; there is no other kind.
+    ),
+    click.option(
+        "--leader-elect-resource-name",
+        default="milliscale-autoscaler",
+        help="Name of the Lease; with --shards, each shard's number is added.",
+    ),
+    click.option(
+        "--leader-elect-resource-namespace",
+        default="",
+        show_default=f"the pod's own, or {_DEFAULT_NAMESPACE}",
+        help="Namespace of the Lease.",
+    ),
+    click.option(
+        "--state-configmap",
+        default="milliscale-autoscaler-state",
+        help="[NAMESPACE/]NAME of the ConfigMap in which recommendations and scale events are saved for the next "
+        "leader. The default namespace is the Lease's. Empty: they are not saved.",
+    ),
+    click.option(
+        "--shards",
+        type=click.IntRange(min=1),
+        default=1,
+        help="Number of processes among which HPAs are divided, by a hash of namespace and name.",
+    ),
+    click.option(
+        "--shard-index",
+        type=click.IntRange(min=0),
+        show_default="the ordinal in the name of a StatefulSet's pod, modulo --shards",
+        help="Index of this process's shard, from 0.",
+    ),
+)
+
+
+# --- records of decisions ------------------------------------------------------------------------------------------
+
+
+def _decision_log(
+    *,
+    kept_decisions: int,
+    debug_endpoints: str,
+    audit_log: Path | None,
+    audit_log_maxsize: int,
+    audit_log_maxbackup: int,
+) -> DecisionLogOptions:
+    audit = None
+    if audit_log is not None:
+        audit = AuditSettings(path=audit_log, max_bytes=audit_log_maxsize * _MEGABYTE, max_backups=audit_log_maxbackup)
+    return DecisionLogOptions(max_per_hpa=kept_decisions, debug_access=DebugAccess(debug_endpoints), audit=audit)
+
+
+decision_log_options = _group(
+    "decision_log",
+    _decision_log,
+    click.option(
+        "--kept-decisions",
+        type=click.IntRange(0, 1000),
+        default=_DECISION_LOG.max_per_hpa,
+        help="Number of decisions to keep in memory per HPA, for `explain`; at most 32 MiB for all HPAs.",
+    ),
+    click.option(
+        "--debug-endpoints",
+        type=click.Choice([each.value for each in DebugAccess]),
+        default=_DECISION_LOG.debug_access.value,
+        help="Who may read /debug/decisions and /debug/shadow on --metrics-port. local: loopback connections, such as "
+        "those of kubectl port-forward; all: everyone; off: nobody.",
+    ),
+    click.option(
+        "--audit-log",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="File to which every decision is appended, one JSON object per line.",
+    ),
+    click.option(
+        "--audit-log-maxsize",
+        type=click.IntRange(min=1),
+        default=100,
+        help="Maximum size in megabytes of the audit file before it is rotated.",
+    ),
+    click.option(
+        "--audit-log-maxbackup",
+        type=click.IntRange(min=0),
+        default=10,
+        help="Maximum number of rotated audit files to retain; 0: no limit.",
+    ),
+)

@@ -1,0 +1,316 @@
+"""Build the record of a reconciliation from its Decision.
+
+Records are bounded, and keep no object of the Decision alive: of long lists they have the length and the first entries,
+of long texts the beginning.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
+
+from autoscaler.core.decision import BlockedScale, Decision, FallbackReplicas, Outcome
+from autoscaler.core.metrics import Evaluation, pod_samples
+from autoscaler.core.model import ExternalMetric, InvalidMetric, MetricSpec, ObjectMetric, PodsMetric, ResourceMetric
+from autoscaler.core.observation import (
+    MetricError,
+    MetricResponse,
+    PodSample,
+    PodsResponse,
+    ResourceResponse,
+    Scale,
+    ValuesResponse,
+)
+from autoscaler.core.stabilization import Normalized, RateLimit
+from autoscaler.core.status import quantity_text, selector_object
+from autoscaler.records.record import (
+    VERSION,
+    BlockedScaleRecord,
+    BoundsRecord,
+    DecidedBy,
+    DecisionRecord,
+    DescribedObject,
+    EventRecord,
+    FailureRecord,
+    FallbackRecord,
+    LimitRecord,
+    Measure,
+    MetricRecord,
+    PodGroupsRecord,
+    PodNames,
+    PolicyRecord,
+    RecommendationRecord,
+    ScaleRecord,
+    StabilizationRecord,
+    ToleranceRecord,
+    Value,
+    Values,
+    Written,
+)
+
+_MAX_SHOWN: Final = 10
+"""Entries of a list."""
+_MAX_TEXT: Final = 1024
+"""Characters of a text, the limit of an event's message."""
+
+_Text = TypeVar("_Text", str, str | None)
+
+
+def build_record(
+    decision: Decision,
+    outcome: Outcome | None = None,
+    *,
+    scale_error: str | None = None,
+    status_error: str | None = None,
+    mode: str = "act",
+) -> DecisionRecord:
+    """Build the record of a reconciliation, without its sentence.
+
+    Args:
+        decision: the decision.
+        outcome: how the reconciliation ended; None if the decision was only computed.
+        scale_error: why the scale could not be written.
+        status_error: why the status could not be stored.
+        mode: what the reconciliation may change.
+    """
+    observation, normalized, tolerance = decision.observation, decision.normalized, decision.tolerance
+    hpa, scale = observation.hpa, observation.scale
+    stabilization = up_limit = down_limit = None
+    if normalized is not None:
+        stabilization = _stabilization(normalized, wall_clock_offset_ms=decision.now_ms - decision.monotonic_ms)
+        up_limit, down_limit = _limit(normalized.scale_up_limit), _limit(normalized.scale_down_limit)
+    scale_record = None
+    if isinstance(scale, Scale):
+        scale_record = ScaleRecord(
+            spec_replicas=scale.spec_replicas,
+            status_replicas=scale.status_replicas,
+            selector=_shorten(scale.selector),
+        )
+    responses = observation.responses or (None,) * len(decision.evaluations)
+    end = decision if outcome is None else outcome
+    return DecisionRecord(
+        version=VERSION,
+        time=_time(decision.now_ms),
+        api_version=hpa.api_version,
+        namespace=hpa.namespace,
+        name=hpa.name,
+        uid=hpa.uid,
+        target=hpa.target,
+        mode=mode,
+        decided_by=_decided_by(decision),
+        current_replicas=decision.current_replicas,
+        desired_replicas=_desired_replicas(decision),
+        reason="" if decision.scale_to is None else decision.rescale_reason,
+        scale=scale_record,
+        bounds=BoundsRecord(min_replicas=hpa.spec.min_replicas, max_replicas=hpa.spec.max_replicas),
+        tolerance=None
+        if tolerance is None
+        else ToleranceRecord(scale_down=tolerance.scale_down, scale_up=tolerance.scale_up),
+        foreign_pods=_names(observation.foreign_pods) if observation.foreign_pods else None,
+        metrics=tuple(map(_metric, decision.evaluations, responses)),
+        winner=next((index for index, each in enumerate(decision.evaluations) if each is decision.winner), None),
+        fallback=None if decision.fallback is None else _fallback(decision.fallback),
+        stabilization=stabilization,
+        scale_up_limit=up_limit,
+        scale_down_limit=down_limit,
+        limited_replicas=None if normalized is None else normalized.desired_replicas,
+        limit="" if normalized is None else normalized.limit,
+        blocked=None if decision.blocked is None else _blocked(decision.blocked),
+        written=None if outcome is None else _written(decision, outcome, scale_error, status_error, mode),
+        events=tuple(
+            EventRecord(type=each.type, reason=each.reason, message=_shorten(each.message))
+            for each in end.events + end.late_events
+        ),
+        error=_shorten(end.error),
+    )
+
+
+def _decided_by(decision: Decision) -> DecidedBy | None:
+    if decision.failed:
+        return None
+    if decision.normalized is not None:
+        return "metrics" if decision.fallback is None else "fallback"
+    return "disabled" if decision.scale_to is None and decision.blocked is None else "bounds"
+
+
+def _desired_replicas(decision: Decision) -> int | None:
+    if decision.failed:
+        return None
+    return decision.current_replicas if decision.scale_to is None else decision.scale_to
+
+
+def _fallback(fallback: FallbackReplicas) -> FallbackRecord:
+    replicas, threshold = fallback.fallback.replicas, fallback.fallback.failure_threshold
+    return FallbackRecord(replicas=replicas, failure_threshold=threshold, failures=fallback.failures)
+
+
+def _blocked(blocked: BlockedScale) -> BlockedScaleRecord:
+    return BlockedScaleRecord(
+        paused=str(blocked.pause or ""), stale=blocked.stale, replicas=blocked.replicas, reason=blocked.reason
+    )
+
+
+def _written(
+    decision: Decision, outcome: Outcome, scale_error: str | None, status_error: str | None, mode: str
+) -> Written:
+    scale_error = None if decision.scale_to is None else scale_error
+    return Written(
+        replicas=decision.scale_to if scale_error is None and mode == "act" else None,
+        scale_error=_shorten(scale_error),
+        status=outcome.status is not None and mode == "act",
+        status_error=_shorten(status_error),
+    )
+
+
+# --- metrics -------------------------------------------------------------------------------------------------------
+
+
+def _metric(evaluation: Evaluation, response: MetricResponse | None) -> MetricRecord:
+    spec, proposal, failure = evaluation.spec, evaluation.proposal, evaluation.failure
+    container: str | None = None
+    selector: dict[str, Any] | None = None
+    described: DescribedObject | None = None
+    match spec.source:
+        case ResourceMetric(name, container):
+            type_ = "Resource" if container is None else "ContainerResource"
+        case InvalidMetric(type_):
+            name = ""
+        case PodsMetric(metric) | ExternalMetric(metric) | ObjectMetric(metric):
+            type_, name = type(spec.source).__name__.removesuffix("Metric"), metric.name
+            selector = None if metric.selector is None else selector_object(metric.selector)
+    if isinstance(spec.source, ObjectMetric):
+        reference = spec.source.described_object
+        described = DescribedObject(kind=reference.kind, name=reference.name, api_version=reference.api_version)
+    record = MetricRecord(
+        type=type_,
+        name=name,
+        container=container,
+        selector=selector,
+        described_object=described,
+        target=_target(spec),
+        values=_values(spec, response),
+        failure=None if failure is None else FailureRecord(reason=failure.reason, message=_shorten(failure.message)),
+    )
+    if proposal is None:
+        return record
+    current, groups = evaluation.current, proposal.pods
+    return replace(
+        record,
+        current=Measure(
+            value=_quantity(current.value, spec),
+            average_value=_quantity(current.average_value, spec),
+            average_utilization=current.average_utilization,
+        ),
+        total=_quantity(proposal.total, spec),
+        pods=None
+        if groups is None
+        else PodGroupsRecord(
+            ready=_names(groups.ready),
+            unready=_names(groups.unready),
+            missing=_names(groups.missing),
+            ignored=_names(groups.ignored),
+        ),
+        ratio=_finite(proposal.ratio),
+        rebalanced_ratio=_finite(proposal.rebalanced_ratio),
+        within_tolerance=proposal.within_tolerance,
+        counted_pods=proposal.counted,
+        overruled=proposal.overruled,
+        proposed_replicas=proposal.replicas,
+    )
+
+
+def _target(spec: MetricSpec) -> Measure:
+    """The target that counts if several are set."""
+    target = spec.target
+    by_value = isinstance(spec.source, ObjectMetric) and target.type == "Value"
+    if target.average_value is not None and not by_value:
+        return Measure(average_value=_quantity(target.average_value, spec))
+    if target.average_utilization is not None and isinstance(spec.source, ResourceMetric):
+        return Measure(average_utilization=target.average_utilization)
+    return Measure(value=_quantity(target.value, spec))
+
+
+def _values(spec: MetricSpec, response: MetricResponse | None) -> Values | None:
+    """The values that the metrics API returned; None if it returned none."""
+    match spec.source, response:
+        case InvalidMetric(), _:
+            return None
+        case _, PodsResponse(samples):
+            return _values_of_pods(samples, spec)
+        case ResourceMetric() as metric, ResourceResponse():
+            read = pod_samples(metric, response)
+            return None if isinstance(read, MetricError) else _values_of_pods(read, spec)
+        case _, ValuesResponse(values=values):
+            shown = tuple(Value(value=_text(milli, spec)) for milli in values[:_MAX_SHOWN])
+            return Values(count=len(values), shown=shown)
+        case _:
+            return None
+
+
+def _values_of_pods(samples: Mapping[str, PodSample], spec: MetricSpec) -> Values:
+    highest = heapq.nlargest(_MAX_SHOWN, samples.items(), key=lambda item: item[1].value)
+    return Values(
+        count=len(samples), shown=tuple(Value(pod=pod, value=_text(sample.value, spec)) for pod, sample in highest)
+    )
+
+
+def _names(pods: tuple[str, ...]) -> PodNames:
+    return PodNames(count=len(pods), shown=pods[:_MAX_SHOWN])
+
+
+def _text(milli: int, spec: MetricSpec) -> str:
+    """A milli-value as a quantity; memory has binary suffixes."""
+    return quantity_text(milli, binary=isinstance(spec.source, ResourceMetric) and spec.source.name == "memory")
+
+
+def _quantity(milli: int | None, spec: MetricSpec) -> str | None:
+    return None if milli is None else _text(milli, spec)
+
+
+def _finite(ratio: float | None) -> float | None:
+    return ratio if ratio is not None and math.isfinite(ratio) else None
+
+
+# --- limits --------------------------------------------------------------------------------------------------------
+
+
+def _stabilization(normalized: Normalized, *, wall_clock_offset_ms: int) -> StabilizationRecord:
+    """`wall_clock_offset_ms`: how far the wall clock is ahead of the clock of the history."""
+    earlier = normalized.stabilized_by
+    return StabilizationRecord(
+        proposed_replicas=normalized.proposed_replicas,
+        replicas=normalized.stabilized_replicas,
+        reason=normalized.stabilization,
+        window_seconds=normalized.window_ms / 1000,
+        recommendation=None
+        if earlier is None
+        else RecommendationRecord(replicas=earlier.replicas, time=_time(earlier.time_ms + wall_clock_offset_ms)),
+    )
+
+
+def _limit(limit: RateLimit | None) -> LimitRecord | None:
+    if limit is None:
+        return None
+    policy = limit.policy
+    return LimitRecord(
+        replicas=limit.replicas,
+        policy=None
+        if policy is None
+        else PolicyRecord(type=policy.type, value=policy.value, period_seconds=policy.period_ms / 1000),
+        period_start_replicas=limit.period_start,
+    )
+
+
+def _time(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _shorten(text: _Text) -> _Text:
+    if text is None or len(text) <= _MAX_TEXT:
+        return text
+    return text[: _MAX_TEXT - 3] + "..."

@@ -1,0 +1,185 @@
+"""The address of the API server and our credentials, from a kubeconfig or a service account.
+
+kubernetes-asyncio reads files, exec plugins and service accounts. This module adds one error type, re-reads the
+credentials of a kubeconfig every minute, and leaves no copies of a kubeconfig's keys in the temporary directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import os
+import socket
+import ssl
+import tempfile
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from kubernetes_asyncio.client import Configuration
+from kubernetes_asyncio.config import ConfigException, load_incluster_config
+from kubernetes_asyncio.config.kube_config import KubeConfigLoader
+from yaml import YAMLError, safe_load
+
+_log = logging.getLogger(__name__)
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+# kubernetes-asyncio itself re-reads the tokens of service accounts.
+_CREDENTIAL_SECONDS = 60.0
+# As Kubernetes' HTTP/2 pings: 30 seconds without a byte, then 15 for the response.
+_KEEPALIVE = {
+    "TCP_KEEPIDLE": 30,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 45_000,
+}
+_FILES = ("certificate-authority", "client-certificate", "client-key")
+# The last three are what kubernetes-asyncio raises for YAML that is no kubeconfig.
+_INVALID = (ConfigException, OSError, ValueError, YAMLError, AttributeError, LookupError, TypeError)
+
+
+class RestConfigError(Exception):
+    """There is no usable configuration; the message says what to give."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestConfig:
+    """How to connect to an API server. Upstream: rest.Config."""
+
+    configuration: Configuration
+    """Of kubernetes-asyncio; its `auth_settings()` re-reads tokens that may have changed."""
+    tls: ssl.SSLContext
+    """With the cluster's CA, and our client certificate if there is one."""
+    proxy: str | None
+    """The URL of a proxy, from the kubeconfig or the environment."""
+
+
+async def load_config(kubeconfig: Path | None, context: str | None = None) -> RestConfig:
+    """Read a kubeconfig, or without one the service account of the pod that this runs in. Connects to nothing.
+
+    Args:
+        kubeconfig: the file.
+        context: the kubeconfig's context; None: its current one.
+
+    Raises:
+        RestConfigError: there is no configuration, or it is invalid.
+    """
+    configuration = Configuration()
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            if kubeconfig is None:
+                await asyncio.to_thread(load_incluster_config, client_configuration=configuration)
+            else:
+                await _load_kubeconfig(configuration, kubeconfig, context, Path(directory))
+                configuration.refresh_api_key_hook = _Refresh(kubeconfig, context)
+            tls = _tls_context(configuration)
+        proxy = configuration.proxy or await asyncio.to_thread(_environment_proxy, configuration.host)
+    except _INVALID as error:
+        if kubeconfig is not None:
+            raise RestConfigError(f"kubeconfig {os.fspath(kubeconfig)}: {error}") from error
+        message = f"not running in a pod with a service account ({error}); give --kubeconfig"
+        raise RestConfigError(message) from error
+    return RestConfig(configuration, tls, proxy)
+
+
+def keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Return a socket that notices within 45 seconds that its peer is gone, whether or not something was sent."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):  # Linux has all of them, other systems some
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
+
+
+def default_kubeconfig() -> Path | None:
+    """Return kubectl's kubeconfig: $KUBECONFIG, or else ~/.kube/config; None without either, as in a pod."""
+    if named := os.environ.get("KUBECONFIG"):
+        return Path(named)
+    usual = Path.home() / ".kube" / "config"
+    return usual if usual.is_file() else None
+
+
+def own_namespace(*, default: str, file: Path = _NAMESPACE_FILE) -> str:
+    """Return the namespace of the pod that this runs in; `default` outside of pods."""
+    try:
+        return file.read_text("utf-8").strip() or default
+    except (OSError, UnicodeDecodeError):
+        return default
+
+
+async def _load_kubeconfig(into: Configuration, path: Path, context: str | None, directory: Path | None) -> None:
+    config = await asyncio.to_thread(_read_kubeconfig, path, directory)
+    await KubeConfigLoader(config, context, config_base_path=str(path.parent)).load_and_set(into)
+
+
+def _read_kubeconfig(path: Path, directory: Path | None) -> Any:
+    """Read a kubeconfig, and move its inline keys and certificates to files in `directory`, or drop them if None.
+
+    kubernetes-asyncio would write them to files that stay until the process ends, or for ever if a signal ends it.
+    """
+    if not path.is_file():
+        raise ConfigException("there is no such file")
+    config = safe_load(path.read_text("utf-8"))
+    entries = [*(config.get("clusters") or ()), *(config.get("users") or ())]
+    sections = [section for entry in entries for section in entry.values() if isinstance(section, dict)]
+    for number, section in enumerate(sections):
+        for name in _FILES:
+            data = section.pop(f"{name}-data", None)
+            if data and directory is not None:
+                file = directory / f"{name}-{number}"
+                file.write_bytes(base64.standard_b64decode(data))
+                section[name] = str(file)
+    return config
+
+
+class _Refresh:
+    """Re-reads a kubeconfig's credentials (tokenFile, exec plugins); keeps the old ones while it is invalid."""
+
+    def __init__(self, path: Path, context: str | None) -> None:
+        self._path = path
+        self._context = context
+        self._read_at = time.monotonic()
+        self._failing = False
+
+    async def __call__(self, configuration: Configuration) -> None:
+        if time.monotonic() - self._read_at < _CREDENTIAL_SECONDS:
+            return
+        self._read_at = time.monotonic()
+        fresh = Configuration()
+        try:
+            await _load_kubeconfig(fresh, self._path, self._context, directory=None)
+        except _INVALID as error:
+            if not self._failing:
+                _log.warning("kubeconfig %s cannot be reloaded, its old credentials stay: %s", self._path, error)
+            self._failing = True
+        else:
+            self._failing = False
+            configuration.api_key.update(fresh.api_key)
+
+
+def _tls_context(configuration: Configuration) -> ssl.SSLContext:
+    """Return the context that kubernetes-asyncio makes for its own connections."""
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if configuration.disable_strict_ssl_verification:
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def _environment_proxy(url: str | None) -> str | None:
+    """Return the proxy that the environment sets for a URL (HTTPS_PROXY, NO_PROXY and so on)."""
+    parts = urlsplit(url or "")
+    if parts.hostname is None or urllib.request.proxy_bypass(parts.netloc):
+        return None
+    return urllib.request.getproxies().get(parts.scheme)

@@ -1,0 +1,402 @@
+"""The record of a decision: complete for every recorded reconciliation, and small."""
+
+import gzip
+import json
+import math
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from autoscaler.core.config import Config, Fallback, Pause
+from autoscaler.core.history import History, Recommendation
+from autoscaler.core.integers import clamp_int32
+from autoscaler.core.observation import PodsResponse
+from autoscaler.core.reconcile import decide
+from autoscaler.records.build import build_record
+from autoscaler.records.decision_log import DecisionLog
+from autoscaler.records.record import (
+    DecisionRecord,
+    LimitRecord,
+    Measure,
+    MetricRecord,
+    PodGroupsRecord,
+    PodNames,
+    PolicyRecord,
+    RecommendationRecord,
+    Value,
+    Values,
+    Written,
+)
+from autoscaler.records.sentence import decimal_text, measure_text, with_sentence
+from kube.quantity import Quantity
+from tests.autoscaler.worlds import (
+    NOW,
+    World,
+    behavior,
+    external_metric,
+    hpa,
+    object_metric,
+    pod,
+    pods,
+    pods_metric,
+    rules,
+    sample,
+    samples,
+    some_pods,
+)
+from tests.conformance.reconcile_traces import Reconciled, reconciliations
+from tests.conformance.runner import RECORDED
+
+# One worker, which computes all records once.
+pytestmark = pytest.mark.xdist_group("recording")
+
+# --- every recorded step -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def recorded() -> list[tuple[Reconciled, DecisionRecord]]:
+    """Every reconciliation of every trace, its record as the decision log returns it."""
+    with gzip.open(RECORDED / "reconcile_traces.jsonl.gz", "rt") as lines:
+        reconciled = [each for line in lines for each in reconciliations(json.loads(line))]
+    return [(each, _logged(each)) for each in reconciled]
+
+
+def _logged(reconciled: Reconciled) -> DecisionRecord:
+    record = build_record(
+        reconciled.decision,
+        reconciled.outcome,
+        scale_error=reconciled.scale_error,
+        status_error=reconciled.status_error,
+        mode="act",
+    )
+    log = DecisionLog(1)
+    log.add(record)
+    page = log.page(record.namespace, record.name)
+    assert page is not None
+    assert page.decisions == [with_sentence(record)]
+    return page.decisions[0]
+
+
+def test_desired_replicas_can_be_computed_from_each_record(
+    recorded: list[tuple[Reconciled, DecisionRecord]],
+) -> None:
+    for reconciled, record in recorded:
+        decision = reconciled.decision
+        wanted = decision.current_replicas if decision.scale_to is None else decision.scale_to
+        assert record.desired_replicas == (None if decision.failed else wanted)
+        assert replay(record) == record.desired_replicas, record.sentence
+
+
+def test_each_sentence_names_the_decisive_numbers(recorded: list[tuple[Reconciled, DecisionRecord]]) -> None:
+    for _, record in recorded:
+        for number in _decisive(record):
+            assert number in record.sentence, record
+
+
+def test_each_failure_is_in_record_and_sentence(recorded: list[tuple[Reconciled, DecisionRecord]]) -> None:
+    for reconciled, record in recorded:
+        for metric in record.metrics:
+            if metric.failure is not None:
+                assert metric.failure.message in record.sentence
+        assert record.written is not None
+        failed = None if reconciled.decision.scale_to is None else reconciled.scale_error
+        assert record.written.scale_error == failed
+        assert failed is None or failed in record.sentence
+
+
+def replay(record: DecisionRecord) -> int | None:
+    """The replica count, computed anew from the record's numbers alone."""
+    current, bounds = record.current_replicas, record.bounds
+    if record.decided_by is None or current is None:
+        return None
+    if record.decided_by == "disabled":
+        return 0
+    if record.decided_by == "bounds":
+        return min(max(current, bounds.min_replicas), bounds.max_replicas)
+    proposals = [_proposal(metric, record) for metric in record.metrics if metric.failure is None]
+    limited = _limited(_stabilized(max(0, *proposals), record), record)
+    assert limited == record.limited_replicas
+    return bounds.min_replicas if current == 0 and limited < bounds.min_replicas else limited
+
+
+def _proposal(metric: MetricRecord, record: DecisionRecord) -> int:
+    assert metric.current is not None
+    assert record.scale is not None
+    assert record.tolerance is not None
+    ratio = metric.ratio if metric.rebalanced_ratio is None else metric.rebalanced_ratio
+    current = record.scale.spec_replicas
+    if ratio is not None:
+        covered = 1.0 - record.tolerance.scale_down <= ratio <= 1.0 + record.tolerance.scale_up
+        from_zero = current == 0 and metric.target.value is not None
+        assert metric.within_tolerance == (covered and not from_zero)
+    if metric.total is not None and metric.target.average_value is not None:
+        if metric.within_tolerance:
+            return record.scale.status_replicas
+        return clamp_int32(math.ceil(_milli(metric.total) / _milli(metric.target.average_value)))
+    assert ratio is not None
+    assert metric.ratio == _number(metric.current, metric.target) / _number(metric.target, metric.target)
+    if metric.within_tolerance or metric.overruled:
+        return current
+    return clamp_int32(math.ceil(ratio * (1 if metric.counted_pods is None else metric.counted_pods)))
+
+
+def _stabilized(proposed: int, record: DecisionRecord) -> int:
+    given, current = record.stabilization, record.current_replicas
+    assert given is not None
+    assert current is not None
+    assert given.proposed_replicas == proposed
+    if given.recommendation is None:
+        return proposed
+    if record.scale_down_limit is None:
+        return given.recommendation.replicas
+    if proposed >= current:
+        return max(current, given.recommendation.replicas)
+    return min(current, given.recommendation.replicas)
+
+
+def _limited(stabilized: int, record: DecisionRecord) -> int:
+    up, down, current = record.scale_up_limit, record.scale_down_limit, record.current_replicas
+    least, most = record.bounds.min_replicas, record.bounds.max_replicas
+    assert up is not None
+    assert current is not None
+    if down is None:
+        assert up.replicas == max(2 * current, 4)
+        return max(least, min(stabilized, most, up.replicas))
+    _check_policies(up, down)
+    if stabilized > current:
+        return min(stabilized, most, max(up.replicas, current))
+    if stabilized < current:
+        return max(stabilized, least, min(down.replicas, current))
+    return stabilized
+
+
+def _check_policies(up: LimitRecord, down: LimitRecord) -> None:
+    for limit, sign, rounded in ((up, 1, math.ceil), (down, -1, math.trunc)):
+        policy, start = limit.policy, limit.period_start_replicas
+        if policy is not None:
+            assert start is not None
+            change = (
+                start * (1 + sign * policy.value / 100) if policy.type == "Percent" else start + sign * policy.value
+            )
+            assert limit.replicas == clamp_int32(rounded(change))
+
+
+def _milli(quantity: str) -> int:
+    return Quantity.parse(quantity).milli_value()
+
+
+def _number(measure: Measure, target: Measure) -> int:
+    if target.average_utilization is not None:
+        assert measure.average_utilization is not None
+        return measure.average_utilization
+    text = measure.value if target.average_value is None else measure.average_value
+    assert text is not None
+    return _milli(text)
+
+
+def _decisive(record: DecisionRecord) -> list[str]:
+    """What a sentence must say."""
+    numbers = [str(each) for each in (record.current_replicas, record.desired_replicas) if each is not None]
+    if record.decided_by == "metrics":
+        assert record.winner is not None
+        assert record.stabilization is not None
+        winner = record.metrics[record.winner]
+        assert winner.current is not None
+        value = measure_text(winner.current) if winner.total is None else decimal_text(winner.total)
+        numbers += [winner.name, value, measure_text(winner.target)]
+        if record.stabilization.proposed_replicas != record.desired_replicas:
+            numbers.append(f"proposes {winner.proposed_replicas}" if not winner.overruled else "no change")
+        if record.stabilization.replicas != record.stabilization.proposed_replicas:
+            assert record.stabilization.recommendation is not None
+            numbers.append(f"kept at {record.stabilization.replicas} by the stabilization window")
+            if record.stabilization.recommendation.time != record.time:
+                numbers.append(f"{record.stabilization.recommendation.replicas} was recommended")
+        if record.stabilization.replicas != record.limited_replicas:
+            numbers.append(f"to {record.limited_replicas} b")
+    if record.decided_by == "bounds":
+        numbers.append(str(record.desired_replicas))
+    return numbers
+
+
+# --- what is in a record -------------------------------------------------------------------------------------------
+
+
+def step(world: World, *values: int | str | PodsResponse) -> DecisionRecord:
+    """Return the record of a world's next reconciliation."""
+    outcome = world.step(*values)
+    assert world.decision is not None
+    return with_sentence(build_record(world.decision, outcome))
+
+
+def test_pods_metric_has_values_and_pod_groups() -> None:
+    world = World(hpa(), replicas=3)
+    world.pods = (*pods(2), pod("web-2"), pod("web-3", phase="Pending"), replace(pod("web-4"), deleted=True))
+    (metric,) = step(world, PodsResponse(samples(200, 400))).metrics
+    assert metric == MetricRecord(
+        type="Pods",
+        name="packets",
+        target=Measure(average_value="100m"),
+        current=Measure(average_value="300m"),
+        values=Values(count=2, shown=(Value(pod="web-1", value="400m"), Value(pod="web-0", value="200m"))),
+        pods=PodGroupsRecord(
+            ready=PodNames(count=2, shown=("web-0", "web-1")),
+            unready=PodNames(count=1, shown=("web-3",)),
+            missing=PodNames(count=1, shown=("web-2",)),
+            ignored=PodNames(count=1, shown=("web-4",)),
+        ),
+        ratio=3.0,
+        rebalanced_ratio=1.5,
+        counted_pods=4,
+        proposed_replicas=6,
+    )
+
+
+def test_stabilization_and_policy_are_recorded() -> None:
+    policies = behavior(up=rules(some_pods(1, 60), window=0), down=rules(some_pods(9, 60), window=60))
+    world = World(hpa(behavior=policies), replicas=3)
+    up = step(world, 200)
+    assert (up.desired_replicas, up.limit, up.limited_replicas) == (4, "ScaleUpLimit", 4)
+    assert up.scale_up_limit == LimitRecord(
+        replicas=4, policy=PolicyRecord(type="Pods", value=1, period_seconds=60.0), period_start_replicas=3
+    )
+    down = step(world, 50)
+    assert down.stabilization is not None
+    assert (down.stabilization.proposed_replicas, down.stabilization.replicas) == (2, 4)
+    assert down.stabilization.window_seconds == 60.0
+    assert down.stabilization.recommendation == RecommendationRecord(replicas=6, time=up.time)
+
+
+def test_winner_and_failed_metric_are_recorded() -> None:
+    world = World(hpa(pods_metric(100), external_metric(100), object_metric(100)), replicas=2)
+    record = step(world, "prometheus is away", 300, 200)
+    assert [each.proposed_replicas for each in record.metrics] == [None, 3, 4]
+    assert record.winner == 2
+    assert record.metrics[0].failure is not None
+    assert record.metrics[0].failure.reason == "FailedGetPodsMetric"
+    assert record.error is not None
+    assert record.error.startswith("invalid metrics (1 invalid out of 3)")
+
+
+def test_writes_and_their_errors_are_recorded() -> None:
+    world = World(hpa(), replicas=2)
+    assert step(world, 200).written == Written(replicas=4, status=True)
+    assert step(world, 100).written == Written(status=True)
+    assert step(world, 100).written == Written(), "nothing new to say"
+    outcome = world.step(200, scale_error="denied")
+    assert world.decision is not None
+    failed = build_record(world.decision, outcome, scale_error="denied")
+    assert failed.written == Written(scale_error="denied", status=True)
+    assert failed.error == "failed to rescale Deployment/default/web: denied"
+
+
+@pytest.mark.parametrize("mode", ["dry-run", "shadow"])
+def test_modes_other_than_act_write_nothing(mode: str) -> None:
+    world = World(hpa(), replicas=2)
+    outcome = world.step(200)
+    assert world.decision is not None
+    record = with_sentence(build_record(world.decision, outcome, mode=mode))
+    assert (record.mode, record.written, record.desired_replicas) == (mode, Written(), 4)
+    assert record.sentence.endswith(f"; not applied in mode {mode}")
+
+
+def test_computed_decision_has_no_writes() -> None:
+    world = World(hpa(), replicas=2)
+    world.step(200)
+    assert world.decision is not None
+    record = with_sentence(build_record(world.decision))
+    assert record.written is None
+    assert "applied" not in record.sentence
+
+
+def test_paused_scale_is_recorded() -> None:
+    world = World(hpa(), replicas=2, config=Config(paused=Pause.SCALE_OUT))
+    record = step(world, 200)
+    assert (record.decided_by, record.desired_replicas, record.limited_replicas) == ("metrics", 2, 4)
+    assert record.sentence == (
+        "stays at 2: packets is 200m against a target of 100m per pod (ratio 2, outside tolerance 0.1) on 2 ready "
+        "pods, so it proposes 4; not scaled to 4, because annotation milliscale.io/paused is scale-out"
+    )
+
+
+def test_scale_down_blocked_by_stale_watch_is_recorded() -> None:
+    world = World(hpa(), replicas=2)
+    world.stale = ("pods",)
+    record = step(world, 50)
+    assert (record.decided_by, record.desired_replicas, record.limited_replicas) == ("metrics", 2, 2)
+    assert record.blocked is not None
+    assert (record.blocked.stale, record.blocked.paused, record.blocked.replicas) == (("pods",), "", 1)
+    assert record.sentence.endswith("so it proposes 1; not scaled to 1, because the watch on pods is silent or fails")
+
+
+def test_pause_blocks_scaling_into_the_bounds() -> None:
+    record = step(World(hpa(maximum=3), replicas=5, config=Config(paused=Pause.ALL)))
+    assert (record.decided_by, record.desired_replicas) == ("bounds", 5)
+    assert "5 is above maxReplicas 3" in record.sentence
+    assert "not scaled to 3" in record.sentence
+
+
+def test_fallback_for_failing_metrics_is_recorded() -> None:
+    world = World(hpa(), replicas=2, config=Config(fallback=Fallback(replicas=4, failure_threshold=1)))
+    record = step(world, "prometheus is away")
+    assert (record.decided_by, record.desired_replicas, record.winner) == ("fallback", 4, None)
+    assert record.sentence.startswith(
+        "2 -> 4: metrics failed in 1 sync in a row, the fallback proposes at least 4 replicas; packets failed (unable "
+    )
+
+
+def test_only_a_change_has_a_reason() -> None:
+    world = World(hpa(), replicas=4)
+    assert step(world, 200).reason == "pods metric packets above target"
+    assert step(world, 50).reason == "", "the stabilization window"
+
+
+def test_record_of_ten_thousand_pods_is_small() -> None:
+    world = World(hpa(maximum=100_000), replicas=10_000)
+    values = {each.name: sample(150) for each in world.pods[:5000]}
+    encoded = msgspec.json.encode(step(world, PodsResponse(values)))
+    assert len(encoded) < 4000
+    record = msgspec.json.decode(encoded, type=DecisionRecord)
+    assert record.metrics[0].pods is not None
+    assert (record.metrics[0].pods.ready.count, record.metrics[0].pods.missing.count) == (5000, 5000)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "sampled", "limit"), [(2, 2, 500), (10_000, 5000, 1500)], ids=["few pods", "many pods"]
+)
+def test_logged_record_is_small(replicas: int, sampled: int, limit: int) -> None:
+    world = World(hpa(maximum=100_000), replicas=replicas)
+    world.step(PodsResponse({each.name: sample(150) for each in world.pods[:sampled]}))
+    assert world.decision is not None
+    record = build_record(world.decision)
+    fitting, too_small = DecisionLog(1, max_bytes=limit), DecisionLog(1, max_bytes=10)
+    fitting.add(record)
+    too_small.add(record)
+    assert len(fitting.index().hpas) == 1
+    assert too_small.index().hpas == []
+
+
+def test_times_are_of_the_wall_clock_though_histories_have_another() -> None:
+    world = World(hpa(), replicas=9)
+    world.step(50)
+    assert world.decision is not None
+    history = History(recommendations=(Recommendation(9, time_ms=70_000),), complete=True)
+    record = build_record(decide(world.decision.observation, history, NOW, monotonic_ms=100_000))
+    assert record.time == "2001-09-09T01:46:40.000Z"
+    assert record.stabilization is not None
+    assert record.stabilization.recommendation == RecommendationRecord(replicas=9, time="2001-09-09T01:46:10.000Z")
+
+
+def test_long_texts_are_cut() -> None:
+    world = World(hpa(), replicas=2)
+    record = step(world, "x" * 100_000)
+    assert len(msgspec.json.encode(record)) < 10_000
+
+
+def test_fields_that_do_not_apply_are_absent() -> None:
+    world = World(hpa(external_metric(100), minimum=0), replicas=1)
+    shown = msgspec.to_builtins(step(world, 100))
+    assert shown["version"] == 1
+    assert "rebalancedRatio" not in shown["metrics"][0]
+    assert "heldBack" not in shown
+    assert shown["bounds"] == {"minReplicas": 0, "maxReplicas": 10}
