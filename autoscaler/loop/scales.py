@@ -21,7 +21,7 @@ from autoscaler.core.observation import Scale, ScaleError, TargetError
 from autoscaler.loop.throttle import ThrottledClient
 from autoscaler.loop.workloads import Workloads
 from autoscaler.objects.fields import ParseError
-from autoscaler.objects.parse_targets import parse_scale
+from autoscaler.objects.workloads import parse_scale
 from kube.client import KubeError
 from kube.mapping import NoMatchError, RestMapper
 from kube.retries import Backoff

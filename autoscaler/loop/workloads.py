@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from autoscaler.core.observation import Scale
 from autoscaler.objects.fields import ParseError
-from autoscaler.objects.parse_targets import parse_workload
+from autoscaler.objects.workloads import parse_workload
 from kube.client import KubeClient
 from kube.mapping import GroupResource, ResourceInfo
 from kube.store import Key, Store

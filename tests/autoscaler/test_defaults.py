@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from autoscaler.objects.apitypes import DecodeError
 from autoscaler.objects.defaults import default_hpa
+from autoscaler.objects.fields import ParseError
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 
@@ -84,7 +84,7 @@ def test_everything_but_the_spec_stays_and_the_given_object_is_not_changed() -> 
     ],
 )
 def test_wrong_types_are_named_with_their_field(hpa: dict[str, Any], error: str) -> None:
-    with pytest.raises(DecodeError) as caught:
+    with pytest.raises(ParseError) as caught:
         default_hpa(hpa)
     assert error in str(caught.value)
 
@@ -93,5 +93,5 @@ def test_absurdly_deep_objects_are_refused_like_others() -> None:
     deep: Any = {}
     for _ in range(5000):
         deep = [deep]
-    with pytest.raises(DecodeError):
+    with pytest.raises(ParseError):
         default_hpa({"spec": deep})

@@ -21,7 +21,7 @@ from autoscaler.core.model import (
     Status,
 )
 from autoscaler.core.status import status_json
-from autoscaler.objects.parse import parse_hpa
+from autoscaler.objects.hpa import parse_hpa
 from tests.autoscaler.worlds import NOW
 
 

@@ -17,9 +17,9 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter.serving import accepting, open_connections
-from adapter.serving.accepting import within_open_files
-from adapter.serving.open_connections import OpenConnections, Place
+from adapter.serving import listener
+from adapter.serving.connection import Connection
+from adapter.serving.listener import Slots, within_open_files
 from adapter.serving.server import ServerLimits
 from tests.adapter.raw_client import RawClient
 from tests.adapter.serving import FRONT_PROXY, POD_PATH, ServedAdapter, served_adapter
@@ -29,115 +29,129 @@ DROPPED = "milliscale_adapter_connections_dropped_total"
 CONNECTIONS = "milliscale_adapter_connections"
 
 
-class Door:
-    """Eight places, and the names of those whose connection was ended."""
+class FakeConnection(Connection):
+    """A connection without a client, which notes that it was closed."""
+
+    def __init__(self, name: str, bed: Bed) -> None:
+        self.name = name
+        self.bed = bed
+        self.busy = False
+        self.buffered = 0
+        self.certificate = None
+        self.group = None
+
+    def close(self, reason: str) -> None:
+        self.bed.closed.append(self.name)
+        self.bed.slots.remove(self)
+
+
+class Bed:
+    """Eight slots, and the names of the connections that were closed."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.now = 0.0
-        self.connections = OpenConnections(most=8, registry=self.registry, clock=lambda: self.now)
-        self.ended: list[str] = []
+        self.slots = Slots(limit=8, registry=self.registry, clock=lambda: self.now)
+        self.closed: list[str] = []
 
-    def arrives(self, name: str) -> Place:
-        place = self.connections.take(lambda: self.ended.append(name))
-        assert place is not None
-        return place
+    def accepted(self, name: str) -> FakeConnection:
+        connection = FakeConnection(name, self)
+        assert self.slots.add(connection)
+        return connection
 
-    def opens(self, name: str, *, known: bool = False, busy: bool = False) -> Place:
-        place = self.arrives(name)
-        place.opened(lambda: self.ended.append(name), known=known)
-        place.busy = busy
-        return place
+    def opened(self, name: str, *, verified: bool = False, busy: bool = False) -> FakeConnection:
+        connection = self.accepted(name)
+        connection.certificate = b"certificate" if verified else None
+        connection.busy = busy
+        self.slots.opened(connection)
+        return connection
 
     def counted(self, reason: str) -> float | None:
         return self.registry.get_sample_value(DROPPED, {"reason": reason})
 
 
-def test_a_quarter_of_the_places_is_for_handshakes_and_the_oldest_goes_first() -> None:
-    door = Door()
+def test_a_quarter_of_the_slots_is_for_handshakes_and_the_oldest_is_closed_first() -> None:
+    bed = Bed()
     for name in ("a", "b", "c", "d"):
-        door.arrives(name)
-    assert door.ended == ["a", "b"]
-    assert len(door.connections) == 2
-    assert door.counted("handshake") == 2
+        bed.accepted(name)
+    assert bed.closed == ["a", "b"]
+    assert len(bed.slots) == 2
+    assert bed.counted("handshake") == 2
 
 
-def test_of_the_open_connections_the_one_that_was_quiet_longest_ends() -> None:
-    door = Door()
-    first, *_ = [door.opens(f"stranger-{number}") for number in range(8)]
-    first.active()
-    door.opens("newcomer")
-    assert door.ended == ["stranger-1"]
-    assert len(door.connections) == 8
-    assert door.counted("idle") == 1
+def test_open_connection_that_was_idle_longest_is_closed() -> None:
+    bed = Bed()
+    first, *_ = [bed.opened(f"unverified-{number}") for number in range(8)]
+    assert first.group is not None
+    first.group.move_to_end(first)
+    bed.opened("new")
+    assert bed.closed == ["unverified-1"]
+    assert len(bed.slots) == 8
+    assert bed.counted("idle") == 1
 
 
-def test_strangers_end_first_then_handshakes_then_clients_with_a_certificate() -> None:
-    door = Door()
+def test_unverified_clients_are_closed_first_then_handshakes_then_verified_clients() -> None:
+    bed = Bed()
     for number in range(6):
-        door.opens(f"known-{number}", known=True)
-    door.opens("stranger")
-    door.arrives("pending")
-    door.opens("known-6", known=True)
-    assert door.ended == ["stranger"]
-    door.opens("known-7", known=True)
-    assert door.ended == ["stranger", "pending"]
-    door.opens("newcomer")
-    assert door.ended == ["stranger", "pending", "known-0"]
+        bed.opened(f"verified-{number}", verified=True)
+    bed.opened("unverified")
+    bed.accepted("pending")
+    bed.opened("verified-6", verified=True)
+    assert bed.closed == ["unverified"]
+    bed.opened("verified-7", verified=True)
+    assert bed.closed == ["unverified", "pending"]
+    bed.opened("new")
+    assert bed.closed == ["unverified", "pending", "verified-0"]
 
 
-def test_newcomer_is_refused_only_where_all_are_at_work() -> None:
-    door = Door()
-    places = [door.opens(f"busy-{number}", known=number % 2 == 0, busy=True) for number in range(8)]
-    assert door.connections.take(lambda: None) is None
-    assert door.ended == []
-    assert door.counted("refused") == 1
-    places[3].busy = False
-    door.arrives("newcomer")
-    assert door.ended == ["busy-3"]
+def test_new_connection_is_refused_only_if_all_others_are_busy() -> None:
+    bed = Bed()
+    connections = [bed.opened(f"busy-{number}", verified=number % 2 == 0, busy=True) for number in range(8)]
+    assert not bed.slots.add(FakeConnection("refused", bed))
+    assert bed.closed == []
+    assert bed.counted("refused") == 1
+    connections[3].busy = False
+    bed.accepted("new")
+    assert bed.closed == ["busy-3"]
 
 
-def test_place_is_given_free_once() -> None:
-    door = Door()
-    place = door.opens("a")
+def test_slot_is_released_once() -> None:
+    bed = Bed()
+    connection = bed.opened("a")
     for _ in range(2):
-        place.left()
-    place.active()
-    assert len(door.connections) == 0
-    ended = door.arrives("b")
-    ended.end()
-    ended.opened(lambda: None, known=True)
-    assert len(door.connections) == 0
+        bed.slots.remove(connection)
+    assert len(bed.slots) == 0
+    closed = bed.accepted("b")
+    closed.close("")
+    bed.slots.opened(closed)
+    assert len(bed.slots) == 0
 
 
-def test_heads_that_do_not_end_have_a_limit_together_and_the_longest_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(open_connections, "_MOST_HELD", 1000)
-    door = Door()
-    first, second, third = (door.opens(name) for name in ("a", "b", "c"))
-    first.hold(300)
-    second.hold(400)
-    third.hold(300)
-    assert door.ended == []
-    first.hold(1)
-    assert door.ended == ["b"]
-    assert door.counted("head") == 1
-    third.hold(399)
-    assert door.ended == ["b"]
-    first.active()
-    third.left()
-    assert (first.held, third.held) == (0, 0)
-    door.opens("d").hold(1000)
-    assert door.ended == ["b"]
+def test_incomplete_heads_have_a_limit_together_and_the_longest_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "_MAX_BUFFERED", 1000)
+    bed = Bed()
+    first, second, third = (bed.opened(name) for name in ("a", "b", "c"))
+    bed.slots.buffer(first, 300)
+    bed.slots.buffer(second, 400)
+    bed.slots.buffer(third, 300)
+    assert bed.closed == []
+    bed.slots.buffer(first, 1)
+    assert bed.closed == ["b"]
+    assert bed.counted("head") == 1
+    bed.slots.buffer(third, 399)
+    assert bed.closed == ["b"]
+    bed.slots.buffer(first, -first.buffered)
+    bed.slots.remove(third)
+    bed.slots.buffer(bed.opened("d"), 1000)
+    assert bed.closed == ["b"]
 
 
 def test_one_warning_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    door = Door()
+    bed = Bed()
     for seconds, warnings in ((0.0, 1), (59.0, 1), (60.0, 2)):
-        door.now = seconds
+        bed.now = seconds
         for _ in range(20):
-            door.arrives("a")
+            bed.accepted("a")
         assert len(caplog.records) == warnings
     assert caplog.messages[0].startswith("too many connections (2, of which 2 in their TLS handshake; ")
 
@@ -235,7 +249,7 @@ async def test_connection_with_a_certificate_outlasts_strangers(tmp_path: Path) 
 
 
 async def test_long_heads_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_connections, "_MOST_HELD", 100_000)
+    monkeypatch.setattr(listener, "_MAX_BUFFERED", 100_000)
     async with crowded_adapter(tmp_path) as adapter:
         clients = [await RawClient.connect(adapter) for _ in range(4)]
         for client in clients:
@@ -287,7 +301,7 @@ async def test_clients_that_do_not_read_keep_nobody_out(tmp_path: Path) -> None:
             # Its handshake is finished on both sides, so that it does not end for that of the next one.
             assert await client.ask("/livez") == b"HTTP/1.1 200 OK"
         for client in clients:
-            client.send(request * 10)
+            client.send(request)
 
         async def has_room() -> bool:
             """All have an answer that they do not read, and yet a newcomer is answered."""
@@ -363,7 +377,7 @@ async def test_connection_that_broke_before_it_was_accepted_is_nobodys_error(
 async def test_any_other_error_of_accepting_is_told_once_and_tried_again_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(accepting, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(listener, "_RETRY_SECONDS", 0.01)
     async with crowded_adapter(tmp_path) as adapter:
         doorway = Doorway(monkeypatch, adapter.port)
         doorway.errors = [errno.EINVAL]
