@@ -1,7 +1,7 @@
-"""The adapter's command line.
+"""The adapter's command line: `serve`, `check` and `explain`.
 
-Everything is validated before anything starts: a wrong flag is one message and exit status 2, a wrong rules file and
-whatever else goes wrong later is one line and exit status 1.
+Everything is validated before anything starts. Wrong flags end with exit status 2; a wrong rules file, and whatever
+fails later, with status 1 and one line.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from pathlib import Path
 
 import click
 
-from adapter.commands.diagnosing import check, explain
+from adapter.commands.check import check
+from adapter.commands.explain import explain
 from adapter.commands.flags import catalog_flags, kubernetes_flags, prometheus_flags
 from adapter.commands.ignored_flags import IGNORED
 from adapter.commands.options import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions, ServingOptions
 from adapter.commands.serve import ListenError
 from adapter.commands.serve import serve as run_server
-from adapter.commands.serving_flags import authentication_flags, authorization_flags, serving_flags
+from adapter.commands.serving_flags import authorization_flags, serving_flags, token_ttl_flag, trust_flags
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules
 from adapter.security.authorization import AuthorizationOptions
@@ -29,20 +30,19 @@ from kube.process import installed_version, run, setup_logging
 
 _log = logging.getLogger(__name__)
 
-
-# The name of prometheus-adapter's executable, which its chart puts in front of its arguments.
-_PEER = "/adapter"
-_OWN_OPTIONS = ("--help", "-h", "--version")
+# The executable of prometheus-adapter's image, which its Helm chart puts in front of the arguments.
+_EXECUTABLE = "/adapter"
+_GROUP_OPTIONS = ("--help", "-h", "--version")
 
 
 class _Commands(click.Group):
-    """The commands; arguments that begin with a flag are those of `serve`, as prometheus-adapter has no commands."""
+    """The commands. prometheus-adapter has none, so arguments that begin with a flag are those of `serve`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put in the command where there is none."""
-        if args[:1] == [_PEER]:
+        """Insert `serve` where no command is given."""
+        if args[:1] == [_EXECUTABLE]:
             args = args[1:]
-        if args and args[0].startswith("-") and args[0] not in _OWN_OPTIONS:
+        if args and args[0].startswith("-") and args[0] not in _GROUP_OPTIONS:
             args = ["serve", *args]
         return super().parse_args(ctx, args)
 
@@ -50,9 +50,9 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings=CONTEXT_SETTINGS)
 @click.version_option(installed_version() or "unknown")
 def main() -> None:
-    """The metrics adapter of milliscale: the three metrics APIs, answered from Prometheus.
+    """Serve the Kubernetes metrics APIs from Prometheus.
 
-    Arguments that begin with a flag are those of `serve`.
+    Without a command, flags are those of `serve`.
     """
 
 
@@ -64,13 +64,14 @@ main.add_command(explain)
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="The rules file, in prometheus-adapter's format; reloaded when it changes, and at once on SIGHUP.",
+    help="The rules file, in prometheus-adapter's format; reloaded when it changes, and on SIGHUP.",
 )
 @prometheus_flags
-@catalog_flags
+@catalog_flags()
 @kubernetes_flags
 @serving_flags
-@authentication_flags
+@trust_flags
+@token_ttl_flag
 @authorization_flags
 @verbosity_option
 @ignored_options(IGNORED)
@@ -87,10 +88,10 @@ def serve(
     verbosity: int,
     ignored: tuple[str, ...],
 ) -> None:
-    """Serve custom.metrics.k8s.io, external.metrics.k8s.io and metrics.k8s.io until SIGTERM or Ctrl-C.
+    """Serve custom.metrics.k8s.io, external.metrics.k8s.io and metrics.k8s.io until SIGTERM.
 
-    Takes prometheus-adapter's flags and rules file unchanged. Without kubeconfigs the service account of the pod that
-    this runs in is used.
+    Accepts the flags and the rules file of prometheus-adapter; docs/migrating.md lists the flags without effect. Where
+    no kubeconfig is given, the pod's service account is used.
     """
     if config is None:
         raise click.UsageError("no metrics discovery configuration file specified (make sure to use --config)")

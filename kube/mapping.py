@@ -1,10 +1,10 @@
-"""REST mapping: which resource a name or a kind means, learnt from the API server's own discovery.
+"""RESTMapper: find the resource for a name or a kind in the API server's discovery.
 
-Discovery is kept. When something unknown is asked for it is read again, at most once in a while, so that a new
-CustomResourceDefinition is found without a restart and a misspelt name does not become a load. What is known is read
-again in the background when it is asked for and half a minute old, so that a kind whose versions change is not looked
-for in one that is gone; kube-controller-manager resets its discovery as often. A group that cannot be read, because its
-aggregated server is down, say, keeps what it last had and hides nothing else; a reading that fails changes nothing.
+Discovery is cached. A name or kind that it does not have makes it read again, at most every ten seconds: so a new
+CustomResourceDefinition is found without a restart, and a misspelt name causes no load. After 30 seconds the next
+lookup starts a refresh in the background, as kube-controller-manager resets its discovery: so a kind follows when the
+versions that are served change. A refresh that fails changes nothing. A group that cannot be read (its aggregated
+server is down) keeps its last resources and hides no others.
 
 Aggregated discovery (Kubernetes 1.26 and later) is two requests; without it there is one for each version of a group.
 """
@@ -26,7 +26,7 @@ from kube.tasks import all_of
 
 _log = logging.getLogger(__name__)
 
-# What these list are metrics, not resources.
+# Their discovery lists metrics, not resources.
 _METRIC_GROUPS = frozenset({"custom.metrics.k8s.io", "external.metrics.k8s.io", "metrics.k8s.io"})
 
 _NOT_FOUND = 404
@@ -57,7 +57,7 @@ class GroupResource(msgspec.Struct, frozen=True, order=True):
 
 @dataclass(frozen=True, slots=True)
 class ResourceInfo:
-    """What discovery says of one resource in one version."""
+    """One resource in one version, from discovery. Upstream: meta.RESTMapping."""
 
     group: str
     version: str
@@ -73,11 +73,11 @@ class ResourceInfo:
 
     @property
     def api_version(self) -> str:
-        """As objects spell it: "apps/v1", and "v1" for the core group."""
+        """The apiVersion of its objects: "apps/v1", and "v1" for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of a collection, an object or its subresource; the parts must be percent-encoded already."""
+        """Return the URL path of a collection, an object or its subresource, from parts that are percent-encoded."""
         parts = ["/apis", self.group] if self.group else ["/api"]
         parts.append(self.version)
         if namespace and self.namespaced:
@@ -86,35 +86,31 @@ class ResourceInfo:
 
 
 class ResourceLookup(Protocol):
-    """Knows which resource a name means; see RestMapper.resource_for."""
+    """Finds the resource for a name; see RestMapper.resource_for."""
 
     async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
-        """The resource with this plural or singular name; raises NoMatchError."""
+        """Return the resource with this plural or singular name; raises NoMatchError."""
 
 
 class FixedResources:
-    """Answers from a list, for tools that work without an API server."""
+    """Finds resources in a list, for tools that work without an API server."""
 
     def __init__(self, infos: Iterable[ResourceInfo]) -> None:
         self._by_name = _by_name(infos)
 
     async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
         """See RestMapper.resource_for; raises NoMatchError."""
-        wanted = GroupResource(group, resource.lower())
-        found = _found(self._by_name, wanted)
-        if found is None:
-            raise NoMatchError(f'no matches for resource "{wanted}"')
-        return found
+        return _in_any_group(self._by_name, GroupResource(group, resource.lower()))
 
 
 class RestMapper:
-    """Answers from the last discovery, and reads it again when that is old or something unknown is asked for.
+    """Finds resources in the API server's discovery. Upstream: restmapper.DeferredDiscoveryRESTMapper.
 
     Args:
         client: the connection.
-        refresh_seconds: what is unknown is looked for at most this often.
-        max_age_seconds: what is known is read again, in the background, when it is asked for and this old.
-        clock: seconds; only differences matter.
+        refresh_seconds: a name or kind that is not found makes discovery read again at most this often.
+        max_age_seconds: a lookup in older discovery starts a refresh in the background.
+        clock: monotonic, in seconds.
     """
 
     def __init__(
@@ -129,104 +125,93 @@ class RestMapper:
         self._refresh_seconds = refresh_seconds
         self._max_age_seconds = max_age_seconds
         self._clock = clock
-        self._old_at = float("inf")
-        self._renewing: asyncio.Task[None] | None = None
+        self._expires_at = float("inf")
+        self._refreshing: asyncio.Task[None] | None = None
         self._read_at: float | None = None
-        self._reading = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._by_path: dict[str, tuple[ResourceInfo, ...]] = {}
         self._by_name: dict[GroupResource, ResourceInfo] = {}
         self._by_kind: dict[tuple[str, str], tuple[ResourceInfo, ...]] = {}
 
     async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
-        """The resource with this plural or singular name, in its group's preferred version.
+        """Return the resource with this plural or singular name, in its group's preferred version.
 
-        With the core group ("") a name that only another group has is found there, as kubectl finds "deployments";
-        where several groups have it, the first in discovery's order.
+        Without a group ("") a name that the core group lacks is looked for in all groups, as kubectl finds
+        "deployments"; the first in discovery's order counts.
 
         Raises:
             NoMatchError: there is none.
             KubeUnreachable, StatusError: discovery could not be read.
         """
-        self._renew_if_old()
+        self._refresh_if_expired()
         wanted = GroupResource(group, resource.lower())
-        found = self._by_name.get(wanted)
-        if found is None and await self._refresh():
-            found = self._by_name.get(wanted)
-        if found is None:
-            found = _found(self._by_name, wanted)
-        if found is None:
-            raise NoMatchError(f'no matches for resource "{wanted}"')
-        return found
+        if wanted not in self._by_name:
+            await self._read_again()
+        return _in_any_group(self._by_name, wanted)
 
     async def mappings_for_kind(self, group: str, kind: str) -> tuple[ResourceInfo, ...]:
-        """Every version of a kind's resource, the preferred one first.
+        """Return every version of a kind's resource, the preferred one first.
 
         Raises:
             NoMatchError: there is none.
             KubeUnreachable, StatusError: discovery could not be read.
         """
-        self._renew_if_old()
-        found = self._by_kind.get((group, kind))
-        if found is None and await self._refresh():
-            found = self._by_kind.get((group, kind))
-        if found is None:
-            raise NoMatchError(f'no matches for kind "{kind}" in group "{group}"')
-        return found
+        self._refresh_if_expired()
+        if (group, kind) not in self._by_kind:
+            await self._read_again()
+        try:
+            return self._by_kind[group, kind]
+        except KeyError:
+            raise NoMatchError(f'no matches for kind "{kind}" in group "{group}"') from None
 
-    async def _refresh(self) -> bool:
-        """Read discovery, unless that was done a moment ago. Whether the answer may be new."""
+    async def _read_again(self) -> None:
+        """Read discovery, unless that was done a moment ago or another task is doing it."""
         before = self._read_at
-        async with self._reading:
-            if self._read_at != before:
-                return True  # another task has just done it
-            if before is not None and self._clock() - before < self._refresh_seconds:
-                return False
-            await self._read()
-            return True
+        async with self._lock:
+            if self._read_at == before and (before is None or self._clock() - before >= self._refresh_seconds):
+                await self._read()
 
-    def _renew_if_old(self) -> None:
-        """Read discovery again beside the requests, which go on with the old one until the new one is there."""
-        if self._clock() >= self._old_at:
-            # If it fails, it is tried again as much later.
-            self._old_at = self._clock() + self._max_age_seconds
-            self._renewing = asyncio.create_task(self._renew(), name="renew discovery")
+    def _refresh_if_expired(self) -> None:
+        """Read discovery in the background; lookups use the old one until then."""
+        if self._clock() >= self._expires_at:
+            # If it fails, the next try is as much later.
+            self._expires_at = self._clock() + self._max_age_seconds
+            self._refreshing = asyncio.create_task(self._refresh(), name="refresh discovery")
 
-    async def _renew(self) -> None:
-        async with self._reading:
+    async def _refresh(self) -> None:
+        async with self._lock:
             try:
                 await self._read()
             except (StatusError, KubeError) as error:
-                _log.debug("discovery: %s; what was known is kept", error)
+                _log.debug("discovery: %s; the last one stays", error)
 
     async def _read(self) -> None:
-        self._index(await self._discover())
-        self._read_at = self._clock()
-        self._old_at = self._read_at + self._max_age_seconds
-
-    async def _discover(self) -> list[ResourceInfo]:
-        named = await self._client.get("/apis", accept=_ACCEPT)
-        if named.get("kind") == _AGGREGATED:
+        groups = await self._client.get("/apis", accept=_ACCEPT)
+        if groups.get("kind") == _AGGREGATED:
             core = await self._client.get("/api", accept=_ACCEPT)
-            self._by_path = dict(self._aggregated([*_objects(core.get("items")), *_objects(named.get("items"))]))
+            self._by_path = dict(self._aggregated([*_objects(core.get("items")), *_objects(groups.get("items"))]))
         else:
-            self._by_path = await self._version_by_version(_objects(named.get("groups")))
-        return [info for infos in self._by_path.values() for info in infos]
+            self._by_path = await self._version_by_version(_objects(groups.get("groups")))
+        found = [info for infos in self._by_path.values() for info in infos]
+        self._by_name, self._by_kind = _by_name(found), _by_kind(found)
+        self._read_at = self._clock()
+        self._expires_at = self._read_at + self._max_age_seconds
 
     def _aggregated(self, groups: Iterable[dict[str, Any]]) -> Iterable[tuple[str, tuple[ResourceInfo, ...]]]:
-        """The resources of each version in aggregated discovery, where the preferred versions come first."""
+        """Return the resources of each version in aggregated discovery, where the preferred versions come first."""
         for group in groups:
             metadata = group.get("metadata")
             name = str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
             for version in _objects(group.get("versions") if name not in _METRIC_GROUPS else None):
                 text = str(version.get("version", ""))
                 path = f"/apis/{name}/{text}" if name else f"/api/{text}"
-                infos = tuple(_aggregated_infos(name, text, _objects(version.get("resources"))))
-                # The aggregated server is down, and the API server may never have seen what it has.
+                infos = tuple(_infos(name, text, _objects(version.get("resources"))))
+                # The aggregated server is down, perhaps since before the API server started.
                 stale = version.get("freshness") == "Stale"
                 yield path, self._by_path.get(path, infos) if stale and not infos else infos
 
     async def _version_by_version(self, groups: Iterable[dict[str, Any]]) -> dict[str, tuple[ResourceInfo, ...]]:
-        """The resources of each version, from a request for each."""
+        """Read the resources of each version, one request each."""
         versions = [("", "v1", "/api/v1")]
         for group in groups:
             name = str(group.get("name", ""))
@@ -243,18 +228,9 @@ class RestMapper:
             return () if error.code == _NOT_FOUND else self._by_path.get(path, ())
         return tuple(_infos(group, version, _objects(entries)))
 
-    def _index(self, infos: Iterable[ResourceInfo]) -> None:
-        by_kind: dict[tuple[str, str], tuple[ResourceInfo, ...]] = {}
-        found = tuple(infos)
-        for info in found:
-            # In lower case a kind is found too. Upstream: restmapper.NewDiscoveryRESTMapper
-            for kind in {info.kind, info.kind.lower()}:
-                by_kind[info.group, kind] = (*by_kind.get((info.group, kind), ()), info)
-        self._by_name, self._by_kind = _by_name(found), by_kind
-
 
 def _by_name(infos: Iterable[ResourceInfo]) -> dict[GroupResource, ResourceInfo]:
-    """Each resource by its plural and its singular; the first of a name stays."""
+    """Index resources by plural and singular; the first with a name stays."""
     by_name: dict[GroupResource, ResourceInfo] = {}
     for info in infos:
         by_name.setdefault(info.group_resource, info)
@@ -262,10 +238,21 @@ def _by_name(infos: Iterable[ResourceInfo]) -> dict[GroupResource, ResourceInfo]
     return by_name
 
 
-def _found(by_name: Mapping[GroupResource, ResourceInfo], wanted: GroupResource) -> ResourceInfo | None:
+def _by_kind(infos: Iterable[ResourceInfo]) -> dict[tuple[str, str], tuple[ResourceInfo, ...]]:
+    """Index resources by group and kind, also in lower case. Upstream: restmapper.NewDiscoveryRESTMapper."""
+    by_kind: dict[tuple[str, str], tuple[ResourceInfo, ...]] = {}
+    for info in infos:
+        for kind in {info.kind, info.kind.lower()}:
+            by_kind[info.group, kind] = (*by_kind.get((info.group, kind), ()), info)
+    return by_kind
+
+
+def _in_any_group(by_name: Mapping[GroupResource, ResourceInfo], wanted: GroupResource) -> ResourceInfo:
     found = by_name.get(wanted)
     if found is None and not wanted.group:
         found = next((info for key, info in by_name.items() if key.resource == wanted.resource), None)
+    if found is None:
+        raise NoMatchError(f'no matches for resource "{wanted}"')
     return found
 
 
@@ -274,42 +261,24 @@ def _objects(value: object) -> Iterable[dict[str, Any]]:
 
 
 def _versions(group: dict[str, Any]) -> list[str]:
-    """The group's versions, its preferred one first, the others in the server's order."""
+    """Return the group's versions, its preferred one first, the others in the server's order."""
     preferred = group.get("preferredVersion")
     first = preferred.get("version") if isinstance(preferred, dict) else None
     versions = [str(entry.get("version", "")) for entry in _objects(group.get("versions"))]
     return sorted(versions, key=lambda version: version != first)
 
 
-def _aggregated_infos(group: str, version: str, entries: Iterable[dict[str, Any]]) -> Iterable[ResourceInfo]:
-    for entry in entries:
-        name, response = entry.get("resource"), entry.get("responseKind")
-        kind = response.get("kind") if isinstance(response, dict) else None
-        if not isinstance(name, str) or not isinstance(kind, str) or not kind:
-            continue
-        singular = entry.get("singularResource")
-        yield ResourceInfo(
-            group=group,
-            version=version,
-            kind=kind,
-            plural=name,
-            singular=singular if isinstance(singular, str) and singular else kind.lower(),
-            namespaced=entry.get("scope") == "Namespaced",
-        )
-
-
 def _infos(group: str, version: str, entries: Iterable[dict[str, Any]]) -> Iterable[ResourceInfo]:
+    """Read the entries of an APIResourceList, or of aggregated discovery."""
     for entry in entries:
-        name, kind = entry.get("name"), entry.get("kind")
+        if isinstance(response_kind := entry.get("responseKind"), dict):
+            plural, singular, kind = entry.get("resource"), entry.get("singularResource"), response_kind.get("kind")
+            namespaced = entry.get("scope") == "Namespaced"
+        else:
+            plural, singular, kind = entry.get("name"), entry.get("singularName"), entry.get("kind")
+            namespaced = bool(entry.get("namespaced"))
         # "pods/log" is a subresource
-        if not isinstance(name, str) or not isinstance(kind, str) or "/" in name:
+        if not isinstance(plural, str) or not isinstance(kind, str) or not kind or "/" in plural:
             continue
-        singular = entry.get("singularName")
-        yield ResourceInfo(
-            group=group,
-            version=version,
-            kind=kind,
-            plural=name,
-            singular=singular if isinstance(singular, str) and singular else kind.lower(),
-            namespaced=bool(entry.get("namespaced")),
-        )
+        singular = singular if isinstance(singular, str) and singular else kind.lower()
+        yield ResourceInfo(group, version, kind, plural, singular, namespaced)

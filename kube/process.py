@@ -1,4 +1,4 @@
-"""The process: event loop, garbage collector, open files, signals, log and version."""
+"""The process: event loop, garbage collector, open files, clock, signals, log and version."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import logging
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from importlib import metadata
@@ -59,6 +60,11 @@ def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
+
+
+def boot_clock() -> float:
+    """Return the seconds since the machine started; unlike time.monotonic() it includes the time of a suspend."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 async def watch_loop(observe: Callable[[float], None], *, interval: float = _LAG_INTERVAL_SECONDS) -> None:

@@ -1,20 +1,19 @@
-"""A list-watch store: a collection of the API server's, kept up to date in memory.
+"""A list-watch store: one collection of the API server, kept up to date in memory. client-go: Reflector and Store.
 
-This is what client-go calls a reflector with its store. It lists once, then watches from the list's version; when a
-watch ends it goes on from the last version seen (bookmarks keep that version young), and when that has become too old
-(410) it lists again and works out what changed meanwhile. What it keeps of an object is what `select` returns: a small
-typed view, not the object's JSON, so that ten thousand pods cost little. Nor is there ever more than a page of that
-JSON in memory (`kube.listing`); views are taken up when the list is complete, so one that breaks off changes nothing.
+It lists once, then watches from the list's version. When a watch ends, the next one continues from the last version
+(bookmarks keep it recent); when that version has expired (410), it lists again and computes the differences. It keeps
+what `select` returns for an object, a small typed view, so that ten thousand pods need little memory. It decodes a page
+of a list at a time (kube.listing), and applies a list when it is complete.
 
-While the API server is away the store keeps what it has and tries again, with jittered backoff, saying so once when the
-contact is lost and once when it is back.
+While disconnected it keeps its objects and retries with jittered backoff. It logs once when the connection is lost and
+once when it is back.
 
-A store is *stale* when nothing proves any more that it has what the API server has. A list, an event or a bookmark is a
-proof, and so is a watch that could be opened and did not fail. A proof holds for one and a half bookmark intervals, as
-bookmarks are not sent to the second; while contact is lost, for one. A silent watch is closed before that and opened
-anew: a peer that vanished makes a store stale, and a server that sends no bookmarks does not (kube-apiserver sends none
-of a resource until something in it has changed). To a stale store a watch that is opened first brings all that has
-changed meanwhile, so it stays stale a twelfth of an interval more, unless it is listed anew.
+A store is *stale* when nothing proves any more that it has what the API server has. Proofs are a list, an event, a
+bookmark, and that a watch was opened and has not failed. A proof is valid for one and a half bookmark intervals, as
+bookmarks are not sent to the second; for one while disconnected. A silent watch is closed and reopened before that. So
+a peer that vanished makes a store stale, and a server without bookmarks does not (kube-apiserver sends none for a
+resource until one of its objects has changed). A stale store whose watch is reopened first receives all missed changes:
+it stays stale for another twelfth of an interval, or until it is listed again.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ import asyncio
 import contextlib
 import logging
 import random as _random
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from kube.client import KubeClient, KubeError, KubeUnreachable, WatchSilent
 from kube.listing import list_objects
+from kube.process import boot_clock
 from kube.retries import Backoff
 from kube.status import StatusError
 
@@ -50,27 +49,22 @@ class _MediaTypes:
 
 
 _WHOLE = _MediaTypes("application/json", "application/json")
-# A list and a watch have kinds of their own for this, and an API server refuses the other one's.
+# An API server refuses the list's media type for a watch, and the other way round.
 _METADATA = _MediaTypes(
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
 )
-# Watches end after five to ten minutes, at random, as client-go's do, so that they do not all end together.
+# Watches end after five to ten minutes, at random as in client-go, so that they do not all end together.
 _WATCH_SECONDS = 300.0
-# Of the bookmark interval: for how long a proof holds while all seems well.
+# In bookmark intervals: the validity of a proof while connected, and the time to receive missed changes.
 _STALE_AFTER = 1.5
-# Likewise: how long a watch takes to bring a stale store what it has missed.
 _CATCH_UP = 1 / 12
-# Changes or events between two turns of the event loop: some milliseconds.
-_AT_ONCE = 100
+# Changes or events without a yield to the event loop: some milliseconds.
+_BATCH = 100
 
 
 class Store(Generic[T]):
-    """One collection, by namespace and name.
-
-    Reading is synchronous and never waits: everything happens on one event loop, and what is read is what the last
-    event left.
-    """
+    """One collection, by namespace and name. Reads are synchronous, and see the state after the last event."""
 
     def __init__(
         self,
@@ -84,22 +78,22 @@ class Store(Generic[T]):
         on_change: Callable[[Key, T | None, T | None], None] | None = None,
         backoff: Backoff | None = None,
         random: Callable[[], float] = _random.random,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = boot_clock,
     ) -> None:
-        """Nothing is read before `run`.
+        """Make an empty store; `run` fills it.
 
         Args:
             client: the connection.
             path: the collection's path, all namespaces or one: "/api/v1/pods".
-            select: the view to keep of an object's JSON, or None to leave the object out. It must accept any JSON.
+            select: returns the view to keep of an object's JSON, or None to leave the object out. Must accept any JSON.
             label_selector: keep only these objects.
-            field_selector: keep only these objects; one that names an object needs no right to any other.
-            metadata_only: `select` gets objects of metadata alone, which is all that is transferred.
-            on_change: called with (key, old, new) after each change of a view; old is None for a new object and new is
-                None for one that is gone. It must not raise and must not wait.
-            backoff: the delays between tries.
-            random: numbers in [0, 1), for the spread of the watches' ends.
-            clock: seconds; tells how long the server has been silent.
+            field_selector: keep only these objects; one that names an object needs RBAC rights to that object only.
+            metadata_only: transfer metadata only; `select` gets PartialObjectMetadata.
+            on_change: called with (key, old, new) after each change of a view; old is None for a new object, new is
+                None for a deleted one. It must not raise.
+            backoff: the delays between retries.
+            random: returns numbers in [0, 1), to spread the ends of watches.
+            clock: monotonic, in seconds; runs on while the machine is suspended.
         """
         self._client = client
         self._path = path
@@ -116,42 +110,42 @@ class Store(Generic[T]):
         self._failure: StatusError | KubeError | None = None
         self._synced = asyncio.Event()
         self._clock = clock
-        # The last list or event, and when the watch that is open was opened.
+        # The time of the last list or event, and when the current watch was opened.
         self._heard_at = clock()
         self._opened_at: float | None = None
         self._caught_up_at = float("-inf")
 
     @property
     def synced(self) -> bool:
-        """Whether the first list has arrived."""
+        """Whether the first list has been applied. client-go: HasSynced."""
         return self._synced.is_set()
 
     @property
     def disconnected(self) -> bool:
-        """Whether contact to the API server is lost at the moment."""
+        """Whether the last list or watch failed."""
         return self._failure is not None
 
     @property
     def failure(self) -> StatusError | KubeError | None:
-        """Why contact is lost, or None."""
+        """The error of the last list or watch while disconnected; else None."""
         return self._failure
 
     @property
     def silent_seconds(self) -> float:
-        """Seconds since there was a proof that this is what the API server has."""
+        """Seconds since the last proof that the store has what the API server has."""
         heard_at = self._heard_at if self._opened_at is None else max(self._heard_at, self._opened_at)
         return self._clock() - heard_at
 
     @property
     def stale(self) -> bool:
-        """Whether what is here may be out of date; not before the first list."""
+        """Whether objects may be out of date; False before the first list."""
         intervals = 1.0 if self.disconnected else _STALE_AFTER
         silent = self.silent_seconds >= intervals * self._client.bookmark_seconds
         return self.synced and (silent or self._clock() < self._caught_up_at)
 
     @property
     def problem(self) -> str | None:
-        """Why one cannot rely on what is here at the moment, for a readiness probe; None: one can."""
+        """Why the store is not ready, for a readiness probe; None: it is."""
         if not self.synced:
             return "not listed yet"
         if self.disconnected:
@@ -159,15 +153,15 @@ class Store(Generic[T]):
         return "the watch is silent, objects may be out of date" if self.stale else None
 
     async def wait_synced(self) -> None:
-        """Return when the first list has arrived."""
+        """Wait for the first list."""
         await self._synced.wait()
 
     def get(self, namespace: str, name: str) -> T | None:
-        """One object's view, or None."""
+        """Return one object's view, or None."""
         return self._items.get(namespace, {}).get(name)
 
     def list(self, namespace: str | None = None) -> list[T]:
-        """The views of a namespace's objects, or of all, in the order in which they first came."""
+        """Return the views of a namespace's objects, or of all, in the order in which they were first seen."""
         if namespace is not None:
             return [*self._items.get(namespace, {}).values()]
         return [item for items in self._items.values() for item in items.values()]
@@ -183,21 +177,21 @@ class Store(Generic[T]):
                     await self._list()
                 useful = await self._watch()
             except WatchSilent as error:
-                # Perhaps the peer is gone, perhaps the server sends no bookmarks: a new watch will tell.
-                _log.debug("%s: %s; watching anew", self._path, error)
+                # The peer is gone, or the server sends no bookmarks: a new watch shows which.
+                _log.debug("%s: %s; reopening it", self._path, error)
                 continue
             except (StatusError, KubeError) as error:
                 if self._failure is None:
-                    _log.warning("%s: %s; trying again", self._path, error)
+                    _log.warning("%s: %s; retrying", self._path, error)
                 self._failure = error
                 useful = False
-            # A server that fails, or ends every watch at once, is not asked in a tight loop.
+            # No tight loop where the server fails, or ends every watch at once.
             if not useful:
                 await asyncio.sleep(self._backoff.next())
 
     async def _list(self) -> None:
-        # Never version 0, which an API server answers from its cache: whole, whatever the limit of a page, and after a
-        # 410 perhaps with what is too old.
+        # Never version 0: an API server serves that from its cache, in one page whatever the limit, and after a 410
+        # perhaps with an expired version.
         listed = await list_objects(self._client, self._path, self._view, self._query, accept=self._accept.lists)
         if not listed.version:
             raise KubeUnreachable("the API server's response to a list request has no resourceVersion to watch from")
@@ -206,18 +200,18 @@ class Store(Generic[T]):
         changes = [*found.items(), *((key, None) for key in known if key not in found)]
         for number, (key, view) in enumerate(changes, start=1):
             self._set(key, view)
-            if number % _AT_ONCE == 0:
+            if number % _BATCH == 0:
                 await asyncio.sleep(0)
         self._version = listed.version
         self._heard_at = self._clock()
         self._caught_up_at = float("-inf")
         self._must_list = False
         self._backoff.reset()
-        self._back()
+        self._connected()
         self._synced.set()
 
     def _view(self, entry: Any) -> tuple[Key, T] | None:
-        """What to keep of an object of a list: the view there is already, if nothing changed."""
+        """Return what to keep of an object of a list: the present view, if nothing has changed."""
         key = _key(entry)
         view = None if key is None else self._select(entry)
         if key is None or view is None:
@@ -226,7 +220,7 @@ class Store(Generic[T]):
         return key, view if old is None or old != view else old
 
     async def _watch(self) -> bool:
-        """One watch, to its end. Whether it brought anything."""
+        """Run one watch to its end. Return whether it received an event."""
         query = {**self._query, "resourceVersion": self._version, "allowWatchBookmarks": True}
         seconds = _WATCH_SECONDS * (1 + self._random())
         count = 0
@@ -240,15 +234,15 @@ class Store(Generic[T]):
                     count += 1
                     if count == 1:
                         self._backoff.reset()
-                    # Those that have arrived are read without a pause.
-                    if count % _AT_ONCE == 0:
+                    # Reading lines that are in the buffer does not yield.
+                    if count % _BATCH == 0:
                         await asyncio.sleep(0)
         except StatusError as error:
             if error.code != _GONE:
                 raise
             self._must_list = True
         except WatchSilent:
-            # It did not fail, so that it could be opened was a proof.
+            # It did not fail, so its opening was a proof.
             self._heard_at = max(self._heard_at, self._opened_at or self._heard_at)
             raise
         finally:
@@ -290,16 +284,16 @@ class Store(Generic[T]):
         if self.stale:
             self._caught_up_at = now + _CATCH_UP * self._client.bookmark_seconds
         self._opened_at = now
-        self._back()
+        self._connected()
 
-    def _back(self) -> None:
+    def _connected(self) -> None:
         if self._failure is not None:
             self._failure = None
-            _log.info("%s: the API server is back", self._path)
+            _log.info("%s: connected again", self._path)
 
 
 def _key(entry: object) -> Key | None:
-    """An object's key; None for what has none (a bookmark, or no object at all)."""
+    """Return an object's key; None if it has none (a bookmark, or no object at all)."""
     metadata = entry.get("metadata") if isinstance(entry, dict) else None
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(name, str) or not name:

@@ -1,4 +1,4 @@
-"""The resources that every cluster has, for when there is no API server to ask."""
+"""Kubernetes' own API resources, for `check` and `explain` without an API server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMESPACED = {
     "coordination.k8s.io/v1": "Lease",
     "discovery.k8s.io/v1": "EndpointSlice",
 }
-_AT_ROOT = {
+_CLUSTER_SCOPED = {
     "v1": "Namespace Node PersistentVolume",
     "networking.k8s.io/v1": "IngressClass",
     "storage.k8s.io/v1": "StorageClass VolumeAttachment CSIDriver CSINode",
@@ -28,24 +28,21 @@ _AT_ROOT = {
 
 
 def builtin_resources() -> FixedResources:
-    """Kubernetes' own resources, without those that are added to a cluster."""
-    infos = []
-    for table, namespaced in ((_NAMESPACED, True), (_AT_ROOT, False)):
-        for group_version, kinds in table.items():
-            group, _, version = group_version.rpartition("/")
-            for kind in kinds.split():
-                singular = kind.lower()
-                infos.append(
-                    ResourceInfo(
-                        group=group,
-                        version=version,
-                        kind=kind,
-                        plural=_plural(singular),
-                        singular=singular,
-                        namespaced=namespaced,
-                    )
-                )
-    return FixedResources(infos)
+    """Return the resources that every cluster has."""
+    return FixedResources(
+        _info(group_version, kind, namespaced=namespaced)
+        for table, namespaced in ((_NAMESPACED, True), (_CLUSTER_SCOPED, False))
+        for group_version, kinds in table.items()
+        for kind in kinds.split()
+    )
+
+
+def _info(group_version: str, kind: str, *, namespaced: bool) -> ResourceInfo:
+    group, _, version = group_version.rpartition("/")
+    singular = kind.lower()
+    return ResourceInfo(
+        group=group, version=version, kind=kind, plural=_plural(singular), singular=singular, namespaced=namespaced
+    )
 
 
 def _plural(singular: str) -> str:

@@ -1,15 +1,16 @@
-"""The flags about what is asked: Prometheus, which metrics there are, the API server.
+"""Flags about Prometheus, the available metrics and the API server.
 
-They are in groups: each is a decorator that turns its flags into one typed option. Those about clients of the adapter
-are in adapter.commands.serving_flags.
+Flags come in groups: each is a decorator that passes its flags on as one typed argument. Those of the HTTPS server are
+in adapter.commands.serving_flags.
 
-Names and defaults are prometheus-adapter's, so that the arguments of its Deployment work unchanged. What cannot be
-right is refused here, before anything starts.
+Names and defaults are those of prometheus-adapter and of Kubernetes' library for API servers, so that the arguments of
+an existing Deployment work unchanged. Values that can never work are refused here, before anything starts.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,12 @@ from kube.durations import DURATION, POSITIVE_DURATION
 from kube.flags import bool_option
 
 Command = Callable[..., None]
-"""What a group of flags decorates, and makes of it."""
-
-_MIB = 1024 * 1024
+"""A function that click's decorators take and return."""
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-"""A file that is there."""
+"""An existing file."""
+
+_MIB = 1024 * 1024
 
 
 class _Header(click.ParamType[tuple[str, str]]):
@@ -48,170 +49,173 @@ class _Header(click.ParamType[tuple[str, str]]):
         return name, content
 
 
-def prometheus_flags(command: Command) -> Command:
-    """Prometheus: passed on as `prometheus`."""
+def group(
+    argument: str, build: Callable[..., object], *options: Callable[[Command], Command]
+) -> Callable[[Command], Command]:
+    """Return a decorator that adds `options` to a command, and passes `build` of their values on as `argument`.
 
-    @click.option("--prometheus-url", default="https://localhost", show_default=True, help="Base URL of Prometheus.")
-    @bool_option(
-        "--prometheus-auth-incluster",
-        help="Show Prometheus the pod's service account; not together with --prometheus-ca-file.",
+    The parameters of `build` have the names that the options give to their values.
+    """
+    names = tuple(inspect.signature(build).parameters)
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def wrapper(*arguments: Any, **values: Any) -> None:
+            built = build(**{name: values.pop(name) for name in names})
+            command(*arguments, **values, **{argument: built})
+
+        decorated: Command = wrapper
+        for option in reversed(options):  # the last one to be applied is the first in the help
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+def _prometheus_access(
+    *,
+    prometheus_url: str,
+    prometheus_auth_incluster: bool,
+    prometheus_auth_config: Path | None,
+    prometheus_ca_file: Path | None,
+    prometheus_client_tls_cert_file: Path | None,
+    prometheus_client_tls_key_file: Path | None,
+    prometheus_insecure_skip_tls_verify: bool,
+    prometheus_token_file: Path | None,
+    prometheus_headers: tuple[tuple[str, str], ...],
+    prometheus_verb: str,
+    prometheus_max_queries: int,
+    prometheus_response_memory_mb: int,
+) -> PrometheusAccess:
+    if prometheus_auth_incluster and prometheus_auth_config:
+        raise click.UsageError("may not use both in-cluster auth and an explicit kubeconfig at the same time")
+    try:
+        options = PrometheusOptions(
+            url=prometheus_url,
+            verb=prometheus_verb,
+            headers=prometheus_headers,
+            token_file=prometheus_token_file,
+            ca_file=prometheus_ca_file,
+            cert_file=prometheus_client_tls_cert_file,
+            key_file=prometheus_client_tls_key_file,
+            connections=prometheus_max_queries,
+            insecure_skip_tls_verify=prometheus_insecure_skip_tls_verify,
+        )
+    except PrometheusConfigError as error:
+        raise click.UsageError(str(error)) from error
+    return PrometheusAccess(
+        options=options,
+        in_cluster=prometheus_auth_incluster,
+        kubeconfig=prometheus_auth_config,
+        response_memory=prometheus_response_memory_mb * _MIB,
     )
-    @click.option(
+
+
+prometheus_flags = group(
+    "prometheus",
+    _prometheus_access,
+    click.option(
+        "--prometheus-url", default="https://localhost", show_default=True, help="URL for connecting to Prometheus."
+    ),
+    bool_option(
+        "--prometheus-auth-incluster",
+        help="Authenticate to Prometheus with the pod's service account. Ignored with --prometheus-ca-file.",
+    ),
+    click.option(
         "--prometheus-auth-config",
         type=FILE,
-        help="Show Prometheus the credentials of this kubeconfig; not together with --prometheus-ca-file.",
-    )
-    @click.option("--prometheus-ca-file", type=FILE, help="The authority of Prometheus' certificate.")
-    @click.option("--prometheus-client-tls-cert-file", type=FILE, help="A client certificate for Prometheus.")
-    @click.option("--prometheus-client-tls-key-file", type=FILE, help="The key of that certificate.")
-    @bool_option(
+        help="Kubeconfig with the credentials for Prometheus. Ignored with --prometheus-ca-file.",
+    ),
+    click.option("--prometheus-ca-file", type=FILE, help="CA bundle that verifies the certificate of Prometheus."),
+    click.option("--prometheus-client-tls-cert-file", type=FILE, help="Client certificate for Prometheus."),
+    click.option("--prometheus-client-tls-key-file", type=FILE, help="Private key of the client certificate."),
+    bool_option(
         "--prometheus-insecure-skip-tls-verify",
-        help="Do not verify Prometheus' certificate; a CA file is safer.",
-    )
-    @click.option(
-        "--prometheus-token-file", type=FILE, help="A bearer token for Prometheus; read again when the file changes."
-    )
-    @click.option(
+        help="Do not verify the certificate of Prometheus. Prefer --prometheus-ca-file.",
+    ),
+    click.option(
+        "--prometheus-token-file", type=FILE, help="File with a bearer token for Prometheus; reloaded when it changes."
+    ),
+    click.option(
         "--prometheus-header",
         "prometheus_headers",
         type=_Header(),
         multiple=True,
-        help="A header for requests to Prometheus, such as X-Scope-OrgID=team; may be given several times.",
-    )
-    @click.option(
+        help="Header to set on requests to Prometheus, such as X-Scope-OrgID=team. Can be repeated.",
+    ),
+    click.option(
         "--prometheus-verb",
         default="GET",
         show_default=True,
-        help="GET or POST: how queries are sent to Prometheus; long ones always by POST.",
-    )
-    @click.option(
+        help="HTTP verb of requests to Prometheus, GET or POST. Long queries are always sent with POST.",
+    ),
+    click.option(
         "--prometheus-max-queries",
         type=click.IntRange(min=1),
         default=DEFAULT_CONNECTIONS,
         show_default=True,
-        help="Queries under way at a time; more wait, and a free slot goes to the namespace that holds the fewest.",
-    )
-    @click.option(
+        help="Maximum number of concurrent queries. Further ones wait; a free slot goes to the namespace with the "
+        "fewest queries under way.",
+    ),
+    click.option(
         "--prometheus-response-memory-mb",
         type=click.IntRange(min=1),
         default=DEFAULT_BYTES // _MIB,
         show_default=True,
-        help="Memory in MiB that long responses of Prometheus take together while they are read and decoded. "
-        "A response that needs more is an error.",
-    )
-    @functools.wraps(command)
-    def wrapper(
-        *arguments: Any,
-        prometheus_url: str,
-        prometheus_auth_incluster: bool,
-        prometheus_auth_config: Path | None,
-        prometheus_ca_file: Path | None,
-        prometheus_client_tls_cert_file: Path | None,
-        prometheus_client_tls_key_file: Path | None,
-        prometheus_insecure_skip_tls_verify: bool,
-        prometheus_token_file: Path | None,
-        prometheus_headers: tuple[tuple[str, str], ...],
-        prometheus_verb: str,
-        prometheus_max_queries: int,
-        prometheus_response_memory_mb: int,
-        **others: Any,
-    ) -> None:
-        if prometheus_auth_incluster and prometheus_auth_config:
-            raise click.UsageError("may not use both in-cluster auth and an explicit kubeconfig at the same time")
-        try:
-            options = PrometheusOptions(
-                url=prometheus_url,
-                verb=prometheus_verb,
-                headers=prometheus_headers,
-                token_file=prometheus_token_file,
-                ca_file=prometheus_ca_file,
-                cert_file=prometheus_client_tls_cert_file,
-                key_file=prometheus_client_tls_key_file,
-                connections=prometheus_max_queries,
-                insecure_skip_tls_verify=prometheus_insecure_skip_tls_verify,
-            )
-        except PrometheusConfigError as error:
-            raise click.UsageError(str(error)) from error
-        access = PrometheusAccess(
-            options=options,
-            in_cluster=prometheus_auth_incluster,
-            kubeconfig=prometheus_auth_config,
-            response_memory=prometheus_response_memory_mb * _MIB,
-        )
-        command(*arguments, prometheus=access, **others)
-
-    return wrapper
+        help="Memory in MiB for long responses of Prometheus while they are read and decoded, all together. A response "
+        "that needs more is an error.",
+    ),
+)
 
 
-def catalog_flags_once(command: Command) -> Command:
-    """As `catalog_flags`, for a command that lists series once: --metrics-max-age alone decides which."""
+def catalog_flags(*, lists_once: bool = False) -> Callable[[Command], Command]:
+    """Flags about the available metrics; a command that lists series once takes --metrics-max-age alone."""
 
-    @functools.wraps(command)
-    def wrapper(*arguments: Any, **others: Any) -> None:
-        context = click.get_current_context()
-        if context.get_parameter_source("metrics_relist_interval") is ParameterSource.DEFAULT:
-            others["metrics_relist_interval"] = others["metrics_max_age"] or others["metrics_relist_interval"]
-        flagged(*arguments, **others)
-
-    flagged = catalog_flags(command)
-    return wrapper
-
-
-def catalog_flags(command: Command) -> Command:
-    """Which metrics there are: passed on as `catalog`."""
-
-    @click.option(
-        "--metrics-relist-interval",
-        type=POSITIVE_DURATION,
-        default="10m",
-        show_default=True,
-        help="How often Prometheus is asked which series there are.",
-    )
-    @click.option(
-        "--metrics-max-age",
-        type=DURATION,
-        default="0s",
-        help="How far back a series counts as being there.  [default: the relist interval]",
-    )
-    @click.option(
-        "--metrics-freshness",
-        type=DURATION,
-        default="5s",
-        show_default=True,
-        help="For how long an answer of Prometheus is given again; no longer than the scrape interval, 0s for never.",
-    )
-    @functools.wraps(command)
-    def wrapper(
-        *arguments: Any, metrics_relist_interval: float, metrics_max_age: float, metrics_freshness: float, **others: Any
-    ) -> None:
+    def build(*, metrics_relist_interval: float, metrics_max_age: float, metrics_freshness: float) -> CatalogOptions:
+        source = click.get_current_context().get_parameter_source("metrics_relist_interval")
+        if lists_once and metrics_max_age and source is ParameterSource.DEFAULT:
+            metrics_relist_interval = metrics_max_age
         max_age = metrics_max_age or metrics_relist_interval
         if max_age < metrics_relist_interval:
             raise click.UsageError("max age must not be less than relist interval")
-        catalog = CatalogOptions(relist_interval=metrics_relist_interval, max_age=max_age, freshness=metrics_freshness)
-        command(*arguments, catalog=catalog, **others)
+        return CatalogOptions(relist_interval=metrics_relist_interval, max_age=max_age, freshness=metrics_freshness)
 
-    return wrapper
+    return group(
+        "catalog",
+        build,
+        click.option(
+            "--metrics-relist-interval",
+            type=POSITIVE_DURATION,
+            default="10m",
+            show_default=True,
+            help="Interval at which the available series are listed again.",
+        ),
+        click.option(
+            "--metrics-max-age",
+            type=DURATION,
+            default="0s",
+            help="A series is available if it has a sample within this period.  [default: the relist interval]",
+        ),
+        click.option(
+            "--metrics-freshness",
+            type=DURATION,
+            default="5s",
+            show_default=True,
+            hidden=lists_once,
+            help="Duration to cache results of queries; not longer than the scrape interval. 0s disables the cache, "
+            "and that requests for different objects share one query.",
+        ),
+    )
 
 
-def kubernetes_flags(command: Command) -> Command:
-    """The API server: passed on as `kubernetes`."""
-
-    @click.option("--lister-kubeconfig", type=FILE, help="Kubeconfig for listing objects and resources.")
-    @click.option("--authentication-kubeconfig", type=FILE, help="Kubeconfig for TokenReviews and authorities.")
-    @click.option("--authorization-kubeconfig", type=FILE, help="Kubeconfig for SubjectAccessReviews.")
-    @functools.wraps(command)
-    def wrapper(
-        *arguments: Any,
-        lister_kubeconfig: Path | None,
-        authentication_kubeconfig: Path | None,
-        authorization_kubeconfig: Path | None,
-        **others: Any,
-    ) -> None:
-        options = KubernetesOptions(
-            lister=lister_kubeconfig,
-            authentication=authentication_kubeconfig,
-            authorization=authorization_kubeconfig,
-        )
-        command(*arguments, kubernetes=options, **others)
-
-    return wrapper
+kubernetes_flags = group(
+    "kubernetes",
+    KubernetesOptions,
+    click.option("--lister-kubeconfig", type=FILE, help="Kubeconfig for listing objects and API resources."),
+    click.option(
+        "--authentication-kubeconfig",
+        type=FILE,
+        help="Kubeconfig for TokenReviews and for the CAs in the ConfigMap extension-apiserver-authentication.",
+    ),
+    click.option("--authorization-kubeconfig", type=FILE, help="Kubeconfig for SubjectAccessReviews."),
+)

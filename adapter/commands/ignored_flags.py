@@ -1,8 +1,4 @@
-"""Flags of prometheus-adapter that are accepted and do nothing, and why.
-
-A program that is started with another one's flags must not fail over a flag for a machinery that it does not have, and
-must not keep silent about it either.
-"""
+"""prometheus-adapter's flags that are accepted without effect: each is logged at the start, with the reason."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ _PROFILE: Final = "there is no profiling endpoint"
 _AUDIT: Final = "no audit log of requests is written"
 _ALONE: Final = "no other process can listen on the same address"
 
-# Both kinds of audit logs have these.
+# For --audit-log-... and --audit-webhook-...
 _AUDIT_FLAGS: Final = (
     "batch-buffer-size",
     "batch-max-size",
@@ -60,12 +56,12 @@ IGNORED: Final = {
     "--debug-socket-path": _PROFILE,
     "--client-qps": "requests to the API server are not limited",
     "--client-burst": "requests to the API server are not limited",
-    "--discovery-interval": "the API server's resources are read again whenever an unknown one is asked for",
-    "--authentication-tolerate-lookup-failure": "a failing lookup is always tolerated, and tried again",
+    "--discovery-interval": "the API server's resources are discovered again when a request names an unknown one",
+    "--authentication-tolerate-lookup-failure": "a failing lookup is always tolerated and retried",
     "--enable-priority-and-fairness": "requests in flight are limited by --max-requests-inflight",
     "--permit-address-sharing": _ALONE,
     "--permit-port-sharing": _ALONE,
     "--tls-curve-preferences": "key exchanges are those that OpenSSL prefers",
     **dict.fromkeys(_audit_flags(), _AUDIT),
 }
-"""The flags, and what is so."""
+"""The flags, and the reason why each has no effect."""

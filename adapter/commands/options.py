@@ -1,4 +1,4 @@
-"""What `serve` was told: the values of its flags, checked and typed, one group for each part that they concern."""
+"""The values of the flags, checked and typed: one class for each part of the adapter."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from adapter.serving.server import ServerLimits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusAccess:
-    """Prometheus, and from where credentials for it are taken beside its own options.
+    """Prometheus, and the source of credentials for it.
 
     Attributes:
-        options: where it is and how it is asked.
-        in_cluster: use the pod's service account.
-        kubeconfig: use what this kubeconfig says of its current context.
-        response_memory: how many bytes long responses may take together while they are read.
+        options: the server, and how queries are sent to it.
+        in_cluster: authenticate with the pod's service account.
+        kubeconfig: authenticate with the current context of this kubeconfig.
+        response_memory: bytes for long responses while they are read, all together.
     """
 
     options: PrometheusOptions
@@ -33,12 +33,12 @@ class PrometheusAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogOptions:
-    """Which metrics there are, and how often Prometheus is asked for them, in seconds.
+    """Which metrics are available. All in seconds.
 
     Attributes:
         relist_interval: between two lists of the series.
-        max_age: how far back series count.
-        freshness: for how long an answer of Prometheus is given again; 0 for never.
+        max_age: a series is available if it has a sample within this period.
+        freshness: how long results of queries are cached; 0 disables the cache.
     """
 
     relist_interval: float
@@ -48,27 +48,27 @@ class CatalogOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesOptions:
-    """The kubeconfigs of the API server for each purpose; None is the pod's service account."""
+    """The kubeconfig for each purpose; None is the pod's service account."""
 
-    lister: Path | None = None
-    authentication: Path | None = None
-    authorization: Path | None = None
+    lister_kubeconfig: Path | None = None
+    authentication_kubeconfig: Path | None = None
+    authorization_kubeconfig: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingOptions:
-    """The listener.
+    """The HTTPS server.
 
     Attributes:
-        bind_address: the address; 0.0.0.0, :: and nothing mean all addresses of both families.
-        port: the port; 0 is any that is free.
-        cert_dir: where a self-signed certificate is kept if `certificate` is None.
+        bind_address: the address to listen on; 0.0.0.0, :: and "" are all addresses of both families.
+        port: the port; 0 is any free one.
+        cert_dir: directory of the self-signed certificate, if `certificate` is None.
         certificate: the serving certificate.
-        named_certificates: others for clients that ask for certain names.
-        minimum_tls: the oldest TLS version that is spoken.
-        ciphers: OpenSSL names of the TLS 1.2 cipher suites; empty for its own choice.
-        limits: what one client may cost the others.
-        shutdown_delay: for how many seconds requests are still answered once the process is told to end.
+        named_certificates: certificates for certain server names (SNI).
+        minimum_tls: the minimum TLS version.
+        ciphers: OpenSSL names of the TLS 1.2 cipher suites; empty for OpenSSL's choice.
+        limits: on connections and requests.
+        shutdown_delay: seconds that requests are still served after SIGTERM.
     """
 
     bind_address: str = "0.0.0.0"  # noqa: S104  (an API server is there for the whole cluster)
@@ -84,7 +84,7 @@ class ServingOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """Everything. `token_ttl` is in seconds."""
+    """The options of `serve`. `token_ttl` is how many seconds the results of TokenReviews are cached."""
 
     config: Path
     prometheus: PrometheusAccess

@@ -1,8 +1,8 @@
-"""Credentials for Prometheus that are not its own flags: the pod's service account, or a kubeconfig.
+"""Credentials for Prometheus from the pod's service account or from a kubeconfig.
 
-Prometheus is often behind a proxy that takes the cluster's own credentials, for which prometheus-adapter has
-`--prometheus-auth-incluster` and `--prometheus-auth-config`. Both become ordinary options here. A kubeconfig may hold
-certificates inline; those are written to files that live as long as they are used, because TLS reads files.
+Prometheus is often behind a proxy that accepts the cluster's own credentials: `--prometheus-auth-incluster` and
+`--prometheus-auth-config`. Here they become files and headers of PrometheusOptions. Certificates inside a kubeconfig
+are written to temporary files, because the ssl module reads files.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _UNSUPPORTED = ("exec", "auth-provider", "impersonate", "as")
 def authorized_options(
     access: PrometheusAccess, *, service_account: Path = _SERVICE_ACCOUNT
 ) -> Iterator[PrometheusOptions]:
-    """The options with their credentials in place, for as long as the context lasts.
+    """Yield the options with their credentials. Temporary files live as long as the context.
 
-    With a CA file of its own, Prometheus is not shown the cluster's credentials, as with prometheus-adapter.
+    With a CA file of its own, Prometheus does not get the cluster's credentials, as with prometheus-adapter.
 
     Raises:
         PrometheusConfigError: there is no service account, or the kubeconfig cannot be used for this.
@@ -50,12 +50,11 @@ def authorized_options(
         yield replace(options, token_file=options.token_file or token, ca_file=ca_file)
     else:
         with tempfile.TemporaryDirectory(prefix="prometheus-auth-") as directory:
-            kubeconfig = _Kubeconfig(access.kubeconfig, Path(directory))
-            yield kubeconfig.applied_to(options)
+            yield _Kubeconfig(access.kubeconfig, Path(directory)).apply(options)
 
 
 class _Kubeconfig:
-    """The current context of a kubeconfig, read for the sake of another server."""
+    """The current context of a kubeconfig; `directory` is for certificates that are written in it."""
 
     def __init__(self, path: Path, directory: Path) -> None:
         self._path = path
@@ -69,17 +68,15 @@ class _Kubeconfig:
         self._cluster = self._entry("clusters", "cluster", context.get("cluster"))
         self._user = self._entry("users", "user", context.get("user"))
 
-    def applied_to(self, options: PrometheusOptions) -> PrometheusOptions:
+    def apply(self, options: PrometheusOptions) -> PrometheusOptions:
+        """Return the options with the context's credentials where they have none of their own."""
         for key in _UNSUPPORTED:
             if key in self._user:
                 raise self._error(f"user.{key} is not supported for Prometheus; use a token or a client certificate")
-        headers = options.headers
         token_file = options.token_file or self._file(self._user, "tokenFile")
-        if token_file is None:
-            headers += self._authorization()
         return replace(
             options,
-            headers=headers,
+            headers=options.headers if token_file else options.headers + self._authorization(),
             token_file=token_file,
             ca_file=self._file(self._cluster, "certificate-authority"),
             cert_file=options.cert_file or self._file(self._user, "client-certificate"),
@@ -105,7 +102,7 @@ class _Kubeconfig:
         raise self._error(f"there is no entry {name!r} under {section}")
 
     def _file(self, mapping: Mapping[str, Any], key: str) -> Path | None:
-        """The file that a key names, relative to the kubeconfig, or one with the data that is written beside it."""
+        """Return the file that a key names, relative to the kubeconfig, or a temporary one with the key's `-data`."""
         data = mapping.get(f"{key}-data")
         if data:
             path = self._directory / key

@@ -1,18 +1,17 @@
-"""The running adapter: everything that lives as long as the process, and who owns it.
+"""The running adapter: the parts that live as long as the process.
 
-    trust, TLS     keep authorities and the serving certificate current
+    trust, TLS     keep CAs and the serving certificate current
     rules file     is reloaded when it changes
-    rule sets      one for each version of it: keeps the list of metrics current, and the metrics of another adapter
-    objects        keep the pods, and other objects that are asked for, current
-    listener       answers requests from the rule set in force
+    rule sets      one per version of the rules: catalog, queries and router
+    objects        watches pods and other objects that requests select
+    listener       serves requests with the current rule set
 
-Nothing waits for anything else at the start: the listener answers at once, discovery with what the catalog has, which
-is nothing at first, and readyz with what is still missing. One TaskGroup owns the tasks: should one of them end by a
-bug, the process ends and is started anew, rather than living on by half.
+Nothing waits for anything else at the start: the listener serves at once, discovery lists what the catalog has, and
+readyz names what is missing. One TaskGroup owns the tasks: if one fails, the process ends and is restarted.
 
-On SIGTERM or Ctrl-C readyz fails at once, and everything else goes on for the shutdown delay: that is the time in which
-the Service's endpoints move. Then no connection is accepted any more, requests in flight may end, and the tasks are
-cancelled. A second signal ends the delay.
+After SIGTERM or Ctrl-C readyz fails, and everything else goes on for the shutdown delay, so that the Service's
+endpoints can move. Then the listener closes, requests in flight finish, and the tasks are cancelled. A second signal
+ends the delay.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ import contextlib
 import datetime
 import logging
 import socket
+from collections.abc import Iterable
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,8 @@ from adapter.security.tls import ServingTLS, self_signed_files
 from adapter.security.trust import TrustKeeper
 from adapter.serving.discovery import software_version
 from adapter.serving.health import Health
-from adapter.serving.server import Listener, RequestServer
+from adapter.serving.listener import Listener
+from adapter.serving.server import RequestServer
 from adapter.serving.telemetry import Telemetry
 from kube.client import KubeClient
 from kube.client_metrics import ClientMetrics
@@ -53,43 +54,47 @@ from kube.process import freeze_gc, stopped_by_signals, watch_loop
 _log = logging.getLogger(__name__)
 
 _DROP_TELEMETRY_SECONDS = 60.0
-_UNSPECIFIED = ("", "0.0.0.0", "::")  # noqa: S104  (what is compared, not what is bound)
+_UNSPECIFIED = ("", "0.0.0.0", "::")  # noqa: S104  (compared, not bound)
 
 
 class ListenError(OSError):
-    """The address cannot be listened on; the message says which and why."""
+    """The server cannot listen on its address; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Clients:
-    """The API server, for each purpose."""
+    """HTTP clients, for each purpose. Those of the API server are the same object where their kubeconfigs are."""
 
     lister: KubeClient
     authentication: KubeClient
     authorization: KubeClient
-
-    @property
-    def distinct(self) -> set[KubeClient]:
-        """Each once."""
-        return {self.lister, self.authentication, self.authorization}
+    prometheus: PrometheusServers
+    other_adapter: aiohttp.ClientSession
 
 
 async def serve(options: ServeOptions, rules: RulesFile) -> None:
     """Serve the metrics of `rules` until SIGTERM or SIGINT.
 
     Raises:
-        ListenError: the address is taken, or not ours.
+        ListenError: the address is taken, or is not one of this host.
         TLSError: the serving certificate cannot be used or made.
-        TrustError: an authority's file cannot be used.
+        TrustError: a CA file cannot be used.
         KubeConfigError: there is no usable configuration for the API server.
         PrometheusConfigError: the credentials for Prometheus cannot be used.
     """
     stop = asyncio.Event()
     with stopped_by_signals(stop), authorized_options(options.prometheus) as prometheus_options:
         async with AsyncExitStack() as stack:
-            clients = await _connect(options, stack)
+            kubernetes = options.kubernetes
+            kubeconfigs = (
+                kubernetes.lister_kubeconfig,
+                kubernetes.authentication_kubeconfig,
+                kubernetes.authorization_kubeconfig,
+            )
+            by_kubeconfig = await _connect(kubeconfigs, stack)
+            lister, authentication, authorization = (by_kubeconfig[path] for path in kubeconfigs)
             telemetry = Telemetry()
-            telemetry.registry.register(ClientMetrics(clients.distinct))
+            telemetry.registry.register(ClientMetrics(by_kubeconfig.values()))
             rule_telemetry = RuleTelemetry(telemetry.registry)
             prometheus = await stack.enter_async_context(
                 PrometheusServers(
@@ -101,30 +106,27 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
             )
             http = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))
             listening = stack.enter_context(closing(_bind(options.serving)))
-            upstream = _Upstream(prometheus, http, rule_telemetry)
-            await _Adapter(options, rules, clients, upstream, telemetry, listening).run(stop)
-
-
-@dataclass(frozen=True, slots=True)
-class _Upstream:
-    """Where values come from, and who is told how that goes."""
-
-    prometheus: PrometheusServers
-    http: aiohttp.ClientSession
-    telemetry: RuleTelemetry
+            clients = _Clients(
+                lister=lister,
+                authentication=authentication,
+                authorization=authorization,
+                prometheus=prometheus,
+                other_adapter=http,
+            )
+            await _Adapter(options, rules, clients, listening, telemetry, rule_telemetry).run(stop)
 
 
 class _Adapter:
-    """The parts, put together."""
+    """All parts of the process."""
 
     def __init__(
         self,
         options: ServeOptions,
         rules: RulesFile,
         clients: _Clients,
-        upstream: _Upstream,
-        telemetry: Telemetry,
         listening: socket.socket,
+        telemetry: Telemetry,
+        rule_telemetry: RuleTelemetry,
     ) -> None:
         serving = options.serving
         files = serving.certificate or self_signed_files(serving.cert_dir, now=datetime.datetime.now(datetime.UTC))
@@ -143,18 +145,18 @@ class _Adapter:
             rules,
             Shared(
                 options=options.catalog,
-                prometheus=upstream.prometheus,
-                http=upstream.http,
+                prometheus=clients.prometheus,
+                http=clients.other_adapter,
                 mapper=RestMapper(clients.lister),
                 objects=self._objects,
-                rule_telemetry=upstream.telemetry,
+                rule_telemetry=rule_telemetry,
                 telemetry=telemetry,
                 openapi=OpenApiPages(software_version()),
                 health=self._health(),
                 port=listening.getsockname()[1],
             ),
         )
-        self._rules_file = RulesReloader(options.config, rules, self._rule_sets.apply, telemetry=upstream.telemetry)
+        self._rules_file = RulesReloader(options.config, rules, self._rule_sets.apply, telemetry=rule_telemetry)
         server = RequestServer(
             authenticator=Authenticator(
                 lambda: self._trust.current, TokenReviewer(clients.authentication, ttl=options.token_ttl)
@@ -167,7 +169,7 @@ class _Adapter:
         self._listener = Listener(server, self._tls.context, serving.limits, registry=telemetry.registry)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set, and for the shutdown delay after that."""
+        """Serve until `stop` is set and the shutdown delay is over."""
         await self._trust.load_files()
         async with asyncio.TaskGroup() as tasks:
             background = [
@@ -178,7 +180,7 @@ class _Adapter:
                 tasks.create_task(self._objects.run(), name="objects"),
                 tasks.create_task(watch_loop(self._telemetry.loop_lag.observe), name="loop lag"),
                 tasks.create_task(self._drop_telemetry(), name="drop telemetry"),
-                tasks.create_task(self._settle_memory(), name="settle memory"),
+                tasks.create_task(self._freeze_gc(), name="freeze gc"),
             ]
             await self._listener.start(self._socket)
             _log.info("serving on https://%s", _shown_address(self._socket))
@@ -193,14 +195,14 @@ class _Adapter:
                     task.cancel()
         _log.info("stopped")
 
-    async def _settle_memory(self) -> None:
-        """Once the first lists have come: they stay, and full passes of the garbage collector need not look at them."""
+    async def _freeze_gc(self) -> None:
+        """Exclude the first lists from garbage collection once they are complete: they stay."""
         await self._rule_sets.wait_loaded()
         await self._objects.wait_listed()
         freeze_gc()
 
     async def _drop_telemetry(self) -> None:
-        """Drop what was counted for metrics that are gone, also where nobody looks at /metrics."""
+        """Drop the series of metrics that are gone, also while nothing scrapes /metrics."""
         while True:
             await asyncio.sleep(_DROP_TELEMETRY_SECONDS)
             self._telemetry.keep(self._rule_sets.current.router.knows)
@@ -218,34 +220,30 @@ class _Adapter:
 
 
 async def delayed(stop: asyncio.Event, seconds: float) -> None:
-    """Wait for so many seconds, or until the process is told to end once more.
+    """Wait for so many seconds, or until `stop` is set again.
 
     Upstream: genericapiserver.preparedGenericAPIServer.RunWithContext (ShutdownDelayDuration).
     """
     if seconds <= 0:
         return
     stop.clear()
-    _log.info(
-        "told to end: readyz fails, and requests are answered for another %g s; tell again to end at once", seconds
-    )
+    _log.info("stopping in %g s: readyz fails, requests are still served; a second signal stops at once", seconds)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await stop.wait()
 
 
-async def _connect(options: ServeOptions, stack: AsyncExitStack) -> _Clients:
-    """A client for each purpose; purposes with the same kubeconfig share one."""
-    pools: dict[Path | None, KubeClient] = {}
-    wanted = options.kubernetes
-    for kubeconfig in (wanted.lister, wanted.authentication, wanted.authorization):
-        if kubeconfig not in pools:
-            client = await KubeClient.connect(kubeconfig, user_agent="milliscale-adapter")
-            pools[kubeconfig] = await stack.enter_async_context(client)
-    return _Clients(pools[wanted.lister], pools[wanted.authentication], pools[wanted.authorization])
+async def _connect(kubeconfigs: Iterable[Path | None], stack: AsyncExitStack) -> dict[Path | None, KubeClient]:
+    """Return a client for each different kubeconfig."""
+    clients: dict[Path | None, KubeClient] = {}
+    for kubeconfig in dict.fromkeys(kubeconfigs):
+        client = await KubeClient.connect(kubeconfig, user_agent="milliscale-adapter")
+        clients[kubeconfig] = await stack.enter_async_context(client)
+    return clients
 
 
 def _bind(serving: ServingOptions) -> socket.socket:
-    """The listening socket. The unspecified address means all addresses, of both families where there are two."""
+    """Return the listening socket. An unspecified address is all addresses, of both families if the host has them."""
     address = (serving.bind_address.strip("[]"), serving.port)
     try:
         if address[0] in _UNSPECIFIED and socket.has_dualstack_ipv6():

@@ -1,4 +1,4 @@
-"""Why one metric is there, or is not."""
+"""`explain`: where one metric comes from and its value, or why it is missing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from yarl import URL
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import EXTERNAL_GROUP
-from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.diagnosis.probe import Probe, Wanted
-from adapter.diagnosis.report import Example, Explanation, SeriesReport
-from adapter.diagnosis.rule_results import Examined, examine, metric_name
+from adapter.diagnosis.report import Example, Explanation, RuleReport, SeriesReport
+from adapter.diagnosis.rule_results import RuleResult, Source, metric_name, rule_results
 from adapter.diagnosis.series_names import SeriesNames
 from adapter.rules import Rule
 from adapter.rules.model import on_one_line
@@ -24,7 +23,7 @@ from kube.mapping import NoMatchError, ResourceLookup
 
 EXTERNAL = "external"
 _SUGGESTIONS = 3
-# What rules usually add to the name of a counter.
+# What rules usually append to the name of a counter.
 _SUFFIX = re.compile(r"_(per_second|per_minute|rate)$")
 
 
@@ -34,14 +33,14 @@ class TargetError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A metric: of a resource (with its group, as "deployments.apps"), or external with the resource ""."""
+    """A metric of a resource, with its group as in "deployments.apps"; or an external one, with the resource ""."""
 
     resource: str
     metric: str
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Read "pods/packets_per_second" or "external/queue_depth".
+        """Parse "pods/packets_per_second" or "external/queue_depth".
 
         Raises:
             TargetError: it is neither.
@@ -58,106 +57,89 @@ class Target:
 async def explain(
     target: Target, wanted: Wanted, *, catalog: Catalog, lookup: ResourceLookup, probe: Probe
 ) -> Explanation:
-    """Explain a metric with what the catalog knows now.
+    """Explain a metric, with the series that the catalog has listed.
 
     Raises:
-        KubeUnreachable, StatusError: the API server did not say what its resources are.
+        KubeUnreachable, StatusError: the API server cannot list its resources.
     """
-    examined = await examine(catalog, lookup)
-    source: CustomSource | ExternalSource | None
+    results = await rule_results(catalog, lookup)
+    source: Source | None
     if not target.resource:
         source = catalog.find_external(target.metric)
     else:
         name, _, group = target.resource.partition(".")
         try:
-            info = await lookup.resource_for(name, group)
+            resource = (await lookup.resource_for(name, group)).group_resource
         except NoMatchError:
-            return Explanation(
-                target=str(target),
-                reasons=(f"there is no resource {target.resource}",),
-                suggestions=_suggestions(target, examined),
-            )
-        target = Target(str(info.group_resource), target.metric)
-        source = catalog.find_custom(info.group_resource, target.metric)
+            reason = f"there is no resource {target.resource}"
+            return Explanation(target=str(target), reasons=(reason,), suggestions=_suggestions(target, results))
+        target = Target(str(resource), target.metric)
+        source = catalog.find_custom(resource, target.metric)
     if source is None:
-        forwarded = await probe.forwarded(target.metric, wanted) if not target.resource else None
-        if forwarded is not None and forwarded.values:
-            return Explanation(target=str(target), forwarded_to=_other_adapter(catalog), example=forwarded)
-        reasons = tuple(dict.fromkeys(_why_not(target, catalog, _of_api(target, examined))))
-        if not reasons:
-            reasons = await _nothing_known(target, probe)
-        if forwarded is not None:
-            reasons += tuple(_why_not_forwarded(target, catalog, forwarded))
-        return Explanation(target=str(target), reasons=reasons, suggestions=_suggestions(target, examined))
-    if isinstance(source, CustomSource):
-        example = await probe.custom(source, wanted)
-    else:
-        example = await probe.external(source, wanted)
+        return await _missing(target, wanted, results, catalog, probe)
+    example = await probe.example(source, wanted)
     return Explanation(
         target=str(target),
         rule=source.rule.key,
         series=source.series,
-        hidden=tuple(_hidden(target, examined)),
+        hidden=tuple(_hidden(metric_name(source), _same_section(target, results))),
         example=example,
         reasons=(example.problem,) if example.problem else (),
     )
 
 
-def _of_api(target: Target, examined: Iterable[Examined]) -> list[Examined]:
-    key = "rules[" if target.resource else "externalRules["
-    return [one for one in examined if one.rule.key.startswith(key)]
+async def _missing(
+    target: Target, wanted: Wanted, results: Sequence[RuleResult], catalog: Catalog, probe: Probe
+) -> Explanation:
+    """Explain a metric that no rule makes: the adapter of forwardExternal may have it."""
+    forwarded = await probe.forwarded(target.metric, wanted) if not target.resource else None
+    if forwarded is not None and forwarded.values:
+        return Explanation(target=str(target), forwarded_to=_other_adapter(catalog), example=forwarded)
+    reasons = list(dict.fromkeys(_why_missing(target, catalog, _same_section(target, results))))
+    if not reasons:
+        reasons = await _unrelated_series(target, probe)
+    if forwarded is not None:
+        reasons += _why_not_forwarded(target, catalog, forwarded)
+    return Explanation(target=str(target), reasons=tuple(reasons), suggestions=_suggestions(target, results))
 
 
-def _hidden(target: Target, examined: Iterable[Examined]) -> Iterator[str]:
-    name = str(target) if target.resource else target.metric
-    for one in _of_api(target, examined):
+def _same_section(target: Target, results: Iterable[RuleResult]) -> list[RuleResult]:
+    """Return the results of `rules` or of `externalRules`."""
+    section = "rules[" if target.resource else "externalRules["
+    return [one for one in results if one.rule.key.startswith(section)]
+
+
+def _hidden(name: str, results: Iterable[RuleResult]) -> Iterator[str]:
+    for one in results:
         for metric in one.report.metrics:
             if metric.metric == name and metric.hidden_by:
                 yield f"{one.rule.key} (of {metric.series})" if metric.series else one.rule.key
 
 
-def _why_not(target: Target, catalog: Catalog, examined: Sequence[Examined]) -> Iterator[str]:
-    if not examined:
-        section = "rules" if target.resource else "externalRules"
-        yield f"the rules file has no {section}"
-    for one in examined:
-        rule, report = one.rule, one.report
-        if not isinstance(rule, Rule):
-            continue
-        if report.failure:
-            yield f"{rule.key} cannot be listed: {report.failure}"
-        elif not report.listed:
-            yield f"{rule.key} has not been listed yet"
-        elif not report.series and target.metric in _possible(rule):
-            age = format_duration(catalog.max_age(rule))
-            about = on_one_line(report.about)
-            yield f"{rule.key} would make it, but finds no series with a sample in the last {age}: {about}"
-        for series in report.series:
-            yield from _why_not_of(target, rule, series)
+def _why_missing(target: Target, catalog: Catalog, results: Sequence[RuleResult]) -> Iterator[str]:
+    if not results:
+        yield f"the rules file has no {'rules' if target.resource else 'externalRules'}"
+    for one in results:
+        if isinstance(one.rule, Rule):
+            yield from _why_not_by(one.rule, one.report, target, format_duration(catalog.max_age(one.rule)))
 
 
-async def _nothing_known(target: Target, probe: Probe) -> tuple[str, ...]:
-    """What can be said where no rule has to do with the metric: whether Prometheus knows such a series."""
-    stem = _SUFFIX.sub("", target.metric)
-    names = await probe.series_called(dict.fromkeys([target.metric, f"{target.metric}_total", stem, f"{stem}_total"]))
-    found = tuple(f"Prometheus has series {name}, but no seriesQuery finds it" for name in names)
-    return found or (f"no rule makes a metric called {target.metric}",)
+def _why_not_by(rule: Rule, report: RuleReport, target: Target, age: str) -> Iterator[str]:
+    """Yield why one rule does not make the metric, as far as it has to do with it."""
+    names = SeriesNames.of(rule.series_query).names or ()
+    if report.failure:
+        yield f"{rule.key} cannot be listed: {report.failure}"
+    elif not report.listed:
+        yield f"{rule.key} has not been listed yet"
+    elif not report.series and target.metric in map(rule.metric_for, names):
+        about = on_one_line(report.about)
+        yield f"{rule.key} would make it, but finds no series with a sample in the last {age}: {about}"
+    for series in report.series:
+        yield from _why_not_of(rule, series, target)
 
 
-def _why_not_forwarded(target: Target, catalog: Catalog, asked: Example) -> Iterator[str]:
-    """What the adapter of forwardExternal said, and how to see what the running adapter gets of it."""
-    yield f"the adapter of forwardExternal ({_other_adapter(catalog)}), asked in namespace {asked.of}: {asked.problem}"
-    path = f"/apis/{EXTERNAL_GROUP}/v1beta1/namespaces/{quote(asked.of, safe='')}/{quote(target.metric, safe='')}"
-    yield f"what it answers in the cluster: kubectl get --raw {path}"
-
-
-def _other_adapter(catalog: Catalog) -> str:
-    """Its address, without a password that may be in it."""
-    return str(URL(catalog.rules.forward.base).with_user(None)) if catalog.rules.forward is not None else ""
-
-
-def _why_not_of(target: Target, rule: Rule, series: SeriesReport) -> Iterator[str]:
-    """What one series has to do with the metric."""
+def _why_not_of(rule: Rule, series: SeriesReport, target: Target) -> Iterator[str]:
+    """Yield why one series of a rule does not become the metric, as far as it has to do with it."""
     where = f"series {series.name} is found by {rule.key}"
     if series.left_out_by:
         if target.metric in (series.name, rule.naming.metric_for(series.name)):
@@ -171,27 +153,46 @@ def _why_not_of(target: Target, rule: Rule, series: SeriesReport) -> Iterator[st
         return
     for label, named in series.unknown.items():
         yield f"{where}, but its label `{label}` means {named}, which the cluster does not have"
-    meant = ", ".join(f"`{label}` ({resource})" for label, resource in series.labels.items()) or "none"
+    mapped = ", ".join(f"`{label}` ({resource})" for label, resource in series.labels.items()) or "none"
     others = ", ".join(f"`{label}`" for label in series.other_labels) or "none"
     yield (
-        f"{where}, but no label maps to {target.resource}: those that map to resources are {meant},"
+        f"{where}, but no label maps to {target.resource}: those that map to resources are {mapped},"
         f" the others {others}; add an override for the label with the object's name"
     )
 
 
-def _possible(rule: Rule) -> set[str | None]:
-    """The metrics of the names that a seriesQuery lists."""
-    return {rule.metric_for(name) for name in SeriesNames.of(rule.series_query).names or ()}
+async def _unrelated_series(target: Target, probe: Probe) -> list[str]:
+    """Return whether Prometheus has series of a similar name, which no rule finds."""
+    stem = _SUFFIX.sub("", target.metric)
+    candidates = dict.fromkeys([target.metric, f"{target.metric}_total", stem, f"{stem}_total"])
+    names = await probe.existing_series(candidates)
+    found = [f"Prometheus has series {name}, but no seriesQuery finds it" for name in names]
+    return found or [f"no rule makes a metric called {target.metric}"]
 
 
-def _suggestions(target: Target, examined: Iterable[Examined]) -> tuple[str, ...]:
-    there: dict[str, str] = {}
-    for one in examined:
+def _why_not_forwarded(target: Target, catalog: Catalog, forwarded: Example) -> Iterator[str]:
+    namespace = forwarded.of
+    yield (
+        f"the adapter of forwardExternal ({_other_adapter(catalog)}), asked in namespace {namespace}:"
+        f" {forwarded.problem}"
+    )
+    path = f"/apis/{EXTERNAL_GROUP}/v1beta1/namespaces/{quote(namespace, safe='')}/{quote(target.metric, safe='')}"
+    yield f"what it answers in the cluster: kubectl get --raw {path}"
+
+
+def _other_adapter(catalog: Catalog) -> str:
+    """Return the address of the adapter of forwardExternal, without a password that may be in it."""
+    return str(URL(catalog.rules.forward.base).with_user(None)) if catalog.rules.forward is not None else ""
+
+
+def _suggestions(target: Target, results: Iterable[RuleResult]) -> tuple[str, ...]:
+    """Return metrics of the same name first, then similar ones."""
+    existing: dict[str, str] = {}
+    for one in results:
         for source in one.sources:
             name = metric_name(source)
-            if isinstance(source, ExternalSource):
-                name = f"{EXTERNAL}/{name}"
-            there.setdefault(name, name.partition("/")[2])
-    same = [name for name, metric in there.items() if metric == target.metric]
-    close = difflib.get_close_matches(str(target), there, n=_SUGGESTIONS, cutoff=0.7)
+            name = name if "/" in name else f"{EXTERNAL}/{name}"
+            existing.setdefault(name, name.partition("/")[2])
+    same = [name for name, metric in existing.items() if metric == target.metric]
+    close = difflib.get_close_matches(str(target), existing, n=_SUGGESTIONS, cutoff=0.7)
     return tuple(dict.fromkeys([*same, *close]))[:_SUGGESTIONS]

@@ -1,4 +1,4 @@
-"""What a metric's query is, and what comes of it: asked through the classes that answer requests, and listened to."""
+"""Example values: queried through the classes that serve requests, with the queries recorded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forward import Forwarder
 from adapter.metrics.objects import ObjectNames
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalMetricRequest
-from adapter.planning.rule_queries import InstantQueries, RuleQueries
+from adapter.planning.rule_queries import RuleQueries
+from adapter.planning.vector_cache import InstantQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Vector
 from adapter.rules import QueryRule, Rule
 from adapter.rules.query import QueryError, custom_query
@@ -32,7 +33,7 @@ from kube.status import StatusError
 _EVERYTHING = LabelSelector()
 _ANY = ".+"
 _NODES = GroupResource("", "nodes")
-# What Kubernetes takes for the name of a node; an address with a port is none.
+# What Kubernetes accepts as the name of a node; an address with a port is none.
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _NOT_FOUND = 404
 _SERIES_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
@@ -40,13 +41,13 @@ _SERIES_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which objects are asked for: a `name`, or those of a `selector`, or whichever there is.
+    """The objects to query: one by `name`, those of a `selector`, or any one that has a series.
 
     Attributes:
-        namespace: theirs; "" for that of whichever there is.
-        name: the only one, or "".
-        selector: which of them, or None.
-        metric_selector: which of the metric's series count.
+        namespace: the namespace; "" for any.
+        name: the object's name, or "".
+        selector: label selector of the objects, or None.
+        metric_selector: label selector of the metric's series.
     """
 
     namespace: str = ""
@@ -56,8 +57,8 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class _Listener:
-    """Passes queries on and remembers them, what Prometheus said against the last one, and the labels it answered."""
+class _Recorder:
+    """Passes queries on, and records them with the last error and the labels of the last result."""
 
     prometheus: InstantQueries
     queries: list[str] = field(default_factory=list)
@@ -73,21 +74,28 @@ class _Listener:
         except PrometheusError as error:
             self.error = str(error)
             raise
-        samples = result.samples if isinstance(result, Vector) else ()
+        samples = _samples(result)
         self.labels = frozenset().union(*(sample.labels for sample in samples)) if samples else None
         return result
 
+    def rule_queries(self) -> RuleQueries:
+        return RuleQueries(self, telemetry=RuleTelemetry(CollectorRegistry()))
+
+    def no_series(self, detail: str = "") -> Example:
+        problem = self.error or f"no series has a value now{detail}"
+        return Example(queries=tuple(self.queries), problem=problem)
+
 
 class Probe:
-    """Asks for metrics of the catalog's.
+    """Queries metrics of the catalog.
 
     Args:
-        catalog: which metrics there are.
-        prometheus: where their values are.
+        catalog: the available metrics.
+        prometheus: their values.
         objects: the objects that selectors match.
-        lookup: which resources there are.
-        forwarder: asks another adapter for external metrics that no rule makes; None where there is none.
-        seconds: how long one metric may take.
+        lookup: the API resources.
+        forwarder: the adapter of forwardExternal; None without one.
+        seconds: the time limit for one metric.
     """
 
     def __init__(
@@ -107,64 +115,61 @@ class Probe:
         self._forwarder = forwarder
         self._seconds = seconds
 
-    async def custom(self, source: CustomSource, wanted: Wanted) -> Example:
-        """A custom metric of some objects. Where none are named, of one that has a series."""
-        listener = _Listener(self._prometheus)
-        metrics = CustomMetrics(self._catalog, _queries(listener), self._objects, self._lookup)
-        namespace, name = wanted.namespace, wanted.name
-        if not source.info.namespaced:
-            namespace = ""
-        if wanted.selector is None and not (name and (namespace or not source.info.namespaced)):
-            found = await self._object(source, namespace, name, listener)
-            if found is None:
-                where = f" in namespace {namespace}" if namespace else ""
-                which = f" for {name}" if name else ""
-                problem = listener.error or f"no series has a value now{which}{where}"
-                return Example(queries=tuple(listener.queries), problem=problem)
-            namespace, name = found
-            if source.info.resource == _NODES and not _is_node(name):
-                return _no_node(source, listener, name)
-            listener.queries.clear()
-        resource, metric = source.info.resource, source.info.metric
-        selector = wanted.selector
-        if selector is not None and source.info.namespaced and not namespace:
-            return Example(problem="a selector selects in one namespace: say which")
-        asked = metrics.values(
-            CustomMetricRequest(
-                resource=resource.resource,
-                group=resource.group,
-                namespace=namespace,
-                name=name if selector is None else ALL_OBJECTS,
-                metric=metric,
-                selector=selector or _EVERYTHING,
-                metric_selector=wanted.metric_selector,
-                deadline=self._deadline(),
-            )
-        )
-        where = f"{namespace}/{name or '*'}" if namespace else name or "*"
-        return await _example(where, asked, listener)
+    async def example(self, source: CustomSource | ExternalSource, wanted: Wanted) -> Example:
+        """Query a metric; of an object or namespace that has a series, if `wanted` names none."""
+        if isinstance(source, CustomSource):
+            return await self._custom(source, wanted)
+        return await self._external(source, wanted)
 
-    async def external(self, source: ExternalSource, wanted: Wanted) -> Example:
-        """An external metric in a namespace; where none is given, in one that has a series."""
-        listener = _Listener(self._prometheus)
-        metrics = ExternalMetrics(self._catalog, _queries(listener))
+    async def _custom(self, source: CustomSource, wanted: Wanted) -> Example:
+        recorder = _Recorder(self._prometheus)
+        namespaced, selector, name = source.info.namespaced, wanted.selector, wanted.name
+        namespace = wanted.namespace if namespaced else ""
+        if selector is not None and namespaced and not namespace:
+            return Example(problem="a selector selects in one namespace: say which")
+        if selector is None and (not name or (namespaced and not namespace)):
+            found = await self._any_object(source, namespace, name, recorder)
+            if found is None:
+                return recorder.no_series(f" for {name}" * bool(name) + f" in namespace {namespace}" * bool(namespace))
+            namespace, name = found
+            if _is_address(source, name):
+                return _not_a_node(source, recorder, name)
+            recorder.queries.clear()
+        metrics = CustomMetrics(self._catalog, recorder.rule_queries(), self._objects, self._lookup)
+        resource = source.info.resource
+        request = CustomMetricRequest(
+            resource=resource.resource,
+            group=resource.group,
+            namespace=namespace,
+            name=name if selector is None else ALL_OBJECTS,
+            metric=source.info.metric,
+            selector=selector or _EVERYTHING,
+            metric_selector=wanted.metric_selector,
+            deadline=self._deadline(),
+        )
+        of = f"{namespace}/{name or '*'}" if namespace else name or "*"
+        return await _example(of, metrics.values(request), recorder)
+
+    async def _external(self, source: ExternalSource, wanted: Wanted) -> Example:
+        recorder = _Recorder(self._prometheus)
         namespace = wanted.namespace
         if not namespace and source.namespace_label:
-            query = self._any_series(source, [f'{source.namespace_label}!=""'])
-            sample = await self._first(query, [source.namespace_label], source.rule.destination, listener)
-            namespace = sample.labels[source.namespace_label] if sample is not None else ""
+            sample = await self._any_sample(
+                source, [f'{source.namespace_label}!=""'], [source.namespace_label], recorder
+            )
             if sample is None:
-                problem = listener.error or "no series has a value now"
-                return Example(queries=tuple(listener.queries), problem=problem)
-            listener.queries.clear()
+                return recorder.no_series()
+            namespace = sample.labels[source.namespace_label]
+            recorder.queries.clear()
         namespace = namespace or "default"
-        asked = metrics.values(self._external_request(namespace, source.metric, wanted))
-        return await _example(namespace, asked, listener)
+        metrics = ExternalMetrics(self._catalog, recorder.rule_queries())
+        values = metrics.values(self._external_request(namespace, source.metric, wanted))
+        return await _example(namespace, values, recorder)
 
     async def forwarded(self, metric: str, wanted: Wanted) -> Example | None:
-        """What the adapter of forwardExternal says of an external metric in a namespace; None without such an adapter.
+        """Request an external metric from the adapter of forwardExternal; None without such an adapter.
 
-        Where no namespace is given it is asked in "default": nobody knows which namespaces the other adapter has.
+        Without a namespace the request is for "default": the other adapter does not list its namespaces.
         """
         if self._forwarder is None or not self._forwarder.active:
             return None
@@ -172,36 +177,35 @@ class Probe:
         try:
             found = await self._forwarder.values(self._external_request(namespace, metric, wanted))
         except StatusError as error:
-            # Clients are not told the cause, which may have an address in it; those who write the rules need it.
+            # Clients do not get the cause, which may have an address in it; authors of rules need it.
             why = _cause(error)
             return Example(of=namespace, problem=f"{error.message} ({why})" if why else error.message)
         values = _values(found)
         return Example(of=namespace, values=values, problem="" if values else "there is no value now")
 
     async def usage(self, source: CustomSource) -> Example:
-        """What a query of resourceRules says of one object: a pod's containers together, or a node."""
-        listener = _Listener(self._prometheus)
-        namespace_label = source.namespace_label
+        """Query resourceRules for one object: a pod, as the sum of its containers, or a node."""
+        recorder = _Recorder(self._prometheus)
+        label, namespace_label = source.resource_label, source.namespace_label
         try:
-            every = _usage_query(source, names=[], namespace=_ANY if namespace_label else "")
-            found = await self._samples(every, source.rule.destination, listener)
-            named = [sample for sample in found if sample.labels.get(source.resource_label)]
-            if not named:
+            query = _usage_query(source, names=[], namespace=_ANY if namespace_label else "")
+            labelled = [sample for sample in await self._query(query, source, recorder) if sample.labels.get(label)]
+            if not labelled:
                 problem = "the query finds nothing with the label of the object now"
-                return Example(queries=(every,), problem=problem)
-            if source.info.resource == _NODES and not any(map(_is_node, _names(source, named))):
-                return _no_node(source, listener, _names(source, named)[0])
-            one = next(sample for sample in named if not _is_addressed(source, sample))
-            name, namespace = one.labels[source.resource_label], one.labels.get(namespace_label, "")
+                return Example(queries=(query,), problem=problem)
+            named = [sample for sample in labelled if not _is_address(source, sample.labels[label])]
+            if not named:
+                return _not_a_node(source, recorder, labelled[0].labels[label])
+            name, namespace = named[0].labels[label], named[0].labels.get(namespace_label, "")
             query = _usage_query(source, names=[name], namespace=namespace)
-            found = await self._samples(query, source.rule.destination, listener)
+            found = await self._query(query, source, recorder)
         except (PrometheusError, QueryError) as error:
-            return Example(queries=tuple(listener.queries), problem=str(error))
+            return Example(queries=tuple(recorder.queries), problem=str(error))
         by_container: dict[str, int] = {}
         for sample in found:
             milli = to_milli(sample.value)
             if milli is not None and source.object_of(sample.labels, namespace=namespace) == name:
-                container = ",".join(sample.labels.get(label, "") for label in source.group_by)
+                container = ",".join(sample.labels.get(one, "") for one in source.group_by)
                 by_container.setdefault(container, max(milli, 0))
         of = f"{namespace}/{name}" if namespace else name
         if not by_container:
@@ -210,20 +214,19 @@ class Probe:
         return Example(of=of, queries=(query,), values=(value,))
 
     async def instant(self, query: str, destination: Destination) -> Vector | Scalar:
-        """What a query gives now. Raises PrometheusError."""
+        """Send a query. Raises PrometheusError."""
         return await self._prometheus.instant(query, deadline=self._deadline(), destination=destination)
 
-    async def series_called(self, names: Iterable[str]) -> list[str]:
-        """Which of some names Prometheus has series of, whatever the rules are; none when it cannot say."""
+    async def existing_series(self, names: Iterable[str]) -> list[str]:
+        """Return which of some names Prometheus has series of; none if it cannot be asked."""
         matchers = [name for name in names if _SERIES_NAME.fullmatch(name)]
         if not matchers:
             return []
         query = f'count by (__name__) ({{__name__=~"{"|".join(matchers)}"}})'
         try:
-            result = await self._prometheus.instant(query, deadline=self._deadline())
+            samples = _samples(await self.instant(query, DEFAULT_DESTINATION))
         except PrometheusError:
             return []
-        samples = result.samples if isinstance(result, Vector) else ()
         return [sample.labels["__name__"] for sample in samples if "__name__" in sample.labels]
 
     def _external_request(self, namespace: str, metric: str, wanted: Wanted) -> ExternalMetricRequest:
@@ -234,53 +237,52 @@ class Probe:
     def _deadline(self) -> Deadline:
         return Deadline.after(self._seconds)
 
-    async def _object(
-        self, source: CustomSource, namespace: str, name: str, listener: _Listener
+    async def _any_object(
+        self, source: CustomSource, namespace: str, name: str, recorder: _Recorder
     ) -> tuple[str, str] | None:
-        """An object that has a series now: its namespace and name."""
-        label = source.resource_label
+        """Return the namespace and name of an object that has a series now; a node by its name if there is one."""
+        label, namespace_label = source.resource_label, source.namespace_label
         choices = [f"{label}={quote(name)}"] if name else [f'{label}!=""']
         if source.info.resource == _NODES and not name:
             choices.insert(0, f'{label}=~"{_NODE_NAME.pattern}"')
         matchers, labels = [], [label]
-        if source.info.namespaced and source.namespace_label:
-            matchers.append(
-                f"{source.namespace_label}={quote(namespace)}" if namespace else f'{source.namespace_label}!=""'
-            )
-            labels.append(source.namespace_label)
-        sample = None
+        if source.info.namespaced and namespace_label:
+            matchers.append(f"{namespace_label}={quote(namespace)}" if namespace else f'{namespace_label}!=""')
+            labels.append(namespace_label)
         for choice in choices:
-            if sample is None and not listener.error:
-                query = self._any_series(source, [choice, *matchers])
-                sample = await self._first(query, labels, source.rule.destination, listener)
-        if sample is None:
-            return None
-        found = namespace
-        if source.info.namespaced:
-            found = sample.labels.get(source.namespace_label, "") or namespace or "default"
-        return found, sample.labels[source.resource_label]
+            sample = await self._any_sample(source, [choice, *matchers], labels, recorder)
+            if sample is not None:
+                found = sample.labels.get(namespace_label, "") or namespace or "default"
+                return found if source.info.namespaced else namespace, sample.labels[label]
+            if recorder.error:
+                break
+        return None
 
-    def _any_series(self, source: CustomSource | ExternalSource, matchers: Iterable[str]) -> str:
-        if isinstance(source.rule, QueryRule):
-            return source.rule.query
-        return f"topk(1,{source.series}{{{','.join(matchers)}}})"
-
-    async def _first(
-        self, query: str, labels: list[str], destination: Destination, listener: _Listener
+    async def _any_sample(
+        self, source: CustomSource | ExternalSource, matchers: list[str], labels: list[str], recorder: _Recorder
     ) -> Sample | None:
+        """Return a sample that has all of some labels."""
+        if isinstance(source.rule, QueryRule):
+            query = source.rule.query
+        else:
+            query = f"topk(1,{source.series}{{{','.join(matchers)}}})"
         try:
-            samples = await self._samples(query, destination, listener)
+            samples = await self._query(query, source, recorder)
         except PrometheusError:
             return None
         return next((sample for sample in samples if all(sample.labels.get(label) for label in labels)), None)
 
-    async def _samples(self, query: str, destination: Destination, listener: _Listener) -> Sequence[Sample]:
-        result = await listener.instant(query, deadline=self._deadline(), destination=destination)
-        return result.samples if isinstance(result, Vector) else ()
+    async def _query(self, query: str, source: CustomSource | ExternalSource, recorder: _Recorder) -> Sequence[Sample]:
+        result = await recorder.instant(query, deadline=self._deadline(), destination=source.rule.destination)
+        return _samples(result)
+
+
+def _samples(result: Vector | Scalar) -> Sequence[Sample]:
+    return result.samples if isinstance(result, Vector) else ()
 
 
 def _usage_query(source: CustomSource, *, names: Sequence[str], namespace: str) -> str:
-    """The query of resourceRules for some objects; for all, told apart by their namespaces, where none is named."""
+    """Return the query of resourceRules for some objects; without names for all, grouped by namespace."""
     rule = source.rule
     assert isinstance(rule, Rule), "resourceRules have no short form"
     by_namespace = (source.namespace_label,) if not names and namespace else ()
@@ -298,65 +300,33 @@ def _usage_query(source: CustomSource, *, names: Sequence[str], namespace: str) 
     )
 
 
-def _names(source: CustomSource, samples: Iterable[Sample]) -> list[str]:
-    return [sample.labels[source.resource_label] for sample in samples]
+def _is_address(source: CustomSource, name: str) -> bool:
+    """Return whether `name` is the label's value of a node and cannot be a node's name."""
+    return source.info.resource == _NODES and _NODE_NAME.fullmatch(name) is None
 
 
-def _is_node(name: str) -> bool:
-    return _NODE_NAME.fullmatch(name) is not None
-
-
-def _is_addressed(source: CustomSource, sample: Sample) -> bool:
-    """Whether a sample is about a node by something that is no node's name."""
-    return source.info.resource == _NODES and not _is_node(sample.labels[source.resource_label])
-
-
-def _no_node(source: CustomSource, listener: _Listener, name: str) -> Example:
+def _not_a_node(source: CustomSource, recorder: _Recorder, name: str) -> Example:
     problem = (
-        f"`{source.resource_label}` is {name}, and no node can be called so; use the label with the nodes' names, often"
-        " `node`"
+        f"`{source.resource_label}` is {name}, which cannot be the name of a node; use the label with the nodes' names,"
+        " often `node`"
     )
-    return Example(of=name, queries=tuple(listener.queries), problem=problem, impossible=True)
-
-
-def _queries(listener: _Listener) -> RuleQueries:
-    return RuleQueries(listener, telemetry=RuleTelemetry(CollectorRegistry()))
+    return Example(of=name, queries=tuple(recorder.queries), problem=problem, impossible=True)
 
 
 async def _example(
-    of: str, asked: Awaitable[list[MetricValue] | list[ExternalMetricValue]], listener: _Listener
+    of: str, request: Awaitable[list[MetricValue] | list[ExternalMetricValue]], recorder: _Recorder
 ) -> Example:
     try:
-        found = await asked
+        found = await request
     except StatusError as error:
-        return Example(of=of, queries=tuple(listener.queries), problem=_problem(error, listener))
+        return Example(of=of, queries=tuple(recorder.queries), problem=_problem(error, recorder))
     values = _values(found)
     problem = "" if values else "the query finds nothing now"
-    return Example(of=of, queries=tuple(listener.queries), values=values, problem=problem)
+    return Example(of=of, queries=tuple(recorder.queries), values=values, problem=problem)
 
 
 def _values(found: Iterable[MetricValue | ExternalMetricValue]) -> tuple[Value, ...]:
     return tuple(Value(of=_of(value), value=str(Quantity.from_milli(value.milli))) for value in found)
-
-
-def _cause(error: StatusError) -> str:
-    cause = error.__cause__
-    # What aiohttp says of a failed connection has objects of Python in it.
-    return (isinstance(cause, OSError) and cause.strerror) or str(cause or "")
-
-
-def _problem(error: StatusError, listener: _Listener) -> str:
-    """Why there is no value. What Prometheus said is told here, since this is for those who write the rules."""
-    if listener.error:
-        return f"{error.message} ({listener.error})"
-    if error.code != _NOT_FOUND:
-        return error.message
-    if not listener.queries:
-        return "no object matches the selector"
-    if listener.labels is None:
-        return "the query finds nothing now"
-    labels = ", ".join(f"`{label}`" for label in sorted(listener.labels)) or "no labels"
-    return f"the query's result has no value for the object: it has {labels}"
 
 
 def _of(value: MetricValue | ExternalMetricValue) -> str:
@@ -364,3 +334,23 @@ def _of(value: MetricValue | ExternalMetricValue) -> str:
         return ",".join(f"{label}={content}" for label, content in sorted((value.labels or {}).items()))
     described = value.described_object
     return f"{described.namespace}/{described.name}" if described.namespace else described.name
+
+
+def _cause(error: StatusError) -> str:
+    cause = error.__cause__
+    # aiohttp's text for a failed connection has the repr of Python objects in it.
+    return (isinstance(cause, OSError) and cause.strerror) or str(cause or "")
+
+
+def _problem(error: StatusError, recorder: _Recorder) -> str:
+    """Return why there is no value, with the error of Prometheus, which clients do not get."""
+    if recorder.error:
+        return f"{error.message} ({recorder.error})"
+    if error.code != _NOT_FOUND:
+        return error.message
+    if not recorder.queries:
+        return "no object matches the selector"
+    if recorder.labels is None:
+        return "the query finds nothing now"
+    labels = ", ".join(f"`{label}`" for label in sorted(recorder.labels)) or "no labels"
+    return f"the query's result has no value for the object: it has {labels}"

@@ -1,18 +1,18 @@
-"""Findings about the queries of a rule from their text alone: each is rendered for an object called x, and parsed.
+"""Findings about the queries of rules: each is rendered for an object called x, and parsed as PromQL.
 
-A query that cannot be parsed is not known to be wrong, since other servers than Prometheus have languages of their own.
-There are no other findings about it.
+A query that cannot be parsed is a warning, and has no other findings: other servers than Prometheus have languages of
+their own, such as MetricsQL.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from promql_parser import Expr, MatchOp, VectorSelector
 
-from adapter.diagnosis.report import Finding, Severity
+from adapter.diagnosis.report import Finding, error, warning
 from adapter.gotemplate import Template
 from adapter.metrics.resource_metrics import resource_sources
 from adapter.promql import Labels, PromqlError, can_be_nan, is_scalar, parse, result_labels, selectors
@@ -29,93 +29,82 @@ _NAMESPACE_WORDS = frozenset({"namespace", "namespaces"})
 # What Helm and most other templates look like.
 _OTHER_DELIMITERS = re.compile(rf"\{{\{{-?\s*\.(?:{'|'.join(QUERY_FIELDS)})\b[^}}]*\}}\}}")
 
-Tree = Expr | None
+
+def lint_selector(rule: Rule) -> Iterator[Finding]:
+    """Yield the findings about a rule's seriesQuery."""
+    path = f"{rule.key}.seriesQuery"
+    tree = yield from _parse(path, lambda: rule.series_query)
+    if tree is not None and not isinstance(tree, VectorSelector):
+        yield error("bad-query", path, 'it is no selector: write it as name{label="value"}')
 
 
-def check_selector(rule: Rule) -> Iterator[Finding]:
-    """The findings about a rule's seriesQuery."""
-    place = f"{rule.key}.seriesQuery"
-    try:
-        tree = parse(rule.series_query)
-    except PromqlError as error:
-        yield _not_promql(place, error)
-        return
-    if not isinstance(tree, VectorSelector):
-        yield _error("bad-query", place, 'it is no selector: write it as name{label="value"}')
-
-
-def check_custom(rule: Rule, *, series: str = "") -> Iterator[Finding]:
-    """The findings about the metricsQuery of a rule of custom metrics; `series` is a name that it may find."""
-    place = f"{rule.key}.metricsQuery"
+def lint_custom_query(rule: Rule, *, series: str = "") -> Iterator[Finding]:
+    """Yield the findings about the metricsQuery of a rule of custom metrics; `series` is a name that it may find."""
+    path = f"{rule.key}.metricsQuery"
     namespace_label, *others = _labels(rule)
-    labels = [label for label in (*others, namespace_label) if label]
-    yield from _check_template(place, rule.query, "{<<.LabelMatchers>>}", "namespaces and objects")
-    render = functools.partial(
-        custom_query,
-        rule.query,
-        series=_plain(series),
-        names=[_NAME],
-        metric_selector=_EVERYTHING,
-    )
-    trees: dict[str, Tree] = {}
-    for label in labels:
+    yield from _lint_matchers(path, rule.query, "{<<.LabelMatchers>>}", "namespaces and objects")
+    trees: dict[str, Expr] = {}
+    for label in filter(None, (*others, namespace_label)):
         namespaced = bool(namespace_label) and label != namespace_label
-        make = functools.partial(
-            render,
+        render = functools.partial(
+            custom_query,
+            rule.query,
+            series=_unquoted(series),
+            names=[_NAME],
+            metric_selector=_EVERYTHING,
             resource_label=label,
             namespace_label=namespace_label if namespaced else "",
             namespace=_NAME if namespaced else "",
         )
-        findings, trees[label] = _parsed(place, rule.query, make)
-        yield from findings
-        if trees[label] is None:
+        tree = yield from _parse(path, render, rule.query)
+        if tree is None:
             return
-    yield from _check_results(place, rule, namespace_label, {label: tree for label, tree in trees.items() if tree})
-    yield from _check_nan(place, rule.values, trees.values())
+        trees[label] = tree
+    yield from _lint_results(path, rule, namespace_label, trees)
+    yield from _lint_nan(path, rule.values, trees.values())
 
 
-def check_external(rule: Rule, *, series: str = "") -> Iterator[Finding]:
-    """The findings about the metricsQuery of a rule of external metrics."""
-    place = f"{rule.key}.metricsQuery"
-    yield from _check_template(place, rule.query, "{<<.LabelMatchers>>}", "namespaces")
+def lint_external_query(rule: Rule, *, series: str = "") -> Iterator[Finding]:
+    """Yield the findings about the metricsQuery of a rule of external metrics; `series` is a name that it may find."""
+    path = f"{rule.key}.metricsQuery"
+    yield from _lint_matchers(path, rule.query, "{<<.LabelMatchers>>}", "namespaces")
     namespace_label = _labels(rule)[0] if rule.resources.namespaced else ""
-    make = functools.partial(
+    render = functools.partial(
         external_query,
         rule.query,
-        series=_plain(series),
+        series=_unquoted(series),
         namespace_label=namespace_label,
         namespace=_NAME if namespace_label else "",
         metric_selector=_EVERYTHING,
     )
-    findings, tree = _parsed(place, rule.query, make)
-    yield from findings
-    yield from _check_nan(place, rule.values, [tree])
+    tree = yield from _parse(path, render, rule.query)
+    if tree is not None:
+        yield from _lint_nan(path, rule.values, [tree])
 
 
-def check_short(rule: QueryRule) -> Iterator[Finding]:
-    """The findings about the query of a short rule."""
-    place = f"{rule.key}.query"
-    findings, tree = _parsed(place, None, lambda: rule.query)
-    yield from findings
+def lint_short_query(rule: QueryRule) -> Iterator[Finding]:
+    """Yield the findings about the query of a short rule."""
+    path = f"{rule.key}.query"
+    tree = yield from _parse(path, lambda: rule.query)
     if tree is None:
         return
     labels = result_labels(tree)
     for label, what in ((rule.resource_label, "objects' names"), (rule.namespace_label, "objects' namespace")):
         if label and not labels.can_have(label):
-            yield _error("no-object-label", place, f"{_lacks(tree, labels)} `{label}`, the label with the {what}")
+            yield error("no-object-label", path, f"{_lacks(tree, labels)} `{label}`, the label with the {what}")
             break
-    yield from _check_nan(place, rule.values, [tree])
+    yield from _lint_nan(path, rule.values, [tree])
 
 
-def check_resource_rules(rules: ResourceRules) -> Iterator[Finding]:
-    """The findings about the queries of resourceRules."""
+def lint_resource_queries(rules: ResourceRules) -> Iterator[Finding]:
+    """Yield the findings about the queries of resourceRules."""
     for source in resource_sources(rules):
         rule = source.rule
         assert isinstance(rule, Rule), "resourceRules have no short form"
         if not source.resource_label:
-            continue  # which is a finding of its own
-        yield from _check_template(rule.key, rule.query, "<<.LabelMatchers>>", "namespaces and objects")
-        make = functools.partial(
+            continue  # adapter.diagnosis.lint reports it
+        yield from _lint_matchers(rule.key, rule.query, "<<.LabelMatchers>>", "namespaces and objects")
+        render = functools.partial(
             custom_query,
             rule.query,
             series="",
@@ -126,89 +115,92 @@ def check_resource_rules(rules: ResourceRules) -> Iterator[Finding]:
             metric_selector=_EVERYTHING,
             group_by=source.group_by,
         )
-        findings, tree = _parsed(rule.key, rule.query, make)
-        yield from findings
+        tree = yield from _parse(rule.key, render, rule.query)
         if tree is not None and not result_labels(tree).can_have(source.resource_label):
             yield _no_object_label(rule.key, tree, source.resource_label)
 
 
-def _check_template(place: str, query: Template, matchers: str, found: str) -> Iterator[Finding]:
-    if "LabelMatchers" not in query.source and "LabelValuesByName" not in query.source:
-        message = f"without <<.LabelMatchers>> it finds the series of all {found}; write {matchers} after its series"
-        yield _warning("no-label-matchers", place, message)
-
-
-def _parsed(place: str, query: Template | None, make: Callable[[], str]) -> tuple[list[Finding], Tree]:
-    """What is wrong with the text of a query, and its syntax tree; None where it has none."""
-    other = _OTHER_DELIMITERS.search(query.source) if query is not None else None
+def _parse(
+    path: str, render: Callable[[], str], template: Template | None = None
+) -> Generator[Finding, None, Expr | None]:
+    """Yield what is wrong with the text of a query, and return its syntax tree; None if it has none."""
+    other = _OTHER_DELIMITERS.search(template.source) if template is not None else None
     if other is not None:
         message = f"{other[0]} is sent to Prometheus as it stands: the template's delimiters are << and >>"
-        return [_error("wrong-delimiters", place, message)], None
+        yield error("wrong-delimiters", path, message)
+        return None
     try:
-        return [], parse(make())
-    except PromqlError as error:
-        return [_not_promql(place, error)], None
+        return parse(render())
+    except PromqlError as failure:
+        message = f"this is no PromQL, unless the server has a language of its own, such as MetricsQL: {failure}"
+        yield warning("not-promql", path, on_one_line(message))
+        return None
     except QueryError:
-        return [], None  # with other data it may make one
+        return None  # it may render for other objects
 
 
-def _check_results(place: str, rule: Rule, namespace_label: str, trees: dict[str, Expr]) -> Iterator[Finding]:
-    """Whether the result has the label with the object's name, and what else tells its values apart."""
-    had = {label: tree for label, tree in trees.items() if result_labels(tree).can_have(label)}
-    if not had:
-        for label, tree in list(trees.items())[:1]:
-            yield _no_object_label(place, tree, label)
+def _lint_matchers(path: str, query: Template, matchers: str, found: str) -> Iterator[Finding]:
+    if "LabelMatchers" not in query.source and "LabelValuesByName" not in query.source:
+        message = f"without <<.LabelMatchers>> it finds the series of all {found}; write {matchers} after its series"
+        yield warning("no-label-matchers", path, message)
+
+
+def _lint_results(path: str, rule: Rule, namespace_label: str, trees: dict[str, Expr]) -> Iterator[Finding]:
+    """Yield whether the result lacks the label with the object's name, and whether it has more labels."""
+    if not trees:
         return
-    if list(had) == [namespace_label] and len(trees) > 1:
-        label = next(iter(trees))
-        message = f"the result never has the label `{label}`, so only metrics of namespaces have values"
-        yield _warning("only-namespaces", place, f"{message}; aggregate with by (<<.GroupBy>>)")
-        return
-    for label, tree in list(had.items())[:1]:
-        more = sorted(_telling_apart(tree, {label, namespace_label, *_overridden(rule)}, rule))
-        if more:
-            shown = ", ".join(f"`{one}`" for one in more)
-            message = f"the result is also by {shown}, so an object may have several values: the first is taken"
-            yield _warning("several-values", place, message)
+    first = next(iter(trees))
+    having = [label for label, tree in trees.items() if result_labels(tree).can_have(label)]
+    if not having:
+        yield _no_object_label(path, trees[first], first)
+    elif having == [namespace_label] and len(trees) > 1:
+        message = f"the result never has the label `{first}`, so only metrics of namespaces have values"
+        yield warning("only-namespaces", path, f"{message}; aggregate with by (<<.GroupBy>>)")
+    elif extra := _extra_labels(rule, trees[having[0]], {having[0], namespace_label}):
+        shown = ", ".join(f"`{one}`" for one in sorted(extra))
+        message = f"the result is also by {shown}, so an object may have several values: the first is taken"
+        yield warning("several-values", path, message)
 
 
-def _telling_apart(tree: Expr, known: set[str], rule: Rule) -> set[str]:
-    """The labels of a result beside those that name resources, where an aggregation leaves only some."""
+def _extra_labels(rule: Rule, tree: Expr, known: set[str]) -> set[str]:
+    """Return the labels of a result that map to no resource, if an aggregation leaves only some labels."""
     labels = result_labels(tree)
     if labels.others:
         return set()
     template = rule.resources.template
+    extra = set(labels.names) - known - {label for label, _ in rule.resources.overrides}
+    # A label that every selector fixes has one value only.
     fixed = [
         {one.name for one in selector.matchers.matchers if one.op == MatchOp.Equal} for selector in selectors(tree)
     ]
-    same = set.intersection(*fixed) if fixed else set()
-    return {label for label in labels.names - known - same if template is None or template.resource_in(label) is None}
+    extra -= fixed[0].intersection(*fixed) if fixed else set()
+    return {label for label in extra if template is None or template.resource_in(label) is None}
 
 
-def _check_nan(place: str, values: ValuePolicy, trees: Iterable[Tree]) -> Iterator[Finding]:
-    if not values.nan_is_written and any(can_be_nan(tree) for tree in trees if tree is not None):
-        yield _warning(
+def _lint_nan(path: str, values: ValuePolicy, trees: Iterable[Expr]) -> Iterator[Finding]:
+    if not values.nan_is_written and any(map(can_be_nan, trees)):
+        yield warning(
             "may-be-nan",
-            place,
+            path,
             "a division by zero or a quantile of nothing is NaN, which counts as zero, and so scales down to the"
             " minimum; say what is meant: `nan: missing`, `nan: error` or `nan: zero`",
         )
 
 
 def _labels(rule: Rule) -> Sequence[str]:
-    """The label of namespaces, "" if there is none, and those of other resources, by the rule's words."""
+    """Return the label of namespaces, "" if there is none, and those of other resources, by the rule's text."""
     template = rule.resources.template
-    namespace = next((label for label, named in rule.resources.overrides if _is_namespace(named.resource)), "")
-    others = [label for label, named in rule.resources.overrides if not _is_namespace(named.resource)]
+    namespace = next((label for label, named in rule.resources.overrides if named.resource in _NAMESPACE_WORDS), "")
+    others = [label for label, named in rule.resources.overrides if named.resource not in _NAMESPACE_WORDS]
     if template is not None:
         namespace = namespace or template.label_for(group="", singular="namespace")
-        others += [label for label in _written(rule) if template.resource_in(label) and label != namespace]
+        others += [label for label in _grouped_by(rule) if template.resource_in(label) and label != namespace]
         others.append(template.label_for(group="", singular="pod"))
     return (namespace, *dict.fromkeys(others))
 
 
-def _written(rule: Rule) -> list[str]:
-    """The labels that a query's own text groups by, as far as it is read without <<.GroupBy>>."""
+def _grouped_by(rule: Rule) -> list[str]:
+    """Return the labels that a query's text groups by, beside <<.GroupBy>>."""
     try:
         query = custom_query(
             rule.query, series=_SERIES, resource_label=_NAME, names=[_NAME], metric_selector=_EVERYTHING
@@ -218,22 +210,14 @@ def _written(rule: Rule) -> list[str]:
         return []
 
 
-def _plain(series: str) -> str:
-    """A name of series as it stands in a query; another one for those that need quotes, which make no metrics."""
+def _unquoted(series: str) -> str:
+    """Return a series' name; another one for those that need quotes in a query, which make no metrics."""
     return series if _PLAIN_NAME.fullmatch(series) else _SERIES
 
 
-def _overridden(rule: Rule) -> Iterator[str]:
-    return (label for label, _ in rule.resources.overrides)
-
-
-def _is_namespace(word: str) -> bool:
-    return word in _NAMESPACE_WORDS
-
-
-def _no_object_label(place: str, tree: Expr, label: str) -> Finding:
+def _no_object_label(path: str, tree: Expr, label: str) -> Finding:
     message = f"{_lacks(tree, result_labels(tree))} `{label}`, so it is never the value of an object"
-    return _error("no-object-label", place, f"{message}; aggregate with by (<<.GroupBy>>)")
+    return error("no-object-label", path, f"{message}; aggregate with by (<<.GroupBy>>)")
 
 
 def _lacks(tree: Expr, labels: Labels) -> str:
@@ -242,16 +226,3 @@ def _lacks(tree: Expr, labels: Labels) -> str:
     if labels == Labels():
         return "the result is aggregated without any label, and not by"
     return "the result never has the label"
-
-
-def _not_promql(place: str, error: PromqlError) -> Finding:
-    message = f"this is no PromQL, unless the server has a language of its own, such as MetricsQL: {error}"
-    return _warning("not-promql", place, on_one_line(message))
-
-
-def _error(code: str, where: str, message: str) -> Finding:
-    return Finding(severity=Severity.ERROR, code=code, where=where, message=message)
-
-
-def _warning(code: str, where: str, message: str) -> Finding:
-    return Finding(severity=Severity.WARNING, code=code, where=where, message=message)

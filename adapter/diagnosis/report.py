@@ -1,4 +1,4 @@
-"""Findings as data, in the form in which they are JSON."""
+"""The findings of `check` and `explain` as data, in the form of their JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Severity(enum.Enum):
-    """An error is what can never be as it is written; a warning may be meant, or depend on what runs just now."""
+    """An error can never work as it is written; a warning may be intended, or depend on the series of the moment."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -19,14 +19,14 @@ class _Json(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Finding(_Json, frozen=True):
-    """Something that is wrong, or may be.
+    """A mistake, or a possible one.
 
     Attributes:
-        severity: how bad it is.
-        code: what it is, for tools, such as "overlap".
-        where: the place in the rules file, such as "rules[2].seriesFilters[0].is".
+        severity: error or warning.
+        code: the kind of finding, for tools, such as "overlap"; docs/rules-check.md lists them.
+        where: the path in the rules file, such as "rules[2].seriesFilters[0].is".
         message: what is wrong, and what to change.
-        about: the rule's seriesQuery, or the metric of a short rule; "" where it is about no single rule of those.
+        about: the rule's seriesQuery, or the metric of a short rule; "" outside of rules.
     """
 
     severity: Severity
@@ -37,26 +37,36 @@ class Finding(_Json, frozen=True):
 
     @property
     def rule(self) -> str:
-        """The rule that it is about: "rules[2]", or the section of the file."""
+        """The rule's key, such as "rules[2]", or a section of the file."""
         return self.where.partition(".")[0]
 
 
+def error(code: str, where: str, message: str) -> Finding:
+    """Return a finding of severity error."""
+    return Finding(severity=Severity.ERROR, code=code, where=where, message=message)
+
+
+def warning(code: str, where: str, message: str) -> Finding:
+    """Return a finding of severity warning."""
+    return Finding(severity=Severity.WARNING, code=code, where=where, message=message)
+
+
 class Value(_Json, frozen=True):
-    """A value as the API writes it: of an object ("namespace/name"), or of a series, with its labels."""
+    """A value as a quantity: of an object ("namespace/name"), or of a series, with its labels."""
 
     of: str
     value: str
 
 
 class Example(_Json, frozen=True):
-    """A metric of one object, asked for as an HPA would ask.
+    """The value of a metric for one object, requested as the HPA controller does.
 
     Attributes:
-        of: the object, or the namespace of an external metric; "" where there is none to be found.
+        of: the object, or the namespace of an external metric; "" if none has a series.
         queries: the PromQL that was sent.
-        values: what came back.
-        problem: why nothing came back; "" when something did.
-        impossible: no object can have the name that the label has.
+        values: the results.
+        problem: why there is no value, or "".
+        impossible: the label's value cannot be the name of such an object.
     """
 
     of: str = ""
@@ -67,14 +77,14 @@ class Example(_Json, frozen=True):
 
 
 class MetricReport(_Json, frozen=True):
-    """A metric that a rule makes.
+    """A metric of a rule.
 
     Attributes:
         metric: such as "pods/packets_per_second"; for external metrics the name alone.
         series: the name of the series, "" for a short rule.
-        hidden_by: the rule that makes the same metric and wins; "" if none does.
-        merges: requests for different objects can become one query.
-        example: what it is for an example object; None where that was not asked.
+        hidden_by: the rule that makes the same metric and wins, or "".
+        merges: requests for different objects can share one query.
+        example: its value for an example object; None if it was not requested.
     """
 
     metric: str
@@ -90,10 +100,10 @@ class SeriesReport(_Json, frozen=True):
     Attributes:
         name: its name.
         left_out_by: the key of the rule that leaves it out, or "".
-        metric: what it is called in the API, or "".
-        labels: its labels that name resources by the rule, with those of the cluster; "" for none.
-        unknown: of these labels, those whose resource the cluster does not have, with its name.
-        other_labels: its labels that the rule says nothing of.
+        metric: its name in the API, or "".
+        labels: the resource of each label that maps to one of the cluster's.
+        unknown: the resource of each label that maps to one that the cluster does not have.
+        other_labels: the labels that map to no resource.
     """
 
     name: str
@@ -105,13 +115,13 @@ class SeriesReport(_Json, frozen=True):
 
 
 class RuleReport(_Json, frozen=True):
-    """A rule, and what it made.
+    """A rule with its series and metrics.
 
     Attributes:
-        rule: its place in the file: "rules[2]".
+        rule: its key in the file: "rules[2]".
         about: its seriesQuery, or the metric of a short rule.
         failure: why its series could not be listed, or "".
-        listed: whether its series are known; a short rule has none.
+        listed: its series are known, or it is a short rule, which has none.
         series: the series.
         metrics: the metrics.
     """
@@ -125,13 +135,13 @@ class RuleReport(_Json, frozen=True):
 
 
 class Report(_Json, frozen=True):
-    """All rules.
+    """The result of `check`.
 
     Attributes:
-        asked_prometheus: whether series and values were looked for.
-        findings: what is wrong, or may be.
-        rules: what the rules made.
-        found: where in the file the rules are, where that is not the rules file itself; else "".
+        asked_prometheus: series and values were requested from Prometheus.
+        findings: in the order of the file.
+        rules: the rules, if Prometheus was asked.
+        found: where in the file the rules are, if it is not a rules file itself; else "".
     """
 
     asked_prometheus: bool
@@ -140,22 +150,22 @@ class Report(_Json, frozen=True):
     found: str = ""
 
     def has(self, severity: Severity) -> bool:
-        """Tell whether there is a finding of this kind."""
+        """Return whether there is a finding of this severity."""
         return any(finding.severity is severity for finding in self.findings)
 
 
 class Explanation(_Json, frozen=True):
-    """One metric.
+    """The result of `explain`.
 
     Attributes:
-        target: what was asked for: "pods/packets_per_second", "external/queue_depth".
+        target: the metric: "pods/packets_per_second", "external/queue_depth".
         rule: the rule that makes it, or "".
         series: the series that it is made of, or "".
-        forwarded_to: the address of the adapter of forwardExternal, where that one has the value and no rule; or "".
-        hidden: rules that make it, too, and lose.
-        example: what it is for the objects that were asked for; None when there is no such metric.
-        reasons: why it is not there, or has no value.
-        suggestions: metrics that may have been meant.
+        forwarded_to: the address of the adapter of forwardExternal, if the value comes from there; or "".
+        hidden: rules that also make it, and lose.
+        example: its value for the selected objects; None if there is no such metric.
+        reasons: why there is no metric, or no value.
+        suggestions: metrics with similar names.
     """
 
     target: str

@@ -1,8 +1,8 @@
-"""What each rule made of the series that the catalog has listed, and what is wrong with that."""
+"""What each rule makes of the listed series, and what is wrong with that."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from adapter.catalog.catalog import Catalog
@@ -17,9 +17,8 @@ from adapter.catalog.inventory import (
     external_uses,
 )
 from adapter.diagnosis.lint import about
-from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport, Severity
-from adapter.planning.mergeable import can_merge
-from adapter.prometheus import Series
+from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport, error, warning
+from adapter.planning.coalescible import can_coalesce
 from adapter.rules import AnyRule, QueryRule, Rule
 from kube.durations import format_duration
 from kube.mapping import NoMatchError, ResourceLookup
@@ -28,8 +27,8 @@ Source = CustomSource | ExternalSource
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
-    """A rule, what is said of it, and the sources of its metrics, in the order of the report's."""
+class RuleResult:
+    """A rule's report and findings, and the sources of its metrics in the order of the report's."""
 
     rule: AnyRule
     report: RuleReport
@@ -38,162 +37,145 @@ class Examined:
 
 
 def metric_name(source: Source) -> str:
-    """What people call a metric: pods/packets_per_second, or the name of an external one."""
+    """Return the metric's name for people: pods/packets_per_second, or the name of an external one."""
     return str(source.info) if isinstance(source, CustomSource) else source.metric
 
 
-async def examine(catalog: Catalog, lookup: ResourceLookup) -> tuple[Examined, ...]:
-    """Examine every rule, in the order of the file.
+async def rule_results(catalog: Catalog, lookup: ResourceLookup) -> tuple[RuleResult, ...]:
+    """Return the result of every rule, in the order of the file.
 
     Raises:
-        KubeUnreachable, StatusError: the API server did not say what its resources are.
+        KubeUnreachable, StatusError: the API server cannot list its resources.
     """
     external = {rule.key for rule in catalog.rules.external_rules}
     return tuple(
-        [await _Rule(catalog, rule, external=rule.key in external).examine(lookup) for rule in catalog.rules.all_rules]
+        [await _result(catalog, rule, lookup, external=rule.key in external) for rule in catalog.rules.all_rules]
     )
 
 
-class _Rule:
-    def __init__(self, catalog: Catalog, rule: AnyRule, *, external: bool) -> None:
-        self._catalog = catalog
-        self._rule = rule
-        self._external = external
-        self._findings: list[Finding] = []
-
-    async def examine(self, lookup: ResourceLookup) -> Examined:
-        rule = self._rule
-        uses: Sequence[SeriesUse] = ()
-        sources: Sequence[Source]
-        listing = self._catalog.listing(rule)
-        if listing.failure:
-            self._say(Severity.ERROR, "not-listed", f"its series cannot be listed: {listing.failure}")
-        if isinstance(rule, QueryRule):
-            sources = await self._of_short_rule(rule, lookup)
-        elif self._external:
-            uses = external_uses(rule, listing.series or ())
-            sources = await external_sources(rule, listing.series or (), lookup)
-        else:
-            uses = [use async for use in custom_uses(rule, listing.series or (), lookup)]
-            sources = [source for use in uses for source in use.sources]
-        if isinstance(rule, Rule) and listing.series is not None:
-            self._judge(rule, listing.series, uses, sources)
-        metrics = [
-            MetricReport(
-                metric=metric_name(source),
-                series=source.series,
-                hidden_by=self._winner(source),
-                merges=can_merge(source),
-            )
-            for source in sources
-        ]
-        self._overlaps(metrics)
-        report = RuleReport(
-            rule=rule.key,
-            about=about(rule),
-            failure=listing.failure,
-            listed=isinstance(rule, QueryRule) or listing.series is not None,
-            series=tuple(_series_report(use) for use in uses),
-            metrics=tuple(metrics),
+async def _result(catalog: Catalog, rule: AnyRule, lookup: ResourceLookup, *, external: bool) -> RuleResult:
+    listing = catalog.listing(rule)
+    found = listing.series or ()
+    uses: Sequence[SeriesUse] = ()
+    sources: Sequence[Source] = ()
+    if isinstance(rule, QueryRule):
+        sources = [external_query_source(rule)] if external else await _query_sources(rule, lookup)
+    elif external:
+        uses = external_uses(rule, found)
+        sources = await external_sources(rule, found, lookup)
+    else:
+        uses = [use async for use in custom_uses(rule, found, lookup)]
+        sources = [source for use in uses for source in use.sources]
+    metrics = tuple(
+        MetricReport(
+            metric=metric_name(source),
+            series=source.series,
+            hidden_by=_winner(catalog, source),
+            merges=can_coalesce(source),
         )
-        return Examined(rule, report, tuple(sources), tuple(self._findings))
+        for source in sources
+    )
+    findings: list[Finding] = []
+    if listing.failure:
+        findings.append(error("not-listed", rule.key, f"its series cannot be listed: {listing.failure}"))
+    if isinstance(rule, Rule) and listing.series is not None:
+        findings += _series_findings(rule, uses, sources, external=external, max_age=catalog.max_age(rule))
+    findings += _overlap_findings(rule, metrics)
+    report = RuleReport(
+        rule=rule.key,
+        about=about(rule),
+        failure=listing.failure,
+        listed=isinstance(rule, QueryRule) or listing.series is not None,
+        series=tuple(map(_series_report, uses)),
+        metrics=metrics,
+    )
+    return RuleResult(rule, report, tuple(sources), tuple(findings))
 
-    async def _of_short_rule(self, rule: QueryRule, lookup: ResourceLookup) -> Sequence[Source]:
-        if self._external:
-            return [external_query_source(rule)]
-        try:
-            return [await custom_query_source(rule, lookup)]
-        except NoMatchError:
-            return []  # which the file alone shows
 
-    def _judge(self, rule: Rule, found: Sequence[Series], uses: Sequence[SeriesUse], sources: Sequence[Source]) -> None:
-        taken = [use for use in uses if use.metric]
-        if not found:
-            age = format_duration(self._catalog.max_age(rule))
-            self._say(Severity.WARNING, "no-series", f"its seriesQuery finds no series with a sample in the last {age}")
-        elif not taken:
-            keys = ", ".join(sorted({use.left_out_by for use in uses}))
-            self._say(
-                Severity.WARNING,
-                "all-left-out",
-                f"{keys} leaves out all {len(found)} series that its seriesQuery finds",
-            )
-        elif self._external:
-            if rule.resources.namespaced and not all(source.namespace_label for source in _external(sources)):
-                self._say(
-                    Severity.ERROR,
-                    "no-namespace-label",
-                    "no label means namespaces, so every request fails; add one to resources.overrides, or set"
-                    " resources.namespaced to false",
-                )
-        else:
-            self._judge_labels(taken, sources)
+async def _query_sources(rule: QueryRule, lookup: ResourceLookup) -> Sequence[Source]:
+    try:
+        return [await custom_query_source(rule, lookup)]
+    except NoMatchError:
+        return []  # lint reports it
 
-    def _judge_labels(self, taken: Sequence[SeriesUse], sources: Sequence[Source]) -> None:
-        without = [use for use in taken if not use.sources]
-        if without:
-            # Where the rule works for other series, these may just be caught along with them.
-            severity = Severity.ERROR if len(without) == len(taken) else Severity.WARNING
-            more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
-            self._say(severity, "no-resource", f"series {without[0].series.name}{more}: {_why_no_resource(without[0])}")
-        lost = [one for one in _custom(sources) if one.info.namespaced and not one.namespace_label]
-        if lost:
-            self._say(
-                Severity.ERROR if len(lost) == len(sources) else Severity.WARNING,
+
+def _series_findings(
+    rule: Rule, uses: Sequence[SeriesUse], sources: Sequence[Source], *, external: bool, max_age: float
+) -> Iterator[Finding]:
+    """Yield the findings about the series of a rule; `max_age` is in seconds."""
+    kept = [use for use in uses if use.metric]
+    if not uses:
+        age = format_duration(max_age)
+        yield warning("no-series", rule.key, f"its seriesQuery finds no series with a sample in the last {age}")
+    elif not kept:
+        keys = ", ".join(sorted({use.left_out_by for use in uses}))
+        yield warning("all-left-out", rule.key, f"{keys} leaves out all {len(uses)} series that its seriesQuery finds")
+    elif external:
+        if rule.resources.namespaced and any(not source.namespace_label for source in sources):
+            yield error(
                 "no-namespace-label",
-                f"{lost[0].info} can never be found, because no label means namespaces; add one to resources.overrides",
+                rule.key,
+                "no label means namespaces, so every request fails; add one to resources.overrides, or set"
+                " resources.namespaced to false",
             )
-
-    def _winner(self, source: Source) -> str:
-        """Who makes the same metric and wins: another rule, or this one of another series."""
-        winner: Source | None
-        if isinstance(source, CustomSource):
-            winner = self._catalog.find_custom(source.info.resource, source.info.metric)
-        else:
-            winner = self._catalog.find_external(source.metric)
-        if winner is None or (winner.rule.key, winner.series) == (source.rule.key, source.series):
-            return ""
-        return winner.rule.key if winner.rule.key != source.rule.key else f"{winner.rule.key} of {winner.series}"
-
-    def _overlaps(self, metrics: Iterable[MetricReport]) -> None:
-        hidden: dict[str, list[MetricReport]] = {}
-        for metric in metrics:
-            # What does not name its series is the same of each.
-            if metric.hidden_by and not (metric.hidden_by.startswith(f"{self._rule.key} ") and not self._names_series):
-                hidden.setdefault(metric.hidden_by, []).append(metric)
-        for winner, (example, *others) in hidden.items():
-            more = f" and {len(others)} more" if others else ""
-            self._say(
-                Severity.WARNING,
-                "overlap",
-                f"{example.metric}{more} of {example.series}: also made by {winner}, which wins",
-            )
-
-    @property
-    def _names_series(self) -> bool:
-        return isinstance(self._rule, Rule) and "Series" in self._rule.query.source
-
-    def _say(self, severity: Severity, code: str, message: str) -> None:
-        self._findings.append(Finding(severity=severity, code=code, where=self._rule.key, message=message))
+    else:
+        yield from _label_findings(rule, kept, sources)
 
 
-def _custom(sources: Iterable[Source]) -> list[CustomSource]:
-    return [source for source in sources if isinstance(source, CustomSource)]
+def _label_findings(rule: Rule, kept: Sequence[SeriesUse], sources: Sequence[Source]) -> Iterator[Finding]:
+    without = [use for use in kept if not use.sources]
+    if without:
+        # Where the rule works for other series, the seriesQuery may find these by accident.
+        finding = error if len(without) == len(kept) else warning
+        more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
+        message = f"series {without[0].series.name}{more}: {_why_no_resource(without[0])}"
+        yield finding("no-resource", rule.key, message)
+    lost = [
+        source.info
+        for source in sources
+        if isinstance(source, CustomSource) and source.info.namespaced and not source.namespace_label
+    ]
+    if lost:
+        finding = error if len(lost) == len(sources) else warning
+        message = f"{lost[0]} can never be found, because no label means namespaces; add one to resources.overrides"
+        yield finding("no-namespace-label", rule.key, message)
 
 
-def _external(sources: Iterable[Source]) -> list[ExternalSource]:
-    return [source for source in sources if isinstance(source, ExternalSource)]
+def _winner(catalog: Catalog, source: Source) -> str:
+    """Return what makes the same metric and wins: another rule, or this rule of another series; or ""."""
+    winner: Source | None
+    if isinstance(source, CustomSource):
+        winner = catalog.find_custom(source.info.resource, source.info.metric)
+    else:
+        winner = catalog.find_external(source.metric)
+    if winner is None or (winner.rule.key, winner.series) == (source.rule.key, source.series):
+        return ""
+    return winner.rule.key if winner.rule.key != source.rule.key else f"{winner.rule.key} of {winner.series}"
+
+
+def _overlap_findings(rule: AnyRule, metrics: Iterable[MetricReport]) -> Iterator[Finding]:
+    # A query that does not use <<.Series>> is the same for each series.
+    uses_series = isinstance(rule, Rule) and "Series" in rule.query.source
+    hidden: dict[str, list[MetricReport]] = {}
+    for metric in metrics:
+        own = metric.hidden_by.startswith(f"{rule.key} ")
+        if metric.hidden_by and (uses_series or not own):
+            hidden.setdefault(metric.hidden_by, []).append(metric)
+    for winner, (example, *others) in hidden.items():
+        more = f" and {len(others)} more" if others else ""
+        message = f"{example.metric}{more} of {example.series}: also made by {winner}, which wins"
+        yield warning("overlap", rule.key, message)
 
 
 def _series_report(use: SeriesUse) -> SeriesReport:
-    meant = {meaning.label for meaning in use.labels}
+    mapped = {meaning.label for meaning in use.labels}
     return SeriesReport(
         name=use.series.name,
         left_out_by=use.left_out_by,
         metric=use.metric,
         labels={one.label: str(one.resource) for one in use.labels if one.resource is not None},
         unknown={one.label: str(one.named) for one in use.labels if one.resource is None},
-        other_labels=tuple(sorted(use.series.labels - meant)),
+        other_labels=tuple(sorted(use.series.labels - mapped)),
     )
 
 

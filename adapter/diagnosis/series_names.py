@@ -1,7 +1,7 @@
-"""Which names of series a seriesQuery can find, as far as its text says without asking Prometheus.
+"""The names of series that a seriesQuery can find, as far as its text shows.
 
-Prometheus matches `=~` from the first letter to the last. Whether an arbitrary pair of regular expressions has a match
-in common is not worked out; what the two must begin and end with is compared, which is enough for slips of the pen.
+Prometheus anchors `=~` at both ends. Whether two regular expressions have a match in common is not decided in general:
+the prefixes and suffixes that they require are compared, which is enough to find typing errors.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from adapter.rules.goregex import GoRegex, GoRegexError
 _FINITE = re.compile(r"\^?([\w:]*)(?:\((?:\?:)?([\w:|]*)\)([\w:]*))?\$?", re.ASCII)
 _NAMES = re.compile(r"\^?[\w:]+(?:\|[\w:]+)*\$?", re.ASCII)
 _FLAGS = re.compile(r"\(\?[a-zA-Z-]")
-_PLAIN_START = re.compile(r"[\w:]*", re.ASCII)
-_PLAIN_END = re.compile(r"[\w:]*\Z", re.ASCII)
+_LITERAL_START = re.compile(r"[\w:]*", re.ASCII)
+_LITERAL_END = re.compile(r"[\w:]*\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,60 +27,60 @@ class SeriesNames:
     """What is known of the names.
 
     Attributes:
-        names: all of them, where the text lists them; else None.
-        begins: what every name begins with.
-        ends: what every name ends with.
+        names: all of them, if the text lists them; else None.
+        prefix: what every name begins with.
+        suffix: what every name ends with.
     """
 
     names: tuple[str, ...] | None = None
-    begins: str = ""
-    ends: str = ""
+    prefix: str = ""
+    suffix: str = ""
     _patterns: tuple[tuple[GoRegex, bool], ...] = ()
 
     @classmethod
     def of(cls, series_query: str) -> SeriesNames:
-        """Read a selector. One that cannot be read says nothing; Prometheus says what is wrong with it."""
+        """Parse a selector. Nothing is known of the names of one that cannot be parsed."""
         try:
             tree = parse(series_query)
         except PromqlError:
             return cls()
         if not isinstance(tree, VectorSelector):
             return cls()
-        return cls._of_terms([(matcher_sign(one), one.value) for one in matchers(tree) if one.name == "__name__"])
-
-    @classmethod
-    def _of_terms(cls, terms: list[tuple[str, str]]) -> SeriesNames:
         names: tuple[str, ...] | None = None
-        begins = ends = ""
+        prefix = suffix = ""
         patterns = []
-        for operator, text in terms:
-            if operator == "=":
+        for matcher in matchers(tree):
+            sign, text = matcher_sign(matcher), matcher.value
+            if matcher.name != "__name__":
+                continue
+            if sign == "=":
                 names = (text,)
                 continue
-            if operator == "=~":
+            if sign == "=~":
                 names = names if names is not None else _listed(text)
-                begins, ends = max(begins, _begins(text), key=len), max(ends, _ends(text), key=len)
-            pattern = re.escape(text) if operator == "!=" else text
+                prefix, suffix = max(prefix, _prefix(text), key=len), max(suffix, _suffix(text), key=len)
+            pattern = re.escape(text) if sign == "!=" else text
             try:
-                patterns.append((GoRegex.compile(f"^(?:{pattern})$"), operator == "=~"))
+                patterns.append((GoRegex(f"^(?:{pattern})$"), sign == "=~"))
             except GoRegexError:
                 return cls()
-        known = cls(None, begins, ends, tuple(patterns))
-        return cls(None if names is None else tuple(filter(known.can_be, names)), begins, ends, tuple(patterns))
+        conditions = cls(None, prefix, suffix, tuple(patterns))
+        possible = None if names is None else tuple(filter(conditions.can_be, names))
+        return cls(possible, prefix, suffix, tuple(patterns))
 
     def can_be(self, name: str) -> bool:
-        """Tell whether a series of this name could be found."""
+        """Return whether the selector can find a series of this name."""
         if self.names is not None and name not in self.names:
             return False
-        return all((pattern.search(name) is not None) == wanted for pattern, wanted in self._patterns)
+        return all(pattern.matches(name) == wanted for pattern, wanted in self._patterns)
 
     def can_match(self, regex: GoRegex) -> bool:
-        """Tell whether the expression could find something in one of the names."""
+        """Return whether the expression can match one of the names; True if that is not known."""
         if self.names is not None:
-            return any(regex.search(name) is not None for name in self.names)
-        starts = _begins(regex.pattern) if regex.pattern.startswith("^") else ""
-        stops = _ends(regex.pattern) if regex.pattern.endswith("$") else ""
-        return _agree(starts, self.begins) and _agree(stops[::-1], self.ends[::-1])
+            return any(regex.matches(name) for name in self.names)
+        prefix = _prefix(regex.pattern) if regex.pattern.startswith("^") else ""
+        suffix = _suffix(regex.pattern) if regex.pattern.endswith("$") else ""
+        return _agree(prefix, self.prefix) and _agree(suffix[::-1], self.suffix[::-1])
 
 
 def _agree(one: str, other: str) -> bool:
@@ -88,6 +88,7 @@ def _agree(one: str, other: str) -> bool:
 
 
 def _listed(pattern: str) -> tuple[str, ...] | None:
+    """Return the names that a pattern lists, if it is no more than a list."""
     if _NAMES.fullmatch(pattern) and not ("|" in pattern and ("^" in pattern or "$" in pattern)):
         return tuple(pattern.strip("^$").split("|"))
     found = _FINITE.fullmatch(pattern)
@@ -97,30 +98,30 @@ def _listed(pattern: str) -> tuple[str, ...] | None:
 
 
 def _has_alternatives(pattern: str) -> bool:
-    """Whether there is a `|` outside of parentheses."""
+    """Return whether there is a `|` outside of parentheses."""
     depth = 0
-    for sign in re.sub(r"\\.", "", pattern):
-        depth += {"(": 1, ")": -1}.get(sign, 0)
-        if sign == "|" and depth == 0:
+    for character in re.sub(r"\\.", "", pattern):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "|" and depth == 0:
             return True
     return False
 
 
-def _begins(pattern: str) -> str:
-    """The letters that every match begins with, of an anchored expression."""
+def _prefix(pattern: str) -> str:
+    """Return the literal text that every match of an anchored pattern begins with."""
     text = pattern.removeprefix("^")
-    found = _PLAIN_START.match(text)
+    found = _LITERAL_START.match(text)
     if found is None or _has_alternatives(text) or _FLAGS.search(pattern):
         return ""
     repeated = text[found.end() : found.end() + 1] in ("*", "?", "{")
     return found[0][:-1] if repeated else found[0]
 
 
-def _ends(pattern: str) -> str:
-    """The letters that every match ends with, of an anchored expression."""
+def _suffix(pattern: str) -> str:
+    """Return the literal text that every match of an anchored pattern ends with."""
     text = pattern.removesuffix("$")
-    found = _PLAIN_END.search(text)
-    if found is None or _has_alternatives(text):
+    found = _LITERAL_END.search(text)
+    if found is None or _has_alternatives(text) or _FLAGS.search(pattern):
         return ""
-    # What follows a backslash is no letter but a class, or part of a number.
-    return "" if text[: found.start()].endswith("\\") or _FLAGS.search(pattern) else found[0]
+    # What follows a backslash is a class or a part of a number, and not literal.
+    return "" if text[: found.start()].endswith("\\") else found[0]

@@ -1,10 +1,9 @@
-"""Settings of a single HPA: its annotations `milliscale.io/...`, read once when the HPA changes.
+"""Annotation overrides: settings of one HPA in its annotations `milliscale.io/...`.
 
-Each setting that is also a flag takes the flag's place for this HPA, no more: what the HPA's own spec says
-(`behavior.scaleDown.stabilizationWindowSeconds`, a tolerance there) still goes before it. Whoever may edit an HPA may
-write them, so none can do more than the HPA's spec could, or than the process may do: the mode is restricted by the
-process' own (`Reconciler.configured_mode_of`), the stabilization window by what the API allows. An annotation that is
-misspelt or has an impossible value is ignored and told of; it never keeps the HPA from being reconciled.
+An override replaces a flag for one HPA; the HPA's own spec still goes first. Everyone who may edit an HPA can write
+annotations, so an override can do no more than the spec could or the process may: the process' mode limits the mode,
+the API's maximum limits the stabilization window. An invalid annotation is ignored and reported; the HPA is reconciled
+all the same.
 """
 
 from __future__ import annotations
@@ -19,36 +18,24 @@ from autoscaler.core.config import Config, Fallback, Mode, Pause, PodSelection
 from kube.durations import DurationError, format_duration, parse_duration
 
 PREFIX: Final = "milliscale.io/"
-
-_MODE: Final = "mode"
-_SYNC_PERIOD: Final = "sync-period"
-_TOLERANCE: Final = "tolerance"
-_DOWNSCALE_STABILIZATION: Final = "downscale-stabilization"
-_CPU_INITIALIZATION_PERIOD: Final = "cpu-initialization-period"
-_INITIAL_READINESS_DELAY: Final = "initial-readiness-delay"
-_PAUSED: Final = "paused"
-_FALLBACK_REPLICAS: Final = "fallback-replicas"
-_FALLBACK_THRESHOLD: Final = "fallback-failure-threshold"
-_POD_SELECTION: Final = "pod-selection"
-_KNOWN: Final = (
-    _MODE,
-    _SYNC_PERIOD,
-    _TOLERANCE,
-    _DOWNSCALE_STABILIZATION,
-    _CPU_INITIALIZATION_PERIOD,
-    _INITIAL_READINESS_DELAY,
-    _PAUSED,
-    _FALLBACK_REPLICAS,
-    _FALLBACK_THRESHOLD,
-    _POD_SELECTION,
-)
-
 MAX_STABILIZATION_WINDOW_MS: Final = 3600 * 1000
-"""The longest stabilization window that an HPA can have; Kubernetes' validation says so of the one in its spec."""
+"""The longest stabilization window that Kubernetes' validation allows in an HPA's spec."""
 
+_KNOWN: Final = (
+    "mode",
+    "sync-period",
+    "tolerance",
+    "downscale-stabilization",
+    "cpu-initialization-period",
+    "initial-readiness-delay",
+    "paused",
+    "fallback-replicas",
+    "fallback-failure-threshold",
+    "pod-selection",
+)
 _MAX_INT32: Final = 2**31 - 1
 _HOUR: Final = 3600.0
-_SHOWN: Final = 40
+_MAX_SHOWN_CHARACTERS: Final = 40
 
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
@@ -56,7 +43,7 @@ _E = TypeVar("_E", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnotationOverrides:
-    """The settings of one HPA; None: what the flags say."""
+    """The settings of one HPA; None: the flag's value."""
 
     mode: Mode | None = None
     sync_period: float | None = None
@@ -69,32 +56,36 @@ class AnnotationOverrides:
     fallback: Fallback | None = None
     pod_selection: PodSelection = PodSelection.SELECTOR
     problems: tuple[str, ...] = ()
-    """What is wrong with annotations, one sentence for each that is ignored or counts for less than it says."""
+    """One sentence for each annotation that is ignored or limited."""
 
     def apply_to(self, config: Config) -> Config:
-        """What decisions on this HPA depend on, where the flags say `config`."""
-
-        def chosen(own: _T | None, flag: _T) -> _T:
-            return flag if own is None else own
-
+        """Return the flags' `config` with this HPA's overrides."""
+        overridable = (
+            "tolerance",
+            "downscale_stabilization_ms",
+            "cpu_initialization_period_ms",
+            "initial_readiness_delay_ms",
+        )
+        values = {name: getattr(self, name) for name in overridable}
         return replace(
             config,
-            tolerance=chosen(self.tolerance, config.tolerance),
-            downscale_stabilization_ms=chosen(self.downscale_stabilization_ms, config.downscale_stabilization_ms),
-            cpu_initialization_period_ms=chosen(self.cpu_initialization_period_ms, config.cpu_initialization_period_ms),
-            initial_readiness_delay_ms=chosen(self.initial_readiness_delay_ms, config.initial_readiness_delay_ms),
             paused=self.paused,
             fallback=self.fallback,
             pod_selection=self.pod_selection,
+            **{name: value for name, value in values.items() if value is not None},
         )
 
 
 def parse_annotations(annotations: Mapping[str, str]) -> AnnotationOverrides:
-    """The settings in an HPA's annotations; those without our prefix are not looked at. Never fails."""
+    """Return the overrides in an HPA's annotations. Never fails: invalid ones become `problems`."""
     ours = {name.removeprefix(PREFIX): text for name, text in annotations.items() if name.startswith(PREFIX)}
     if not ours:
         return AnnotationOverrides()
-    problems = [_unknown(name) for name in sorted(ours) if name not in _KNOWN]
+    problems = [
+        f"annotation {PREFIX}{_shortened(name)} is unknown and ignored; known: {', '.join(_KNOWN)}"
+        for name in sorted(ours)
+        if name not in _KNOWN
+    ]
 
     def read(name: str, parse: Callable[[str], _T]) -> _T | None:
         if name not in ours:
@@ -102,36 +93,39 @@ def parse_annotations(annotations: Mapping[str, str]) -> AnnotationOverrides:
         try:
             return parse(ours[name].strip())
         except ValueError as error:
-            problems.append(f"annotation {PREFIX}{name}: {_shown(ours[name])} is ignored: {error}")
+            problems.append(f'annotation {PREFIX}{name}: "{_shortened(ours[name])}" is ignored: {error}')
             return None
 
-    window_ms = read(_DOWNSCALE_STABILIZATION, _window)
+    window_ms = read("downscale-stabilization", _window_ms)
     if window_ms is not None and window_ms > MAX_STABILIZATION_WINDOW_MS:
-        # Not ignored: the shorter window of the flag would take replicas away sooner than was asked for.
-        text, most = _shown(ours[_DOWNSCALE_STABILIZATION]), format_duration(MAX_STABILIZATION_WINDOW_MS / 1000)
-        limit = f"{text} counts as {most}, the longest window that the API allows"
-        problems.append(f"annotation {PREFIX}{_DOWNSCALE_STABILIZATION}: {limit}")
+        # Limited, not ignored: the flag's shorter window would scale down sooner than the user wants.
+        text, most = _shortened(ours["downscale-stabilization"]), format_duration(MAX_STABILIZATION_WINDOW_MS / 1000)
+        limit = f'"{text}" counts as {most}, the longest window that the API allows'
+        problems.append(f"annotation {PREFIX}downscale-stabilization: {limit}")
         window_ms = MAX_STABILIZATION_WINDOW_MS
-    replicas = read(_FALLBACK_REPLICAS, _whole(1, _MAX_INT32))
-    threshold = read(_FALLBACK_THRESHOLD, _whole(1, 1000))
-    if threshold is not None and _FALLBACK_REPLICAS not in ours:
-        needed = f"it needs {PREFIX}{_FALLBACK_REPLICAS} beside it"
-        problems.append(f"annotation {PREFIX}{_FALLBACK_THRESHOLD} is ignored: {needed}")
+    replicas = read("fallback-replicas", _integer(1, _MAX_INT32))
+    threshold = read("fallback-failure-threshold", _integer(1, 1000))
+    if threshold is not None and "fallback-replicas" not in ours:
+        needed = f"it needs {PREFIX}fallback-replicas beside it"
+        problems.append(f"annotation {PREFIX}fallback-failure-threshold is ignored: {needed}")
+    fallback = None if replicas is None else Fallback(replicas=replicas)
+    if fallback is not None and threshold is not None:
+        fallback = replace(fallback, failure_threshold=threshold)
     return AnnotationOverrides(
-        mode=read(_MODE, _one_of(Mode)),
-        sync_period=read(_SYNC_PERIOD, _duration(1.0, _HOUR)),
-        tolerance=read(_TOLERANCE, _tolerance),
+        mode=read("mode", _one_of(Mode)),
+        sync_period=read("sync-period", _duration(1.0, _HOUR)),
+        tolerance=read("tolerance", _tolerance),
         downscale_stabilization_ms=window_ms,
-        cpu_initialization_period_ms=read(_CPU_INITIALIZATION_PERIOD, _milliseconds),
-        initial_readiness_delay_ms=read(_INITIAL_READINESS_DELAY, _milliseconds),
-        paused=read(_PAUSED, _one_of(Pause)) or Pause.NONE,
-        fallback=None if replicas is None else _fallback(replicas, threshold),
-        pod_selection=read(_POD_SELECTION, _one_of(PodSelection)) or PodSelection.SELECTOR,
+        cpu_initialization_period_ms=read("cpu-initialization-period", _milliseconds),
+        initial_readiness_delay_ms=read("initial-readiness-delay", _milliseconds),
+        paused=read("paused", _one_of(Pause)) or Pause.NONE,
+        fallback=fallback,
+        pod_selection=read("pod-selection", _one_of(PodSelection)) or PodSelection.SELECTOR,
         problems=tuple(problems),
     )
 
 
-# --- the forms of values: each raises a ValueError that says what to write instead ---------------------------------
+# --- parsers of values: each raises a ValueError that says what to write instead ------------------------------------
 
 
 def _one_of(kind: type[_E]) -> Callable[[str], _E]:
@@ -144,7 +138,7 @@ def _one_of(kind: type[_E]) -> Callable[[str], _E]:
     return parse
 
 
-def _whole(least: int, most: int) -> Callable[[str], int]:
+def _integer(least: int, most: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(_MAX_INT32)) else -1
         if not least <= number <= most:
@@ -156,10 +150,7 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
 
 def _duration(least: float, most: float) -> Callable[[str], float]:
     def parse(text: str) -> float:
-        try:
-            seconds = parse_duration(text)
-        except DurationError:
-            seconds = -1.0
+        seconds = _seconds(text)
         if not least <= seconds <= most:
             bounds = f"from {format_duration(least)} to {format_duration(most)}"
             raise ValueError(f"write a duration {bounds}, such as 30s or 1m30s")
@@ -168,12 +159,17 @@ def _duration(least: float, most: float) -> Callable[[str], float]:
     return parse
 
 
-def _window(text: str) -> int:
+def _seconds(text: str) -> float:
+    """Parse a duration; -1 if it is none."""
     try:
-        seconds = parse_duration(text)
+        return parse_duration(text)
     except DurationError:
-        seconds = -1.0
-    return round(seconds * 1000) if seconds >= 0 else round(_duration(0.0, _HOUR)(text) * 1000)
+        return -1.0
+
+
+def _window_ms(text: str) -> int:
+    seconds = _seconds(text)
+    return round((seconds if seconds >= 0 else _duration(0.0, _HOUR)(text)) * 1000)
 
 
 def _milliseconds(text: str) -> int:
@@ -190,19 +186,5 @@ def _tolerance(text: str) -> float:
     return number
 
 
-def _fallback(replicas: int, threshold: int | None) -> Fallback:
-    return (
-        Fallback(replicas=replicas) if threshold is None else Fallback(replicas=replicas, failure_threshold=threshold)
-    )
-
-
-def _unknown(name: str) -> str:
-    return f"annotation {PREFIX}{_cut(name)} is unknown and ignored; known: {', '.join(_KNOWN)}"
-
-
-def _shown(text: str) -> str:
-    return f'"{_cut(text)}"'
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."

@@ -1,19 +1,22 @@
-"""The HPA's status conditions: setting them, and the messages that belong to fixed reasons.
+"""The conditions of an HPA's status while a reconciliation is decided, and Kubernetes' messages for fixed reasons.
 
-The words are Kubernetes': `kubectl describe` shows them, and alerts match on them.
+`kubectl describe` shows them, and alerts match on them.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from autoscaler.core.model import Condition
+from autoscaler.core.model import Condition, InvalidHPA, Status
 from autoscaler.core.stabilization import Normalized
 
 ABLE_TO_SCALE = "AbleToScale"
 SCALING_ACTIVE = "ScalingActive"
 SCALING_LIMITED = "ScalingLimited"
 SCALED_TO_ZERO = "ScaledToZero"
+
+INVALID_SPEC = "InvalidSpec"
+"""Reason of the ScalingActive condition, and of the event, of an HPA that cannot be decoded."""
 
 _MESSAGES = {
     "DesiredWithinRange": "the desired count is within the acceptable range",
@@ -36,10 +39,9 @@ _MESSAGES = {
 
 
 class Conditions:
-    """The conditions of one HPA while a step is being decided.
+    """A list of conditions that can be changed.
 
-    A condition keeps its place in the list, and its transition time until its status changes; a new reason or message
-    alone does not count as a transition.
+    A condition keeps its position, and its transition time until its status changes.
     """
 
     def __init__(self, conditions: tuple[Condition, ...], now_ms: int) -> None:
@@ -47,7 +49,7 @@ class Conditions:
         self._now_ms = now_ms
 
     def set(self, type_: str, status: bool, reason: str, message: str = "") -> None:
-        """Set one condition; without `message`, the message that belongs to `reason`."""
+        """Set one condition; without `message`, the message of `reason`. Upstream: podautoscaler.setConditionInList."""
         new = Condition(
             type=type_,
             status="True" if status else "False",
@@ -64,15 +66,24 @@ class Conditions:
         self._conditions.append(new)
 
     def set_normalized(self, normalized: Normalized) -> None:
-        """Say how a proposal was stabilised and limited."""
+        """Set the conditions about stabilization and limits."""
         self.set(ABLE_TO_SCALE, True, normalized.stabilization)
         self.set(SCALING_LIMITED, normalized.limited, normalized.limit)
 
     def remove(self, type_: str) -> None:
-        """Remove one condition, if it is there."""
+        """Remove one condition, if it is there. Upstream: podautoscaler.removeCondition."""
         self._conditions = [each for each in self._conditions if each.type != type_]
 
     @property
     def all(self) -> tuple[Condition, ...]:
         """The conditions as they are now."""
         return tuple(self._conditions)
+
+
+def report_invalid_spec(hpa: InvalidHPA, now_ms: int) -> tuple[Status | None, str]:
+    """Return the status (None: it did not change) and the event's message for an HPA that cannot be decoded."""
+    conditions = Conditions(hpa.status.conditions, now_ms)
+    message = f"the HPA is left alone, because its spec is not valid: {hpa.problem}"
+    conditions.set(SCALING_ACTIVE, False, INVALID_SPEC, message)
+    status = replace(hpa.status, conditions=conditions.all, observed_generation=hpa.generation or None)
+    return None if status == hpa.status else status, message

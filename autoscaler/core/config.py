@@ -1,4 +1,4 @@
-"""What decisions on an HPA depend on beside its spec: what the flags say for all, and annotations for one."""
+"""Settings that decisions depend on: the defaults of the flags, which an HPA's annotations can override."""
 
 from __future__ import annotations
 
@@ -6,8 +6,29 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
+class Mode(StrEnum):
+    """What the controller does with its decisions.
+
+        mode      scale, status   events                              metrics and decision log
+        act       written         written                             yes
+        dry-run   no              written, WouldRescale for a scale   yes
+        shadow    no              no                                  yes, and a comparison with the built-in controller
+
+    The mode is a flag of the process. An annotation can restrict it for one HPA, never widen it.
+    """
+
+    ACT = "act"
+    DRY_RUN = "dry-run"
+    SHADOW = "shadow"
+
+    def allows(self, other: Mode) -> bool:
+        """Return True if `other` writes nothing that this mode does not write."""
+        order = (Mode.SHADOW, Mode.DRY_RUN, Mode.ACT)
+        return order.index(other) <= order.index(self)
+
+
 class Pause(StrEnum):
-    """In which directions an HPA may not scale at the moment, for whatever reason: its bounds do not count either."""
+    """In which directions an HPA must not scale, not even into its bounds."""
 
     NONE = "none"
     ALL = "all"
@@ -15,7 +36,7 @@ class Pause(StrEnum):
     SCALE_OUT = "scale-out"
 
     def forbids(self, *, current: int, desired: int) -> bool:
-        """Whether the way from the current to the desired number of replicas is closed."""
+        """Return True if scaling from `current` to `desired` replicas is forbidden."""
         if desired > current:
             return self in (Pause.ALL, Pause.SCALE_OUT)
         return desired < current and self in (Pause.ALL, Pause.SCALE_IN)
@@ -25,48 +46,32 @@ class PodSelection(StrEnum):
     """Which pods count as the target's."""
 
     SELECTOR = "selector"
-    """All that its selector matches, as in Kubernetes."""
+    """All pods that the target's selector matches, as in Kubernetes."""
     OWNER = "owner"
-    """Of those, the ones that it owns, directly or through a ReplicaSet."""
+    """Of those, the pods that the target owns, directly or through a ReplicaSet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fallback:
-    """What to hold on to while metrics are unavailable."""
+    """The replica count to use while metrics are unavailable."""
 
     replicas: int
-    """At least so many, within the HPA's bounds; never fewer than there are."""
+    """At least this many, within the HPA's bounds; never fewer than the current count."""
     failure_threshold: int = 3
-    """From so many steps in a row on in which a metric failed."""
+    """Used after this many reconciliations in a row in which a metric failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What decisions on an HPA depend on beside its spec; the defaults are kube-controller-manager's.
-
-    The flags say it for every HPA, and an HPA's own annotations for itself (`AnnotationOverrides.applied_to`).
-    """
+    """Settings for one HPA beside its spec; the defaults are kube-controller-manager's."""
 
     tolerance: float = 0.1
-    """How far a ratio may be from 1 without effect, where the HPA sets no tolerance of its own."""
+    """How far a ratio may be from 1 without effect, unless the HPA's behavior sets a tolerance."""
     downscale_stabilization_ms: int = 300_000
     cpu_initialization_period_ms: int = 300_000
     initial_readiness_delay_ms: int = 30_000
     scale_to_zero: bool = True
-    """The HPAScaleToZero feature: on by default from Kubernetes 1.37 on, off in 1.36."""
+    """The feature HPAScaleToZero: on by default from Kubernetes 1.37 on, off in 1.36."""
     paused: Pause = Pause.NONE
     fallback: Fallback | None = None
     pod_selection: PodSelection = PodSelection.SELECTOR
-
-
-class Mode(StrEnum):
-    """What becomes of a decision."""
-
-    ACT = "act"
-    DRY_RUN = "dry-run"
-    SHADOW = "shadow"
-
-    def allows(self, other: Mode) -> bool:
-        """Whether the other mode writes nothing that this one does not."""
-        order = (Mode.SHADOW, Mode.DRY_RUN, Mode.ACT)
-        return order.index(other) <= order.index(self)

@@ -1,9 +1,7 @@
-"""What is remembered of an HPA from step to step, as Kubernetes' controller remembers it.
+"""History: what the controller remembers of an HPA between reconciliations, as Kubernetes' controller does.
 
-Its times are milliseconds of a clock that nobody sets and whose zero means nothing, as Go's are where Kubernetes
-compares them. So a wall clock that is set forward does not end a stabilization window or a policy's period early, and
-one that is set back does not prolong them. What is saved or shown is converted (`autoscaler.loop.saved_history_format`,
-`autoscaler.records.facts`); times that come from the API, such as a pod's start, are compared with the wall clock.
+Its times are milliseconds of a monotonic clock, as in Go: setting the wall clock forward does not end a stabilization
+window early, and setting it back does not prolong one. `autoscaler.loop.saved_history_format` converts what is saved.
 """
 
 from __future__ import annotations
@@ -15,6 +13,8 @@ from autoscaler.core.model import Behavior, ScalingRules, Status
 
 LONG_AGO_MS: Final = -(2**53)
 """A time before any window; zero is not, on a machine that has just started."""
+# lastScaleTime is a whole second, cut off.
+_SECOND_MS: Final = 999
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,32 +27,56 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True)
 class ScaleEvent:
-    """A change that was made: `change` pods (positive, whatever the direction) at a time."""
+    """A change by `change` pods (positive in both directions) at a time (of the history's clock)."""
 
     change: int
     time_ms: int
     outdated: bool = False
-    """It was found older than the longest policy period: its slot may be used again."""
+    """Older than the longest policy period: its slot can be reused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The controller's memory of one HPA.
-
-    Order matters: slots are used again in place, as in Kubernetes, and nothing is pruned.
-    """
+    """Recommendations and scale events of one HPA. Order matters: slots are reused in place, nothing is pruned."""
 
     recommendations: tuple[Recommendation, ...] = ()
     scale_up_events: tuple[ScaleEvent, ...] = ()
     scale_down_events: tuple[ScaleEvent, ...] = ()
     metric_failures: int = 0
-    """Steps in a row in which the metrics mattered and one of them failed."""
+    """Reconciliations in a row in which the metrics mattered and one of them failed."""
     complete: bool = True
-    """False: another process may have acted since; the next step catches up (``record_initial_recommendation``)."""
+    """False: another process may have acted since this was saved (see `record_initial_recommendation`)."""
 
 
-# lastScaleTime is a whole second, cut off.
-_SECOND_MS: Final = 999
+def store_scale_event(
+    history: History, *, behavior: Behavior | None, previous_replicas: int, new_replicas: int, now_ms: int
+) -> History:
+    """Add a scale that succeeded at `now_ms` of the history's clock; without behavior, nothing is stored.
+
+    Upstream: podautoscaler.storeScaleEvent.
+    """
+    if behavior is None:
+        return history
+    if new_replicas > previous_replicas:
+        event = ScaleEvent(new_replicas - previous_replicas, now_ms)
+        return replace(history, scale_up_events=_with_event(history.scale_up_events, event, behavior.scale_up))
+    event = ScaleEvent(previous_replicas - new_replicas, now_ms)
+    return replace(history, scale_down_events=_with_event(history.scale_down_events, event, behavior.scale_down))
+
+
+def _with_event(events: tuple[ScaleEvent, ...], event: ScaleEvent, rules: ScalingRules) -> tuple[ScaleEvent, ...]:
+    """Mark outdated events and put `event` into the last of their slots, or into a new one.
+
+    Upstream: podautoscaler.markScaleEventsOutdated, podautoscaler.getLongestPolicyPeriod.
+    """
+    longest = max((policy.period_ms for policy in rules.policies), default=0)
+    slots = [replace(each, outdated=each.outdated or each.time_ms < event.time_ms - longest) for each in events]
+    outdated = [index for index, each in enumerate(slots) if each.outdated]
+    if outdated:
+        slots[outdated[-1]] = event
+    else:
+        slots.append(event)
+    return tuple(slots)
 
 
 def record_foreign_scale(
@@ -64,13 +88,17 @@ def record_foreign_scale(
     now_ms: int,
     monotonic_ms: int | None = None,
 ) -> History:
-    """The memory after an HPA's status has changed from `old` to `new`, with the scale that this tells of, if any.
+    """Add the scale that another controller reports in the HPA's status, if there is a new one.
+
+    In dry-run and shadow mode somebody else scales, and rate limits count those scales as if they were ours.
+    Kubernetes' controller writes `lastScaleTime`, `currentReplicas` and `desiredReplicas` (the counts before and after)
+    at once.
 
     Args:
-        history: the memory before.
+        history: the history before.
         old: the status as last seen.
         new: the status as seen now.
-        behavior: the HPA's, without which nothing is remembered.
+        behavior: the HPA's.
         now_ms: the current time, in milliseconds since the Unix epoch, as `lastScaleTime` is.
         monotonic_ms: the same by the history's clock; None: `now_ms`.
     """
@@ -83,13 +111,13 @@ def record_foreign_scale(
         behavior=behavior,
         previous_replicas=new.current_replicas,
         new_replicas=new.desired_replicas,
-        # It was made within that second, and before it is seen; mostly that is a moment ago.
+        # It happened within that second and before now, mostly a moment ago.
         now_ms=(now_ms if monotonic_ms is None else monotonic_ms) - max(0, now_ms - new.last_scale_ms - _SECOND_MS),
     )
 
 
 def needs_initial_recommendation(history: History) -> bool:
-    """Whether the next step begins with the target's number of replicas as a recommendation."""
+    """Return True if `record_initial_recommendation` would change the history."""
     return not (history.complete and history.recommendations)
 
 
@@ -102,13 +130,18 @@ def record_initial_recommendation(
     now_ms: int,
     monotonic_ms: int | None = None,
 ) -> History:
-    """The memory with which to take a step: itself where it is complete, and not of a new HPA.
+    """Seed a new or an incomplete history with the current replicas.
+
+    Upstream: podautoscaler.recordInitialRecommendation.
+
+    An incomplete history was saved some seconds before its process ended, and another process may have acted since. It
+    is kept, and gets the last scale, too, if the status still tells how far it went.
 
     Args:
-        history: the memory before.
-        current_replicas: the target's number of replicas now, which no step may fall below early.
-        status: the HPA's status now.
-        behavior: the HPA's, without which no scale is remembered.
+        history: the history before.
+        current_replicas: `spec.replicas` of the scale.
+        status: the HPA's status.
+        behavior: the HPA's.
         now_ms: the current time, in milliseconds since the Unix epoch.
         monotonic_ms: the same by the history's clock; None: `now_ms`.
     """
@@ -117,39 +150,15 @@ def record_initial_recommendation(
     monotonic_ms = now_ms if monotonic_ms is None else monotonic_ms
     if not history.complete:
         events = (*history.scale_up_events, *history.scale_down_events)
-        known_ms = max((each.time_ms for each in events), default=LONG_AGO_MS) + now_ms - monotonic_ms
-        if status.last_scale_ms is not None and status.last_scale_ms > known_ms:
-            before = replace(status, last_scale_ms=None)
+        stored_ms = max((each.time_ms for each in events), default=LONG_AGO_MS) + now_ms - monotonic_ms
+        if status.last_scale_ms is not None and status.last_scale_ms > stored_ms:
             history = record_foreign_scale(
-                history, old=before, new=status, behavior=behavior, now_ms=now_ms, monotonic_ms=monotonic_ms
+                history,
+                old=replace(status, last_scale_ms=None),
+                new=status,
+                behavior=behavior,
+                now_ms=now_ms,
+                monotonic_ms=monotonic_ms,
             )
     seed = Recommendation(current_replicas, monotonic_ms)
     return replace(history, recommendations=(*history.recommendations, seed), complete=True)
-
-
-def store_scale_event(
-    history: History, *, behavior: Behavior | None, previous_replicas: int, new_replicas: int, now_ms: int
-) -> History:
-    """The history after a scale from `previous_replicas` to `new_replicas` succeeded at `now_ms`, by its clock.
-
-    Nothing is remembered without behavior, which alone needs it.
-    """
-    if behavior is None:
-        return history
-    if new_replicas > previous_replicas:
-        event = ScaleEvent(new_replicas - previous_replicas, now_ms)
-        return replace(history, scale_up_events=_with_event(history.scale_up_events, event, behavior.scale_up))
-    event = ScaleEvent(previous_replicas - new_replicas, now_ms)
-    return replace(history, scale_down_events=_with_event(history.scale_down_events, event, behavior.scale_down))
-
-
-def _with_event(events: tuple[ScaleEvent, ...], event: ScaleEvent, rules: ScalingRules) -> tuple[ScaleEvent, ...]:
-    """`events` with the old ones marked, and `event` in the last of those, or in a new slot."""
-    longest = max((policy.period_ms for policy in rules.policies), default=0)
-    slots = [replace(each, outdated=each.outdated or each.time_ms < event.time_ms - longest) for each in events]
-    old = [index for index, each in enumerate(slots) if each.outdated]
-    if old:
-        slots[old[-1]] = event
-    else:
-        slots.append(event)
-    return tuple(slots)

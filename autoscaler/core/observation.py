@@ -1,7 +1,7 @@
-"""What a decision is based on: an HPA, and what was read of its target, its pods and its metrics.
+"""The input of a decision: an HPA, and what was read of its target, its pods and its metrics.
 
-An error is part of it, as a value with its text, since Kubernetes has a condition or a rule for each. The conventions
-are those of `autoscaler.core.model`.
+Errors are part of it, as values with their text: Kubernetes has a condition or a rule for each. Units are those of
+`autoscaler.core.model`.
 """
 
 from __future__ import annotations
@@ -24,21 +24,25 @@ class Scale:
     selector: str
     """`status.selector`, text as served; may be empty or malformed."""
     target_uid: str = ""
-    """The target's, which its scale repeats."""
+    """The uid of the target, which its scale repeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetError:
-    """The scale target's kind could not be mapped to a resource (`message`: why)."""
+    """The kind of the scale target could not be mapped to a resource."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleError:
-    """The scale subresource could not be read (`message`: the API server's)."""
+    """The scale subresource could not be read."""
 
     message: str
+    """The API server's."""
+
+
+# --- pods ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +66,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The controller of an object, by its ownerReferences."""
+    """The controller in an object's ownerReferences."""
 
     kind: str
     uid: str
@@ -78,7 +82,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """What scaling needs to know about one pod."""
+    """The fields of a pod that scaling depends on."""
 
     name: str
     namespace: str
@@ -95,14 +99,34 @@ class Pod:
     overhead: Mapping[str, int] | None = None
     """`spec.overhead`, if set."""
     owner: Owner | None = None
-    """Its controller, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodListError:
-    """The pods could not be listed (`message`: why)."""
+    """The pods could not be listed."""
 
     message: str
+
+
+# --- metrics -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=True, unsafe_hash=True)
+class MetricError(Exception):
+    """A metric could not be fetched, or no replica count could be computed from it.
+
+    It is raised or passed as a value. `message` has Kubernetes' words at every stage; the condition needs two more.
+    """
+
+    message: str
+    """The message of the event, and the end of the ScalingActive condition's message."""
+    reason: str = ""
+    """The reason of the condition and of the event. Set by `compute_replicas_for_metric`."""
+    error: str = ""
+    """The text in the reconciliation's error. Set by `compute_replicas_for_metric`."""
+
+    def __str__(self) -> str:
+        return self.message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,68 +139,46 @@ class PodSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerUsage:
-    """One container's usage: {resource: milli-value}."""
-
-    name: str
-    usage: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PodUsage:
     """One item of metrics.k8s.io's PodMetricsList."""
 
     name: str
     timestamp_ms: int
     window_ms: int
-    containers: tuple[ContainerUsage, ...]
+    containers: tuple[tuple[str, Mapping[str, int]], ...]
+    """(name, {resource: milli-value}) of each container."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceResponse:
-    """metrics.k8s.io's answer for a pod selector: answers every Resource and ContainerResource metric of the HPA."""
+    """metrics.k8s.io's response for a pod selector, for all Resource and ContainerResource metrics of the HPA."""
 
     pods: tuple[PodUsage, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PodsResponse:
-    """custom.metrics.k8s.io's answer for a Pods metric: {pod name: sample}."""
+    """custom.metrics.k8s.io's response for a Pods metric: {pod name: sample}."""
 
     pods: Mapping[str, PodSample]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectResponse:
-    """custom.metrics.k8s.io's answer for an Object metric."""
-
-    value: int
-    timestamp_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExternalResponse:
-    """external.metrics.k8s.io's answer: the items' values in the order of the answer."""
+class ValuesResponse:
+    """The values of an External metric's series, or the one value of an Object metric."""
 
     values: tuple[int, ...]
-    timestamp_ms: int
+    timestamp_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class MetricError:
-    """The metrics API did not answer (`message`: the API server's or the transport's, without our own prefix)."""
-
-    message: str
-
-
-MetricResponse: TypeAlias = ResourceResponse | PodsResponse | ObjectResponse | ExternalResponse | MetricError
+MetricResponse: TypeAlias = ResourceResponse | PodsResponse | ValuesResponse | MetricError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """Everything that one decision is based on.
 
-    It is gathered in steps, since the later parts are often not needed: `autoscaler.core.preconditions` says what to
+    It is read in steps, since later parts are often not needed: `autoscaler.core.preconditions.next_read` says what to
     read next. None means "not read".
     """
 
@@ -184,13 +186,13 @@ class Observation:
     scale: Scale | ScaleError | TargetError | None = None
     pods: tuple[Pod, ...] | PodListError | None = None
     """The pods in the HPA's namespace that match the scale's selector, in listing order; with the pod selection
-    `owner`, those of them that belong to the target."""
+    `owner`, only those that belong to the target."""
     foreign_pods: tuple[str, ...] = ()
-    """The names of those that match but do not belong to the target, where that is looked at."""
+    """With the pod selection `owner`, the names of matching pods that do not belong to the target."""
     responses: tuple[MetricResponse | None, ...] | None = None
-    """One per `spec.metrics` entry, in order; an entry is None where no answer is wanted."""
+    """One for each `spec.metrics` entry; None for an entry that is invalid and was not fetched."""
     other_selectors: Mapping[str, LabelSelector] = field(default_factory=dict)
     """Other HPAs of this namespace: {NAMESPACE/NAME: its scale's selector}. May leave out those that match no pod."""
     stale: tuple[str, ...] = ()
-    """The resources, such as "pods", whose watch does not tell for sure any more what there is."""
+    """The resources, such as "pods", whose watch may be out of date."""
     config: Config = field(default_factory=Config)

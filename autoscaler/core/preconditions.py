@@ -1,7 +1,6 @@
-"""What comes before the metrics: a usable target, a replica count within bounds, a selector of one's own.
+"""Checks before the metrics: a usable target, a replica count within bounds, an unambiguous selector.
 
-Where one of these already settles the matter, the metrics are not asked for and do not count, as in Kubernetes 1.36.
-Each function looks only at what it is given, so that the same rules say what to read next and what to decide.
+Where one of them decides, the metrics are not fetched. The same checks say what to read next and what to decide.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ class Bound:
     """The current replica count alone decides."""
 
     replicas: int
-    """What the count has to be."""
+    """The replica count to scale to."""
     reason: str = ""
-    """Why, in the words of the event; empty: scaling is disabled and the count stays as it is."""
+    """The event's reason; empty: scaling is disabled and the count stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectorProblem:
-    """Why the scale's selector cannot be used, in the words that Kubernetes uses in each place."""
+    """Why the scale's selector cannot be used, in Kubernetes' words."""
 
     event_reason: str
     condition_reason: str
@@ -44,22 +43,23 @@ class SelectorProblem:
 
 
 def api_version_error(hpa: HPA) -> str | None:
-    """What is wrong with `scaleTargetRef.apiVersion`, if anything."""
+    """Return why `scaleTargetRef.apiVersion` is invalid; None if it is valid."""
     version = hpa.spec.scale_target_ref.api_version
     return f"unexpected GroupVersion string: {version}" if version.count("/") > 1 else None
 
 
-def bound(hpa: HPA, scale: Scale, config: Config) -> Bound | None:
-    """Why the metrics do not matter; None if they do.
+def check_bounds(hpa: HPA, scale: Scale, config: Config) -> Bound | None:
+    """Return the count that applies whatever the metrics say; None if the metrics decide.
 
     A target at 0 was switched off by somebody and stays there, unless this controller scaled it to zero.
+    Upstream: podautoscaler.reconcileAutoscaler, podautoscaler.shouldComputeMetricsForZeroReplicas.
     """
     current, spec = scale.spec_replicas, hpa.spec
     if current == 0:
         by_us = config.scale_to_zero and any(
             each.type == SCALED_TO_ZERO and each.status == "True" for each in hpa.status.conditions
         )
-        return None if by_us and (spec.min_replicas != 0 or can_wake(hpa)) else Bound(replicas=0)
+        return None if by_us and (spec.min_replicas != 0 or has_object_or_external_metrics(hpa)) else Bound(replicas=0)
     if current > spec.max_replicas:
         return Bound(replicas=spec.max_replicas, reason=_ABOVE_MAX)
     if current < spec.min_replicas:
@@ -67,19 +67,15 @@ def bound(hpa: HPA, scale: Scale, config: Config) -> Bound | None:
     return None
 
 
-def can_wake(hpa: HPA) -> bool:
-    """Whether some metric has a value without any pod, so that it can end a scale to zero."""
+def has_object_or_external_metrics(hpa: HPA) -> bool:
+    """Return True if a metric has a value without pods. Upstream: podautoscaler.hasObjectOrExternalMetrics."""
     return any(isinstance(each.source, ObjectMetric | ExternalMetric) for each in hpa.spec.metrics)
 
 
-def validate_and_parse_selector(scale: Scale) -> LabelSelector | SelectorProblem:
-    """The selector of the target's pods."""
-    return _parsed(scale.selector)
-
-
-# Every step asks several times, one right after the other.
+# Each reconciliation parses the same text several times.
 @lru_cache(maxsize=1024)
-def _parsed(text: str) -> LabelSelector | SelectorProblem:
+def parse_selector(text: str) -> LabelSelector | SelectorProblem:
+    """Parse the selector of a scale. Upstream: podautoscaler.validateAndParseSelector."""
     if not text:
         return SelectorProblem(
             event_reason="SelectorRequired",
@@ -95,43 +91,41 @@ def _parsed(text: str) -> LabelSelector | SelectorProblem:
         )
 
 
-def hpas_controlling_pods(
-    hpa: HPA,
-    scale: Scale,
-    pods: tuple[Pod, ...] | PodListError | None,
-    other_selectors: Mapping[str, LabelSelector],
-) -> SelectorProblem | None:
-    """The problem that one of the pods is controlled by another HPA, too; None if there is no such HPA.
+def validate_selector(observation: Observation, scale: Scale) -> SelectorProblem | None:
+    """Return why the HPA's pods are not known or ambiguous; None if the selector can be used.
 
-    Args:
-        hpa: the HPA in question.
-        scale: its target's scale.
-        pods: the pods of the target.
-        other_selectors: {NAMESPACE/NAME: selector} of other HPAs in the same namespace.
+    Upstream: podautoscaler.validateAndParseSelector.
     """
-    if not pods or isinstance(pods, PodListError):
+    selector = parse_selector(scale.selector)
+    if isinstance(selector, SelectorProblem):
+        return selector
+    hpa = observation.hpa
+    others = hpas_controlling_pods(hpa, observation.pods, observation.other_selectors)
+    if not others:
         return None
-    keys = [
+    hpas = " ".join(sorted([str(hpa.key), *others]))
+    text = f"pods by selector {scale.selector} are controlled by multiple HPAs: [{hpas}]"
+    return _problem("AmbiguousSelector", text)
+
+
+def hpas_controlling_pods(
+    hpa: HPA, pods: tuple[Pod, ...] | PodListError | None, other_selectors: Mapping[str, LabelSelector]
+) -> list[str]:
+    """Return the other HPAs that select one of the pods. Upstream: podautoscaler.hpasControllingPodsUnderSelector."""
+    if not pods or isinstance(pods, PodListError):
+        return []
+    return [
         key
         for key, selector in other_selectors.items()
         if key != str(hpa.key) and any(selector.matches(pod.labels) for pod in pods)
     ]
-    if not keys:
-        return None
-    hpas = " ".join(sorted([str(hpa.key), *keys]))
-    return _problem("AmbiguousSelector", f"pods by selector {scale.selector} are controlled by multiple HPAs: [{hpas}]")
 
 
 def _problem(reason: str, text: str) -> SelectorProblem:
     return SelectorProblem(event_reason=reason, condition_reason=reason, condition_message=text, error=text)
 
 
-def selector_problem(observation: Observation, scale: Scale) -> SelectorProblem | None:
-    """Why it is not clear which pods the HPA controls; None: it is, as far as the pods are known."""
-    selector = validate_and_parse_selector(scale)
-    if isinstance(selector, SelectorProblem):
-        return selector
-    return hpas_controlling_pods(observation.hpa, scale, observation.pods, observation.other_selectors)
+# --- what to read --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +135,9 @@ class ReadScale:
 
 @dataclass(frozen=True, slots=True)
 class ListPods:
-    """List the pods that `selector` selects in the HPA's namespace, and the other HPAs' selectors there.
+    """List the pods of `selector` in the HPA's namespace, and the other HPAs' selectors there.
 
-    This is also the moment at which Kubernetes takes note that this HPA controls the pods of `selector`.
+    This is also when Kubernetes notes that this HPA controls the pods of `selector`.
     """
 
     selector: LabelSelector
@@ -151,32 +145,32 @@ class ListPods:
 
 @dataclass(frozen=True, slots=True)
 class FetchMetrics:
-    """Ask the metrics APIs: one flag per entry of `spec.metrics`, in order; entries without it stay None."""
+    """Query the metrics APIs: one flag per `spec.metrics` entry, in order; entries without it stay None."""
 
     wanted: tuple[bool, ...]
     selector: LabelSelector
 
 
-Missing: TypeAlias = ReadScale | ListPods | FetchMetrics
+NextRead: TypeAlias = ReadScale | ListPods | FetchMetrics
 
 
-def next_read(observation: Observation) -> Missing | None:
-    """What must be read before `observation` can be decided on; None: nothing more.
+def next_read(observation: Observation) -> NextRead | None:
+    """Return what to read before `observation` can be decided on; None: nothing more.
 
-    Nothing is asked for that could not matter: no metrics of a target that is scaled to 0 by hand, or that is out of
-    bounds, or whose selector is unusable.
+    Nothing is read that could not matter: no metrics for a target that is scaled to 0 by hand or out of bounds, or
+    whose selector is unusable.
     """
     hpa, scale = observation.hpa, observation.scale
     if scale is None:
         return None if api_version_error(hpa) else ReadScale()
-    if not isinstance(scale, Scale) or bound(hpa, scale, observation.config) is not None:
+    if not isinstance(scale, Scale) or check_bounds(hpa, scale, observation.config) is not None:
         return None
-    selector = validate_and_parse_selector(scale)
+    selector = parse_selector(scale.selector)
     if isinstance(selector, SelectorProblem):
         return None
     if observation.pods is None:
         return ListPods(selector)
-    if observation.responses is not None or selector_problem(observation, scale) is not None:
+    if observation.responses is not None or validate_selector(observation, scale) is not None:
         return None
     wanted = tuple(validate_metric_source(spec) is None for spec in hpa.spec.metrics)
     return FetchMetrics(wanted, selector) if any(wanted) else None

@@ -6,53 +6,56 @@
 
 `autoscaler.core.preconditions.next_read` says what to read before. The scale is written between `decide` and
 `conclude`, because a failed write changes conditions, events and history.
+
+Upstream: podautoscaler.reconcileAutoscaler.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from autoscaler.core import preconditions
 from autoscaler.core.conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, SCALING_ACTIVE, SCALING_LIMITED, Conditions
-from autoscaler.core.decision import (
-    PAUSED,
-    STALE,
-    Decision,
-    Event,
-    Outcome,
-    blocked_as_stale,
-    blocked_by_pause,
-    fallback_replicas,
-)
+from autoscaler.core.decision import PAUSED, STALE, BlockedScale, Decision, Event, FallbackReplicas, Outcome
 from autoscaler.core.history import History, record_initial_recommendation, store_scale_event
-from autoscaler.core.metrics import Circumstances, Evaluation, compute_replicas_for_metric
+from autoscaler.core.metrics import Evaluation, compute_replicas_for_metric
 from autoscaler.core.model import Status
-from autoscaler.core.observation import Observation, Scale, ScaleError, TargetError
-from autoscaler.core.pods import PodTiming
-from autoscaler.core.preconditions import BELOW_MIN, Bound, SelectorProblem
-from autoscaler.core.replica_calculator import Tolerances
-from autoscaler.core.stabilization import normalize
+from autoscaler.core.observation import MetricError, Observation, Scale, ScaleError, TargetError
+from autoscaler.core.preconditions import (
+    BELOW_MIN,
+    Bound,
+    SelectorProblem,
+    api_version_error,
+    check_bounds,
+    has_object_or_external_metrics,
+    validate_selector,
+)
+from autoscaler.core.replica_calculator import ReplicaCalculator, Tolerances
+from autoscaler.core.stabilization import (
+    NormalizationArg,
+    normalize_desired_replicas,
+    normalize_desired_replicas_with_behaviors,
+)
 
 
 def decide(observation: Observation, history: History, now_ms: int, *, monotonic_ms: int | None = None) -> Decision:
-    """Decide what to do, given everything that `missing` asked for.
+    """Decide what to do, once `next_read` wants nothing more.
 
     Args:
         observation: what was read.
-        history: what was remembered of this HPA so far; empty for one that is new.
-        now_ms: the time of the whole step, in milliseconds since the Unix epoch: for conditions, `lastScaleTime`, and
-            comparisons with times that come from the API.
-        monotonic_ms: the same by the history's clock: for windows and rate limits. None: `now_ms`, where one clock is
+        history: the HPA's history; empty for a new one.
+        now_ms: the time of the reconciliation, in milliseconds since the Unix epoch: for conditions, `lastScaleTime`,
+            and comparisons with times from the API.
+        monotonic_ms: the same by the history's clock, for windows and rate limits. None: `now_ms`, where one clock is
             used for both, as in a recording.
 
     Raises:
-        ValueError: something that `missing` asks for has not been read.
+        ValueError: something that `next_read` wants has not been read.
     """
-    return _unless_paused(_decide(observation, history, now_ms, now_ms if monotonic_ms is None else monotonic_ms))
+    return _apply_pause(_decide(observation, history, now_ms, now_ms if monotonic_ms is None else monotonic_ms))
 
 
 def _decide(observation: Observation, history: History, now_ms: int, monotonic_ms: int) -> Decision:
-    """The decision, pauses aside."""
+    """Decide without regard to a pause."""
     hpa, scale, config = observation.hpa, observation.scale, observation.config
     conditions = Conditions(hpa.status.conditions, now_ms)
     start = Decision(
@@ -70,20 +73,20 @@ def _decide(observation: Observation, history: History, now_ms: int, monotonic_m
         monotonic_ms=monotonic_ms,
     )
     start = replace(start, current_replicas=scale.spec_replicas, history=history)
-    bound = preconditions.bound(hpa, scale, config)
+    bound = check_bounds(hpa, scale, config)
     if bound is not None:
         return _by_bound(start, scale, bound, conditions)
-    problem = preconditions.selector_problem(observation, scale)
+    problem = validate_selector(observation, scale)
     if problem is not None:
         return _by_selector(start, scale, problem, conditions)
     return _by_metrics(start, scale, conditions)
 
 
 def conclude(decision: Decision, *, scale_error: str | None = None) -> Outcome:
-    """The end of the step, after `decision.scale_to`, if any, was written.
+    """Return the outcome after `decision.scale_to`, if any, was written.
 
     Args:
-        decision: what was decided.
+        decision: the decision.
         scale_error: why the scale could not be written; None: it was, or there was nothing to write.
     """
     hpa = decision.observation.hpa
@@ -124,10 +127,7 @@ def conclude(decision: Decision, *, scale_error: str | None = None) -> Outcome:
 
 
 def conclude_without_writing(decision: Decision) -> Outcome:
-    """The end of the step where neither the scale nor the status may be written.
-
-    The event about a scale says what would have been, and the memory has no such scale.
-    """
+    """Return the outcome where neither scale nor status may be written; an event tells the scale."""
     events = decision.events
     if decision.scale_to is not None:
         size = f"New size would be: {decision.scale_to}; reason: {decision.rescale_reason}"
@@ -142,7 +142,7 @@ def conclude_without_writing(decision: Decision) -> Outcome:
     )
 
 
-# --- the ways a step can go ----------------------------------------------------------------------------------------
+# --- what decides ---------------------------------------------------------------------------------------------------
 
 
 def _without_scale(start: Decision, scale: ScaleError | TargetError | None, conditions: Conditions) -> Decision:
@@ -154,7 +154,7 @@ def _without_scale(start: Decision, scale: ScaleError | TargetError | None, cond
         case ScaleError(cause):
             error = f"failed to query scale subresource for {hpa.target}: {cause}"
         case None:
-            version_error = preconditions.api_version_error(hpa)
+            version_error = api_version_error(hpa)
             if version_error is None:
                 raise ValueError("the scale has not been read yet")
             cause = version_error
@@ -171,16 +171,16 @@ def _without_scale(start: Decision, scale: ScaleError | TargetError | None, cond
 
 
 def _by_bound(start: Decision, scale: Scale, bound: Bound, conditions: Conditions) -> Decision:
-    """Scaling is disabled, or the count is out of bounds: neither stabilisation nor rate limits apply."""
+    """Scaling is disabled, or the count is out of bounds: neither stabilization nor rate limits apply."""
     if not bound.reason:
         conditions.set(SCALING_ACTIVE, False, "ScalingDisabled")
         if not start.observation.config.scale_to_zero:
             conditions.remove(SCALED_TO_ZERO)
-    current, stale = scale.spec_replicas, start.observation.stale
-    back = blocked_as_stale(stale, current_replicas=current, desired=bound.replicas, reason=bound.reason)
-    if back is not None:
-        conditions.set(SCALING_LIMITED, True, back.condition, back.message)
-        return replace(start, blocked=back, status=_status(start, scale, conditions, desired_replicas=current))
+    blocked = _blocked_by_stale_watches(start, scale, bound.replicas, bound.reason)
+    if blocked is not None:
+        conditions.set(SCALING_LIMITED, True, blocked.condition, blocked.message)
+        status = _status(start, scale, conditions, desired_replicas=scale.spec_replicas)
+        return replace(start, blocked=blocked, status=status)
     return replace(
         start,
         scale_to=bound.replicas if bound.reason else None,
@@ -190,43 +190,43 @@ def _by_bound(start: Decision, scale: Scale, bound: Bound, conditions: Condition
 
 
 def _by_selector(start: Decision, scale: Scale, problem: SelectorProblem, conditions: Conditions) -> Decision:
-    """It is not clear which pods the HPA controls."""
+    """The selector is invalid, or ambiguous with other HPAs'."""
     conditions.set(SCALING_ACTIVE, False, problem.condition_reason, problem.condition_message)
     start = replace(start, events=(Event("Warning", problem.event_reason, problem.error),))
     return _without_count(start, scale, conditions, problem.error)
 
 
 def _by_metrics(start: Decision, scale: Scale, conditions: Conditions) -> Decision:
-    """The metrics decide: the one that asks for the most, unless failed ones might ask for more."""
+    """The metric with the highest proposal decides, unless a failed one might ask for more.
+
+    Upstream: podautoscaler.computeReplicasForMetrics.
+    """
     current = scale.spec_replicas
-    tolerance = _tolerance(start.observation)
+    tolerance = _tolerances(start.observation)
     evaluations = _evaluate(start.observation, scale, tolerance, start.now_ms)
     failures = [each.failure for each in evaluations if each.failure is not None]
     events = tuple(Event("Warning", failure.reason, failure.message) for failure in failures)
     start = replace(start, tolerance=tolerance, evaluations=evaluations, events=events)
-    winner, asked = _winner(evaluations)
+    winner, proposed = _highest_proposal(evaluations)
     if failures:
         count = f"{len(failures)} invalid out of {len(evaluations)}"
         start = replace(start, error=f"invalid metrics ({count}), first error is: {failures[0].error}")
-    failed_steps = start.history.metric_failures + 1 if failures else 0
-    if failed_steps != start.history.metric_failures:
-        start = replace(start, history=replace(start.history, metric_failures=failed_steps))
-    substitute = fallback_replicas(start.observation.config.fallback, failures=failed_steps, current_replicas=current)
-    if substitute is not None and asked < substitute.replicas:
-        start = replace(start, fallback=substitute)
-        message = f"the HPA was unable to compute the replica count: {failures[0].message}; {substitute.message}"
-        conditions.set(SCALING_ACTIVE, False, failures[0].reason, message)
-        reason = substitute.rescale_reason if substitute.replicas > current else ""
-        return _by_proposal(start, scale, substitute.replicas, reason, conditions)
-    if winner is None or (failures and asked < current):
-        message = f"the HPA was unable to compute the replica count: {failures[0].message}"
-        conditions.set(SCALING_ACTIVE, False, failures[0].reason, message)
+    failure_count = start.history.metric_failures + 1 if failures else 0
+    if failure_count != start.history.metric_failures:
+        start = replace(start, history=replace(start.history, metric_failures=failure_count))
+    fallback = _fallback(start.observation, failure_count, current)
+    if fallback is not None and proposed < fallback.replicas:
+        _set_compute_failed(conditions, failures[0], f"; {fallback.message}")
+        reason = fallback.rescale_reason if fallback.replicas > current else ""
+        return _by_proposal(replace(start, fallback=fallback), scale, fallback.replicas, reason, conditions)
+    if winner is None or (failures and proposed < current):
+        _set_compute_failed(conditions, failures[0])
         return _without_count(start, scale, conditions, start.error or "")
 
     message = f"the HPA was able to successfully calculate a replica count from {winner.name}"
     conditions.set(SCALING_ACTIVE, True, "ValidMetricFound", message)
-    # The reason is about what the metrics ask for, even where stabilisation turns that around.
-    proposed, reason = max(asked, 0), ""
+    # The reason is about what the metrics ask for, even where stabilization turns that around.
+    proposed, reason = max(proposed, 0), ""
     if proposed > current:
         reason = f"{winner.name} above target"
     elif proposed < current:
@@ -235,24 +235,25 @@ def _by_metrics(start: Decision, scale: Scale, conditions: Conditions) -> Decisi
 
 
 def _by_proposal(start: Decision, scale: Scale, proposed: int, reason: str, conditions: Conditions) -> Decision:
-    """A replica count is asked for, for `reason`: stabilisation, rate limits and bounds say what becomes of it."""
-    spec, current, stale = start.observation.hpa.spec, scale.spec_replicas, start.observation.stale
-    back = blocked_as_stale(stale, current_replicas=current, desired=proposed, reason=reason)
-    if back is not None:
-        proposed = current
-    normalized = normalize(
-        proposed_replicas=proposed,
+    """Stabilize and limit the replica count that is proposed for `reason`."""
+    spec, current = start.observation.hpa.spec, scale.spec_replicas
+    blocked = _blocked_by_stale_watches(start, scale, proposed, reason)
+    arg = NormalizationArg(
+        proposed_replicas=current if blocked else proposed,
         current_replicas=current,
         min_replicas=spec.min_replicas,
         max_replicas=spec.max_replicas,
-        behavior=spec.behavior,
         downscale_stabilization_ms=start.observation.config.downscale_stabilization_ms,
         history=start.history,
         now_ms=start.monotonic_ms,
     )
+    if spec.behavior is None:
+        normalized = normalize_desired_replicas(arg)
+    else:
+        normalized = normalize_desired_replicas_with_behaviors(arg, spec.behavior)
     conditions.set_normalized(normalized)
-    if back is not None:
-        conditions.set(SCALING_LIMITED, True, back.condition, back.message)
+    if blocked is not None:
+        conditions.set(SCALING_LIMITED, True, blocked.condition, blocked.message)
     desired = normalized.desired_replicas
     if current == 0 and desired < spec.min_replicas:
         # The minimum was raised while the target was scaled to zero.
@@ -260,7 +261,7 @@ def _by_proposal(start: Decision, scale: Scale, proposed: int, reason: str, cond
     return replace(
         start,
         normalized=normalized,
-        blocked=back,
+        blocked=blocked,
         scale_to=None if desired == current else desired,
         rescale_reason=reason,
         status=_status(start, scale, conditions, desired_replicas=desired),
@@ -268,26 +269,26 @@ def _by_proposal(start: Decision, scale: Scale, proposed: int, reason: str, cond
     )
 
 
-def _unless_paused(decision: Decision) -> Decision:
-    """The decision without the scale that the HPA's pause forbids."""
-    current = decision.current_replicas or 0
-    pause, scale_to = decision.observation.config.paused, decision.scale_to
-    back = blocked_by_pause(pause, current_replicas=current, scale_to=scale_to, reason=decision.rescale_reason)
+def _apply_pause(decision: Decision) -> Decision:
+    """Remove the scale that the HPA's pause forbids, and the condition of a pause that has ended."""
+    current, scale_to = decision.current_replicas or 0, decision.scale_to
+    pause = decision.observation.config.paused
     conditions = Conditions(decision.status.conditions, decision.now_ms)
-    if back is None:
-        # Where the metrics were not asked, the condition is still that of an earlier step.
+    if scale_to is None or not pause.forbids(current=current, desired=scale_to):
+        # Where the metrics were not fetched, the condition is still that of an earlier reconciliation.
         ended = (PAUSED, STALE) if decision.blocked is None else ()
         if any(each.type == SCALING_LIMITED and each.reason in ended for each in conditions.all):
             conditions.remove(SCALING_LIMITED)
             decision = replace(decision, status=replace(decision.status, conditions=conditions.all))
         return decision
-    conditions.set(SCALING_LIMITED, True, back.condition, back.message)
+    blocked = BlockedScale(pause=pause, replicas=scale_to, reason=decision.rescale_reason)
+    conditions.set(SCALING_LIMITED, True, blocked.condition, blocked.message)
     status = replace(decision.status, desired_replicas=current, conditions=conditions.all)
-    return replace(decision, scale_to=None, rescale_reason="", blocked=back, status=status)
+    return replace(decision, scale_to=None, rescale_reason="", blocked=blocked, status=status)
 
 
 def _without_count(start: Decision, scale: Scale, conditions: Conditions, problem: str) -> Decision:
-    """No replica count could be computed: leave the target alone, and say so."""
+    """No replica count could be computed: do not scale, and report it."""
     hpa = start.observation.hpa
     return replace(
         start,
@@ -298,33 +299,32 @@ def _without_count(start: Decision, scale: Scale, conditions: Conditions, proble
     )
 
 
-# --- their parts ---------------------------------------------------------------------------------------------------
+# --- their parts ----------------------------------------------------------------------------------------------------
 
 
-def _evaluate(observation: Observation, scale: Scale, tolerance: Tolerances, now_ms: int) -> tuple[Evaluation, ...]:
+def _evaluate(observation: Observation, scale: Scale, tolerances: Tolerances, now_ms: int) -> tuple[Evaluation, ...]:
     hpa, config = observation.hpa, observation.config
     if observation.pods is None:
         raise ValueError("the pods have not been listed yet")
-    circumstances = Circumstances(
-        namespace=hpa.namespace,
-        scale=scale,
+    calculator = ReplicaCalculator(
         pods=observation.pods,
-        tolerance=tolerance,
-        timing=PodTiming(
-            now_ms=now_ms,
-            cpu_initialization_period_ms=config.cpu_initialization_period_ms,
-            initial_readiness_delay_ms=config.initial_readiness_delay_ms,
-        ),
+        spec_replicas=scale.spec_replicas,
+        status_replicas=scale.status_replicas,
+        tolerances=tolerances,
+        now_ms=now_ms,
+        cpu_initialization_period_ms=config.cpu_initialization_period_ms,
+        initial_readiness_delay_ms=config.initial_readiness_delay_ms,
     )
     metrics = hpa.spec.metrics
-    answers = (None,) * len(metrics) if observation.responses is None else observation.responses
+    responses = (None,) * len(metrics) if observation.responses is None else observation.responses
     return tuple(
-        compute_replicas_for_metric(spec, answer, circumstances) for spec, answer in zip(metrics, answers, strict=True)
+        compute_replicas_for_metric(spec, response, calculator, namespace=hpa.namespace)
+        for spec, response in zip(metrics, responses, strict=True)
     )
 
 
-def _winner(evaluations: tuple[Evaluation, ...]) -> tuple[Evaluation | None, int]:
-    """The valid metric that asks for the most, the first of equals, and how many it asks for."""
+def _highest_proposal(evaluations: tuple[Evaluation, ...]) -> tuple[Evaluation | None, int]:
+    """Return the valid metric with the highest proposal, the first of equals, and its count."""
     winner, most = None, 0
     for each in evaluations:
         if each.proposal is not None and (most == 0 or each.proposal.replicas > most):
@@ -332,35 +332,58 @@ def _winner(evaluations: tuple[Evaluation, ...]) -> tuple[Evaluation | None, int
     return winner, most
 
 
-def _tolerance(observation: Observation) -> Tolerances:
+def _tolerances(observation: Observation) -> Tolerances:
+    """Upstream: podautoscaler.tolerancesForHpa."""
     behavior, default = observation.hpa.spec.behavior, observation.config.tolerance
     down = behavior.scale_down.tolerance if behavior else None
     up = behavior.scale_up.tolerance if behavior else None
     return Tolerances(scale_down=default if down is None else down, scale_up=default if up is None else up)
 
 
+def _fallback(observation: Observation, failures: int, current_replicas: int) -> FallbackReplicas | None:
+    """Return the fallback's proposal after enough failures in a row."""
+    fallback = observation.config.fallback
+    if fallback is None or failures < fallback.failure_threshold:
+        return None
+    replicas = max(fallback.replicas, current_replicas)
+    return FallbackReplicas(fallback=fallback, failures=failures, replicas=replicas)
+
+
+def _blocked_by_stale_watches(start: Decision, scale: Scale, desired: int, reason: str) -> BlockedScale | None:
+    """Block a scale-down while objects may be out of date: pods that are not known look like load that is gone."""
+    stale = start.observation.stale
+    if not stale or desired >= scale.spec_replicas:
+        return None
+    return BlockedScale(stale=stale, replicas=desired, reason=reason)
+
+
+def _set_compute_failed(conditions: Conditions, failure: MetricError, suffix: str = "") -> None:
+    """Upstream: podautoscaler.getUnableComputeReplicaCountCondition."""
+    message = f"the HPA was unable to compute the replica count: {failure.message}{suffix}"
+    conditions.set(SCALING_ACTIVE, False, failure.reason, message)
+
+
 def _status(start: Decision, scale: Scale, conditions: Conditions, *, desired_replicas: int) -> Status:
+    """Upstream: podautoscaler.setStatus."""
     return replace(
         start.observation.hpa.status,
         current_replicas=scale.spec_replicas,
         desired_replicas=desired_replicas,
         current_metrics=tuple(each.current for each in start.evaluations),
         conditions=conditions.all,
-        # Where the API does not count generations, Kubernetes 1.36 drops one that somebody wrote. Upstream:
-        # podautoscaler.setStatus
+        # Where the API does not count generations, Kubernetes 1.36 drops one that somebody wrote.
         observed_generation=None,
     )
 
 
 def _set_scaled_to_zero(decision: Decision, conditions: Conditions) -> None:
-    """Note whether it was this controller that scaled to zero, so that it may wake the target again.
+    """Note that this controller scaled to zero, so that it may scale the target up again.
 
-    With the feature off a condition that is left from before goes with the next scale, or where scaling is disabled
-    (`_by_bound`), and stays until then. Upstream: podautoscaler.reconcileAutoscaler.
+    With the feature off, a condition from before is removed with the next scale, or where scaling is disabled.
     """
     hpa = decision.observation.hpa
     if decision.observation.config.scale_to_zero:
-        zero = decision.scale_to == 0 and hpa.spec.min_replicas == 0 and preconditions.can_wake(hpa)
+        zero = decision.scale_to == 0 and hpa.spec.min_replicas == 0 and has_object_or_external_metrics(hpa)
         conditions.set(SCALED_TO_ZERO, zero, "ScaledToZero" if zero else "NotScaledToZero")
     else:
         conditions.remove(SCALED_TO_ZERO)

@@ -1,157 +1,152 @@
-"""From the replica count that the metrics ask for to the one that is applied: stabilisation, rate limits, bounds.
+"""From the proposed replica count to the desired one: stabilization, rate limits, bounds.
 
-The rules are those of Kubernetes 1.36, which differ with and without `spec.behavior` in more than the obvious: which
-edge of a window still counts, whether scaling up is stabilised at all, and whether changes are remembered. The memory
-is kept as Kubernetes keeps it: slots of samples that are too old are used again in place, and nothing is pruned.
+The rules differ with and without `spec.behavior`: which edge of a window counts, whether scaling up is stabilized, and
+whether scale events are stored.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from autoscaler.core.history import History, Recommendation
+from autoscaler.core.history import History, Recommendation, ScaleEvent
 from autoscaler.core.integers import MAX_INT32, MIN_INT32, clamp_int32, int32
 from autoscaler.core.model import Behavior, ScalingPolicy, ScalingRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimit:
-    """How far the rules of one direction allow to go now, and what says so."""
+    """The replica count that the rules of one direction allow now."""
 
     replicas: int
     policy: ScalingPolicy | None = None
-    """The policy that was selected; None without behavior, without policies, or where the direction is disabled."""
+    """The selected policy; None without behavior, without policies, or where the direction is disabled."""
     period_start: int | None = None
-    """The replicas at the start of the policy's period, from which it counts."""
+    """The replicas at the start of the policy's period."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normalized:
-    """What became of a proposal, step by step."""
+    """A proposal after each stage."""
 
     proposed_replicas: int
     stabilized_replicas: int
-    """After stabilisation."""
     stabilization: str
-    """Reason for the AbleToScale condition: ReadyForNewScale, ScaleUpStabilized or ScaleDownStabilized."""
+    """Reason of the AbleToScale condition: ReadyForNewScale, ScaleUpStabilized or ScaleDownStabilized."""
     window_ms: int
-    """The stabilisation window of the direction in which the proposal points."""
+    """The stabilization window of the proposal's direction."""
     stabilized_by: Recommendation | None
     """The earlier recommendation that changed the count: the highest or lowest in the window, of equals the latest."""
     scale_up_limit: RateLimit
-    """The most that the scale-up rules allow now."""
     scale_down_limit: RateLimit | None
-    """The least that the scale-down rules allow now; None without behavior, which knows no such limit."""
+    """None without behavior."""
     desired_replicas: int
-    """After rate limits and bounds: the answer."""
+    """After rate limits and bounds."""
     limit: str
-    """Reason for the ScalingLimited condition: DesiredWithinRange, or what held the count back."""
+    """Reason of the ScalingLimited condition: DesiredWithinRange, or the limit or bound that applied."""
     recommendations: tuple[Recommendation, ...]
-    """The memory afterwards, with this proposal in it."""
+    """The history's recommendations with this proposal."""
 
     @property
     def limited(self) -> bool:
-        """Whether rate limits or bounds changed the stabilised count."""
+        """True if rate limits or bounds changed the stabilized count."""
         return self.desired_replicas != self.stabilized_replicas
 
 
-def normalize(
-    *,
-    proposed_replicas: int,
-    current_replicas: int,
-    min_replicas: int,
-    max_replicas: int,
-    behavior: Behavior | None,
-    downscale_stabilization_ms: int,
-    history: History,
-    now_ms: int,
-) -> Normalized:
-    """Apply stabilisation, rate limits and bounds to `proposed_replicas`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormalizationArg:
+    """The input of stabilization and limits. Upstream: podautoscaler.NormalizationArg."""
 
-    Args:
-        proposed_replicas: what the metrics ask for.
-        current_replicas: `spec.replicas` of the scale.
-        min_replicas: the HPA's lower bound.
-        max_replicas: the HPA's upper bound.
-        behavior: the HPA's, defaulted; None selects Kubernetes' older rules.
-        downscale_stabilization_ms: the window for scaling down where behavior sets none.
-        history: earlier recommendations and scale events.
-        now_ms: the current time, by the history's clock.
-    """
-    latest = Recommendation(proposed_replicas, now_ms)
-    if behavior is None:
-        cutoff = now_ms - downscale_stabilization_ms
-        recent = [each for each in history.recommendations if each.time_ms >= cutoff]
-        stabilized = max([proposed_replicas, *(each.replicas for each in recent)])
-        stabilization, window_ms = "ScaleDownStabilized", downscale_stabilization_ms
-        up_limit, down_limit = RateLimit(replicas=max(2 * current_replicas, 4)), None
-        desired, limit = _bounded(stabilized, min_replicas, max_replicas, up_limit.replicas)
-    else:
-        up_window = behavior.scale_up.stabilization_window_ms or 0
-        down_window = behavior.scale_down.stabilization_window_ms
-        down_window = downscale_stabilization_ms if down_window is None else down_window
-        up_cutoff, cutoff_down = now_ms - up_window, now_ms - down_window
-        stabilized = _stabilized(latest, current_replicas, history.recommendations, up_cutoff, cutoff_down)
-        upwards = proposed_replicas >= current_replicas
-        stabilization, window_ms = ("ScaleUpStabilized", up_window) if upwards else ("ScaleDownStabilized", down_window)
-        recent = [each for each in history.recommendations if each.time_ms > now_ms - window_ms]
-        up_limit = _scale_up_limit(behavior.scale_up, current_replicas, history, now_ms)
-        down_limit = _scale_down_limit(behavior.scale_down, current_replicas, history, now_ms)
-        desired, limit = _rate_limited(
-            stabilized,
-            current_replicas,
-            min_replicas,
-            max_replicas,
-            up_limit=up_limit.replicas,
-            down_limit=down_limit.replicas,
-        )
-        cutoff = min(up_cutoff, cutoff_down)
+    proposed_replicas: int
+    """The replica count that the metrics ask for."""
+    current_replicas: int
+    """`spec.replicas` of the scale."""
+    min_replicas: int
+    max_replicas: int
+    downscale_stabilization_ms: int
+    """The window for scaling down where behavior sets none."""
+    history: History
+    now_ms: int
+    """The current time of the history's clock."""
+
+
+def normalize_desired_replicas(arg: NormalizationArg) -> Normalized:
+    """Apply the rules for HPAs without `behavior`. Upstream: podautoscaler.normalizeDesiredReplicas."""
+    cutoff = arg.now_ms - arg.downscale_stabilization_ms
+    recent = [each for each in arg.history.recommendations if each.time_ms >= cutoff]
+    stabilized = max([arg.proposed_replicas, *(each.replicas for each in recent)])
+    up_limit = RateLimit(replicas=max(2 * arg.current_replicas, 4))  # Upstream: podautoscaler.calculateScaleUpLimit
+    desired, limit = _convert_with_rules(stabilized, arg, up_limit.replicas)
     return Normalized(
-        proposed_replicas=proposed_replicas,
+        proposed_replicas=arg.proposed_replicas,
         stabilized_replicas=stabilized,
-        stabilization="ReadyForNewScale" if stabilized == proposed_replicas else stabilization,
+        stabilization="ReadyForNewScale" if stabilized == arg.proposed_replicas else "ScaleDownStabilized",
+        window_ms=arg.downscale_stabilization_ms,
+        stabilized_by=_stabilizer(recent, arg.proposed_replicas, stabilized),
+        scale_up_limit=up_limit,
+        scale_down_limit=None,
+        desired_replicas=desired,
+        limit=limit,
+        recommendations=_with_recommendation(arg, cutoff),
+    )
+
+
+def normalize_desired_replicas_with_behaviors(arg: NormalizationArg, behavior: Behavior) -> Normalized:
+    """Apply the rules for HPAs with `behavior`. Upstream: podautoscaler.normalizeDesiredReplicasWithBehaviors."""
+    now_ms, current, history = arg.now_ms, arg.current_replicas, arg.history
+    up_window = behavior.scale_up.stabilization_window_ms or 0
+    down_window = behavior.scale_down.stabilization_window_ms
+    down_window = arg.downscale_stabilization_ms if down_window is None else down_window
+    up_cutoff, down_cutoff = now_ms - up_window, now_ms - down_window
+    stabilized = _stabilize_with_behaviors(arg, up_cutoff, down_cutoff)
+    upwards = arg.proposed_replicas >= current
+    stabilization, window_ms = ("ScaleUpStabilized", up_window) if upwards else ("ScaleDownStabilized", down_window)
+    recent = [each for each in history.recommendations if each.time_ms > now_ms - window_ms]
+    up_limit = calculate_scale_up_limit_with_scaling_rules(behavior.scale_up, current, history, now_ms)
+    down_limit = calculate_scale_down_limit_with_behaviors(behavior.scale_down, current, history, now_ms)
+    desired, limit = _convert_with_behavior_rate(
+        stabilized, arg, up_limit=up_limit.replicas, down_limit=down_limit.replicas
+    )
+    return Normalized(
+        proposed_replicas=arg.proposed_replicas,
+        stabilized_replicas=stabilized,
+        stabilization="ReadyForNewScale" if stabilized == arg.proposed_replicas else stabilization,
         window_ms=window_ms,
-        stabilized_by=_stabilizer(recent, proposed_replicas, stabilized),
+        stabilized_by=_stabilizer(recent, arg.proposed_replicas, stabilized),
         scale_up_limit=up_limit,
         scale_down_limit=down_limit,
         desired_replicas=desired,
         limit=limit,
-        recommendations=_remembered(history.recommendations, latest, cutoff),
+        recommendations=_with_recommendation(arg, min(up_cutoff, down_cutoff)),
     )
 
 
-# --- stabilisation -------------------------------------------------------------------------------------------------
+# --- stabilization -------------------------------------------------------------------------------------------------
 
 
-def _stabilized(
-    latest: Recommendation,
-    current_replicas: int,
-    recommendations: tuple[Recommendation, ...],
-    up_cutoff: int,
-    down_cutoff: int,
-) -> int:
-    """The current count, moved no further than every recommendation within the direction's window agrees to."""
-    least = min([latest.replicas, *(each.replicas for each in recommendations if each.time_ms > up_cutoff)])
-    most = max([latest.replicas, *(each.replicas for each in recommendations if each.time_ms > down_cutoff)])
-    return min(max(current_replicas, least), most)
+def _stabilize_with_behaviors(arg: NormalizationArg, up_cutoff: int, down_cutoff: int) -> int:
+    """Upstream: podautoscaler.stabilizeRecommendationWithBehaviors."""
+    earlier = arg.history.recommendations
+    least = min([arg.proposed_replicas, *(each.replicas for each in earlier if each.time_ms > up_cutoff)])
+    most = max([arg.proposed_replicas, *(each.replicas for each in earlier if each.time_ms > down_cutoff)])
+    return min(max(arg.current_replicas, least), most)
 
 
 def _stabilizer(
     recent: list[Recommendation], proposed_replicas: int, stabilized_replicas: int
 ) -> Recommendation | None:
-    """Which of the recommendations in the window kept `proposed_replicas` from being taken; None if it was taken."""
+    """Return the recommendation in the window that changed the proposal, if it was changed."""
     if stabilized_replicas == proposed_replicas or not recent:
         return None
     up = -1 if stabilized_replicas < proposed_replicas else 1
     return max(recent, key=lambda each: (up * each.replicas, each.time_ms))
 
 
-def _remembered(
-    recommendations: tuple[Recommendation, ...], latest: Recommendation, cutoff: int
-) -> tuple[Recommendation, ...]:
-    """`latest` in the last slot that is older than `cutoff`, or in a new one."""
-    slots = list(recommendations)
+def _with_recommendation(arg: NormalizationArg, cutoff: int) -> tuple[Recommendation, ...]:
+    """Put the proposal into the last slot that is older than `cutoff`, or into a new one."""
+    latest = Recommendation(arg.proposed_replicas, arg.now_ms)
+    slots = list(arg.history.recommendations)
     old = [index for index, each in enumerate(slots) if each.time_ms < cutoff]
     if old:
         slots[old[-1]] = latest
@@ -163,33 +158,38 @@ def _remembered(
 # --- limits --------------------------------------------------------------------------------------------------------
 
 
-def _bounded(replicas: int, min_replicas: int, max_replicas: int, up_limit: int) -> tuple[int, str]:
-    if replicas < min_replicas:
-        return min_replicas, "TooFewReplicas"
-    most = min(max_replicas, up_limit)
+def _convert_with_rules(replicas: int, arg: NormalizationArg, up_limit: int) -> tuple[int, str]:
+    """Upstream: podautoscaler.convertDesiredReplicasWithRules."""
+    if replicas < arg.min_replicas:
+        return arg.min_replicas, "TooFewReplicas"
+    most = min(arg.max_replicas, up_limit)
     if replicas > most:
-        return most, "ScaleUpLimit" if up_limit < max_replicas else "TooManyReplicas"
+        return most, "ScaleUpLimit" if up_limit < arg.max_replicas else "TooManyReplicas"
     return replicas, "DesiredWithinRange"
 
 
-def _rate_limited(
-    replicas: int, current_replicas: int, min_replicas: int, max_replicas: int, *, up_limit: int, down_limit: int
+def _convert_with_behavior_rate(
+    replicas: int, arg: NormalizationArg, *, up_limit: int, down_limit: int
 ) -> tuple[int, str]:
-    if replicas > current_replicas:
-        # The limit may be below what is there already, if the rules were tightened.
-        up_limit = max(up_limit, current_replicas)
-        most = min(max_replicas, up_limit)
+    """Upstream: podautoscaler.convertDesiredReplicasWithBehaviorRate."""
+    if replicas > arg.current_replicas:
+        # The limit may be below the current count if the rules were tightened.
+        up_limit = max(up_limit, arg.current_replicas)
+        most = min(arg.max_replicas, up_limit)
         if replicas > most:
-            return most, "ScaleUpLimit" if up_limit < max_replicas else "TooManyReplicas"
-    elif replicas < current_replicas:
-        down_limit = min(down_limit, current_replicas)
-        least = max(min_replicas, down_limit)
+            return most, "ScaleUpLimit" if up_limit < arg.max_replicas else "TooManyReplicas"
+    elif replicas < arg.current_replicas:
+        down_limit = min(down_limit, arg.current_replicas)
+        least = max(arg.min_replicas, down_limit)
         if replicas < least:
-            return least, "ScaleDownLimit" if down_limit > min_replicas else "TooFewReplicas"
+            return least, "ScaleDownLimit" if down_limit > arg.min_replicas else "TooFewReplicas"
     return replicas, "DesiredWithinRange"
 
 
-def _scale_up_limit(rules: ScalingRules, current_replicas: int, history: History, now_ms: int) -> RateLimit:
+def calculate_scale_up_limit_with_scaling_rules(
+    rules: ScalingRules, current_replicas: int, history: History, now_ms: int
+) -> RateLimit:
+    """Return the highest allowed replica count. Upstream: podautoscaler.calculateScaleUpLimitWithScalingRules."""
     if rules.select_policy == "Disabled":
         return RateLimit(replicas=current_replicas)
     limits = []
@@ -205,7 +205,10 @@ def _scale_up_limit(rules: ScalingRules, current_replicas: int, history: History
     return max(limits, key=_replicas, default=RateLimit(replicas=MIN_INT32))
 
 
-def _scale_down_limit(rules: ScalingRules, current_replicas: int, history: History, now_ms: int) -> RateLimit:
+def calculate_scale_down_limit_with_behaviors(
+    rules: ScalingRules, current_replicas: int, history: History, now_ms: int
+) -> RateLimit:
+    """Return the lowest allowed replica count. Upstream: podautoscaler.calculateScaleDownLimitWithBehaviors."""
     if rules.select_policy == "Disabled":
         return RateLimit(replicas=current_replicas)
     limits = []
@@ -226,8 +229,13 @@ def _replicas(limit: RateLimit) -> int:
 
 
 def _period_start(policy: ScalingPolicy, current_replicas: int, history: History, now_ms: int) -> int:
-    """The replicas at the start of the policy's period, reckoned back from the changes made since."""
-    cutoff = now_ms - policy.period_ms
-    added = sum(each.change for each in history.scale_up_events if each.time_ms > cutoff)
-    deleted = sum(each.change for each in history.scale_down_events if each.time_ms > cutoff)
+    """Return the replica count at the start of the policy's period."""
+    added = get_replicas_change_per_period(policy.period_ms, history.scale_up_events, now_ms)
+    deleted = get_replicas_change_per_period(policy.period_ms, history.scale_down_events, now_ms)
     return int32(current_replicas - added + deleted)
+
+
+def get_replicas_change_per_period(period_ms: int, events: Iterable[ScaleEvent], now_ms: int) -> int:
+    """Return the sum of the changes within a period. Upstream: podautoscaler.getReplicasChangePerPeriod."""
+    cutoff = now_ms - period_ms
+    return sum(each.change for each in events if each.time_ms > cutoff)

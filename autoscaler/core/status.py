@@ -1,6 +1,7 @@
-"""How the HPA's texts name metrics: in conditions, events and errors, word for word as Kubernetes 1.36 prints them.
+"""The HPA's status as autoscaling/v2 JSON, exactly as the API server returns it.
 
-Dashboards and alerts match on these texts, Go's print form of a label selector included.
+So an unchanged status stays unchanged: times have whole seconds, quantities are canonical. A memory value becomes
+binary where it is a whole number of Ki, as `kubectl` users expect.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import Any, Final
 
 from autoscaler.core.model import (
     Condition,
-    CrossVersionObjectReference,
     CurrentMetric,
     ExternalMetric,
     InvalidMetric,
@@ -24,50 +24,11 @@ from autoscaler.core.model import (
 )
 from kube.quantity import Format, Quantity
 
-
-def object_metric(metric: MetricIdentifier, described: CrossVersionObjectReference, namespace: str) -> str:
-    """NAME: KIND on NAMESPACE OBJECT."""
-    return f"{metric.name}: {described.kind} on {namespace} {described.name}"
-
-
-def external_metric(metric: MetricIdentifier, namespace: str) -> str:
-    """NAMESPACE/NAME/SELECTOR."""
-    return f"{namespace}/{metric.name}/{selector_text(metric.selector)}"
-
-
-def selector_text(selector: MetricSelector | None) -> str:
-    """`selector` as Go prints a `*metav1.LabelSelector`."""
-    if selector is None:
-        return "nil"
-    labels = "".join(f"{key}: {value}," for key, value in selector.match_labels)
-    expressions = "".join(
-        f"LabelSelectorRequirement{{Key:{each.key},Operator:{each.operator},Values:[{' '.join(each.values)}],}},"
-        for each in selector.match_expressions
-    )
-    return (
-        f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
-        f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
-    )
-
-
-def selector_object(selector: MetricSelector) -> dict[str, Any]:
-    """`selector` as metav1.LabelSelector JSON, without what is empty."""
-    body: dict[str, Any] = {}
-    if selector.match_labels:
-        body["matchLabels"] = dict(selector.match_labels)
-    if selector.match_expressions:
-        body["matchExpressions"] = [
-            {"key": each.key, "operator": each.operator} | ({"values": list(each.values)} if each.values else {})
-            for each in selector.match_expressions
-        ]
-    return body
-
-
-_TEXTS_KEPT: Final = 4096
+_QUANTITY_TEXTS: Final = 4096
 
 
 def status_json(status: Status) -> dict[str, Any]:
-    """`status` as the `status` field of an autoscaling/v2 HorizontalPodAutoscaler."""
+    """Return the `status` field of an autoscaling/v2 HorizontalPodAutoscaler."""
     body: dict[str, Any] = {
         "currentReplicas": status.current_replicas,
         "desiredReplicas": status.desired_replicas,
@@ -83,8 +44,43 @@ def status_json(status: Status) -> dict[str, Any]:
 
 
 def rfc3339(time_ms: int) -> str:
-    """A time as metav1.Time writes it: UTC, whole seconds."""
+    """Format a time as metav1.Time does: UTC, whole seconds."""
     return datetime.fromtimestamp(time_ms // 1000, UTC).replace(tzinfo=None).isoformat() + "Z"
+
+
+@lru_cache(_QUANTITY_TEXTS)
+def quantity_text(milli: int, *, binary: bool) -> str:
+    """Format a milli-value as the API server would return it after a write."""
+    text = str(Quantity.from_milli(milli, Format.BINARY_SI if binary else Format.DECIMAL_SI))
+    return str(Quantity.parse(text))
+
+
+def selector_text(selector: MetricSelector | None) -> str:
+    """Format `selector` as Go prints a `*metav1.LabelSelector`: conditions and events contain that text."""
+    if selector is None:
+        return "nil"
+    labels = "".join(f"{key}: {value}," for key, value in selector.match_labels)
+    expressions = "".join(
+        f"LabelSelectorRequirement{{Key:{each.key},Operator:{each.operator},Values:[{' '.join(each.values)}],}},"
+        for each in selector.match_expressions
+    )
+    return (
+        f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
+        f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
+
+
+def selector_object(selector: MetricSelector) -> dict[str, Any]:
+    """Return `selector` as metav1.LabelSelector JSON, without empty fields."""
+    body: dict[str, Any] = {}
+    if selector.match_labels:
+        body["matchLabels"] = dict(selector.match_labels)
+    if selector.match_expressions:
+        body["matchExpressions"] = [
+            {"key": each.key, "operator": each.operator} | ({"values": list(each.values)} if each.values else {})
+            for each in selector.match_expressions
+        ]
+    return body
 
 
 def _condition(condition: Condition) -> dict[str, Any]:
@@ -108,7 +104,10 @@ def _current_metric(metric: CurrentMetric) -> dict[str, Any]:
         case PodsMetric(identifier):
             return {"type": "Pods", "pods": {"metric": _identifier(identifier), "current": current}}
         case ObjectMetric(identifier, described):
-            fields = {"metric": _identifier(identifier), "current": current, "describedObject": _reference(described)}
+            reference = {"kind": described.kind, "name": described.name}
+            if described.api_version:
+                reference["apiVersion"] = described.api_version
+            fields = {"metric": _identifier(identifier), "current": current, "describedObject": reference}
             return {"type": "Object", "object": fields}
         case ExternalMetric(identifier):
             return {"type": "External", "external": {"metric": _identifier(identifier), "current": current}}
@@ -128,22 +127,8 @@ def _current(metric: CurrentMetric) -> dict[str, Any]:
     return current
 
 
-@lru_cache(_TEXTS_KEPT)
-def quantity_text(milli: int, *, binary: bool) -> str:
-    """A milli-value as a quantity, in the form that it has after one trip through the API server."""
-    text = str(Quantity.from_milli(milli, Format.BINARY_SI if binary else Format.DECIMAL_SI))
-    return str(Quantity.parse(text))
-
-
 def _identifier(metric: MetricIdentifier) -> dict[str, Any]:
     body: dict[str, Any] = {"name": metric.name}
     if metric.selector is not None:
         body["selector"] = selector_object(metric.selector)
-    return body
-
-
-def _reference(reference: CrossVersionObjectReference) -> dict[str, Any]:
-    body = {"kind": reference.kind, "name": reference.name}
-    if reference.api_version:
-        body["apiVersion"] = reference.api_version
     return body

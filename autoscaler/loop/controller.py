@@ -32,7 +32,6 @@ from autoscaler.loop.foreign_writer import EVENT_MESSAGE, EVENT_REASON, ForeignW
 from autoscaler.loop.health import application, serving
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.hpas import HPAs
-from autoscaler.loop.label_index import PodIndex, SelectorIndex
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer, Staleness
 from autoscaler.loop.options import Options
@@ -41,13 +40,15 @@ from autoscaler.loop.queue import WorkQueue, run_workers
 from autoscaler.loop.reconcile import Reconciler
 from autoscaler.loop.saved_history import SavedHistoryStore
 from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from autoscaler.loop.sharding import ShardLeases
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 from autoscaler.loop.throttle import ThrottledClients
 from autoscaler.loop.workloads import Workloads
-from autoscaler.objects.watched import PODS, RefusedHPA, TrackedHPA, track_pod
+from autoscaler.objects.hpa import RefusedHPA, TrackedHPA
+from autoscaler.objects.workloads import PODS, track_pod
 from autoscaler.records.decision_log import DecisionLog
-from autoscaler.records.shadow import Shadow
+from autoscaler.records.shadow import ShadowComparer
 from kube.client import KubeClient
 from kube.election import LeaderElector, unique_identity
 from kube.mapping import RestMapper
@@ -147,7 +148,7 @@ class Controller:
             )
         self._recorder = EventRecorder(self._clients.objects)
         self._decisions = DecisionLog(options.decision_log.max_per_hpa, on_record=on_record)
-        self._shadow = Shadow(
+        self._shadow = ShadowComparer(
             sync_period=options.sync_period, config=options.config, on_comparison=self._telemetry.compared
         )
         self._foreign = ForeignWriterDetector(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoscaler.core.decision import Decision, Outcome, reason_of
+from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.metrics import Evaluation
 from autoscaler.core.model import ExternalMetric, InvalidMetric, MetricSource, ObjectMetric, PodsMetric, ResourceMetric
 from autoscaler.core.preconditions import api_version_error
@@ -47,7 +47,7 @@ def observe_reconciliation(
             seconds=metric_seconds[index] if metric_seconds else 0.0,
         )
     wanted = current if decision.scale_to is None else decision.scale_to
-    telemetry.decided(Action.of(current=current, desired=wanted), reason_of(decision))
+    telemetry.decided(Action.of(current=current, desired=wanted), decision.reason)
     error = ErrorKind.NONE
     if outcome.error is not None:
         error = ErrorKind.INTERNAL if api_version_error(hpa) is None else ErrorKind.SPEC

@@ -30,6 +30,6 @@ async def run(options: Options) -> None:
         await stack.enter_async_context(client)
         on_record, telemetry = None, Telemetry()
         if options.decision_log.audit is not None:
-            audit = audit_log(options.decision_log.audit, on_lost=telemetry.audit_records_lost.inc)
+            audit = audit_log(options.decision_log.audit, on_dropped=telemetry.audit_records_lost.inc)
             on_record = (await stack.enter_async_context(audit)).write
         await Controller(client, options, on_record=on_record, telemetry=telemetry).run(stop)

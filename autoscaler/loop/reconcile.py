@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from autoscaler.core.annotations import PREFIX
+from autoscaler.core.conditions import INVALID_SPEC, report_invalid_spec
 from autoscaler.core.config import Mode
 from autoscaler.core.decision import Decision, Event
 from autoscaler.core.history import needs_initial_recommendation, record_foreign_scale
@@ -29,12 +30,11 @@ from autoscaler.loop.observe import Observed, Observer
 from autoscaler.loop.scales import ScaleClient, ScaleWriteError
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 from autoscaler.loop.throttle import ThrottledClient
-from autoscaler.objects.refusal import INVALID_SPEC, refuse
+from autoscaler.objects.hpa import RefusedHPA, TrackedHPA
 from autoscaler.objects.targets import targets_line
-from autoscaler.objects.watched import RefusedHPA, TrackedHPA
 from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog
-from autoscaler.records.shadow import Shadow
+from autoscaler.records.shadow import ShadowComparer
 from kube.client import KubeError
 from kube.status import StatusError
 
@@ -69,7 +69,7 @@ class Reconciler:
         telemetry: Telemetry,
         histories: Histories,
         decisions: DecisionLog,
-        shadow: Shadow,
+        shadow: ShadowComparer,
         mode: Mode = Mode.ACT,
         is_foreign: Callable[[HPAKey], bool] = lambda _: False,
         wall_clock: Callable[[], float] = time.time,
@@ -110,7 +110,7 @@ class Reconciler:
         # Before anything else can fail or be cancelled: the scale may have been written.
         self._histories.keep(hpa, outcome.history)
         if mode is Mode.SHADOW:
-            self._shadow.decided(decision)
+            self._shadow.add_decision(decision)
         self._emit(hpa, outcome.events)
         if outcome.status is not None:
             status_error = await self._update_status(tracked, outcome.status)
@@ -139,14 +139,14 @@ class Reconciler:
         """
         hpa, started = tracked.hpa, self._clock()
         self._report_annotations(hpa)
-        refusal = refuse(hpa, self._now_ms())
-        self._emit(hpa, [Event("Warning", INVALID_SPEC, refusal.message)])
-        if refusal.status is not None and self.mode_of(hpa) is Mode.ACT:
-            status_error = await self._update_status(tracked, refusal.status)
+        status, message = report_invalid_spec(hpa, self._now_ms())
+        self._emit(hpa, [Event("Warning", INVALID_SPEC, message)])
+        if status is not None and self.mode_of(hpa) is Mode.ACT:
+            status_error = await self._update_status(tracked, status)
             if status_error is not None:
                 self._emit(hpa, [Event("Warning", "FailedUpdateStatus", status_error)])
         self._telemetry.reconciled(Action.NONE, ErrorKind.SPEC, seconds=self._clock() - started)
-        return refusal.message
+        return message
 
     def changed(self, old: HPA | None, new: HPA) -> None:
         """Note that an HPA was created (`old` is None) or has changed.
@@ -173,17 +173,17 @@ class Reconciler:
             if after != before:
                 self._histories.keep(new, after)
         if mode is Mode.SHADOW:
-            self._shadow.saw(new, monotonic_ms)
+            self._shadow.add_status(new, monotonic_ms)
 
     def stop_comparing(self, key: HPAKey) -> None:
         """Forget the comparisons of an HPA that is not in shadow mode any more."""
-        self._shadow.forget(key)
+        self._shadow.remove(key)
         self._telemetry.no_longer_compared(key)
 
     def forget(self, key: HPAKey) -> None:
         """Drop all state of an HPA that was deleted."""
         self._histories.forget(key)
-        self._shadow.forget(key)
+        self._shadow.remove(key)
         self._reported.pop(key, None)
         self._telemetry.forget(key)
         self._decisions.remove(key)

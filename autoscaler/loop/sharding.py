@@ -22,7 +22,8 @@ from typing import Any, Final
 
 from autoscaler.core.model import HPAKey
 from kube.client import KubeClient
-from kube.election import ElectionSettings, boot_clock
+from kube.election import ElectionSettings
+from kube.process import boot_clock
 from kube.status import StatusError
 
 _log = logging.getLogger(__name__)

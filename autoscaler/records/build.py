@@ -15,18 +15,17 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from autoscaler.core.decision import BlockedScale, Decision, FallbackReplicas, Outcome
-from autoscaler.core.metrics import Evaluation, resource_samples
+from autoscaler.core.metrics import Evaluation, pod_samples
 from autoscaler.core.model import ExternalMetric, InvalidMetric, MetricSpec, ObjectMetric, PodsMetric, ResourceMetric
 from autoscaler.core.observation import (
-    ExternalResponse,
+    MetricError,
     MetricResponse,
-    ObjectResponse,
     PodSample,
     PodsResponse,
     ResourceResponse,
     Scale,
+    ValuesResponse,
 )
-from autoscaler.core.replica_calculator import Unavailable
 from autoscaler.core.stabilization import Normalized, RateLimit
 from autoscaler.core.status import quantity_text, selector_object
 from autoscaler.records.record import (
@@ -244,13 +243,11 @@ def _values(spec: MetricSpec, response: MetricResponse | None) -> Values | None:
         case _, PodsResponse(samples):
             return _values_of_pods(samples, spec)
         case ResourceMetric() as metric, ResourceResponse():
-            read = resource_samples(response, metric)
-            return None if isinstance(read, Unavailable) else _values_of_pods(read, spec)
-        case _, ExternalResponse(values=values):
+            read = pod_samples(metric, response)
+            return None if isinstance(read, MetricError) else _values_of_pods(read, spec)
+        case _, ValuesResponse(values=values):
             shown = tuple(Value(value=_text(milli, spec)) for milli in values[:_MAX_SHOWN])
             return Values(count=len(values), shown=shown)
-        case _, ObjectResponse(value=milli):
-            return Values(count=1, shown=(Value(value=_text(milli, spec)),))
         case _:
             return None
 

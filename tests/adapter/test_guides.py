@@ -1,4 +1,4 @@
-"""`check` of rules files as public guides have them, offline and with a real Prometheus: what is found, and how bad."""
+"""`check` of rules files from public guides, offline and with a real Prometheus."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.adapter.metrics_bed import RULES
 GUIDES = RULES / "guides"
 DOCS = Path(__file__).parent.parent.parent / "docs"
 ERROR, WARNING = "error", "warning"
-# What each file's text shows, and what the series add to that.
+# Findings about each file's text, and further ones with the series.
 FOUND: dict[str, tuple[list[tuple[str, str, str]], list[tuple[str, str, str]]]] = {
     "vllm.yaml": ([(WARNING, "no-label-matchers", "rules[0].metricsQuery")], []),
     "gateway-latency.yaml": ([(WARNING, "may-be-nan", "rules[0].metricsQuery")], []),
@@ -71,13 +71,13 @@ FOUND: dict[str, tuple[list[tuple[str, str, str]], list[tuple[str, str, str]]]] 
 
 
 def with_prometheus(test: Callable[..., Any]) -> Any:
-    """Mark a test that uses this module's Prometheus, which is started once."""
+    """Mark a test that uses the Prometheus of this module, which is started once."""
     group = pytest.mark.xdist_group("guides")
     return pytest.mark.e2e(group(pytest.mark.asyncio(loop_scope="module")(test)))
 
 
 def check(file: str, *flags: str) -> tuple[int, dict[str, Any]]:
-    """The exit status of `check`, and its report."""
+    """Return the exit status of `check` and its report."""
     result = CliRunner().invoke(main, ["check", f"--config={GUIDES / file}", "-o", "json", *flags])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.output
     return result.exit_code, json.loads(result.output)
@@ -98,7 +98,7 @@ def gauge(name: str, value: float, **labels: str) -> Series:
 
 
 def loaded() -> list[Series]:
-    """What the guides are about: two namespaces with pods of the same names, gateways, and two nodes."""
+    """Return series for the guides: two namespaces with pods of the same names, gateways, and two nodes."""
     pods = [{"namespace": space, "pod": "web-0"} for space in ("default", "shop")]
     nodes = [{"node": f"node-{number}", "instance": f"10.0.0.{number}:10250"} for number in (1, 2)]
     return [
@@ -135,12 +135,12 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Prom
         yield running
 
 
-def test_every_file_is_checked() -> None:
+def test_every_guide_has_expected_findings() -> None:
     assert set(FOUND) == {file.name for file in GUIDES.iterdir()}
 
 
 @pytest.mark.parametrize("file", FOUND)
-def test_findings_from_the_text_of_a_file(file: str) -> None:
+def test_offline_findings(file: str) -> None:
     findings, _ = FOUND[file]
     status, report = check(file)
     assert reported(report) == sorted(findings)
@@ -149,7 +149,7 @@ def test_findings_from_the_text_of_a_file(file: str) -> None:
 
 @with_prometheus
 @pytest.mark.parametrize("file", FOUND)
-async def test_findings_with_a_real_prometheus(server: PrometheusServer, file: str) -> None:
+async def test_online_findings(server: PrometheusServer, file: str) -> None:
     offline, more = FOUND[file]
     kept = [one for one in offline if one[1] != "may-overlap"]  # the series show whether they do
     findings = [*kept, *more]
@@ -160,7 +160,7 @@ async def test_findings_with_a_real_prometheus(server: PrometheusServer, file: s
 
 
 def examples(report: dict[str, Any], rule: str) -> dict[str, list[tuple[str, str]]]:
-    """The values of a rule's examples, by metric."""
+    """Return the values of a rule's examples, by metric."""
     [found] = [one for one in report["rules"] if one["rule"] == rule]
     return {
         one["metric"]: [(value["of"], value["value"]) for value in one["example"]["values"]]
@@ -170,7 +170,7 @@ def examples(report: dict[str, Any], rule: str) -> dict[str, list[tuple[str, str
 
 
 @with_prometheus
-async def test_the_example_is_the_value_of_that_namespaces_pod(server: PrometheusServer) -> None:
+async def test_example_is_the_value_in_its_own_namespace(server: PrometheusServer) -> None:
     _, report = await asyncio.to_thread(check, "vllm.yaml", f"--prometheus-url={server.url}")
     # The series with the largest value is the example.
     assert examples(report, "rules[0]")["pods/num_requests_waiting"] == [("shop/web-0", "1k")]
@@ -178,7 +178,7 @@ async def test_the_example_is_the_value_of_that_namespaces_pod(server: Prometheu
 
 @with_prometheus
 @pytest.mark.parametrize("file", ["node-label.yaml", "node-joined.yaml"])
-async def test_examples_of_resource_rules_are_of_one_pod_and_one_node(server: PrometheusServer, file: str) -> None:
+async def test_resource_rules_have_examples_of_one_pod_and_one_node(server: PrometheusServer, file: str) -> None:
     _, report = await asyncio.to_thread(check, file, f"--prometheus-url={server.url}")
     [(pod, cores)] = examples(report, "resourceRules.cpu.containerQuery")["pods"]
     assert milli(cores) == pytest.approx({"default/web-0": 300, "shop/web-0": 3000}[pod], rel=0.01)
@@ -202,7 +202,7 @@ class Nodes:
 
 @with_prometheus
 @pytest.mark.parametrize("file", ["node-label.yaml", "node-joined.yaml"])
-async def test_kubectl_top_has_the_nodes(server: PrometheusServer, file: str) -> None:
+async def test_resource_metrics_have_the_nodes(server: PrometheusServer, file: str) -> None:
     async with PrometheusServers(PrometheusOptions(url=server.url)) as prometheus:
         queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
         metrics = ResourceMetrics(load_rules(GUIDES / file).resource, queries, Nodes())
@@ -212,7 +212,7 @@ async def test_kubectl_top_has_the_nodes(server: PrometheusServer, file: str) ->
     ]
 
 
-def test_the_examples_of_the_documentation_are_these() -> None:
+def test_documented_resource_rules_are_those_of_the_guides() -> None:
     page = (DOCS / "resource-metrics.md").read_text()
     first, *_ = re.findall(r"```yaml\n(resourceRules:.*?)```", page, re.DOTALL)
     assert first == (GUIDES / "node-label.yaml").read_text().partition("\n")[2]

@@ -1,4 +1,4 @@
-"""What can be said against a rules file by itself: one table of rules and of what is found in them."""
+"""Findings about a rules file alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PODS = "{overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}"
 
 
 def rule(**changes: str) -> str:
-    """A good rule with keys replaced, in the flow style of YAML."""
+    """Return a good rule with some keys replaced, as YAML."""
     keys = {
         "seriesQuery": "packets_total",
         "resources": "{template: <<.Resource>>}",
@@ -66,7 +66,7 @@ async def found(text: str, *, knows_cluster: bool = False) -> list[tuple[str, st
         ("up{}", None),
     ],
 )
-async def test_selectors_of_series(query: str, expected: tuple[str, str] | None) -> None:
+async def test_findings_about_series_queries(query: str, expected: tuple[str, str] | None) -> None:
     findings = await found(f"rules:\n{rule(seriesQuery=json.dumps(query))}")
     assert findings == ([(*expected, "rules[0].seriesQuery")] if expected else [])
 
@@ -76,7 +76,7 @@ async def test_good_rules_have_no_errors(file: str) -> None:
     rules = parse_rules((RULES / file).read_text(), source=file)
     findings = await lint(rules, builtin_resources(), knows_cluster=True)
     errors = [(one.code, one.about) for one in findings if one.severity is Severity.ERROR]
-    # One of the recorded queries is about an answer without the pod's label.
+    # One of the recorded queries has a result without the pod's label.
     assert errors == [("no-object-label", 'nolabel{namespace!="",pod!=""}')] * (file == "packets.yaml")
     assert await found(GOOD) == []
 
@@ -215,7 +215,7 @@ async def test_good_rules_have_no_errors(file: str) -> None:
         ),
     ],
 )
-async def test_one_broken_rule(written: str, expected: tuple[str, str, str]) -> None:
+async def test_broken_rule_has_one_finding(written: str, expected: tuple[str, str, str]) -> None:
     assert await found(f"rules:\n{written}") == [expected]
 
 
@@ -228,12 +228,12 @@ async def test_one_broken_rule(written: str, expected: tuple[str, str, str]) -> 
         pytest.param("{overrides: {class: {group: storage.k8s.io, resource: storageclass}}}", id="of the cluster"),
     ],
 )
-async def test_rules_that_need_no_label_of_namespaces(resources: str) -> None:
+async def test_namespace_label_is_not_always_required(resources: str) -> None:
     assert await found(f"rules:\n{rule(resources=resources)}") == []
 
 
 @pytest.mark.parametrize(
-    ("resources", "says"),
+    ("resources", "findings"),
     [
         ("{overrides: {queue: {resource: pod}}}", [("error", "no-namespace-label", "externalRules[0]")]),
         ("{}", [("error", "no-namespace-label", "externalRules[0]")]),
@@ -242,8 +242,8 @@ async def test_rules_that_need_no_label_of_namespaces(resources: str) -> None:
         ("{template: <<.Resource>>}", []),
     ],
 )
-async def test_external_metrics_are_looked_for_in_a_namespace(resources: str, says: list[tuple[str, str, str]]) -> None:
-    assert await found(f"externalRules:\n{rule(resources=resources)}") == says
+async def test_external_rules_require_a_namespace_label(resources: str, findings: list[tuple[str, str, str]]) -> None:
+    assert await found(f"externalRules:\n{rule(resources=resources)}") == findings
 
 
 async def test_findings_are_in_the_order_of_the_file() -> None:
@@ -254,7 +254,7 @@ async def test_findings_are_in_the_order_of_the_file() -> None:
     ]
 
 
-async def test_an_unknown_resource_is_an_error_once_the_cluster_was_asked() -> None:
+async def test_unknown_resource_is_an_error_if_the_cluster_is_known() -> None:
     text = f"rules:\n{rule(resources='{overrides: {pod: {resource: pdo}}}')}"
     assert await found(text, knows_cluster=True) == [("error", "unknown-resource", "rules[0].resources.overrides.pod")]
     rules = parse_rules(GOOD, source="rules.yaml")
@@ -284,7 +284,7 @@ async def test_rules_of_different_resources_do_not_overlap() -> None:
     assert await found(f"rules:\n{spaces}{nodes}") == []
 
 
-async def test_the_same_words_make_the_same_metrics_whatever_their_names_are() -> None:
+async def test_same_series_query_and_naming_overlap_even_if_names_are_unknown() -> None:
     unknown, others = rule(seriesQuery="'{job=\"web\"}'"), rule(seriesQuery="'{job=\"db\"}'")
     findings = await lint(
         parse_rules(f"rules:\n{unknown}{others}{unknown}", source="rules.yaml"),
@@ -296,7 +296,7 @@ async def test_the_same_words_make_the_same_metrics_whatever_their_names_are() -
     ]
 
 
-async def test_every_pair_that_overlaps_is_named() -> None:
+async def test_every_overlapping_pair_is_reported() -> None:
     text = f"rules:\n{rule()}{rule(seriesQuery='bytes_total')}{rule()}{rule()}"
     findings = await lint(parse_rules(text, source="rules.yaml"), builtin_resources(), knows_cluster=False)
     assert [(one.where, one.message) for one in findings] == [
@@ -305,7 +305,7 @@ async def test_every_pair_that_overlaps_is_named() -> None:
     ]
 
 
-async def test_twice_as_many_rules_are_twice_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_overlaps_take_linear_time_in_a_worker_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     threads: set[int] = set()
     metric_for, can_be = Rule.metric_for, SeriesNames.can_be
@@ -327,10 +327,10 @@ async def test_twice_as_many_rules_are_twice_the_work(monkeypatch: pytest.Monkey
         assert await found("rules:\n" + "".join(rule(seriesQuery=f"packets_{n}_total") for n in range(count))) == []
         steps.append(len(asked))
     assert steps[1] == 2 * steps[0]
-    assert threading.get_ident() not in threads, "requests are answered meanwhile"
+    assert threading.get_ident() not in threads, "a running adapter serves requests meanwhile"
 
 
-async def test_resource_rules_need_labels_for_all_three() -> None:
+async def test_resource_rules_require_labels_of_pods_nodes_and_namespaces() -> None:
     text = (RULES / "resource.yaml").read_text().replace("node: {resource: node}", "node: {resource: service}")
     assert await found(text) == [
         ("error", "no-resource", "resourceRules.cpu.resources"),
@@ -354,7 +354,7 @@ async def test_resource_rules_need_labels_for_all_three() -> None:
         ('{__name__=~"(["}', None),
     ],
 )
-def test_names_of_a_selector(query: str, names: tuple[str, ...] | None) -> None:
+def test_names_that_a_selector_lists(query: str, names: tuple[str, ...] | None) -> None:
     assert SeriesNames.of(query).names == names
 
 
@@ -373,11 +373,11 @@ def test_names_of_a_selector(query: str, names: tuple[str, ...] | None) -> None:
         ('{__name__=~".*A"}', r"\x41$", True),
     ],
 )
-def test_never_says_that_what_can_match_cannot(query: str, regex: str, can: bool) -> None:
-    assert SeriesNames.of(query).can_match(GoRegex.compile(regex)) is can
+def test_can_match_is_true_unless_it_is_impossible(query: str, regex: str, can: bool) -> None:
+    assert SeriesNames.of(query).can_match(GoRegex(regex)) is can
 
 
 @given(st.text(max_size=60) | st.from_regex(r'[a-z]*\{__name__(=|=~|!=|!~)"[^"]{0,40}",?\}', fullmatch=True))
-def test_any_selector_can_be_read(text: str) -> None:
+def test_any_text_can_be_parsed(text: str) -> None:
     names = SeriesNames.of(text)
     assert all(names.can_be(name) for name in names.names or ())

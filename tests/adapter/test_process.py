@@ -57,7 +57,7 @@ class RunningAdapter:
         """It is ready, and says that the rules in force are not those of the file."""
         reply = await self.client.ask("/readyz?verbose")
         assert reply.status == 200
-        return b"[+]rules-file ok: the last good rules stay in force: " in reply.body
+        return b"[+]rules-file ok: the last good rules stay in use: " in reply.body
 
     async def listed(self) -> set[str]:
         """The external metrics in its discovery."""

@@ -27,19 +27,19 @@ def kubeconfig(directory: Path, *, cluster: dict[str, Any], user: dict[str, Any]
     return path
 
 
-def test_without_either_nothing_changes() -> None:
+def test_options_are_unchanged_without_cluster_credentials() -> None:
     with authorized_options(PrometheusAccess(options=OPTIONS)) as options:
         assert options == OPTIONS
 
 
-def test_service_account(tmp_path: Path) -> None:
+def test_service_account_token_and_ca_are_used(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret")
     access = PrometheusAccess(options=OPTIONS, in_cluster=True)
     with authorized_options(access, service_account=tmp_path) as options:
         assert (options.token_file, options.ca_file) == (tmp_path / "token", tmp_path / "ca.crt")
 
 
-def test_no_service_account(tmp_path: Path) -> None:
+def test_missing_service_account_is_an_error(tmp_path: Path) -> None:
     access = PrometheusAccess(options=OPTIONS, in_cluster=True)
     with (
         pytest.raises(PrometheusConfigError, match="not running in a pod"),
@@ -48,7 +48,7 @@ def test_no_service_account(tmp_path: Path) -> None:
         pass
 
 
-def test_own_ca_file_keeps_the_clusters_credentials_away(tmp_path: Path) -> None:
+def test_cluster_credentials_are_ignored_with_a_ca_file(tmp_path: Path) -> None:
     own = PrometheusOptions(url="https://prometheus", ca_file=tmp_path / "own.crt")
     (tmp_path / "token").write_text("secret")
     access = PrometheusAccess(options=own, in_cluster=True)
@@ -56,7 +56,7 @@ def test_own_ca_file_keeps_the_clusters_credentials_away(tmp_path: Path) -> None
         assert options == own
 
 
-def test_kubeconfig_with_files_beside_it(tmp_path: Path) -> None:
+def test_kubeconfig_paths_are_relative_to_it(tmp_path: Path) -> None:
     path = kubeconfig(
         tmp_path,
         cluster={"certificate-authority": "ca.crt"},
@@ -70,7 +70,7 @@ def test_kubeconfig_with_files_beside_it(tmp_path: Path) -> None:
         assert options.headers == OPTIONS.headers
 
 
-def test_kubeconfig_with_everything_inline(tmp_path: Path) -> None:
+def test_inline_certificates_are_temporary_files(tmp_path: Path) -> None:
     def inline(text: str) -> str:
         return base64.b64encode(text.encode()).decode()
 
@@ -86,13 +86,13 @@ def test_kubeconfig_with_everything_inline(tmp_path: Path) -> None:
     assert not any(file and file.exists() for file in files)
 
 
-def test_kubeconfig_with_a_password(tmp_path: Path) -> None:
+def test_kubeconfig_password_is_basic_auth(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, cluster={}, user={"username": "ann", "password": "pw"})
     with authorized_options(PrometheusAccess(options=OPTIONS, kubeconfig=path)) as options:
         assert options.headers[-1] == ("Authorization", "Basic " + base64.b64encode(b"ann:pw").decode())
 
 
-def test_kubeconfig_of_a_cluster_whose_certificate_is_not_verified(tmp_path: Path) -> None:
+def test_kubeconfig_insecure_skip_tls_verify(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, cluster={"insecure-skip-tls-verify": True}, user={"token": "secret"})
     with authorized_options(PrometheusAccess(options=OPTIONS, kubeconfig=path)) as options:
         assert options.insecure_skip_tls_verify
@@ -101,7 +101,7 @@ def test_kubeconfig_of_a_cluster_whose_certificate_is_not_verified(tmp_path: Pat
         assert not options.insecure_skip_tls_verify
 
 
-def test_service_account_without_its_ca(tmp_path: Path) -> None:
+def test_service_account_ca_is_not_used_if_verification_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret")
     access = PrometheusAccess(options=replace(OPTIONS, insecure_skip_tls_verify=True), in_cluster=True)
     with authorized_options(access, service_account=tmp_path) as options:
@@ -116,7 +116,7 @@ def test_service_account_without_its_ca(tmp_path: Path) -> None:
         ({"certificate-authority-data": "%"}, {}, "certificate-authority-data is not base64"),
     ],
 )
-def test_what_a_kubeconfig_cannot_say_here(
+def test_unsupported_kubeconfigs_are_errors(
     tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], message: str
 ) -> None:
     path = kubeconfig(tmp_path, cluster=cluster, user=user)
@@ -128,7 +128,7 @@ def test_what_a_kubeconfig_cannot_say_here(
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "current-context: nowhere", "contexts: 5"])
-def test_no_kubeconfig(tmp_path: Path, text: str) -> None:
+def test_malformed_kubeconfigs_are_errors(tmp_path: Path, text: str) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(text)
     with (

@@ -1,4 +1,4 @@
-"""The rules file is reloaded when it changes, and a bad one changes nothing."""
+"""The rules file is reloaded when it changes; a bad one changes nothing."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ SECOND = f"rules: [{{{RULE.format('b', 'b')}}}, {{{RULE.format('a', 'a')}}}]"
 PODS = GroupResource("", "pods")
 
 
-class Followed:
-    """A rules file in a mounted ConfigMap, and what was applied of it."""
+class MountedRules:
+    """A rules file in a mounted ConfigMap, with its reloader and the applied versions."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -50,7 +50,7 @@ class Followed:
         )
 
     def write(self, text: str) -> None:
-        """Swap the file as the kubelet does: a new folder, and the link to it renamed into place."""
+        """Replace the file as the kubelet does: a new directory, and the link to it renamed into place."""
         self.version += 1
         data = self.folder / f"..{self.version}"
         data.mkdir()
@@ -68,107 +68,107 @@ class Followed:
 
 
 @pytest.fixture
-def followed(tmp_path: Path) -> Followed:
-    return Followed(tmp_path)
+def mounted(tmp_path: Path) -> MountedRules:
+    return MountedRules(tmp_path)
 
 
-async def test_a_new_file_is_applied_once(followed: Followed, caplog: pytest.LogCaptureFixture) -> None:
-    await followed.reloader.look()
-    assert followed.applied == []
-    followed.write(SECOND)
+async def test_changed_file_is_applied_once(mounted: MountedRules, caplog: pytest.LogCaptureFixture) -> None:
+    await mounted.reloader.poll()
+    assert mounted.applied == []
+    mounted.write(SECOND)
     with caplog.at_level(logging.INFO, "adapter.commands.reload"):
-        await followed.reloader.look()
-        await followed.reloader.look()
-    assert followed.applied == [parse_rules(SECOND, source="x")]
+        await mounted.reloader.poll()
+        await mounted.reloader.poll()
+    assert mounted.applied == [parse_rules(SECOND, source="x")]
     assert caplog.text.count("reloaded the rules file") == 1
 
 
-async def test_the_same_text_in_another_place_is_no_change(followed: Followed) -> None:
-    followed.write(FIRST)
-    await followed.reloader.look()
-    assert followed.applied == []
+async def test_new_file_with_the_same_content_is_not_applied(mounted: MountedRules) -> None:
+    mounted.write(FIRST)
+    await mounted.reloader.poll()
+    assert mounted.applied == []
 
 
-async def test_a_bad_file_keeps_the_last_good_one_and_says_so(
-    followed: Followed, caplog: pytest.LogCaptureFixture
+async def test_bad_file_keeps_the_last_good_rules_and_is_reported(
+    mounted: MountedRules, caplog: pytest.LogCaptureFixture
 ) -> None:
-    followed.write("rulez: []")
+    mounted.write("rulez: []")
     with caplog.at_level(logging.INFO, "adapter.commands.reload"):
         for _ in range(3):
-            await followed.reloader.look(asked=True)
-    assert followed.applied == []
+            await mounted.reloader.poll(force=True)
+    assert mounted.applied == []
     assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert followed.seen("last_reload_successful") == 0
-    remark = followed.reloader.remark()
+    assert mounted.seen("last_reload_successful") == 0
+    remark = mounted.reloader.remark()
     assert remark is not None
-    assert remark.startswith("the last good rules stay in force: ")
+    assert remark.startswith("the last good rules stay in use: ")
     assert remark.endswith("config.yaml: unknown key `rulez`; did you mean `rules`?")
-    health = Health(alive={}, ready={}, told={"rules-file": followed.reloader.remark})
+    health = Health(alive={}, ready={}, told={"rules-file": mounted.reloader.remark})
     verbose = health.answer(Target.parse("/readyz?verbose"))
     assert verbose is not None
     assert (verbose.status, verbose.text) == (200, f"[+]rules-file ok: {remark}\nreadyz check passed\n")
 
-    followed.write(FIRST)
-    await followed.reloader.look()
-    assert (followed.seen("last_reload_successful"), followed.reloader.remark()) == (1, None)
-    followed.write("rulez: []")
-    await followed.reloader.look()
-    followed.write(SECOND)
-    await followed.reloader.look()
-    assert (len(followed.applied), followed.reloader.remark()) == (1, None)
+    mounted.write(FIRST)
+    await mounted.reloader.poll()
+    assert (mounted.seen("last_reload_successful"), mounted.reloader.remark()) == (1, None)
+    mounted.write("rulez: []")
+    await mounted.reloader.poll()
+    mounted.write(SECOND)
+    await mounted.reloader.poll()
+    assert (len(mounted.applied), mounted.reloader.remark()) == (1, None)
 
 
-async def test_whatever_else_goes_wrong_in_reading_keeps_the_last_good_one_too(
-    followed: Followed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+async def test_unexpected_exception_keeps_the_last_good_rules(
+    mounted: MountedRules, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(path: Path) -> RulesFile:
         raise LookupError("a bug")
 
-    followed.write(SECOND)
+    mounted.write(SECOND)
     with monkeypatch.context() as patch:
         patch.setattr("adapter.commands.reload.load_rules", fails)
         for _ in range(3):
-            await followed.reloader.look(asked=True)
-    assert followed.applied == []
+            await mounted.reloader.poll(force=True)
+    assert mounted.applied == []
     assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert "LookupError('a bug')" in (followed.reloader.remark() or "")
-    await followed.reloader.look(asked=True)
-    assert (len(followed.applied), followed.reloader.remark()) == (1, None)
+    assert "LookupError('a bug')" in (mounted.reloader.remark() or "")
+    await mounted.reloader.poll(force=True)
+    assert (len(mounted.applied), mounted.reloader.remark()) == (1, None)
 
 
-async def test_a_file_that_goes_and_comes_back_as_it_was_is_well_again(followed: Followed) -> None:
-    followed.path.unlink()
-    await followed.reloader.look()
-    assert followed.seen("last_reload_successful") == 0
-    followed.path.symlink_to(Path("..data") / "config.yaml")
-    await followed.reloader.look()
-    assert (followed.seen("last_reload_successful"), followed.applied) == (1, [])
+async def test_file_that_reappears_unchanged_is_usable_again(mounted: MountedRules) -> None:
+    mounted.path.unlink()
+    await mounted.reloader.poll()
+    assert mounted.seen("last_reload_successful") == 0
+    mounted.path.symlink_to(Path("..data") / "config.yaml")
+    await mounted.reloader.poll()
+    assert (mounted.seen("last_reload_successful"), mounted.applied) == (1, [])
 
 
-async def test_a_hangup_has_it_looked_at_now(followed: Followed) -> None:
-    followed.write(SECOND)
-    running = asyncio.create_task(followed.reloader.run())
-    await asyncio.sleep(0)  # from here on the signal is the reloader's
+async def test_sighup_reloads_at_once(mounted: MountedRules) -> None:
+    mounted.write(SECOND)
+    running = asyncio.create_task(mounted.reloader.run())
+    await asyncio.sleep(0)  # the reloader handles the signal from here on
     os.kill(os.getpid(), signal.SIGHUP)
     async with asyncio.timeout(60):
-        await followed.arrived.wait()
+        await mounted.arrived.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
 
 
-async def test_it_is_looked_at_every_few_seconds_unasked(followed: Followed) -> None:
+async def test_file_is_polled(mounted: MountedRules) -> None:
     reloader = RulesReloader(
-        followed.path,
-        load_rules(followed.path),
-        followed.apply,
+        mounted.path,
+        load_rules(mounted.path),
+        mounted.apply,
         telemetry=RuleTelemetry(CollectorRegistry()),
         poll_seconds=0.01,
     )
-    followed.write(SECOND)
+    mounted.write(SECOND)
     running = asyncio.create_task(reloader.run())
     async with asyncio.timeout(60):
-        await followed.arrived.wait()
+        await mounted.arrived.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -183,11 +183,11 @@ async def bed(tmp_path: Path) -> AsyncIterator[MetricsBed]:
 
 
 def following(bed: MetricsBed, rules: str) -> Catalog:
-    """The catalog of the next version."""
+    """Return the catalog of the next version."""
     return Catalog(parse_rules(rules, source="x"), bed.prometheus, bed.mapper, relist_interval=60.0, max_age=120.0)
 
 
-async def test_rules_that_did_not_change_keep_their_lists_wherever_they_stand(bed: MetricsBed) -> None:
+async def test_unchanged_rules_keep_their_lists_if_they_move_in_the_file(bed: MetricsBed) -> None:
     bed.prometheus.found = dict.fromkeys("ab", PrometheusUnavailable("gone"))
     catalog = following(bed, SECOND)
     await catalog.carry_over(bed.catalog)
@@ -201,7 +201,7 @@ async def test_rules_that_did_not_change_keep_their_lists_wherever_they_stand(be
     assert catalog.readiness() is None
 
 
-async def test_a_rule_that_changed_makes_its_metrics_of_the_series_that_were_listed_for_its_query(
+async def test_changed_rule_reuses_the_list_of_its_series_query(
     bed: MetricsBed,
 ) -> None:
     bed.prometheus.listed.clear()
@@ -212,7 +212,7 @@ async def test_a_rule_that_changed_makes_its_metrics_of_the_series_that_were_lis
     assert bed.prometheus.listed == []
 
 
-async def test_rules_that_did_not_change_do_not_wait_for_an_api_server_that_others_need(bed: MetricsBed) -> None:
+async def test_unchanged_rules_do_not_wait_for_the_api_server(bed: MetricsBed) -> None:
     class Silent:
         def __init__(self) -> None:
             self.asked = asyncio.Event()
@@ -236,7 +236,7 @@ async def test_rules_that_did_not_change_do_not_wait_for_an_api_server_that_othe
     assert catalog.find_custom(PODS, "a") is not None
 
 
-async def test_rules_that_are_gone_take_their_metrics_with_them_and_ready_stays_ready(bed: MetricsBed) -> None:
+async def test_metrics_of_removed_rules_are_removed_and_readiness_stays(bed: MetricsBed) -> None:
     catalog = following(bed, f"rules: [{{{RULE.format('b', 'b')}}}]")
     await catalog.carry_over(bed.catalog)
     assert [str(info) for info in catalog.custom] == []
@@ -245,7 +245,7 @@ async def test_rules_that_are_gone_take_their_metrics_with_them_and_ready_stays_
     assert [str(info) for info in catalog.custom] == ["namespaces/b", "pods/b"]
 
 
-async def test_what_was_just_listed_is_not_listed_again_at_once_and_what_was_carried_over_is(bed: MetricsBed) -> None:
+async def test_only_carried_over_lists_are_listed_again_at_once(bed: MetricsBed) -> None:
     catalog = following(bed, SECOND)
     await catalog.carry_over(bed.catalog)
     await catalog.list_new()
@@ -262,7 +262,7 @@ async def test_what_was_just_listed_is_not_listed_again_at_once_and_what_was_car
     assert [selector for selector, _, _ in bed.prometheus.listed] == ["a", "b", "a"]
 
 
-async def test_a_catalog_of_rules_that_are_gone_can_still_be_listing(bed: MetricsBed) -> None:
+async def test_late_list_of_an_old_catalog_does_not_change_the_new_one(bed: MetricsBed) -> None:
     """A list that comes late is for the version that asked for it, and harms no other."""
     catalog = following(bed, f"rules: [{{{RULE.format('b', 'b')}}}]")
     await catalog.carry_over(bed.catalog)

@@ -1,6 +1,6 @@
-"""What `serve` puts together: what is merged and remembered beside custom metrics, and when memory settles.
+"""`serve` in this process: caches beside those of custom metrics, the garbage collector, and the shutdown delay.
 
-How it merges custom metrics, and forgets with other rules, is in test_process.
+Merged queries of custom metrics, and reloaded rules, are in test_process.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop"
 
 
 class Prometheus:
-    """Has series of some names, and gives every object a value of 1. `listed` lets the series be listed.
+    """A Prometheus with series of some names. `listed` lets the series be listed.
 
-    `answer` holds each query back for as long as it likes, and says its value.
+    `answer` returns the value of each query, and can delay it.
     """
 
     def __init__(self, server: ScriptedServer) -> None:
@@ -94,7 +94,7 @@ class Pods(Collection):
 
 
 class Running:
-    """A running adapter, and what is around it."""
+    """A running adapter, its Prometheus and its pods."""
 
     def __init__(self, client: ServedAdapter, prometheus: Prometheus, pods: Pods) -> None:
         self.client, self.prometheus, self.pods = client, prometheus, pods
@@ -107,7 +107,7 @@ class Running:
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """One of the front proxy's, once the adapter is ready and has the pods."""
+        """Connect as the front proxy, once the adapter is ready and has the pods."""
         assert await eventually(self.ready, within=20.0)
         (await asyncio.wait_for(self.pods.watches.get(), 60)).open()
         async with front_proxy(self.client) as connection:
@@ -124,7 +124,7 @@ async def running(
     relist_interval: float = 60.0,
     shutdown_delay: float = 0.0,
 ) -> AsyncIterator[Running]:
-    """`serve` with these rules; the list that `hold` names does not come by itself: "pods" or "series"."""
+    """Run `serve` with these rules; `hold` delays a list: "pods" or "series"."""
     authorities = Authorities()
     access = AccessApi(authorities)
     pods = Pods()
@@ -145,7 +145,9 @@ async def running(
             config=folder / "config.yaml",
             prometheus=PrometheusAccess(options=PrometheusOptions(url=prometheus_server.url)),
             catalog=CatalogOptions(relist_interval=relist_interval, max_age=120.0, freshness=freshness),
-            kubernetes=KubernetesOptions(lister=kubeconfig, authentication=kubeconfig, authorization=kubeconfig),
+            kubernetes=KubernetesOptions(
+                lister_kubeconfig=kubeconfig, authentication_kubeconfig=kubeconfig, authorization_kubeconfig=kubeconfig
+            ),
             serving=ServingOptions(
                 bind_address=LOOPBACK, port=client.port, certificate=pair, shutdown_delay=shutdown_delay
             ),
@@ -163,7 +165,7 @@ async def running(
 
 
 @pytest.mark.parametrize(("freshness", "queries"), [(60.0, 6), (0.0, 12)])
-async def test_queries_of_resource_rules_are_merged_unless_nothing_is_kept(
+async def test_queries_of_resource_rules_are_merged_if_the_cache_is_enabled(
     tmp_path: Path, freshness: float, queries: int
 ) -> None:
     rules = (RULES / "resource.yaml").read_text()
@@ -172,7 +174,7 @@ async def test_queries_of_resource_rules_are_merged_unless_nothing_is_kept(
             for number, space in enumerate(("shop", "bank", "club")):
                 code, _, body = await connection.ask(f"{USAGE}/{space}/pods/web-1{more}")
                 assert (code, b'"cpu":"1"' in body) == (200, True)
-                if freshness and not more and number == 1:  # the merged queries are sent, and their answers come
+                if freshness and not more and number == 1:  # the merged queries are sent and have results
 
                     async def is_merged() -> bool:
                         await connection.ask(f"{USAGE}/shop/pods/web-1")
@@ -188,7 +190,9 @@ async def test_queries_of_resource_rules_are_merged_unless_nothing_is_kept(
 
 
 @pytest.mark.parametrize(("freshness", "asked"), [(60.0, 1), (0.0, 3)])
-async def test_forwarded_values_are_kept_unless_nothing_is(tmp_path: Path, freshness: float, asked: int) -> None:
+async def test_forwarded_values_are_cached_if_the_cache_is_enabled(
+    tmp_path: Path, freshness: float, asked: int
+) -> None:
     (tmp_path / "other").mkdir()
     async with other_adapter(tmp_path / "other") as (server, options):
         files = f"caFile: {options.ca_file}, certFile: {options.cert_file}, keyFile: {options.key_file}"
@@ -200,7 +204,7 @@ async def test_forwarded_values_are_kept_unless_nothing_is(tmp_path: Path, fresh
 
 
 @pytest.mark.parametrize("held", ["pods", "series"])
-async def test_memory_settles_once_what_is_there_to_stay_has_come(
+async def test_first_lists_are_excluded_from_garbage_collection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: str
 ) -> None:
     settled: list[str] = []
@@ -224,8 +228,8 @@ async def test_memory_settles_once_what_is_there_to_stay_has_come(
     assert settled == ["now"]
 
 
-async def test_told_to_end_it_fails_readyz_and_serves_on_until_it_is_told_again(tmp_path: Path) -> None:
-    """The Service sends requests until its endpoints have moved."""
+async def test_shutdown_delay_fails_readyz_and_serves_until_a_second_signal(tmp_path: Path) -> None:
+    """A Service sends requests until its endpoints have moved."""
     async with running(tmp_path, PACKETS, shutdown_delay=3600.0) as adapter, adapter.connection() as connection:
         assert (await connection.ask(f"{POD}/web-0/packets_total"))[0] == 200
         signal.raise_signal(signal.SIGTERM)
@@ -241,7 +245,7 @@ async def test_told_to_end_it_fails_readyz_and_serves_on_until_it_is_told_again(
             assert (await another.ask(f"{POD}/web-2/packets_total"))[0] == 200
 
 
-async def test_the_shutdown_delay_ends_by_itself() -> None:
+async def test_shutdown_delay_ends_after_its_duration() -> None:
     stop = asyncio.Event()
     stop.set()
     for seconds in (0.0, 0.001):

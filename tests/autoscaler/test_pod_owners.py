@@ -6,16 +6,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from autoscaler.core.observation import (
-    ContainerUsage,
-    ExternalResponse,
     MetricError,
     MetricResponse,
-    ObjectResponse,
     Owner,
     Pod,
     PodsResponse,
     PodUsage,
     ResourceResponse,
+    ValuesResponse,
 )
 from autoscaler.loop.pod_owners import PodsByOwner, ReplicaSets, restrict_to_pods, split_by_owner
 from kube.client import KubeClient
@@ -77,7 +75,7 @@ def test_to_a_target_without_a_uid_nothing_belongs() -> None:
 
 
 def usage(name: str) -> PodUsage:
-    containers = (ContainerUsage(name="app", usage={"cpu": 100}),)
+    containers = (("app", {"cpu": 100}),)
     return PodUsage(name=name, timestamp_ms=NOW, window_ms=60_000, containers=containers)
 
 
@@ -86,8 +84,7 @@ def usage(name: str) -> PodUsage:
     [
         (PodsResponse(samples(10, 20)), PodsResponse(samples(10))),
         (ResourceResponse((usage("web-0"), usage("web-1"))), ResourceResponse((usage("web-0"),))),
-        (ObjectResponse(value=1, timestamp_ms=NOW), ObjectResponse(value=1, timestamp_ms=NOW)),
-        (ExternalResponse(values=(1,), timestamp_ms=NOW), ExternalResponse(values=(1,), timestamp_ms=NOW)),
+        (ValuesResponse(values=(1,), timestamp_ms=NOW), ValuesResponse(values=(1,), timestamp_ms=NOW)),
         (MetricError("away"), MetricError("away")),
         (None, None),
     ],

@@ -16,7 +16,7 @@ from autoscaler.core.model import (
     ResourceMetric,
     ScalingRules,
 )
-from autoscaler.core.observation import ExternalResponse, Observation, PodsResponse, Scale, ScaleError
+from autoscaler.core.observation import Observation, PodsResponse, Scale, ScaleError, ValuesResponse
 from autoscaler.core.reconcile import conclude, decide
 from autoscaler.records.build import build_record
 from autoscaler.records.sentence import decimal_text, with_sentence
@@ -38,7 +38,7 @@ from tests.autoscaler.worlds import (
 )
 
 
-def sentence(world: World, *values: int | str | PodsResponse | ExternalResponse, scale_error: str | None = None) -> str:
+def sentence(world: World, *values: int | str | PodsResponse | ValuesResponse, scale_error: str | None = None) -> str:
     """Return the sentence about a world's next reconciliation."""
     outcome = world.step(*values, scale_error=scale_error)
     assert world.decision is not None

@@ -2,7 +2,8 @@
 
 import pytest
 
-from autoscaler.objects.watched import RefusedHPA, track_hpa, track_pod
+from autoscaler.objects.hpa import RefusedHPA, track_hpa
+from autoscaler.objects.workloads import track_pod
 
 
 def test_an_object_that_cannot_be_parsed_is_left_out_and_logged(caplog: pytest.LogCaptureFixture) -> None:

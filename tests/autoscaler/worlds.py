@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from autoscaler.core.config import Config
 from autoscaler.core.decision import Decision, Outcome
@@ -24,10 +25,8 @@ from autoscaler.core.model import (
 )
 from autoscaler.core.observation import (
     Container,
-    ExternalResponse,
     MetricError,
     MetricResponse,
-    ObjectResponse,
     Observation,
     Pod,
     PodSample,
@@ -36,9 +35,16 @@ from autoscaler.core.observation import (
     Scale,
     ScaleError,
     TargetError,
+    ValuesResponse,
 )
 from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
 from autoscaler.core.reconcile import conclude, decide
+from autoscaler.core.stabilization import (
+    NormalizationArg,
+    Normalized,
+    normalize_desired_replicas,
+    normalize_desired_replicas_with_behaviors,
+)
 from kube.selectors import LabelSelector
 
 NOW = 1_000_000_000_000
@@ -126,15 +132,22 @@ def samples(*values: int) -> dict[str, PodSample]:
     return {f"web-{index}": sample(value) for index, value in enumerate(values)}
 
 
+def normalize(*, behavior: Behavior | None, **arg: Any) -> Normalized:
+    """Stabilize and limit a proposal by the rules with or without behavior; `arg`: a NormalizationArg's fields."""
+    if behavior is None:
+        return normalize_desired_replicas(NormalizationArg(**arg))
+    return normalize_desired_replicas_with_behaviors(NormalizationArg(**arg), behavior)
+
+
 def default_answer(source: MetricSource, value: int, count: int) -> MetricResponse:
     """`value`: of each pod, of the object, or the sum of the external metric's series."""
     match source:
         case PodsMetric():
             return PodsResponse(samples(*[value] * count))
         case ObjectMetric():
-            return ObjectResponse(value=value, timestamp_ms=NOW)
+            return ValuesResponse(values=(value,), timestamp_ms=NOW)
         case ExternalMetric():
-            return ExternalResponse(values=(value,), timestamp_ms=NOW)
+            return ValuesResponse(values=(value,), timestamp_ms=NOW)
         case _:
             return MetricError("not in this world")
 

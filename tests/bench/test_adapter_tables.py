@@ -13,7 +13,7 @@ def row(server: str, scenario: str, *, connections: int = 16, rps: float = 1_000
     return Row(server=server, scenario=scenario, connections=connections, **nothing, **figures)  # type: ignore[arg-type]
 
 
-def test_scenarios_without_figures_have_no_table() -> None:
+def test_scenario_without_figures_has_no_table() -> None:
     assert tables([row(OURS, "mixed")])[0].startswith("|  | prometheus-adapter")
     quick = [row(BARE, "any", cpu_us=50.0), *(row(server, "external") for server in (OURS, UNCACHED, PEER))]
     readme, main = tables(quick)
@@ -21,12 +21,12 @@ def test_scenarios_without_figures_have_no_table() -> None:
     assert "| external | adapter | 1,000 | 2.5 | 2.5 | 0 | 150 | 3.0 |" in main
 
 
-def test_the_last_of_several_runs_counts() -> None:
+def test_last_of_several_runs_counts() -> None:
     rows = [row(BARE, "any", cpu_us=50.0), row(OURS, "external"), row(OURS, "external", cpu_us=100.0)]
     assert "| 100 | 2.0 |" in tables(rows)[1]
 
 
-def test_a_table_for_each_kind_of_scenario() -> None:
+def test_each_kind_of_scenario_has_a_table() -> None:
     rows = [row(OURS, "single pod", connections=number) for number in (4, 8, 16, 32)]
     rows += [row(OURS, f"list of {number}", connections=1) for number in (625, 1250, 2500, 5000)]
     rows += [row(OURS, f"one of {number} series") for number in (12_500, 25_000, 50_000, 100_000)]

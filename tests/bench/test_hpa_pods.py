@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from autoscaler.objects.watched import track_pod
+from autoscaler.objects.workloads import track_pod
 from bench.hpa_pods import running_pod
 
 
-def test_a_pod_has_the_size_of_real_ones_and_is_ready() -> None:
+def test_pod_is_ready_and_as_large_as_real_ones() -> None:
     pod = running_pod("shop", "web", "web-0")
     assert 5000 < len(msgspec.json.encode(pod)) < 7000
     assert 2000 < len(msgspec.json.encode(pod["metadata"])) < 4000
@@ -18,7 +18,7 @@ def test_a_pod_has_the_size_of_real_ones_and_is_ready() -> None:
     assert (tracked.phase, tracked.ready.status, tracked.labels["app"]) == ("Running", "True", "web")
 
 
-def test_pods_differ_in_what_differs_in_a_cluster() -> None:
+def test_pods_differ_as_in_a_cluster() -> None:
     first, other = (running_pod("shop", "web", f"web-{number}") for number in range(2))
     assert first["status"]["podIP"] != other["status"]["podIP"]
     assert first["metadata"]["ownerReferences"] == other["metadata"]["ownerReferences"]

@@ -68,7 +68,7 @@ async def _outcome(folder: Path, pieces: Sequence[bytes]) -> Outcome:
     ],
     ids=["length", "length in pieces", "chunks", "chunks in pieces"],
 )
-async def test_an_answer_counts_when_all_of_it_is_there(tmp_path: Path, pieces: list[bytes], length: int) -> None:
+async def test_complete_response_is_counted(tmp_path: Path, pieces: list[bytes], length: int) -> None:
     assert len(b"".join(pieces)) == length
 
     outcome = await _outcome(tmp_path, pieces)
@@ -78,13 +78,13 @@ async def test_an_answer_counts_when_all_of_it_is_there(tmp_path: Path, pieces: 
     assert outcome.bytes_read == outcome.requests * length
 
 
-async def test_an_answer_that_is_no_success_is_shown(tmp_path: Path) -> None:
+async def test_failed_response_is_shown(tmp_path: Path) -> None:
     outcome = await _outcome(tmp_path, [b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"])
 
     assert outcome.failed == outcome.requests > 0
     assert "404 Not Found" in outcome.failure
 
 
-async def test_an_answer_without_an_end_is_an_error(tmp_path: Path) -> None:
+async def test_response_without_an_end_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConnectionError, match="without a length"):
         await _outcome(tmp_path, [_OK + b"\r\nbody"])

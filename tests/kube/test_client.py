@@ -20,7 +20,7 @@ from tests.eventually import eventually
 from tests.kube.scripted import Handler, answer, connected, raw, scripted_server
 
 
-async def test_get_returns_the_object_and_asks_as_itself(tmp_path: Path) -> None:
+async def test_get_returns_the_object_and_sends_user_agent(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path, user_agent="milliscale-test") as client:
         server.answers["/api/v1/pods"] = answer({"kind": "PodList", "items": []})
         assert await client.get("/api/v1/pods", {"limit": 5, "labelSelector": "app in (a,b)", "watch": False}) == {
@@ -32,7 +32,7 @@ async def test_get_returns_the_object_and_asks_as_itself(tmp_path: Path) -> None
         assert server.headers[0]["Accept"] == "application/json"
 
 
-async def test_a_patch_is_a_merge_patch_unless_said_otherwise(tmp_path: Path) -> None:
+async def test_patch_is_a_merge_patch_by_default(tmp_path: Path) -> None:
     received: list[tuple[str, str]] = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -49,7 +49,7 @@ async def test_a_patch_is_a_merge_patch_unless_said_otherwise(tmp_path: Path) ->
     ]
 
 
-async def test_the_environment_s_proxy_is_used_unless_it_excludes_the_server(
+async def test_environment_proxy_is_used_unless_no_proxy_names_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with scripted_server() as proxy, scripted_server() as server:
@@ -62,7 +62,7 @@ async def test_the_environment_s_proxy_is_used_unless_it_excludes_the_server(
             assert await client.get("/x") == {"by": "the server"}
 
 
-async def test_a_status_is_raised_whole(tmp_path: Path) -> None:
+async def test_status_is_raised_with_all_fields(tmp_path: Path) -> None:
     body = {
         "kind": "Status",
         "code": 409,
@@ -92,14 +92,14 @@ async def test_a_status_is_raised_whole(tmp_path: Path) -> None:
     ],
     ids=["html", "a list", "too deep", "not UTF-8"],
 )
-async def test_an_answer_that_is_none(handler: object, message: str, tmp_path: Path) -> None:
+async def test_response_that_is_no_json_object_is_unreachable(handler: object, message: str, tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         server.answers["/x"] = handler  # type: ignore[assignment]
         with pytest.raises(KubeUnreachable, match=message):
             await client.get("/x")
 
 
-async def test_a_proxys_error_page_is_a_status_of_its_code(tmp_path: Path) -> None:
+async def test_error_page_of_a_proxy_is_a_status_of_its_code(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         server.answers["/x"] = raw(b"<h1>Bad gateway</h1>", status=503)
         with pytest.raises(StatusError, match="Bad gateway") as raised:
@@ -107,7 +107,7 @@ async def test_a_proxys_error_page_is_a_status_of_its_code(tmp_path: Path) -> No
     assert (raised.value.code, raised.value.reason) == (503, "ServiceUnavailable")
 
 
-async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+async def test_refused_connection_is_unreachable(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         async with scripted_server() as server:
@@ -117,7 +117,7 @@ async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
                     await client.get("/x")
 
 
-async def test_a_server_that_does_not_answer_in_time(tmp_path: Path) -> None:
+async def test_timeout_is_unreachable(tmp_path: Path) -> None:
     async def never(_: web.Request) -> web.StreamResponse:
         await asyncio.Event().wait()
         raise AssertionError
@@ -128,7 +128,7 @@ async def test_a_server_that_does_not_answer_in_time(tmp_path: Path) -> None:
             await client.get("/x", timeout=0.05)
 
 
-async def test_a_kubeconfigs_token_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_token_file_of_a_kubeconfig_is_reloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     token = tmp_path / "token"
     token.write_text("first")
     async with scripted_server() as server:
@@ -147,7 +147,7 @@ async def test_a_kubeconfigs_token_file_is_read_again(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("broken", ["clusters: [", "- 1", "{}", None], ids=["half", "a list", "empty", "gone"])
-async def test_a_kubeconfig_that_breaks_later_leaves_the_old_credentials(
+async def test_invalid_kubeconfig_keeps_the_old_credentials(
     broken: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(config_module, "_CREDENTIAL_SECONDS", 0.0)
@@ -171,7 +171,7 @@ async def test_a_kubeconfig_that_breaks_later_leaves_the_old_credentials(
     assert [record.levelname for record in caplog.records if record.name == "kube.config"] == ["WARNING"]
 
 
-async def test_no_copies_of_keys_are_left_in_the_temporary_directory(
+async def test_inline_keys_leave_no_copies_in_the_temporary_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temporary = tmp_path / "tmp"
@@ -191,7 +191,7 @@ async def test_no_copies_of_keys_are_left_in_the_temporary_directory(
                 await client.get("/x")
 
 
-async def test_a_watch_that_is_silent_for_longer_than_bookmarks_take_is_dead(tmp_path: Path) -> None:
+async def test_watch_without_bookmarks_is_closed(tmp_path: Path) -> None:
     opened = asyncio.Event()
 
     async def silent(request: web.Request) -> web.StreamResponse:
@@ -208,7 +208,7 @@ async def test_a_watch_that_is_silent_for_longer_than_bookmarks_take_is_dead(tmp
     assert opened.is_set()
 
 
-async def test_a_watch_that_is_never_opened_is_given_up_after_the_time_of_a_request(tmp_path: Path) -> None:
+async def test_watch_that_is_not_accepted_times_out_like_a_request(tmp_path: Path) -> None:
     async def never(_: web.Request) -> web.StreamResponse:
         await asyncio.Event().wait()
         raise AssertionError
@@ -220,15 +220,13 @@ async def test_a_watch_that_is_never_opened_is_given_up_after_the_time_of_a_requ
     assert not isinstance(raised.value, WatchSilent)
 
 
-async def test_bookmarks_come_every_minute_and_a_watch_may_wait_a_quarter_longer(tmp_path: Path) -> None:
+async def test_watch_may_be_silent_for_75_seconds_by_default(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         assert (client.bookmark_seconds, client.silence_seconds) == (60, 75)
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="these are Linux' options")
-async def test_a_peer_that_vanishes_is_noticed_by_tcp_after_45_seconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_tcp_notices_a_vanished_peer_after_45_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[socket.socket] = []
 
     class Noted(socket.socket):
@@ -271,7 +269,7 @@ def endless(sent: list[int], *, status: int) -> Handler:
 
 
 @pytest.mark.parametrize("status", [200, 500])
-async def test_no_more_is_read_of_a_response_than_the_limit(status: int, tmp_path: Path) -> None:
+async def test_too_large_response_is_read_up_to_the_limit_only(status: int, tmp_path: Path) -> None:
     sent = [0]
     async with scripted_server() as server, connected(server, tmp_path) as client:
         server.answers["/x"] = endless(sent, status=status)
@@ -281,7 +279,7 @@ async def test_no_more_is_read_of_a_response_than_the_limit(status: int, tmp_pat
     assert 16 * 2**20 <= sent[0] < 32 * 2**20
 
 
-async def test_a_response_of_just_the_limit_is_read(tmp_path: Path) -> None:
+async def test_response_of_exactly_the_limit_is_read(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         server.answers["/x"] = raw(b"{}" + b" " * 98)
         assert len(await client.get_bytes("/x", max_bytes=100)) == 100
@@ -293,7 +291,7 @@ async def four_at_a_time(client: KubeClient) -> bool:
     return client.large_responses == 4
 
 
-async def test_only_four_large_responses_are_read_at_a_time_and_small_ones_do_not_wait(tmp_path: Path) -> None:
+async def test_four_large_responses_are_read_at_a_time_and_small_ones_do_not_wait(tmp_path: Path) -> None:
     begun = asyncio.Semaphore(0)
     rest = [asyncio.Event() for _ in range(5)]
 
@@ -331,7 +329,7 @@ async def test_only_four_large_responses_are_read_at_a_time_and_small_ones_do_no
     [(None, "no such file"), ("{}", "current-context"), ("a: [", "kubeconfig"), ("- 1", "kubeconfig")],
     ids=["missing", "empty", "not YAML", "a list"],
 )
-async def test_a_kubeconfig_that_cannot_be_used_is_named(content: str | None, message: str, tmp_path: Path) -> None:
+async def test_error_names_the_invalid_kubeconfig(content: str | None, message: str, tmp_path: Path) -> None:
     path = tmp_path / "config"
     if content is not None:
         path.write_text(content)
@@ -340,7 +338,7 @@ async def test_a_kubeconfig_that_cannot_be_used_is_named(content: str | None, me
     assert str(path) in str(raised.value)
 
 
-async def test_outside_a_pod_a_kubeconfig_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_error_outside_a_pod_names_the_kubeconfig_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(KubeConfigError, match="give --kubeconfig"):
         await KubeClient.connect(None)

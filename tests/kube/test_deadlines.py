@@ -40,7 +40,7 @@ async def test_without_a_deadline_nothing_is_cancelled() -> None:
         await asyncio.sleep(10**6)
 
 
-async def test_work_that_does_not_wait_has_its_result_even_after_the_deadline() -> None:
+async def test_work_that_does_not_wait_ends_even_after_the_deadline() -> None:
     async def work() -> int:
         return 5
 
@@ -55,7 +55,7 @@ async def test_work_that_does_not_wait_sets_no_timer(monkeypatch: pytest.MonkeyP
     assert await within(Deadline.after(0), work()) == 5
 
 
-async def test_work_that_waits_several_times_has_its_result() -> None:
+async def test_result_of_work_that_waits_several_times_is_returned() -> None:
     async def work() -> list[str]:
         first: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_soon(first.set_result, "a")
@@ -79,7 +79,7 @@ async def test_work_that_waits_too_long_is_cancelled() -> None:
     assert cancelled == [1]
 
 
-async def test_an_error_of_the_work_is_raised_as_it_is() -> None:
+async def test_timeout_error_of_the_work_is_not_the_deadlines() -> None:
     async def work(*, waits: bool) -> None:
         if waits:
             await asyncio.sleep(0)
@@ -91,7 +91,7 @@ async def test_an_error_of_the_work_is_raised_as_it_is() -> None:
         assert not isinstance(caught.value, DeadlineExceeded)
 
 
-async def test_a_failure_of_an_awaited_future_is_raised_in_the_work() -> None:
+async def test_failed_future_raises_in_the_work() -> None:
     failing: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def work() -> str:

@@ -26,7 +26,7 @@ from kube.durations import DURATION, POSITIVE_DURATION, DurationError, format_du
         ("+2m", 120.0),
     ],
 )
-def test_go_durations(text: str, seconds: float) -> None:
+def test_durations_are_parsed_as_in_go(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
@@ -45,7 +45,7 @@ def test_go_durations(text: str, seconds: float) -> None:
         ("１s", "invalid duration"),  # noqa: RUF001 - a digit, but none of ASCII's
     ],
 )
-def test_other_texts_are_refused_with_a_hint(text: str, complaint: str) -> None:
+def test_invalid_durations_are_refused_with_a_hint(text: str, complaint: str) -> None:
     with pytest.raises(DurationError, match=complaint) as caught:
         parse_duration(text)
     assert len(str(caught.value)) < 200
@@ -55,13 +55,13 @@ def test_other_texts_are_refused_with_a_hint(text: str, complaint: str) -> None:
     ("seconds", "text"),
     [(0, "0s"), (90, "1m30s"), (3600, "1h0m0s"), (0.25, "250ms"), (1.5, "1.5s"), (1e-6, "1µs"), (-2, "-2s")],
 )
-def test_durations_are_written_as_go_writes_them(seconds: float, text: str) -> None:
+def test_durations_are_formatted_as_in_go(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 
 @settings(deadline=None)
 @given(st.integers(-(10**12), 10**12))
-def test_what_is_written_reads_back(microseconds: int) -> None:
+def test_formatted_durations_parse_back(microseconds: int) -> None:
     assert parse_duration(format_duration(microseconds / 10**6)) == microseconds / 10**6
 
 
@@ -72,7 +72,7 @@ def _command(window: float, period: float) -> None:
     click.echo(f"{window} {period}")
 
 
-def test_a_flag_gives_seconds() -> None:
+def test_duration_flag_gives_seconds() -> None:
     assert CliRunner().invoke(_command, ["--window=0s", "--period=1m"]).output == "0.0 60.0\n"
     assert CliRunner().invoke(_command, []).output == "300.0 15.0\n"
 
@@ -85,7 +85,7 @@ def test_a_flag_gives_seconds() -> None:
         ("--period=15", "missing unit"),
     ],
 )
-def test_a_wrong_flag_is_a_usage_error_that_says_what_is_wrong(flag: str, complaint: str) -> None:
+def test_invalid_duration_flag_is_a_usage_error(flag: str, complaint: str) -> None:
     result = CliRunner().invoke(_command, [flag])
     assert result.exit_code == 2
     assert complaint in result.output

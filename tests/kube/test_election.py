@@ -108,7 +108,7 @@ async def until(condition: Callable[[], bool]) -> None:
 # --- taking, renewing, giving back ---------------------------------------------------------------------------------
 
 
-async def test_the_lease_says_what_one_of_client_go_says(election: Election) -> None:
+async def test_lease_has_the_fields_of_client_go(election: Election) -> None:
     one = election.candidate("one")
     async with running(one):
         await until(lambda: one.acts)
@@ -124,7 +124,7 @@ async def test_the_lease_says_what_one_of_client_go_says(election: Election) -> 
         assert renewed == {**first, "renewTime": renewed["renewTime"]}
 
 
-async def test_it_is_held_for_longer_than_it_lasts_by_renewing_without_reading(election: Election) -> None:
+async def test_lease_is_renewed_without_being_read(election: Election) -> None:
     one, two = election.candidate("one"), election.candidate("two")
     async with running(one):
         await until(lambda: one.acts)
@@ -137,7 +137,7 @@ async def test_it_is_held_for_longer_than_it_lasts_by_renewing_without_reading(e
             assert not two.acts
 
 
-async def test_one_that_ends_gives_it_back_when_its_work_is_done_and_the_next_begins_at_once(
+async def test_stopped_leader_releases_the_lease_after_its_work_and_is_succeeded_at_once(
     election: Election,
 ) -> None:
     patient = replace(QUICK, lease_duration=60.0)
@@ -154,7 +154,7 @@ async def test_one_that_ends_gives_it_back_when_its_work_is_done_and_the_next_be
     assert election.lease()["spec"]["holderIdentity"] == ""
 
 
-async def test_one_that_stands_by_sees_the_lease_given_back_before_its_next_try(election: Election) -> None:
+async def test_candidate_sees_a_release_before_its_next_retry(election: Election) -> None:
     slow = replace(QUICK, lease_duration=60.0, renew_deadline=50.0, retry_period=20.0)
     one, two = election.candidate("one"), election.candidate("two", slow)
     async with running(one):
@@ -165,7 +165,7 @@ async def test_one_that_stands_by_sees_the_lease_given_back_before_its_next_try(
             await until(lambda: two.acts)
 
 
-async def test_one_that_stands_by_ends_at_once_and_leaves_the_holder_alone(election: Election) -> None:
+async def test_stopped_candidate_leaves_the_holder_alone(election: Election) -> None:
     one, two = election.candidate("one"), election.candidate("two")
     async with running(one):
         await until(lambda: one.acts)
@@ -179,7 +179,7 @@ async def test_one_that_stands_by_ends_at_once_and_leaves_the_holder_alone(elect
 # --- taking over ---------------------------------------------------------------------------------------------------
 
 
-async def test_one_that_falls_silent_is_succeeded_when_its_lease_has_run_out_and_not_before(
+async def test_expired_lease_is_taken_over(
     election: Election,
 ) -> None:
     one, two = election.candidate("one"), election.candidate("two")
@@ -196,7 +196,7 @@ async def test_one_that_falls_silent_is_succeeded_when_its_lease_has_run_out_and
 
 
 @pytest.mark.parametrize("renewed", ["2001-01-01T00:00:00.000000Z", "2101-01-01T00:00:00.000000Z"])
-async def test_what_other_clocks_say_does_not_matter(election: Election, renewed: str) -> None:
+async def test_times_in_the_lease_are_not_trusted(election: Election, renewed: str) -> None:
     spec = {"holderIdentity": "other", "leaseDurationSeconds": 1, "acquireTime": renewed, "renewTime": renewed}
     await election.client.post(LEASES, {"metadata": {"name": "lock"}, "spec": spec})
     one = election.candidate("one")
@@ -206,7 +206,7 @@ async def test_what_other_clocks_say_does_not_matter(election: Election, renewed
     assert 1.0 <= loop_clock() - since < 1.0 + 3 * QUICK.retry_period
 
 
-async def test_the_holders_own_duration_counts_not_that_of_the_one_who_waits(election: Election) -> None:
+async def test_duration_of_the_holder_counts(election: Election) -> None:
     spec = {"holderIdentity": "other", "leaseDurationSeconds": 10}
     await election.client.post(LEASES, {"metadata": {"name": "lock"}, "spec": spec})
     one = election.candidate("one")
@@ -218,7 +218,7 @@ async def test_the_holders_own_duration_counts_not_that_of_the_one_who_waits(ele
 
 
 @pytest.mark.parametrize("spec", [{}, {"holderIdentity": ""}, {"leaseDurationSeconds": 60}])
-async def test_a_lease_that_is_nobodys_is_taken_at_once(election: Election, spec: dict[str, Any]) -> None:
+async def test_lease_without_a_holder_is_taken_at_once(election: Election, spec: dict[str, Any]) -> None:
     labels = {"kept": "yes"}
     await election.client.post(LEASES, {"metadata": {"name": "lock", "labels": labels}, "spec": spec})
     one = election.candidate("one", replace(QUICK, lease_duration=60.0))
@@ -227,7 +227,7 @@ async def test_a_lease_that_is_nobodys_is_taken_at_once(election: Election, spec
         assert election.lease()["metadata"]["labels"] == labels
 
 
-async def test_however_candidates_come_and_go_never_do_two_act(election: Election) -> None:
+async def test_there_are_never_two_leaders(election: Election) -> None:
     candidates = [election.candidate(str(number)) for number in range(6)]
     most = 0
 
@@ -261,7 +261,7 @@ async def test_however_candidates_come_and_go_never_do_two_act(election: Electio
 # --- losing it -----------------------------------------------------------------------------------------------------
 
 
-async def test_without_the_api_server_it_stops_acting_at_the_deadline_and_takes_up_again(election: Election) -> None:
+async def test_leader_without_api_server_stops_at_the_renew_deadline_and_returns(election: Election) -> None:
     one = election.candidate("one")
     async with running(one):
         await until(lambda: one.acts)
@@ -276,7 +276,7 @@ async def test_without_the_api_server_it_stops_acting_at_the_deadline_and_takes_
     assert election.diary == ["one begins", "one ends", "one begins", "one ends"]
 
 
-async def test_a_renewal_that_hangs_does_not_lead_beyond_the_deadline(tmp_path: Path) -> None:
+async def test_renewal_that_hangs_does_not_extend_the_deadline(tmp_path: Path) -> None:
     created, never = asyncio.Event(), asyncio.Event()
 
     async def create(request: web.Request) -> web.StreamResponse:
@@ -298,7 +298,7 @@ async def test_a_renewal_that_hangs_does_not_lead_beyond_the_deadline(tmp_path: 
             assert loop_clock() - since < QUICK.lease_duration
 
 
-async def test_a_lead_counts_from_before_it_was_asked_for(tmp_path: Path) -> None:
+async def test_renew_deadline_runs_from_the_start_of_the_request(tmp_path: Path) -> None:
     """The answer came so late that another may already have seen the lease run out."""
     late, leading, changed = 0.0, [], asyncio.Event()
 
@@ -328,7 +328,7 @@ async def test_a_lead_counts_from_before_it_was_asked_for(tmp_path: Path) -> Non
     assert not leading[0]
 
 
-async def test_another_name_in_the_lease_ends_it_at_once(election: Election) -> None:
+async def test_leader_stops_at_once_when_the_lease_has_another_holder(election: Election) -> None:
     patient = replace(QUICK, lease_duration=60.0, renew_deadline=50.0)
     one = election.candidate("one", patient)
     async with running(one):
@@ -338,7 +338,7 @@ async def test_another_name_in_the_lease_ends_it_at_once(election: Election) -> 
     assert election.lease()["spec"]["holderIdentity"] == "thief"
 
 
-async def test_one_that_was_stopped_knows_that_its_time_is_over_before_anything_else(election: Election) -> None:
+async def test_process_that_was_stopped_past_the_deadline_may_not_act(election: Election) -> None:
     stopped_for = 0.0
     one = election.candidate("one", clock=lambda: loop_clock() + stopped_for)
     async with running(one):
@@ -348,7 +348,7 @@ async def test_one_that_was_stopped_knows_that_its_time_is_over_before_anything_
         assert not one.elector.leading()
 
 
-async def test_a_lead_that_ran_out_long_ago_and_goes_on_is_a_health_problem(election: Election) -> None:
+async def test_leader_long_after_its_lease_expired_is_unhealthy(election: Election) -> None:
     later = 0.0
     one = election.candidate("one", clock=lambda: loop_clock() + later)
     async with running(one):
@@ -359,7 +359,7 @@ async def test_a_lead_that_ran_out_long_ago_and_goes_on_is_a_health_problem(elec
     assert one.elector.problem() is None, "who does not lead need not renew"
 
 
-async def test_work_that_fails_ends_the_candidate(election: Election) -> None:
+async def test_failure_of_the_work_ends_the_election(election: Election) -> None:
     async def fail() -> None:
         raise RuntimeError("a bug")
 
@@ -369,7 +369,7 @@ async def test_work_that_fails_ends_the_candidate(election: Election) -> None:
     assert not elector.leading()
 
 
-async def test_who_asks_is_told_of_each_change(election: Election) -> None:
+async def test_on_change_is_called_for_each_change(election: Election) -> None:
     changes: list[bool] = []
     one = election.candidate("one", on_change=changes.append)
     async with running(one):
@@ -382,7 +382,7 @@ async def test_who_asks_is_told_of_each_change(election: Election) -> None:
 # --- odd answers ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_refusal_is_said_once_and_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_forbidden_lease_is_logged_once_and_retried(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     async with scripted_server() as server, connected(server, tmp_path) as client:
         forbidden = {"kind": "Status", "code": 403, "message": 'leases "lock" is forbidden'}
@@ -391,9 +391,7 @@ async def test_a_refusal_is_said_once_and_tried_again(tmp_path: Path, caplog: py
         async with running(one):
             await until(lambda: len(server.asked) >= 4)
         assert not one.diary
-    assert [record.message for record in caplog.records] == [
-        'lease default/lock: leases "lock" is forbidden; trying again'
-    ]
+    assert [record.message for record in caplog.records] == ['lease default/lock: leases "lock" is forbidden; retrying']
 
 
 @pytest.mark.parametrize(
@@ -405,7 +403,7 @@ async def test_a_refusal_is_said_once_and_tried_again(tmp_path: Path, caplog: py
         {"holderIdentity": "", "leaseDurationSeconds": -4, "leaseTransitions": None},
     ],
 )
-async def test_a_malformed_lease_is_nobodys(tmp_path: Path, spec: object) -> None:
+async def test_malformed_lease_has_no_holder(tmp_path: Path, spec: object) -> None:
     def server_with(written: list[Any]) -> Callable[[web.Request], Any]:
         async def handle(request: web.Request) -> web.StreamResponse:
             if request.method == "PUT":
@@ -425,5 +423,5 @@ async def test_a_malformed_lease_is_nobodys(tmp_path: Path, spec: object) -> Non
     assert written[0]["spec"]["leaseTransitions"] in (0, 1)
 
 
-def test_no_two_identities_are_the_same() -> None:
+def test_identities_are_unique() -> None:
     assert unique_identity() != unique_identity()

@@ -24,7 +24,7 @@ def name_of(entry: Any) -> str | None:
     return None if name == "plain" else name
 
 
-async def test_a_list_has_a_version_and_what_is_kept_of_its_objects(tmp_path: Path) -> None:
+async def test_list_has_a_version_and_the_selected_views(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         server.answers[PATH] = answer(
             {"metadata": {"resourceVersion": "7"}, "items": [thing("a", "1"), thing("plain", "2"), thing("b", "3")]}
@@ -37,7 +37,7 @@ async def test_a_list_has_a_version_and_what_is_kept_of_its_objects(tmp_path: Pa
         assert (await list_objects(client, PATH, name_of)).items == []
 
 
-async def test_a_long_list_is_asked_for_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_list_is_read_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing_module, "_PAGE", 2)
     async with scripted_server() as server, connected(server, tmp_path) as client:
         collection = Collection()
@@ -53,7 +53,7 @@ async def test_a_long_list_is_asked_for_in_pages(tmp_path: Path, monkeypatch: py
         ]
 
 
-async def test_a_list_whose_moment_is_forgotten_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expired_continue_token_is_a_status_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing_module, "_PAGE", 1)
     async with scripted_server() as server, connected(server, tmp_path) as client:
         collection = Collection()
@@ -65,9 +65,7 @@ async def test_a_list_whose_moment_is_forgotten_is_refused(tmp_path: Path, monke
     assert raised.value.code == 410
 
 
-async def test_other_tasks_have_their_turn_while_a_page_is_decoded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_decoding_a_page_yields_to_other_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing_module, "_BYTES_AT_ONCE", 2000)
     turns, seen_at = Turns(), []
 
@@ -95,23 +93,21 @@ async def test_other_tasks_have_their_turn_while_a_page_is_decoded(
         b"<html>",
     ],
 )
-async def test_what_is_no_list_is_no_answer(body: bytes, tmp_path: Path) -> None:
+async def test_response_that_is_no_list_is_unreachable(body: bytes, tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         server.answers[PATH] = raw(body)
         with pytest.raises(KubeUnreachable, match="the API server's response to a list request is no list"):
             await list_objects(client, PATH, name_of)
 
 
-async def test_an_object_that_cannot_be_decoded_is_no_answer(tmp_path: Path) -> None:
+async def test_object_that_cannot_be_decoded_is_unreachable(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         server.answers[PATH] = raw(b'{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": "\xff"}]}')
         with pytest.raises(KubeUnreachable, match="not JSON"):
             await list_objects(client, PATH, name_of)
 
 
-async def test_pages_that_are_too_large_have_fewer_objects_from_there_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_too_large_page_is_followed_by_smaller_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing_module, "_PAGE", 20)
     monkeypatch.setattr(listing_module, "_PAGE_BYTES", 2000)
     async with scripted_server() as server, connected(server, tmp_path) as client:
@@ -128,9 +124,7 @@ async def test_pages_that_are_too_large_have_fewer_objects_from_there_on(
         ]
 
 
-async def test_an_object_that_is_too_large_by_itself_cannot_be_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_too_large_object_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing_module, "_PAGE", 20)
     monkeypatch.setattr(listing_module, "_PAGE_BYTES", 2000)
     async with scripted_server() as server, connected(server, tmp_path) as client:
@@ -142,5 +136,5 @@ async def test_an_object_that_is_too_large_by_itself_cannot_be_listed(
         assert [asked.rpartition("=")[2] for asked in server.asked] == ["20", "2", "1"]
 
 
-def test_a_page_is_of_500_objects_and_32_mebibytes_at_most() -> None:
+def test_page_has_at_most_500_objects_and_32_mebibytes() -> None:
     assert (listing_module._PAGE, listing_module._PAGE_BYTES) == (500, 32 * 2**20)

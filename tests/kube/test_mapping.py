@@ -63,25 +63,25 @@ async def mapper(folder: Path) -> AsyncIterator[tuple[RestMapper, ScriptedServer
 
 
 @pytest.mark.parametrize("name", ["pods", "pod", "Pods"])
-async def test_a_name_is_plural_or_singular(name: str, tmp_path: Path) -> None:
+async def test_resource_is_found_by_plural_and_singular(name: str, tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, _, _):
         found = await rest.resource_for(name)
         assert (found.kind, found.plural, found.api_version, found.namespaced) == ("Pod", "pods", "v1", True)
 
 
-async def test_a_name_without_a_group_is_found_in_any(tmp_path: Path) -> None:
+async def test_resource_without_a_group_is_found_in_any_group(tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, _, _):
         assert (await rest.resource_for("deployments")).group_resource == GroupResource("apps", "deployments")
         # Where discovery gives no singular name it is the kind's.
         assert (await rest.resource_for("deployment", "apps")).api_version == "apps/v1"
 
 
-async def test_a_kinds_versions_come_preferred_first(tmp_path: Path) -> None:
+async def test_preferred_version_of_a_kind_comes_first(tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, _, _):
         assert [info.version for info in await rest.mappings_for_kind("apps", "Deployment")] == ["v1", "v1beta1"]
 
 
-async def test_paths(tmp_path: Path) -> None:
+async def test_resource_paths(tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, _, _):
         pods, namespaces = await rest.resource_for("pods"), await rest.resource_for("namespaces")
         deployments = await rest.resource_for("deployments")
@@ -91,7 +91,7 @@ async def test_paths(tmp_path: Path) -> None:
         assert deployments.path("a", "b", "scale") == "/apis/apps/v1/namespaces/a/deployments/b/scale"
 
 
-async def test_metrics_and_subresources_are_no_resources(tmp_path: Path) -> None:
+async def test_metrics_and_subresources_are_left_out(tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, _, _):
         with pytest.raises(NoMatchError, match='no matches for resource "widgets"'):
             await rest.resource_for("widgets")
@@ -99,7 +99,7 @@ async def test_metrics_and_subresources_are_no_resources(tmp_path: Path) -> None
             await rest.mappings_for_kind("apps", "Scale")
 
 
-async def test_something_new_is_found_but_not_by_asking_all_the_time(tmp_path: Path) -> None:
+async def test_unknown_name_is_looked_up_again_after_the_refresh_interval(tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, server, clock):
         with pytest.raises(NoMatchError):
             await rest.resource_for("widgets", "down.example")
@@ -113,7 +113,7 @@ async def test_something_new_is_found_but_not_by_asking_all_the_time(tmp_path: P
         assert server.asked.count("GET /apis") == 2
 
 
-async def test_a_group_that_cannot_be_read_this_time_keeps_what_it_had(tmp_path: Path) -> None:
+async def test_group_that_cannot_be_read_keeps_its_resources(tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, server, clock):
         await rest.resource_for("deployments", "apps")
         server.answers["/apis/apps/v1"] = answer({"kind": "Status", "code": 503}, status=503)
@@ -124,7 +124,7 @@ async def test_a_group_that_cannot_be_read_this_time_keeps_what_it_had(tmp_path:
         assert (await rest.resource_for("deployments", "apps")).version == "v1"
 
 
-async def test_a_version_that_is_gone_is_forgotten(tmp_path: Path) -> None:
+async def test_removed_version_is_dropped(tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, server, clock):
         await rest.resource_for("deployments", "apps")
         del server.answers["/apis/apps/v1"]
@@ -150,7 +150,7 @@ def readings(server: ScriptedServer) -> int:
     return server.asked.count("GET /apis")
 
 
-async def test_a_kind_that_moves_to_another_version_is_found_there_after_half_a_minute(tmp_path: Path) -> None:
+async def test_kind_moves_to_another_version_after_30_seconds(tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, server, clock):
         await served(rest, "v1")
         server.answers["/apis"] = answer({"groups": [group("apps", "v2", preferred="v2")]})
@@ -166,7 +166,7 @@ async def test_a_kind_that_moves_to_another_version_is_found_there_after_half_a_
         assert readings(server) == 2
 
 
-async def test_what_is_old_is_read_once_for_all_who_ask_meanwhile(tmp_path: Path) -> None:
+async def test_expired_discovery_is_read_once_for_concurrent_lookups(tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, server, clock):
         await served(rest, "v1")
         asked, go_on = asyncio.Event(), asyncio.Event()
@@ -191,9 +191,7 @@ async def test_what_is_old_is_read_once_for_all_who_ask_meanwhile(tmp_path: Path
 
 
 @pytest.mark.parametrize("failure", [answer({"kind": "Status", "code": 500}, status=500), raw(b"<html>")])
-async def test_a_reading_that_fails_keeps_what_is_known_and_is_tried_again_later(
-    failure: Handler, tmp_path: Path
-) -> None:
+async def test_failed_refresh_keeps_discovery_and_is_retried(failure: Handler, tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, server, clock):
         await served(rest, "v1")
         good, server.answers["/apis"] = server.answers["/apis"], failure
@@ -204,8 +202,8 @@ async def test_a_reading_that_fails_keeps_what_is_known_and_is_tried_again_later
             return readings(server) == 2
 
         await eventually(tried, within=10, every=0.001)
-        assert rest._renewing is not None
-        await asyncio.wait_for(asyncio.shield(rest._renewing), 60)
+        assert rest._refreshing is not None
+        await asyncio.wait_for(asyncio.shield(rest._refreshing), 60)
         clock.now = 59.9
         await served(rest, "v1")
         server.answers["/apis"] = good
@@ -243,7 +241,7 @@ NODES = aggregated_resource("nodes", "Node", scope="Cluster")
 DEPLOYMENTS = aggregated_resource("deployments", "Deployment", singular="deployment")
 
 
-async def test_aggregated_discovery_is_two_requests(tmp_path: Path) -> None:
+async def test_aggregated_discovery_takes_two_requests(tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, server, _):
         server.answers["/api"] = answer(aggregated(aggregated_group("", v1=[PODS, NODES])))
         server.answers["/apis"] = answer(
@@ -272,7 +270,7 @@ async def test_aggregated_discovery_is_two_requests(tmp_path: Path) -> None:
         )
 
 
-async def test_an_aggregated_server_that_is_down_keeps_what_it_had(tmp_path: Path) -> None:
+async def test_stale_aggregated_group_keeps_its_resources(tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, server, clock):
         server.answers["/api"] = answer(aggregated(aggregated_group("", v1=[PODS])))
         server.answers["/apis"] = answer(aggregated(aggregated_group("apps", v1=[DEPLOYMENTS])))

@@ -1,9 +1,17 @@
-"""How a process runs: what it raises for itself."""
+"""What a process sets up for itself."""
 
 from __future__ import annotations
 
+import io
+import logging
 import subprocess
 import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from kube.process import installed_version, setup_logging
 
 PROGRAM = """
 import resource
@@ -14,14 +22,29 @@ async def main():
 
 run(main())
 """
+CLONE = Path(__file__).parents[2]
+# A clone, run by an interpreter into which only the libraries are installed.
+UNINSTALLED = """
+import runpy, sys
+from importlib import metadata
+
+def version(name):
+    if name == "milliscale":
+        raise metadata.PackageNotFoundError(name)
+    return known(name)
+
+known, metadata.version = metadata.version, version
+sys.argv = [sys.argv[1], "--version"]
+runpy.run_module(sys.argv[0], run_name="__main__")
+"""
 
 
-def test_a_process_may_have_as_many_open_files_as_the_system_lets_it() -> None:
+def test_run_raises_the_limit_on_open_files() -> None:
     command = ["sh", "-c", 'ulimit -Sn 100; ulimit -Hn 200; exec "$0" -c "$1"', sys.executable, PROGRAM]
     assert subprocess.run(command, capture_output=True, check=True, text=True).stdout == "200 200\n"
 
 
-def test_the_garbage_collector_passes_over_what_was_imported() -> None:
+def test_run_freezes_imported_modules() -> None:
     program = """
 import gc
 from kube.process import run
@@ -34,3 +57,28 @@ run(main())
     assert (
         subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout == "True\n"
     )
+
+
+def test_log_record_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = io.StringIO()
+    root = logging.getLogger()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    setup_logging(0)
+    logging.getLogger("adapter.test").warning("rule %s", "a\nERROR forged\r")
+    logging.getLogger("adapter.test").debug("hidden")
+    assert stderr.getvalue().count("\n") == 1
+    assert stderr.getvalue().endswith("WARNING adapter.test: rule a\\nERROR forged\\r\n")
+
+
+@pytest.mark.parametrize("process", ["adapter", "autoscaler"])
+def test_version_is_unknown_without_installation(process: str) -> None:
+    command = [sys.executable, "-c", UNINSTALLED, process]
+    answer = subprocess.run(command, cwd=CLONE, capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, f"python -m {process}, version unknown\n", "")
+
+
+def test_installed_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", {"milliscale": "1.2.3"}.__getitem__)
+    assert installed_version() == "1.2.3"

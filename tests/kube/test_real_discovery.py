@@ -43,7 +43,7 @@ def definition(*versions: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def test_aggregated_discovery_equals_a_request_for_each_version(admin: KubeClient) -> None:
+async def test_aggregated_discovery_equals_discovery_by_version(admin: KubeClient) -> None:
     groups = (await admin.get("/apis"))["groups"]
     rest = RestMapper(admin)
     for group in ({"name": "", "versions": [{"version": "v1"}]}, *groups):
@@ -58,7 +58,7 @@ async def test_aggregated_discovery_equals_a_request_for_each_version(admin: Kub
                     }
 
 
-async def test_a_definition_that_moves_to_v1_is_found_there(admin: KubeClient) -> None:
+async def test_crd_that_moves_to_v1_is_found_there(admin: KubeClient) -> None:
     now = 0.0
     rest = RestMapper(admin, clock=lambda: now)
     await admin.post(CRDS, definition(version("v1beta1", served=True, stored=True)))

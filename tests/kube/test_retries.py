@@ -19,7 +19,7 @@ from aiohttp import web
 
 from kube.client import KubeClient, KubeError, KubeUnreachable
 from kube.election import ElectionSettings, LeaderElector
-from kube.retries import Response, Retries
+from kube.retries import Backoff, Response, Retries
 from kube.status import StatusError
 from tests.kube.scripted import Handler, ScriptedServer, answer, connected, scripted_server
 
@@ -109,7 +109,7 @@ async def called(client: KubeClient, method: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("status", [429, 500, 503, 504])
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
-async def test_any_request_is_repeated_when_the_server_says_when(method: str, status: int, tmp_path: Path) -> None:
+async def test_any_method_is_retried_after_retry_after(method: str, status: int, tmp_path: Path) -> None:
     async with bed(tmp_path) as (server, client, time):
         server.answers["/x"] = failing(2, busy(status, "3"))
         assert await called(client, method) == {"fine": True}
@@ -122,7 +122,7 @@ async def test_any_request_is_repeated_when_the_server_says_when(method: str, st
     ("status", "after"),
     [(429, None), (503, None), (429, "soon"), (503, "-1"), (429, "1.5"), (409, "1"), (404, "1")],
 )
-async def test_no_request_is_repeated_otherwise(status: int, after: str | None, tmp_path: Path) -> None:
+async def test_response_without_valid_retry_after_is_final(status: int, after: str | None, tmp_path: Path) -> None:
     async with bed(tmp_path) as (server, client, time):
         server.answers["/x"] = busy(status, after)
         with pytest.raises(StatusError) as raised:
@@ -131,7 +131,7 @@ async def test_no_request_is_repeated_otherwise(status: int, after: str | None, 
         assert (len(server.asked), time.waits, client.retries.counts) == (1, [], Counter())
 
 
-async def test_ten_times_at_most_and_then_the_failure_is_the_result(tmp_path: Path) -> None:
+async def test_request_is_retried_ten_times_at_most(tmp_path: Path) -> None:
     async with bed(tmp_path) as (server, client, time):
         server.answers["/x"] = busy()
         with pytest.raises(StatusError, match="busy"):
@@ -141,7 +141,7 @@ async def test_ten_times_at_most_and_then_the_failure_is_the_result(tmp_path: Pa
         assert await client.get("/x") == {"fine": True}
 
 
-async def test_waits_are_up_to_a_fifth_longer(tmp_path: Path) -> None:
+async def test_jitter_makes_waits_up_to_a_fifth_longer(tmp_path: Path) -> None:
     async with bed(tmp_path, random=0.5) as (server, client, time):
         server.answers["/x"] = failing(1, busy(after="10"))
         await client.get("/x")
@@ -149,9 +149,7 @@ async def test_waits_are_up_to_a_fifth_longer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("after", "tries"), [("4", 3), ("5", 2), ("10", 1), ("86400", 1)])
-async def test_no_repetition_begins_after_the_deadline_nor_is_it_waited_for(
-    after: str, tries: int, tmp_path: Path
-) -> None:
+async def test_no_retry_begins_after_the_timeout(after: str, tries: int, tmp_path: Path) -> None:
     async with bed(tmp_path) as (server, client, time):
         server.answers["/x"] = busy(after=after)
         with pytest.raises(StatusError, match="busy"):
@@ -161,7 +159,7 @@ async def test_no_repetition_begins_after_the_deadline_nor_is_it_waited_for(
 
 
 @pytest.mark.parametrize("lost", [hang_up, reset, break_off])
-async def test_a_lost_connection_is_a_reason_to_repeat_what_only_reads(lost: Handler, tmp_path: Path) -> None:
+async def test_lost_connection_is_retried_for_get(lost: Handler, tmp_path: Path) -> None:
     async with bed(tmp_path) as (server, client, time):
         server.answers["/x"] = failing(3, lost)
         assert await client.get("/x") == {"fine": True}
@@ -172,7 +170,7 @@ async def test_a_lost_connection_is_a_reason_to_repeat_what_only_reads(lost: Han
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
 @pytest.mark.parametrize("lost", [hang_up, reset, break_off])
-async def test_a_lost_connection_is_no_reason_to_repeat_what_writes(lost: Handler, method: str, tmp_path: Path) -> None:
+async def test_lost_connection_is_not_retried_for_writes(lost: Handler, method: str, tmp_path: Path) -> None:
     async with bed(tmp_path) as (server, client, time):
         server.answers["/x"] = failing(1, lost)
         with pytest.raises(KubeUnreachable):
@@ -180,7 +178,7 @@ async def test_a_lost_connection_is_no_reason_to_repeat_what_writes(lost: Handle
         assert (server.asked, time.waits) == ([f"{method} /x"], [])
 
 
-async def test_a_lost_connection_that_does_not_come_back_is_the_result(tmp_path: Path) -> None:
+async def test_lost_connection_is_retried_ten_times_at_most(tmp_path: Path) -> None:
     async with bed(tmp_path) as (server, client, time):
         server.answers["/x"] = hang_up
         with pytest.raises(KubeUnreachable, match="cannot be reached"):
@@ -201,7 +199,7 @@ async def test_a_lost_connection_that_does_not_come_back_is_the_result(tmp_path:
         (aiohttp.InvalidURL("x"), False),
     ],
 )
-async def test_a_connection_is_lost_where_it_was_there(error: Exception, repeated: bool) -> None:
+async def test_only_open_connections_count_as_lost(error: Exception, repeated: bool) -> None:
     time = Time()
     retries = Retries(clock=time.clock, sleep=time.sleep, random=lambda: 0.0)
 
@@ -217,7 +215,7 @@ class NotNow(KubeError):
     pass
 
 
-async def test_before_retry_is_awaited_before_each_repetition_and_can_end_it(tmp_path: Path) -> None:
+async def test_before_retry_is_awaited_and_can_end_the_request(tmp_path: Path) -> None:
     asked: list[float] = []
     async with bed(tmp_path) as (server, client, time):
 
@@ -234,7 +232,7 @@ async def test_before_retry_is_awaited_before_each_repetition_and_can_end_it(tmp
         assert len(server.asked) == 2
 
 
-async def test_a_lease_is_not_renewed_again_after_the_time_that_its_renewal_has(tmp_path: Path) -> None:
+async def test_lease_renewal_is_not_retried_after_its_timeout(tmp_path: Path) -> None:
     """Of two requests before the renew deadline each has half of the time, repetitions included."""
     settings = ElectionSettings(namespace="default", name="lock", renew_deadline=0.2, retry_period=0.01)
     leading: asyncio.Queue[bool] = asyncio.Queue()
@@ -256,3 +254,10 @@ async def test_a_lease_is_not_renewed_again_after_the_time_that_its_renewal_has(
     puts = [asked for asked in server.asked if asked.startswith("PUT")]
     assert puts, "it did try"
     assert (time.waits, client.retries.counts) == ([], Counter())
+
+
+def test_backoff_grows_to_its_maximum_and_resets() -> None:
+    backoff = Backoff(1, 10, jitter=0.5, random=lambda: 0.5)
+    assert [backoff.next() for _ in range(5)] == [1.25, 2.5, 5.0, 10.0, 10.0]
+    backoff.reset()
+    assert backoff.next() == 1.25

@@ -37,7 +37,7 @@ from kube.selectors import LabelSelector, Operator, Requirement, SelectorError
         ("in in (in),notin notin (notin)", {"in": "in"}, True),
     ],
 )
-def test_matching(text: str, labels: dict[str, str], matched: bool) -> None:
+def test_selector_matches_labels(text: str, labels: dict[str, str], matched: bool) -> None:
     assert LabelSelector.parse(text).matches(labels) is matched
 
 
@@ -64,13 +64,13 @@ def test_canonical_form_sorts_requirements_and_values_and_keeps_operators() -> N
         ("(" * 100_000, "found '('"),
     ],
 )
-def test_errors_are_in_the_words_of_kubernetes(text: str, error: str) -> None:
+def test_invalid_selectors_have_kubernetes_messages(text: str, error: str) -> None:
     with pytest.raises(SelectorError) as caught:
         LabelSelector.parse(text)
     assert error in str(caught.value)
 
 
-def test_a_selector_object_gives_the_same_requirements_as_its_text() -> None:
+def test_selector_object_equals_its_text() -> None:
     selector = LabelSelector.from_object(
         {
             "matchLabels": {"tier": "front", "app": "web"},
@@ -84,7 +84,7 @@ def test_a_selector_object_gives_the_same_requirements_as_its_text() -> None:
     assert selector.requirements[0] == Requirement("app", Operator.EQUALS, ("web",))
 
 
-def test_an_absent_selector_object_selects_nothing_and_an_empty_one_everything() -> None:
+def test_absent_selector_selects_nothing_and_empty_one_everything() -> None:
     nothing, everything = LabelSelector.from_object(None), LabelSelector.from_object({})
     assert (nothing.matches({}), nothing.empty) == (False, False)
     assert (everything.matches({}), everything.empty) == (True, True)
@@ -110,7 +110,7 @@ def test_an_absent_selector_object_selects_nothing_and_an_empty_one_everything()
         ("app=web", "must be an object"),
     ],
 )
-def test_wrong_selector_objects_are_refused(selector: Any, error: str) -> None:
+def test_invalid_selector_objects_are_refused(selector: Any, error: str) -> None:
     with pytest.raises(SelectorError) as caught:
         LabelSelector.from_object(selector)
     assert error in str(caught.value)
@@ -118,7 +118,7 @@ def test_wrong_selector_objects_are_refused(selector: Any, error: str) -> None:
 
 @settings(deadline=None)
 @given(st.text(alphabet="ab1-/!=<>(), in\tnotin", max_size=30))
-def test_any_text_gives_a_selector_or_an_error_and_the_canonical_form_reads_back(text: str) -> None:
+def test_any_text_gives_a_selector_or_an_error(text: str) -> None:
     try:
         selector = LabelSelector.parse(text)
     except SelectorError:

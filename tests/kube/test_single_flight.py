@@ -32,7 +32,7 @@ async def started(calls: SingleFlight[str, int], asked: Asked, count: int) -> li
     return tasks
 
 
-async def test_all_get_the_same_answer_of_one_call() -> None:
+async def test_concurrent_callers_share_one_result() -> None:
     calls, asked = SingleFlight[str, int](), Asked()
     tasks = await started(calls, asked, 3)
     asked.answer.set_result(7)
@@ -42,14 +42,14 @@ async def test_all_get_the_same_answer_of_one_call() -> None:
     assert asked.times == 2
 
 
-async def test_all_get_the_same_error() -> None:
+async def test_concurrent_callers_share_one_error() -> None:
     calls, asked = SingleFlight[str, int](), Asked()
     tasks = await started(calls, asked, 3)
     asked.answer.set_exception(OSError("away"))
     assert [type(error) for error in await asyncio.gather(*tasks, return_exceptions=True)] == [OSError] * 3
 
 
-async def test_who_leaves_does_not_take_the_call_along() -> None:
+async def test_cancelled_caller_leaves_the_call_to_the_others() -> None:
     calls, asked = SingleFlight[str, int](), Asked()
     first, second = await started(calls, asked, 2)
     first.cancel()
@@ -60,7 +60,7 @@ async def test_who_leaves_does_not_take_the_call_along() -> None:
         await first
 
 
-async def test_the_last_who_leaves_ends_the_call() -> None:
+async def test_last_cancelled_caller_cancels_the_call() -> None:
     calls, asked = SingleFlight[str, int](), Asked()
     (only,) = await started(calls, asked, 1)
     only.cancel()
@@ -69,14 +69,14 @@ async def test_the_last_who_leaves_ends_the_call() -> None:
     assert asked.cancelled
 
 
-async def test_other_keys_are_other_calls() -> None:
+async def test_other_keys_have_other_calls() -> None:
     calls, asked = SingleFlight[str, int](), Asked()
     asked.answer.set_result(7)
     assert await asyncio.gather(*(calls.do(key, asked.ask) for key in "ab")) == [7, 7]
     assert asked.times == 2
 
 
-async def test_a_call_that_fails_as_the_last_one_leaves_is_no_error_that_nobody_took() -> None:
+async def test_call_that_fails_as_the_last_caller_leaves_is_not_reported() -> None:
     calls = SingleFlight[str, int]()
     unheard: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context["message"]))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kube import status
 from kube.status import StatusError, generic_message
 
 STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "it is so"}
@@ -20,7 +21,7 @@ def message_of(
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8", ""])
-def test_a_status_has_the_servers_own_words(content_type: str) -> None:
+def test_failed_status_keeps_its_message(content_type: str) -> None:
     assert message_of(503, STATUS, content_type) == "it is so"
     assert message_of(503, {**STATUS, "message": ""}, content_type) == ""
 
@@ -42,9 +43,7 @@ UNABLE = "the server is currently unable to handle the request (get pods.metrics
     ],
     ids=str,
 )
-def test_a_response_without_a_status_has_the_message_for_its_code(
-    body: str | dict[str, Any], content_type: str
-) -> None:
+def test_response_without_a_status_has_client_gos_message(body: str | dict[str, Any], content_type: str) -> None:
     assert message_of(503, body, content_type) == UNABLE
 
 
@@ -72,20 +71,50 @@ def test_a_response_without_a_status_has_the_message_for_its_code(
         (504, f"{NOT_IN_TIME} (get pods.metrics.k8s.io)"),
     ],
 )
-def test_each_code_has_a_message_of_its_own(code: int, message: str) -> None:
+def test_all_codes_of_client_go_have_messages(code: int, message: str) -> None:
     assert message_of(code, " boom\n") == message
 
 
-def test_a_body_that_is_not_text_is_unknown() -> None:
+def test_binary_body_is_unknown() -> None:
     assert message_of(403, "{}", "application/json") == "unknown (get pods.metrics.k8s.io)"
     assert message_of(406, "{}", "application/json") == (
         "the server was unable to respond with a content type that the client supports (get pods.metrics.k8s.io)"
     )
 
 
-def test_an_object_is_named() -> None:
+def test_message_names_the_object() -> None:
     assert message_of(403, "boom", name="*") == "boom (get pods.metrics.k8s.io *)"
 
 
-def test_a_long_text_is_cut() -> None:
+def test_long_server_text_is_cut() -> None:
     assert message_of(403, "x" * 5000) == "x" * 2048 + " (get pods.metrics.k8s.io)"
+
+
+def test_status_survives_encoding() -> None:
+    import json
+
+    error = status.too_many_requests("busy", 7)
+    back = StatusError.from_body(429, json.dumps(error.body()).encode())
+    assert (back.code, back.reason, back.message, back.retry_after) == (429, "TooManyRequests", "busy", 7)
+    assert error.body()["details"] == {"retryAfterSeconds": 7}
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"[]", b'{"kind": "Pod"}', b"\xff\xfe", b"[" * 100_000])
+def test_any_body_gives_a_status(body: bytes) -> None:
+    error = StatusError.from_body(503, body)
+    assert (error.code, error.reason) == (503, "ServiceUnavailable")
+    assert len(error.message) <= 600
+    assert error.message
+
+
+def test_internal_error_has_kubernetes_body() -> None:
+    assert status.internal_error("disk on fire").body() == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": "Internal error occurred: disk on fire",
+        "reason": "InternalError",
+        "details": {"causes": [{"message": "disk on fire"}]},
+        "code": 500,
+    }

@@ -79,8 +79,8 @@ async def test_lists_then_watches_from_the_lists_version(tmp_path: Path) -> None
         assert "allowWatchBookmarks=true" in f.server.asked[1]
 
 
-async def test_changes_of_a_long_list_are_taken_up_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "_AT_ONCE", 2)
+async def test_long_list_is_applied_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "_BATCH", 2)
     turns, told_at = Turns(), []
     async with scripted_server() as server, connected(server, tmp_path) as client:
         collection = Collection()
@@ -95,8 +95,8 @@ async def test_changes_of_a_long_list_are_taken_up_in_parts(tmp_path: Path, monk
     assert sorted(Counter(told_at).values()) == [1, 2, 2]
 
 
-async def test_many_events_at_once_are_taken_up_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "_AT_ONCE", 2)
+async def test_many_events_are_applied_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "_BATCH", 2)
     turns, told_at, last = Turns(), [], asyncio.Event()
 
     def on_change(key: Key, old: str | None, new: str | None) -> None:
@@ -117,7 +117,7 @@ async def test_many_events_at_once_are_taken_up_in_parts(tmp_path: Path, monkeyp
     assert [*Counter(told_at).values()] == [2, 2, 2]
 
 
-async def test_a_list_that_breaks_off_changes_nothing_and_is_begun_anew(
+async def test_incomplete_list_changes_nothing_and_is_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing_module, "_PAGE", 1)
@@ -147,7 +147,7 @@ async def test_events_add_change_and_delete(tmp_path: Path) -> None:
         assert f.store.list() == ["green"]
 
 
-async def test_a_change_outside_the_view_tells_nobody(tmp_path: Path) -> None:
+async def test_change_outside_the_view_is_not_reported(tmp_path: Path) -> None:
     async with follow(tmp_path, thing("a", "1", colour="red")) as f:
         await f.change()
         watch = await f.watch()
@@ -156,7 +156,7 @@ async def test_a_change_outside_the_view_tells_nobody(tmp_path: Path) -> None:
         assert await f.change() == ("a", "red", "green")
 
 
-async def test_an_object_that_the_view_leaves_out_is_gone(tmp_path: Path) -> None:
+async def test_object_that_select_leaves_out_is_removed(tmp_path: Path) -> None:
     async with follow(tmp_path, thing("a", "1", colour="red"), thing("plain", "1")) as f:
         await f.change()
         (await f.watch()).send("MODIFIED", thing("a", "2"))
@@ -164,7 +164,7 @@ async def test_an_object_that_the_view_leaves_out_is_gone(tmp_path: Path) -> Non
         assert len(f.store) == 0
 
 
-async def test_a_watch_that_ends_is_resumed_without_a_new_list(tmp_path: Path) -> None:
+async def test_ended_watch_is_resumed_without_a_new_list(tmp_path: Path) -> None:
     async with follow(tmp_path, thing("a", "1", colour="red")) as f:
         watch = await f.watch()
         watch.send("MODIFIED", thing("a", "5", colour="green"))
@@ -173,7 +173,7 @@ async def test_a_watch_that_ends_is_resumed_without_a_new_list(tmp_path: Path) -
         assert f.collection.lists == 1
 
 
-async def test_a_bookmark_moves_the_version_on(tmp_path: Path) -> None:
+async def test_bookmark_advances_the_version(tmp_path: Path) -> None:
     async with follow(tmp_path, thing("a", "1", colour="red")) as f:
         watch = await f.watch()
         watch.send("BOOKMARK", {"metadata": {"resourceVersion": "99"}})
@@ -183,7 +183,7 @@ async def test_a_bookmark_moves_the_version_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["refused", "in the stream"])
-async def test_a_version_too_old_is_listed_again_and_the_difference_told(how: str, tmp_path: Path) -> None:
+async def test_expired_version_is_listed_again_and_differences_are_reported(how: str, tmp_path: Path) -> None:
     async with follow(tmp_path, thing("a", "1", colour="red"), thing("b", "1", colour="blue")) as f:
         assert [await f.change(), await f.change()] == [("a", None, "red"), ("b", None, "blue")]
         watch = await f.watch()
@@ -205,7 +205,7 @@ async def test_a_version_too_old_is_listed_again_and_the_difference_told(how: st
         assert [asked for asked in f.server.asked if "watch" not in asked] == [f"GET {PATH}?limit=500"] * 2
 
 
-async def test_a_list_that_cannot_be_watched_is_no_list(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_list_without_a_version_is_an_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         asked = asyncio.Event()
 
@@ -225,9 +225,7 @@ async def test_a_list_that_cannot_be_watched_is_no_list(tmp_path: Path, caplog: 
     assert "no resourceVersion to watch from" in caplog.text
 
 
-async def test_an_outage_is_told_once_and_nothing_is_forgotten(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_outage_is_logged_once_and_objects_stay(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kube.store")
     async with follow(tmp_path, thing("a", "1", colour="red")) as f:
         for _ in range(3):
@@ -242,7 +240,7 @@ async def test_an_outage_is_told_once_and_nothing_is_forgotten(
     assert [record.levelname for record in caplog.records if record.name == "kube.store"] == ["WARNING", "INFO"]
 
 
-async def test_contact_is_back_when_the_watch_opens_not_at_its_first_event(tmp_path: Path) -> None:
+async def test_store_is_connected_when_the_watch_opens(tmp_path: Path) -> None:
     async with follow(tmp_path, thing("a", "1", colour="red")) as f:
         (await f.watch()).refuse(503)
         watch = await f.watch()
@@ -258,7 +256,7 @@ async def test_contact_is_back_when_the_watch_opens_not_at_its_first_event(tmp_p
     "event",
     [{}, {"type": "ADDED"}, {"type": "ADDED", "object": 7}, {"type": "WHAT", "object": thing("a", "2", colour="x")}],
 )
-async def test_an_event_that_makes_no_sense_is_passed_over(event: dict[str, Any], tmp_path: Path) -> None:
+async def test_malformed_event_is_ignored(event: dict[str, Any], tmp_path: Path) -> None:
     async with follow(tmp_path, thing("a", "1", colour="red")) as f:
         await f.change()
         watch = await f.watch()
@@ -325,7 +323,7 @@ async def seen(followed: Followed, watch: Watch, version: str) -> None:
         pass
 
 
-async def test_a_watch_that_stops_talking_makes_the_store_stale_after_one_and_a_half_bookmark_intervals(
+async def test_store_is_stale_after_one_and_a_half_silent_bookmark_intervals(
     tmp_path: Path,
 ) -> None:
     clock = Clock()
@@ -341,7 +339,7 @@ async def test_a_watch_that_stops_talking_makes_the_store_stale_after_one_and_a_
         assert (condition(f), f.store.silent_seconds) == ((False, None), 0)
 
 
-async def test_a_bookmark_proves_that_a_store_is_not_stale(tmp_path: Path) -> None:
+async def test_bookmark_keeps_a_store_fresh(tmp_path: Path) -> None:
     clock = Clock()
     async with followed_by(clock, tmp_path) as f:
         watch = await f.watch()
@@ -353,7 +351,7 @@ async def test_a_bookmark_proves_that_a_store_is_not_stale(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("step", ["the watch", "the list"])
-async def test_a_store_whose_watch_or_list_fails_for_a_bookmark_interval_is_stale(step: str, tmp_path: Path) -> None:
+async def test_disconnected_store_is_stale_after_a_bookmark_interval(step: str, tmp_path: Path) -> None:
     clock = Clock()
     async with followed_by(clock, tmp_path) as f:
         watch = await f.watch()
@@ -384,7 +382,7 @@ async def test_a_store_whose_watch_or_list_fails_for_a_bookmark_interval_is_stal
         assert f.store.problem is None
 
 
-async def test_a_stale_store_stays_stale_while_a_new_watch_brings_what_it_missed(tmp_path: Path) -> None:
+async def test_stale_store_stays_stale_while_a_new_watch_catches_up(tmp_path: Path) -> None:
     clock = Clock()
     async with followed_by(clock, tmp_path) as f:
         watch = await f.watch()
@@ -411,9 +409,7 @@ def refusing(followed: Followed) -> Any:
     return handle
 
 
-async def test_a_silent_watch_is_opened_anew_and_that_it_could_be_is_a_proof(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_reopened_silent_watch_keeps_the_store_fresh(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A server that sends no bookmarks, as an old one or an aggregated one may."""
     clock = Clock()
     async with followed_by(clock, tmp_path, bookmark_seconds=0.05, backoff=Backoff(3600, 3600)) as f:
@@ -438,7 +434,7 @@ async def test_a_silent_watch_is_opened_anew_and_that_it_could_be_is_a_proof(
     assert caplog.records == []
 
 
-async def test_a_watch_that_opens_and_fails_is_no_proof(tmp_path: Path) -> None:
+async def test_watch_that_opens_and_fails_does_not_keep_the_store_fresh(tmp_path: Path) -> None:
     clock = Clock()
     async with followed_by(clock, tmp_path) as f:
         watch = await f.watch()
@@ -469,7 +465,7 @@ class CountedBackoff(Backoff):
         super().reset()
 
 
-async def test_each_failure_is_followed_by_a_longer_wait_until_a_list_or_an_event_comes(tmp_path: Path) -> None:
+async def test_backoff_grows_until_a_list_or_an_event(tmp_path: Path) -> None:
     backoff = CountedBackoff()
     async with followed_by(Clock(), tmp_path, backoff=backoff) as f:
         watch = await f.watch()

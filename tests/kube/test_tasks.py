@@ -23,7 +23,7 @@ async def test_results_come_in_order() -> None:
     assert await all_of(()) == []
 
 
-async def test_the_first_failure_is_raised_as_itself_and_ends_the_others() -> None:
+async def test_first_failure_is_raised_and_cancels_the_others() -> None:
     ended = asyncio.Event()
 
     async def long() -> int:
@@ -42,7 +42,7 @@ async def test_the_first_failure_is_raised_as_itself_and_ends_the_others() -> No
     assert ended.is_set()
 
 
-async def test_a_cancelled_caller_cancels_all() -> None:
+async def test_cancelled_caller_cancels_all() -> None:
     ended: list[int] = []
 
     async def long(value: int) -> None:

@@ -62,7 +62,7 @@ async def who(folder: Path, port: int, user: dict[str, str], **cluster: Any) -> 
         return str((await client.get("/who"))["name"])
 
 
-async def test_certificates_of_a_kubeconfig_are_used_and_verified(tmp_path: Path) -> None:
+async def test_kubeconfig_certificates_are_used_and_verified(tmp_path: Path) -> None:
     ca, clients = CertificateAuthority.create("servers"), CertificateAuthority.create("clients")
     alice = clients.issue("alice", client=True)
     user = {"client-certificate-data": data(alice.cert_pem), "client-key-data": data(alice.key_pem)}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from autoscaler.core.model import KIND, KUBERNETES, MILLISCALE
-from autoscaler.objects.apitypes import DecodeError
 from autoscaler.objects.defaults import default_hpa
+from autoscaler.objects.fields import ParseError
 from autoscaler.objects.validation import validate_hpa
 from kube.client import KubeClient
 from kube.status import StatusError
@@ -87,12 +87,12 @@ def problem(obj: dict[str, Any]) -> str | None:
     """What Kubernetes says against an object, by our own rules."""
     try:
         return "; ".join(validate_hpa(default_hpa(obj), scale_to_zero=True)) or None
-    except DecodeError as error:
+    except ParseError as error:
         return str(error)
 
 
-async def test_it_takes_and_refuses_what_kubernetes_does(admin: KubeClient) -> None:
-    """The cases recorded from Kubernetes; the few that a schema cannot refuse are refused by the autoscaler."""
+async def test_crd_accepts_and_refuses_as_kubernetes(admin: KubeClient) -> None:
+    """The cases recorded from Kubernetes; the few that a schema cannot refuse fail as metrics."""
     with gzip.open(RECORDED / "hpa_validation.jsonl.gz", "rt") as lines:
         specs = [json.loads(line)["input"].get("spec") or {} for line in lines]
     assert len(specs) > 300
@@ -107,7 +107,7 @@ async def test_it_takes_and_refuses_what_kubernetes_does(admin: KubeClient) -> N
     assert all(each is not None and "containerResource.name" in each for each in left_to_us)
 
 
-async def test_defaults_are_those_of_kubernetes(admin: KubeClient) -> None:
+async def test_crd_defaults_are_those_of_kubernetes(admin: KubeClient) -> None:
     behaviors: list[dict[str, Any]] = [{}, {"behavior": {}}, {"behavior": {"scaleUp": {"selectPolicy": "Min"}}}]
     for number, more in enumerate(behaviors):
         stored = (await admin.post(HPAS, hpa(f"web-{number}", **more)))["spec"]
@@ -116,12 +116,12 @@ async def test_defaults_are_those_of_kubernetes(admin: KubeClient) -> None:
         assert stored == (await admin.post(KUBERNETES.path("default"), theirs))["spec"]
 
 
-async def test_what_is_wrong_is_said_at_once(admin: KubeClient) -> None:
+async def test_invalid_hpa_is_refused_at_admission(admin: KubeClient) -> None:
     for spec, message in WRONG:
         assert message in str(await refusal(admin, hpa(**spec)))
 
 
-async def test_kubectl_shows_and_explains_it(cluster: Cluster, admin: KubeClient) -> None:
+async def test_kubectl_get_and_explain(cluster: Cluster, admin: KubeClient) -> None:
     stored = await admin.post(HPAS, hpa(minReplicas=2))
     status = {"currentReplicas": 3, "desiredReplicas": 4, "observedGeneration": 1, "targets": "10/5"}
     updated = await admin.put(

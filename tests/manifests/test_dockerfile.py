@@ -15,12 +15,12 @@ def copied() -> list[str]:
     return [source for line in re.findall(r"^COPY (.*)$", BUILD, flags=re.MULTILINE) for source in line.split()[:-1]]
 
 
-def test_what_is_copied_exists_and_is_let_in_and_nothing_else_is() -> None:
+def test_copied_paths_exist_and_pass_dockerignore() -> None:
     assert all((ROOT / source).exists() for source in copied())
     assert sorted(copied()) == sorted(ALLOWED)
 
 
-def test_both_processes_and_what_they_share_are_in_it_and_the_playground_is_not() -> None:
+def test_image_has_both_processes_and_not_the_playground() -> None:
     assert {"adapter", "autoscaler", "kube"} <= set(copied())
     assert not {"playground", "tests"} & set(copied())
 
@@ -31,24 +31,24 @@ def test_dependencies_are_installed_from_the_lock_with_hashes() -> None:
     assert "--no-deps ." in BUILD
 
 
-def test_the_last_stage_only_takes_the_environment_and_is_not_root() -> None:
+def test_last_stage_has_only_the_environment_and_is_not_root() -> None:
     assert re.findall(r"^COPY (.*)$", FINAL, flags=re.MULTILINE) == ["--from=build /opt/milliscale /opt/milliscale"]
     assert not re.search(r"pip install|apt-get|gcc", FINAL)
     (user,) = re.findall(r"^USER (\d+):\d+$", FINAL, flags=re.MULTILINE)
     assert int(user) > 0
 
 
-def test_stages_share_their_base_so_the_environment_finds_its_python() -> None:
+def test_stages_share_their_base_image() -> None:
     assert re.findall(r"^FROM (\S+)", BUILD) == re.findall(r"^FROM (\S+)", FINAL)
 
 
-def test_the_default_command_is_one_of_ours() -> None:
+def test_default_command_exists() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     (command,) = re.findall(r'^CMD \["([^"]+)"', FINAL, flags=re.MULTILINE)
     assert command in scripts
 
 
-def test_caches_stay_out() -> None:
+def test_caches_are_not_copied() -> None:
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in ignored
     assert any(fnmatch("kube/__pycache__", pattern) for pattern in ignored[ignored.index("!kube") :])

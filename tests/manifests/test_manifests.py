@@ -62,12 +62,12 @@ def container(deployment: str) -> Object:
 DEPLOYMENTS = ["milliscale-adapter", "milliscale-autoscaler"]
 
 
-def test_both_processes_are_installed_into_one_namespace() -> None:
+def test_all_objects_are_in_one_namespace() -> None:
     assert names("Namespace") == {(None, "milliscale")}
     assert names("Deployment") == {("milliscale", name) for name in DEPLOYMENTS}
 
 
-def test_everything_carries_the_recommended_labels() -> None:
+def test_objects_have_the_recommended_labels() -> None:
     for obj in render(BASE):
         labels = obj["metadata"]["labels"]
         assert labels["app.kubernetes.io/name"] == labels["app.kubernetes.io/part-of"] == "milliscale"
@@ -75,7 +75,7 @@ def test_everything_carries_the_recommended_labels() -> None:
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_what_a_pod_needs_exists(deployment: str) -> None:
+def test_references_of_pods_exist(deployment: str) -> None:
     pod = pod_specs()[deployment]
     assert ("milliscale", pod["serviceAccountName"]) in names("ServiceAccount")
     for volume in pod["volumes"]:
@@ -98,7 +98,7 @@ def test_pods_meet_the_restricted_security_standard(deployment: str) -> None:
 
 
 @pytest.mark.parametrize(("deployment", "scheme"), [("milliscale-adapter", "HTTPS"), ("milliscale-autoscaler", "HTTP")])
-def test_probes_ask_a_port_that_is_served(deployment: str, scheme: str) -> None:
+def test_probes_use_a_port_that_is_served(deployment: str, scheme: str) -> None:
     process = container(deployment)
     ports = {port["name"]: port["containerPort"] for port in process["ports"]}
     for probe, path in (("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
@@ -111,7 +111,7 @@ def test_probes_ask_a_port_that_is_served(deployment: str, scheme: str) -> None:
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_the_commands_and_their_flags_are_ours(deployment: str) -> None:
+def test_commands_and_flags_exist(deployment: str) -> None:
     process = container(deployment)
     script, subcommand = process["command"]
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
@@ -126,7 +126,7 @@ def test_the_commands_and_their_flags_are_ours(deployment: str) -> None:
             parameter.type_cast_value(context, given[parameter.name])
 
 
-def test_the_service_leads_to_the_adapters_secure_port() -> None:
+def test_service_targets_the_secure_port() -> None:
     (service,) = of_kind("Service")
     (port,) = service["spec"]["ports"]
     assert port["port"] == 443
@@ -140,7 +140,7 @@ def test_the_service_leads_to_the_adapters_secure_port() -> None:
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_draining_nodes_leaves_one_pod_of_each_process(deployment: str) -> None:
+def test_disruption_budgets_leave_one_pod_of_each_process(deployment: str) -> None:
     (workload,) = (obj for obj in of_kind("Deployment") if obj["metadata"]["name"] == deployment)
     (budget,) = (obj["spec"] for obj in of_kind("PodDisruptionBudget") if obj["metadata"]["name"] == deployment)
     assert budget["selector"]["matchLabels"] == workload["spec"]["selector"]["matchLabels"]
@@ -149,7 +149,7 @@ def test_draining_nodes_leaves_one_pod_of_each_process(deployment: str) -> None:
     assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
-def test_the_api_groups_are_registered_at_the_service_with_v1beta2_preferred() -> None:
+def test_api_services_prefer_v1beta2() -> None:
     services = of_kind("APIService")
     assert {(each["spec"]["group"], each["spec"]["version"], each["spec"]["versionPriority"]) for each in services} == {
         ("custom.metrics.k8s.io", "v1beta1", 100),
@@ -171,7 +171,7 @@ def bindings() -> list[Object]:
     return of_kind("ClusterRoleBinding") + of_kind("RoleBinding")
 
 
-def test_bindings_bind_roles_and_accounts_that_exist() -> None:
+def test_bindings_refer_to_existing_roles_and_accounts() -> None:
     roles = {(kind, name) for kind in ("ClusterRole", "Role") for _, name in names(kind)} | BUILT_IN
     accounts = names("ServiceAccount") | {HPA_CONTROLLER}
     for binding in bindings():
@@ -209,7 +209,7 @@ READ_METRICS = {
 }
 
 
-def test_kubernetes_own_hpa_controller_may_read_the_metrics() -> None:
+def test_kube_controller_manager_may_read_the_metrics() -> None:
     assert rights("horizontal-pod-autoscaler") == READ_METRICS
 
 
@@ -220,7 +220,7 @@ HPA_RIGHTS = [
 ]
 
 
-def test_the_autoscaler_has_the_rights_that_it_uses() -> None:
+def test_autoscaler_has_the_rights_that_it_needs() -> None:
     assert rights("milliscale-autoscaler") == READ_METRICS | {
         *((group, resource, verb) for group in ("autoscaling", "milliscale.io") for resource, verb in HPA_RIGHTS),
         ("*", "*/scale", "get"),
@@ -236,13 +236,13 @@ def test_the_autoscaler_has_the_rights_that_it_uses() -> None:
     }
 
 
-def test_the_adapter_may_only_follow_the_objects_that_metrics_are_about() -> None:
+def test_adapter_may_list_and_watch_only() -> None:
     assert rights("milliscale-adapter") == {
         ("", resource, verb) for resource in ("namespaces", "nodes", "pods", "services") for verb in ("list", "watch")
     }
 
 
-def test_the_starter_rules_are_rules_that_the_adapter_loads() -> None:
+def test_starter_rules_load() -> None:
     (config,) = of_kind("ConfigMap")
     assert config["data"] == {"rules.yaml": (BASE / "rules.yaml").read_text()}
     rules = load_rules(BASE / "rules.yaml")
@@ -287,7 +287,7 @@ def autoscaler_options(arguments: list[str]) -> Options:
     return found[0]
 
 
-def test_of_two_autoscalers_one_acts_and_the_other_remembers_what_it_did() -> None:
+def test_autoscalers_elect_a_leader_and_save_history() -> None:
     (spec,) = (obj["spec"] for obj in of_kind("Deployment") if obj["metadata"]["name"] == "milliscale-autoscaler")
     assert (spec["replicas"], spec["strategy"]["type"]) == (2, "RollingUpdate")
     options = autoscaler_options(container("milliscale-autoscaler")["args"]).availability
@@ -298,7 +298,7 @@ def test_of_two_autoscalers_one_acts_and_the_other_remembers_what_it_did() -> No
 
 
 @pytest.mark.usefixtures("overlays_can_be_rendered")
-def test_the_sharded_overlay_gives_each_shard_a_pod_and_another_that_stands_by() -> None:
+def test_sharded_overlay_gives_each_shard_two_pods() -> None:
     (spec,) = (obj["spec"] for obj in of_kind("StatefulSet", SHARDED))
     assert [obj["metadata"]["name"] for obj in of_kind("Deployment", SHARDED)] == ["milliscale-adapter"]
     (process,) = spec["template"]["spec"]["containers"]
@@ -312,7 +312,7 @@ def test_the_sharded_overlay_gives_each_shard_a_pod_and_another_that_stands_by()
 
 
 @pytest.mark.usefixtures("overlays_can_be_rendered")
-def test_the_managed_overlay_is_the_base_with_the_autoscaler_kept_to_hpas_of_its_own_kind() -> None:
+def test_managed_overlay_manages_its_own_kind_only() -> None:
     (crd,) = of_kind("CustomResourceDefinition", MANAGED)
     assert [crd] == list(render(CRDS))
     changed = [obj for obj in render(MANAGED) if obj not in (*render(BASE), crd)]
@@ -328,7 +328,7 @@ def test_the_managed_overlay_is_the_base_with_the_autoscaler_kept_to_hpas_of_its
 
 
 @pytest.mark.usefixtures("overlays_can_be_rendered")
-def test_the_shadow_overlay_is_the_base_with_an_autoscaler_that_cannot_write() -> None:
+def test_shadow_overlay_cannot_write() -> None:
     changed = [obj for obj in render(SHADOW) if obj not in render(BASE)]
     assert [(obj["kind"], obj["metadata"]["name"]) for obj in changed] == [
         ("ClusterRole", "milliscale-autoscaler"),
@@ -358,14 +358,14 @@ def _verbs(role: Object) -> set[tuple[str, str, str]]:
 
 
 @pytest.mark.usefixtures("overlays_can_be_rendered")
-def test_the_adapter_only_overlay_is_the_base_without_the_autoscaler() -> None:
+def test_adapter_only_overlay_has_no_autoscaler() -> None:
     assert list(render(ADAPTER_ONLY)) == [
         obj for obj in render(BASE) if obj["metadata"]["labels"].get("app.kubernetes.io/component") != "autoscaler"
     ]
 
 
 @pytest.mark.usefixtures("overlays_can_be_rendered")
-def test_the_example_overlay_names_an_image_prometheus_and_rules_of_its_own() -> None:
+def test_example_overlay_sets_image_prometheus_and_rules() -> None:
     assert (EXAMPLE / "rules.yaml").read_text() == (BASE / "rules.yaml").read_text()
     (deployment,) = of_kind("Deployment", EXAMPLE)
     (process,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -380,7 +380,7 @@ def test_the_example_overlay_names_an_image_prometheus_and_rules_of_its_own() ->
 @pytest.mark.parametrize(
     "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
 )
-def test_every_path_that_the_documentation_names_exists(page: Path) -> None:
+def test_paths_in_the_docs_exist(page: Path) -> None:
     text = page.read_text()
     named = re.findall(r"(?:manifests|docs)/[\w./-]*\w", text)
     linked = [str((page.parent / link).relative_to(ROOT)) for link in re.findall(r"\]\((?!http)([\w./-]+)", text)]

@@ -39,7 +39,7 @@ def alerts(objects: dict[str, Object]) -> list[Object]:
 
 
 @pytest.mark.usefixtures("overlays_can_be_rendered")
-def test_the_adapter_is_scraped_at_its_service_and_its_alerts_ask_for_that_job(tmp_path: Path) -> None:
+def test_adapter_is_scraped_and_alerts_use_its_job(tmp_path: Path) -> None:
     objects = render("adapter", tmp_path)
     service, monitor = objects["Service"], objects["ServiceMonitor"]
     (endpoint,) = monitor["spec"]["endpoints"]
@@ -51,7 +51,7 @@ def test_the_adapter_is_scraped_at_its_service_and_its_alerts_ask_for_that_job(t
 
 
 @pytest.mark.usefixtures("overlays_can_be_rendered")
-def test_the_autoscaler_is_scraped_at_its_pods_and_its_alerts_ask_for_that_job(tmp_path: Path) -> None:
+def test_autoscaler_is_scraped_and_alerts_use_its_job(tmp_path: Path) -> None:
     objects = render("autoscaler", tmp_path)
     template, monitor = objects["Deployment"]["spec"]["template"], objects["PodMonitor"]
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
@@ -63,7 +63,7 @@ def test_the_autoscaler_is_scraped_at_its_pods_and_its_alerts_ask_for_that_job(t
 
 @pytest.mark.usefixtures("overlays_can_be_rendered")
 @pytest.mark.parametrize("process", PROCESSES)
-def test_prometheus_takes_the_alerts(process: str, tmp_path: Path) -> None:
+def test_prometheus_loads_the_alerts(process: str, tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text(yaml.safe_dump(render(process, tmp_path)["PrometheusRule"]["spec"]))
     ended = subprocess.run([find("promtool"), "check", "rules", rules], capture_output=True, text=True, check=False)
@@ -72,7 +72,7 @@ def test_prometheus_takes_the_alerts(process: str, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("overlays_can_be_rendered")
 @pytest.mark.parametrize("process", PROCESSES)
-def test_the_processes_have_the_metrics_that_are_alerted_on(process: str, tmp_path: Path) -> None:
+def test_metrics_in_alerts_exist(process: str, tmp_path: Path) -> None:
     adapter = AdapterTelemetry()
     RuleTelemetry(adapter.registry)
     texts = {"adapter": generate_latest(adapter.registry), "autoscaler": AutoscalerTelemetry().render()}

@@ -12,7 +12,7 @@ MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 
 
 @pytest.mark.usefixtures("overlays_can_be_rendered")
-def test_the_component_adds_the_api_and_its_readers(tmp_path: Path) -> None:
+def test_resource_metrics_component_adds_api_and_roles(tmp_path: Path) -> None:
     kustomization = tmp_path / "kustomization.yaml"
     relative = Path("../" * len(tmp_path.parts[1:])) / MANIFESTS.relative_to("/")
     kustomization.write_text(

@@ -1,0 +1,77 @@
+"""/debug: the findings of `check` and `explain` on a running adapter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from adapter.diagnosis.report import (
+    Explanation,
+    Report,
+)
+from adapter.planning.coalescing_costs import Pause
+from adapter.security.request_info import Query
+from adapter.serving.debug_pages import DebugPages
+from kube.deadlines import NO_DEADLINE
+from kube.status import StatusError
+from tests.adapter.diagnosis_bed import (
+    ALL_FOUND,
+    POD,
+    PODS,
+    bed,
+    probe_of,
+)
+from tests.adapter.metrics_bed import vector
+from tests.adapter.serving import served_adapter
+
+
+async def test_debug_pages_return_reports_and_explanations(tmp_path: Path) -> None:
+    async with bed(tmp_path, PODS) as opened:
+        opened.prometheus.result = vector((POD, 2.0))
+        pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened))
+
+        async def page(*segments: str, **query: str) -> Report | Explanation:
+            return await pages.answer(segments, Query(tuple(query.items())), deadline=NO_DEADLINE)
+
+        report = await page("rules", examples="0")
+        assert isinstance(report, Report)
+        assert [one.rule for one in report.rules] == ["rules[0]", "rules[1]", "externalRules[0]"]
+        explanation = await page("metrics", "pods", "hits_per_second", namespace="shop", name="web-0")
+        assert isinstance(explanation, Explanation)
+        assert explanation.has_value
+        for segments, query, code in [
+            (("nothing",), {}, 404),
+            (("metrics", "pods"), {}, 404),
+            (("rules",), {"examples": "-1"}, 400),
+            (("metrics", "pods", "x"), {"labelSelector": "a in"}, 400),
+        ]:
+            with pytest.raises(StatusError) as error:
+                await page(*segments, **query)
+            assert error.value.code == code
+
+
+async def test_debug_pages_require_the_right_to_get_the_path(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter, bed(tmp_path, PODS) as opened:
+        pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened))
+        adapter.debug.pages = pages
+        bob, eve = (adapter.authorities.clients.issue(name, client=True) for name in ("bob", "eve"))
+        reply = await adapter.ask("/debug/rules?examples=0", certificate=bob)
+        assert (reply.status, reply.content_type) == (200, "application/json")
+        assert reply.json["rules"][0]["series"][0]["name"] == "hits_total"
+        refused = await adapter.ask("/debug/rules", certificate=eve)
+        assert refused.status == 403
+        asked = [review["spec"] for review in adapter.api.reviews if review["kind"] == "SubjectAccessReview"]
+        assert asked[-1]["nonResourceAttributes"] == {"path": "/debug/rules", "verb": "get"}
+        assert (await adapter.ask("/debug/rules", certificate=bob, method="POST")).status == 405
+
+
+async def test_paused_merging_is_a_finding_on_the_debug_page(tmp_path: Path) -> None:
+    async with bed(tmp_path, ALL_FOUND) as opened:
+        paused = [("rules[0]", "hits_total", Pause.COST), ("rules[0]", "hits_total", Pause.COST)]
+        pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), lambda: paused)
+        report = await pages.answer(("rules",), Query.parse("examples=0"), deadline=NO_DEADLINE)
+    assert isinstance(report, Report)
+    [finding] = report.findings
+    assert (finding.code, finding.where) == ("merging-paused", "rules[0]")
+    assert finding.message == "requests are sent alone for a while: the coalesced query costs more than it saves"

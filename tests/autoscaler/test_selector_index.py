@@ -1,0 +1,110 @@
+"""Finding pods by selector and selectors by pod: the index must find exactly what a full search finds."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.core.model import HPAKey
+from autoscaler.core.observation import Pod
+from autoscaler.loop.selector_index import PodIndex, SelectorIndex
+from kube.selectors import LabelSelector
+
+SELECTORS = [
+    "app=web",
+    "app==web,tier=front",
+    "app in (web)",
+    "app in (web,api)",
+    "app!=web",
+    "tier",
+    "!app",
+    "app notin (web)",
+    "",
+]
+
+TARGET = "Deployment/default/web"
+
+
+def pod(name: str, namespace: str = "default", **labels: str) -> Pod:
+    return Pod(name=name, namespace=namespace, labels=labels, phase="Running")
+
+
+def names(pods: tuple[Pod, ...]) -> set[str]:
+    return {pod.name for pod in pods}
+
+
+labels = st.dictionaries(st.sampled_from(["app", "tier"]), st.sampled_from(["web", "api", "front"]))
+changes = st.lists(
+    st.tuples(st.sampled_from(["default", "other"]), st.sampled_from("abcd"), st.none() | labels), max_size=20
+)
+
+
+@given(changes, st.sampled_from(SELECTORS))
+def test_index_finds_what_matching_each_pod_finds(
+    history: list[tuple[str, str, dict[str, str] | None]], selector_text: str
+) -> None:
+    index, known = PodIndex(), dict[tuple[str, str], Pod]()
+    for namespace, name, new_labels in history:
+        key = (namespace, name)
+        new = None if new_labels is None else pod(name, namespace, **new_labels)
+        index.apply(key, known.pop(key, None), new)
+        if new is not None:
+            known[key] = new
+    selector = LabelSelector.parse(selector_text)
+    expected = {one.name for one in known.values() if one.namespace == "default" and selector.matches(one.labels)}
+    assert names(index.matching("default", selector)) == expected
+
+
+@pytest.mark.parametrize("text", SELECTORS)
+def test_every_selector_that_matches_a_pod_is_found(text: str) -> None:
+    index = SelectorIndex()
+    index.put(HPAKey("default", "other"), LabelSelector.parse(text), target=TARGET)
+    pods = [pod("a", app="web", tier="front"), pod("b", app="api"), pod("c")]
+    for one in pods:
+        found = index.others(HPAKey("default", "self"), [one])
+        if LabelSelector.parse(text).matches(one.labels):
+            assert found == {"default/other": LabelSelector.parse(text)}
+
+
+def test_own_key_and_other_namespaces_are_excluded() -> None:
+    index = SelectorIndex()
+    for key in (HPAKey("default", "self"), HPAKey("elsewhere", "other")):
+        index.put(key, LabelSelector.parse("app=web"), target=TARGET)
+    assert index.others(HPAKey("default", "self"), [pod("a", app="web")]) == {}
+
+
+def test_selector_can_change_and_be_dropped() -> None:
+    index, me, other = SelectorIndex(), HPAKey("default", "self"), HPAKey("default", "other")
+    index.put(other, LabelSelector.parse("app=web"), target=TARGET)
+    index.put(other, LabelSelector.parse("app=api"), target=TARGET)
+    assert index.others(me, [pod("a", app="web")]) == {}
+    assert index.others(me, [pod("a", app="api")]) == {"default/other": LabelSelector.parse("app=api")}
+    index.drop(other)
+    index.drop(other)
+    assert index.others(me, [pod("a", app="api")]) == {}
+
+
+def test_hpas_of_both_apis_with_one_name_are_distinct() -> None:
+    index, built_in, ours = SelectorIndex(), HPAKey("default", "web"), HPAKey("default", "web", "milliscale.io")
+    selector = LabelSelector.parse("app=web")
+    index.put(built_in, selector, target=TARGET)
+    index.put(ours, selector, target=TARGET)
+    assert index.others(built_in, [pod("a", app="web")]) == {"default/web (milliscale.io)": selector}
+    assert index.others(ours, [pod("a", app="web")]) == {"default/web": selector}
+
+
+def test_unrelated_selectors_are_not_compared() -> None:
+    index = SelectorIndex()
+    index.put(HPAKey("default", "other"), LabelSelector.parse("app=api"), target=TARGET)
+    assert index.others(HPAKey("default", "self"), [pod("a", app="web")]) == {}
+
+
+def test_others_can_be_limited_to_one_target() -> None:
+    index = SelectorIndex()
+    selector = LabelSelector.parse("app=web")
+    for name, target in (("same", TARGET), ("different", "Deployment/default/api")):
+        index.put(HPAKey("default", name), selector, target=target)
+    key, pods = HPAKey("default", "web"), [pod("web-0", app="web")]
+    assert set(index.others(key, pods)) == {"default/same", "default/different"}
+    assert set(index.others(key, pods, target=TARGET)) == {"default/same"}
+    index.put(HPAKey("default", "same"), selector, target="Deployment/default/api")
+    assert set(index.others(key, pods, target=TARGET)) == set()

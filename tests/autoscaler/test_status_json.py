@@ -1,0 +1,103 @@
+"""The status as JSON: the API server's own form, so that reading it back gives the same status."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.core.model import (
+    Condition,
+    CrossVersionObjectReference,
+    CurrentMetric,
+    ExternalMetric,
+    MetricIdentifier,
+    MetricSelector,
+    MetricSource,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
+    SelectorRequirement,
+    Status,
+)
+from autoscaler.core.status import status_json
+from autoscaler.objects.hpa import parse_hpa
+from tests.autoscaler.worlds import NOW
+
+
+def read_back(body: dict[str, Any]) -> Status:
+    metrics = [{"type": "External", "external": {"metric": {"name": "m"}}}]
+    spec = {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 1, "metrics": metrics}
+    return parse_hpa({"metadata": {}, "spec": spec, "status": body}).status
+
+
+def shown(metric: CurrentMetric) -> dict[str, Any]:
+    current: dict[str, Any] = status_json(Status(current_metrics=(metric,)))["currentMetrics"][0]
+    return current
+
+
+def test_empty_status_has_the_required_fields() -> None:
+    assert status_json(Status()) == {"currentReplicas": 0, "desiredReplicas": 0, "conditions": []}
+
+
+def test_times_have_whole_seconds() -> None:
+    condition = Condition(
+        type="AbleToScale", status="True", reason="R", message="m", last_transition_ms=1_767_225_600_999
+    )
+    body = status_json(Status(last_scale_ms=1_767_225_599_999, conditions=(condition,)))
+    assert body["lastScaleTime"] == "2025-12-31T23:59:59Z"
+    assert body["conditions"] == [
+        {
+            "type": "AbleToScale",
+            "status": "True",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+            "reason": "R",
+            "message": "m",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bytes_", "text"), [(98_101_000, "98101k"), (95_801 * 1024, "95801Ki"), (1024**3, "1Gi"), (1001, "1001")]
+)
+def test_memory_is_binary_where_it_is_whole_and_decimal_where_not(bytes_: int, text: str) -> None:
+    metric = shown(CurrentMetric(source=ResourceMetric("memory"), average_value=bytes_ * 1000))
+    assert metric == {"type": "Resource", "resource": {"name": "memory", "current": {"averageValue": text}}}
+
+
+def test_metric_without_a_value_and_failed_metric() -> None:
+    assert shown(CurrentMetric(source=ExternalMetric(MetricIdentifier("m")))) == {
+        "type": "External",
+        "external": {"metric": {"name": "m"}, "current": {}},
+    }
+    assert shown(CurrentMetric()) == {"type": ""}
+
+
+SELECTOR = MetricSelector(
+    match_labels=(("a", "1"),),
+    match_expressions=(SelectorRequirement("b", "In", ("x", "y")), SelectorRequirement("c", "Exists")),
+)
+sources: st.SearchStrategy[MetricSource] = st.sampled_from(
+    [
+        ResourceMetric("cpu"),
+        ResourceMetric("memory"),
+        ResourceMetric("memory", "app"),
+        PodsMetric(MetricIdentifier("m")),
+        PodsMetric(MetricIdentifier("m", MetricSelector())),
+        ObjectMetric(MetricIdentifier("m"), CrossVersionObjectReference("Service", "front", "v1")),
+        ObjectMetric(MetricIdentifier("m"), CrossVersionObjectReference("Pod", "front")),
+        ExternalMetric(MetricIdentifier("m", SELECTOR)),
+    ]
+)
+milli = st.none() | st.integers(-(2**63) + 1, 2**63 - 1)
+currents = st.builds(
+    CurrentMetric, source=sources, value=milli, average_value=milli, average_utilization=st.none() | st.integers(0, 999)
+)
+
+
+@given(st.lists(currents | st.just(CurrentMetric()), max_size=3), st.none() | st.just(NOW))
+def test_parsed_json_is_the_same_status(metrics: list[CurrentMetric], scaled_ms: int | None) -> None:
+    status = Status(current_replicas=1, desired_replicas=2, last_scale_ms=scaled_ms, current_metrics=tuple(metrics))
+    body = status_json(status)
+    assert read_back(body) == status
+    assert status_json(read_back(body)) == body
