@@ -31,7 +31,6 @@ from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forward import Forwarder, MergedNames
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.metrics.watched_objects import WatchedObjects
-from adapter.openapi import OpenApiPages
 from adapter.planning.merged import MergedQueries
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.shared_queries import SharedQueries
@@ -63,7 +62,6 @@ class Shared:
         objects: the cluster's objects.
         rule_telemetry: tells of the rules that are in force at the start.
         telemetry: tells of requests.
-        openapi: the OpenAPI documents.
         health: the health endpoints.
         port: the port that is listened on.
     """
@@ -75,7 +73,6 @@ class Shared:
     objects: WatchedObjects
     rule_telemetry: RuleTelemetry
     telemetry: Telemetry
-    openapi: OpenApiPages
     health: Health
     port: int
 
@@ -127,7 +124,6 @@ class RuleSet:
             debug=DebugPages(catalog, shared.mapper, probe, merged.paused if merged is not None else tuple),
             health=shared.health,
             telemetry=shared.telemetry,
-            openapi=shared.openapi,
         )
         return cls(rules=rules, catalog=catalog, queries=cache, forwarder=forwarder, telemetry=telemetry, router=router)
 
