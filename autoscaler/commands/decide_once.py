@@ -27,8 +27,8 @@ from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from autoscaler.loop.sharding import Shard
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from autoscaler.objects.fields import ParseError
-from autoscaler.objects.parse_targets import parse_owned
-from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa, track_pod
+from autoscaler.objects.hpa import RefusedHPA, TrackedHPA, track_hpa
+from autoscaler.objects.workloads import parse_owned, track_pod
 from autoscaler.records.build import build_record
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence

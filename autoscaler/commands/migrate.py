@@ -9,8 +9,8 @@ import click
 
 from autoscaler.commands.flags import kubeconfig_options
 from autoscaler.core.model import HPA_APIS, KUBERNETES, MILLISCALE, HPAApi
-from autoscaler.objects.apitypes import DecodeError
 from autoscaler.objects.defaults import default_hpa
+from autoscaler.objects.fields import ParseError
 from autoscaler.objects.migration import is_scaled_to_zero, move, render
 from autoscaler.objects.validation import validate_hpa
 from kube.client import KubeClient, KubeConfigError, KubeError
@@ -109,6 +109,6 @@ def _problem(hpa: dict[str, Any], target: HPAApi, taken: frozenset[tuple[str, st
         )
     try:
         errors = validate_hpa(default_hpa(hpa), scale_to_zero=True)
-    except DecodeError as error:
+    except ParseError as error:
         errors = [str(error)]
     return "; ".join(errors) if errors else None

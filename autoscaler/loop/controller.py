@@ -62,7 +62,8 @@ from autoscaler.loop.telemetry import Telemetry
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket, Urgency
 from autoscaler.loop.workers import Workers, workers_for
 from autoscaler.loop.workloads import Workloads
-from autoscaler.objects.watched import PODS, RefusedHPA, TrackedHPA, track_pod
+from autoscaler.objects.hpa import RefusedHPA, TrackedHPA
+from autoscaler.objects.workloads import PODS, track_pod
 from autoscaler.records.audit import audit_log
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.shadow import ShadowComparer

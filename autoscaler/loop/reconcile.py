@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from autoscaler.core.annotations import PREFIX
+from autoscaler.core.conditions import INVALID_SPEC, report_invalid_spec
 from autoscaler.core.config import Mode
 from autoscaler.core.decision import Decision, Event, Outcome
 from autoscaler.core.history import needs_initial_recommendation, record_foreign_scale
@@ -31,8 +32,7 @@ from autoscaler.loop.observe import Observed, Observer
 from autoscaler.loop.scales import ScaleClient, ScaleWriteError
 from autoscaler.loop.status import StatusWriteError, StatusWriter
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
-from autoscaler.objects.refusal import INVALID_SPEC, refuse
-from autoscaler.objects.watched import RefusedHPA, TrackedHPA
+from autoscaler.objects.hpa import RefusedHPA, TrackedHPA
 from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.shadow import ShadowComparer
@@ -196,11 +196,11 @@ class Reconciler:
         """Tell an HPA that it is not valid, and do nothing else; the ending's error is what is wrong with it."""
         hpa, started = tracked.hpa, self._clock()
         self._tell_problems(hpa)
-        refusal = refuse(hpa, self._now_ms())
-        self._record(hpa, [Event("Warning", INVALID_SPEC, refusal.message)])
-        status = refusal.status if self.mode_of(hpa) is Mode.ACT else None
+        status, message = report_invalid_spec(hpa, self._now_ms())
+        self._record(hpa, [Event("Warning", INVALID_SPEC, message)])
+        status = status if self.mode_of(hpa) is Mode.ACT else None
         waits = status is not None and not self._statuses.free
-        return Ending(waits, partial(self._end_refusal, tracked, status, refusal.message, started))
+        return Ending(waits, partial(self._end_refusal, tracked, status, message, started))
 
     async def _end_refusal(
         self, tracked: RefusedHPA, status: Status | None, problem: str, started: float, _: asyncio.Future[None] | None

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from autoscaler.objects.apitypes import DecodeError
 from autoscaler.objects.defaults import default_hpa
+from autoscaler.objects.fields import ParseError
 from autoscaler.objects.validation import validate_hpa
 from kube import fields
 from kube.selectors import LabelSelector, SelectorError
@@ -114,7 +114,7 @@ def _template_label_errors(selector: Object | None, labels: Object | None) -> li
 def _default_hpa(obj: Object) -> None:
     try:
         defaulted = default_hpa(obj)
-    except DecodeError as error:
+    except ParseError as error:
         version = str(obj["apiVersion"]).rpartition("/")[2]
         raise bad_request(
             f'HorizontalPodAutoscaler in version "{version}" cannot be handled as a HorizontalPodAutoscaler: {error}'

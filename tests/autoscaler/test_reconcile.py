@@ -19,7 +19,7 @@ from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from autoscaler.loop.status import StatusWriter
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.loop.throttle import ThrottledClient
-from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa
+from autoscaler.objects.hpa import RefusedHPA, TrackedHPA, track_hpa
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.record import Written
 from autoscaler.records.shadow import Comparison, ShadowComparer, Verdict

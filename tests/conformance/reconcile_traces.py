@@ -31,7 +31,7 @@ from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, nex
 from autoscaler.core.reconcile import conclude, decide
 from autoscaler.core.status import status_json
 from autoscaler.objects.fields import time_ms
-from autoscaler.objects.parse import parse_hpa
+from autoscaler.objects.hpa import parse_hpa
 from kube.selectors import LabelSelector
 from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds, parse_pod
