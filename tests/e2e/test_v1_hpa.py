@@ -1,4 +1,4 @@
-"""HPAs of autoscaling/v1, as `kubectl autoscale` makes them: reconciled like any other, and read back as v1."""
+"""HPAs of autoscaling/v1 are reconciled like any other, and read back as v1."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +12,6 @@ from autoscaler.core.config import Config
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
 from kube.client import KubeClient
-from playground.binaries import find_async
 from playground.cluster import Cluster, start_cluster
 from playground.tasks import background
 from tests.e2e.scripted_metrics import Load, ScriptedMetrics, scripted_metrics
@@ -71,7 +70,7 @@ async def add_deployment(admin: KubeClient) -> None:
 
 
 async def settled(admin: KubeClient, replicas: int) -> dict[str, Any]:
-    """The v1 HPA, once it has come to a number of replicas at half of what the pods request."""
+    """Return the v1 HPA once it has scaled to `replicas`, at half of what the pods request."""
 
     async def look() -> dict[str, Any]:
         found = await admin.get(f"{V1_HPAS}/web")
@@ -83,7 +82,7 @@ async def settled(admin: KubeClient, replicas: int) -> dict[str, Any]:
     return await eventually(look, within=20)
 
 
-async def test_an_hpa_that_a_v1_client_made_scales(admin: KubeClient, metrics: ScriptedMetrics) -> None:
+async def test_v1_hpa_is_reconciled_and_read_back_as_v1(admin: KubeClient, metrics: ScriptedMetrics) -> None:
     await add_deployment(admin)
     metrics.loads["web"] = Load(200_000)
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
@@ -95,16 +94,3 @@ async def test_an_hpa_that_a_v1_client_made_scales(admin: KubeClient, metrics: S
         assert found["spec"] == {**spec, "minReplicas": 1}
         metrics.loads["web"] = Load(100_000)
         await settled(admin, 2)
-
-
-async def test_an_hpa_made_by_kubectl_autoscale_scales(
-    cluster: Cluster, admin: KubeClient, metrics: ScriptedMetrics
-) -> None:
-    await add_deployment(admin)
-    metrics.loads["web"] = Load(200_000)
-    kubectl = await find_async("kubectl")
-    arguments = ("autoscale", "deployment", "web", "--min=1", "--max=5", "--cpu-percent=50")
-    process = await asyncio.create_subprocess_exec(kubectl, f"--kubeconfig={cluster.kubeconfig}", *arguments)
-    assert await process.wait() == 0
-    async with autoscaler(admin):
-        await settled(admin, 4)
