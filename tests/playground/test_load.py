@@ -69,7 +69,7 @@ def test_unready_pod_keeps_its_counters_until_it_is_deleted() -> None:
     one.set_ready(1, {"router": ["b"]})
     one.advance(2)
     assert one.counters("router", "a") == {"packets_total": pytest.approx(100)}
-    one.forget("a")
+    one.remove_pod("a")
     assert one.counters("router", "a") == {"packets_total": 0}
     assert one.counters("router", "b") == {"packets_total": pytest.approx(100)}
 

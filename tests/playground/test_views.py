@@ -72,9 +72,7 @@ def test_first_false_condition_is_the_problem() -> None:
         ("Running", "True", True, False),
     ],
 )
-def test_pod_is_ready_while_it_runs_and_is_not_deleted(
-    phase: str, condition: str, deleted: bool, ready: bool
-) -> None:
+def test_pod_is_ready_while_it_runs_and_is_not_deleted(phase: str, condition: str, deleted: bool, ready: bool) -> None:
     metadata = {"name": "a", "labels": {"app": "shop"}} | (
         {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {}
     )
