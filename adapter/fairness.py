@@ -56,11 +56,17 @@ class FairSemaphore:
         finally:
             self.release(key)
 
+    def try_acquire(self, key: str) -> bool:
+        """Take a slot if one is free; then no caller waits."""
+        if not self._free:
+            return False
+        self._free -= 1
+        self._held[key] = self._held.get(key, 0) + 1
+        return True
+
     async def acquire(self, key: str) -> None:
         """Take a slot, after waiting for it; `release` gives it back. Raises as `slot`."""
-        if self._free:  # then no caller waits
-            self._free -= 1
-            self._held[key] += 1
+        if self.try_acquire(key):
             return
         queue = self._waiting.get(key)
         if (len(queue) if queue is not None else 0) >= self._max_waiting:

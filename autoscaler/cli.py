@@ -48,7 +48,7 @@ class _HPAApis(click.ParamType[tuple[HPAApi, ...]]):
         return tuple(api for api in HPA_APIS if api.name in names)
 
 
-@click.group(context_settings=CONTEXT_SETTINGS)
+@click.group(context_settings={**CONTEXT_SETTINGS, "show_default": True})
 @click.version_option(installed_version() or "unknown")
 def main() -> None:
     """Milliscale's HorizontalPodAutoscaler controller."""
@@ -58,21 +58,20 @@ def main() -> None:
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path),
-    help="Path to a kubeconfig file.  [default: the pod's service account]",
+    show_default="the pod's service account",
+    help="Path to a kubeconfig file.",
 )
 @click.option(
     "--hpa-apis",
-    "hpa_apis",
     type=_HPAApis(),
+    show_default="kubernetes, and milliscale if it is served",
     help="Comma-separated APIs whose HPAs are reconciled. kubernetes: autoscaling/v2, which no other controller may "
-    "reconcile then; milliscale: milliscale.io/v1, which kube-controller-manager does not know.  "
-    "[default: kubernetes, and milliscale if it is served]",
+    "reconcile then; milliscale: milliscale.io/v1, which kube-controller-manager does not know.",
 )
 @click.option(
     "--mode",
     type=click.Choice([each.value for each in Mode]),
     default=_DEFAULTS.mode.value,
-    show_default=True,
     help="act: apply decisions; dry-run: only record them, as events, metrics and /debug/decisions; shadow: compare "
     f"them with kube-controller-manager's, and write nothing. The annotation {PREFIX}mode can restrict it per HPA. "
     "Without act, the process takes no Lease and saves no history.",
@@ -80,7 +79,6 @@ def main() -> None:
 @bool_option(
     "--allow-foreign-controller",
     default=_DEFAULTS.allow_foreign_controller,
-    show_default=True,
     help="Act on HPAs whose status kube-controller-manager writes, too. By default they are only observed until "
     "kube-controller-manager has not written them for ten minutes.",
 )
@@ -89,7 +87,6 @@ def main() -> None:
     "sync_period",
     type=POSITIVE_DURATION,
     default="15s",
-    show_default=True,
     help="Time from the end of an HPA's reconciliation to the start of its next one.",
 )
 @config_options
@@ -98,14 +95,14 @@ def main() -> None:
     "workers",
     type=click.IntRange(min=1),
     default=_DEFAULTS.workers,
-    help="Number of HPAs that are reconciled concurrently.  [default: 5, and one more per 100 HPAs]",
+    show_default="5, and one more per 100 HPAs",
+    help="Number of HPAs that are reconciled concurrently.",
 )
 @click.option(
     "--kube-api-qps",
     "qps",
     type=ANY_FINITE,
     default=_DEFAULTS.qps,
-    show_default=True,
     help="QPS limit for requests to the API server about scales, statuses and events together, and for each metrics "
     "API; scales are written first. 0 or less: no limit.",
 )
@@ -114,7 +111,6 @@ def main() -> None:
     "burst",
     type=click.IntRange(min=1),
     default=_DEFAULTS.burst,
-    show_default=True,
     help="Number of requests by which a burst may exceed --kube-api-qps.",
 )
 @click.option(
@@ -127,14 +123,12 @@ def main() -> None:
 @click.option(
     "--bind-address",
     default=_DEFAULTS.bind_address,
-    show_default=True,
     help="IP address on which to serve /healthz, /livez, /readyz, /metrics and /debug, over HTTP.",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     default=_DEFAULTS.metrics_port,
-    show_default=True,
     help="Port on --bind-address; 0: a free one.",
 )
 @availability_options

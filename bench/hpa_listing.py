@@ -21,7 +21,7 @@ import click
 import msgspec
 
 from adapter.metrics.objects import metadata_of
-from autoscaler.objects.watched import PODS, track_pod
+from autoscaler.objects.workloads import PODS, track_pod
 from bench.costs import show, write_lines
 from bench.figures import cpu_seconds, peak_mib, rss_mib
 from bench.hpa_cluster import PODS_EACH, Grown, Order

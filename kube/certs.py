@@ -1,7 +1,7 @@
-"""Certificates: a small authority for tests and the playground, and the self-signed one a server makes for itself.
+"""Certificates: a small CA for tests and the playground, and the self-signed serving certificate.
 
-P-256 keys throughout: quick to make, accepted by every TLS client that Kubernetes has. Certificates begin an hour in
-the past, because clocks differ between machines.
+All keys are P-256: fast to make, and every TLS client accepts them. Certificates are valid from an hour ago, because
+clocks differ between machines.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class CertificateAuthority:
-    """A certificate authority that lives in memory."""
+    """A certificate authority in memory."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
     @classmethod
     def create(cls, common_name: str) -> CertificateAuthority:
-        """A new authority, valid for ten years."""
+        """Make a CA that is valid for ten years."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name(common_name)
         builder = (
@@ -49,12 +49,12 @@ class CertificateAuthority:
 
     @property
     def cert_pem(self) -> bytes:
-        """The authority's own certificate, PEM."""
+        """The CA's certificate, PEM."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     @property
     def key_pem(self) -> bytes:
-        """The authority's private key, PEM."""
+        """The CA's private key, PEM."""
         return _key_pem(self.key)
 
     def issue(
@@ -67,9 +67,15 @@ class CertificateAuthority:
         server: bool = False,
         days: int = _YEAR,
     ) -> KeyPair:
-        """A certificate for a client (user = common name, groups = organizations) or a server (hosts: names or IPs).
+        """Issue a certificate for a client or a server.
 
-        A negative `days` gives one that has already expired.
+        Args:
+            common_name: a client's user name.
+            organizations: a client's groups.
+            hosts: a server's names and IP addresses.
+            client: for client authentication.
+            server: for server authentication.
+            days: the validity; negative for a certificate that has already expired.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH] * client + [ExtendedKeyUsageOID.SERVER_AUTH] * server
@@ -88,7 +94,7 @@ class CertificateAuthority:
 
 
 def self_signed(common_name: str, hosts: Sequence[str], *, days: int = _YEAR) -> KeyPair:
-    """A server certificate that vouches for itself, and its key; the file holds the issuing authority's too."""
+    """Make a serving certificate with a CA of its own; the PEM contains the CA's certificate, too."""
     authority = CertificateAuthority.create(f"{common_name}-ca")
     pair = authority.issue(common_name, hosts=hosts, server=True, days=days)
     return KeyPair(pair.cert_pem + authority.cert_pem, pair.key_pem)

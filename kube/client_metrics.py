@@ -1,4 +1,4 @@
-"""Metrics about an API client, under the names that client-go gives to its own."""
+"""Metrics of API clients, with client-go's names."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kube.client import KubeClient
 
 
 class ClientMetrics(Collector):
-    """`rest_client_request_retries_total` of some clients. Register it once for all of a process."""
+    """`rest_client_request_retries_total` of all clients of a process."""
 
     def __init__(self, clients: Iterable[KubeClient]) -> None:
         self._clients = tuple(clients)
 
     def collect(self) -> Iterable[Metric]:
-        """The counters as they are now; clients of the same host are counted together."""
+        """Return the counters; clients of the same host are added up."""
         family = CounterMetricFamily(
             "rest_client_request_retries",
             "Number of request retries, partitioned by status code, verb, and host.",

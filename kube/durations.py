@@ -1,7 +1,7 @@
 """Durations in Go's syntax: `30s`, `1m30s`, `1.5h`.
 
-Our flags have the names of prometheus-adapter's and kube-controller-manager's flags, so they take the same values. In
-the program a duration is a float of seconds; the text is read in integer nanoseconds, so nothing is lost on the way in.
+Flags that have the names of prometheus-adapter's and kube-controller-manager's flags take the same values. In the
+program a duration is a float of seconds; parsing is in integer nanoseconds, so it loses nothing.
 """
 
 import re
@@ -25,10 +25,10 @@ _PART = re.compile(r"([0-9]+)?(?:\.([0-9]*))?([^0-9.]*)")
 
 
 class DurationError(ValueError):
-    """A text is not a duration; the message says what one looks like.
+    """Invalid duration; the message has an example of a valid one.
 
     Attributes:
-        what: what is wrong, in Go's own words, without that hint.
+        what: Go's message, without that hint.
     """
 
     def __init__(self, what: str, *, hint: str = "") -> None:
@@ -37,10 +37,10 @@ class DurationError(ValueError):
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds that a duration such as `1h15m30.5s` stands for, as Go's time.ParseDuration reads it.
+    """Return the seconds of a duration such as `1h15m30.5s`. Go: time.ParseDuration.
 
     Raises:
-        DurationError: it is not one, or longer than Go can hold (292 years).
+        DurationError: it is invalid, or longer than Go can represent (292 years).
     """
     unsigned = text[1:] if text[:1] in ("+", "-") else text
     if unsigned == "0":
@@ -95,7 +95,7 @@ def _not_a_duration(text: str) -> DurationError:
 
 
 class _DurationType(click.ParamType[float]):
-    """A flag's duration; gives float seconds."""
+    """A duration flag, converted to float seconds."""
 
     name = "duration"
 
@@ -103,7 +103,7 @@ class _DurationType(click.ParamType[float]):
         self._zero_allowed = zero_allowed
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read the flag's text; a default may be given in seconds."""
+        """Parse the flag's value; a default may be a number of seconds."""
         if isinstance(value, str):
             try:
                 seconds = parse_duration(value)

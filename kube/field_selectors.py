@@ -1,6 +1,7 @@
 """Field selectors: `metadata.name=web-0,metadata.namespace!=test`.
 
-metrics.k8s.io knows the two fields that every kind of Kubernetes' has. The errors are the API server's.
+metrics.k8s.io supports metadata.name and metadata.namespace. Error messages are the API server's.
+Upstream: fields.ParseSelector
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ _NAME, _NAMESPACE = "metadata.name", "metadata.namespace"
 
 
 class FieldSelectorError(ValueError):
-    """A text is no field selector, or names a field that cannot be selected; the message is Kubernetes'."""
+    """Invalid field selector, or a field that is not supported; with Kubernetes' message."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """A conjunction; without terms it selects everything. A term is the field, whether it must be equal, the value."""
+    """A conjunction of (field, whether it must be equal, value); without terms it selects everything."""
 
     terms: tuple[tuple[str, bool, str], ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> FieldSelector:
-        """Read a selector's text.
+        """Parse a selector.
 
         Raises:
             FieldSelectorError: with Kubernetes' message.
@@ -46,16 +47,16 @@ class FieldSelector:
         return cls(tuple(terms))
 
     def exact_name(self) -> str | None:
-        """The only name that it can match; None where it asks for none."""
+        """Return the only name that it can match; None if it requires none."""
         return next((value for field, equal, value in self.terms if field == _NAME and equal), None)
 
     def matches(self, *, name: str, namespace: str) -> bool:
-        """Tell whether an object fulfils it; the namespace of one at the root is ""."""
+        """Return whether it selects an object; the namespace of a cluster-scoped one is ""."""
         return all(((name if field == _NAME else namespace) == value) == equal for field, equal, value in self.terms)
 
 
 def _terms(text: str) -> Iterator[str]:
-    """What is between the commas, of which those after a backslash are part of a value; nothing that is empty."""
+    """Yield the non-empty terms between commas; a comma after a backslash is part of a value."""
     start, escaped = 0, False
     for position, character in enumerate(text):
         if escaped:
@@ -71,7 +72,7 @@ def _terms(text: str) -> Iterator[str]:
 
 
 def _split(term: str, text: str) -> tuple[str, str, str]:
-    """Field, operator and value of a term of a selector; spaces belong to the field and the value."""
+    """Return field, operator and value of a term; spaces belong to field and value."""
     for position in range(len(term)):
         for operator in _OPERATORS:
             if term.startswith(operator, position):

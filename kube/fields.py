@@ -1,8 +1,4 @@
-"""Texts of validation errors, as the API server of Kubernetes words them.
-
-An error is one string, `PATH: REASON: DETAIL`, because that is all anybody does with it: it goes into a Status message,
-a condition or an event.
-"""
+"""Messages of validation errors, `PATH: REASON: DETAIL`, in the API server's words. Upstream: field.Error."""
 
 import msgspec
 
@@ -10,38 +6,38 @@ _ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t
 
 
 def invalid(path: str, value: object, detail: str) -> str:
-    """Say that a value is wrong. Texts are quoted, lists and None are shown as JSON."""
+    """Return the error of an invalid value. Strings are quoted, other values shown as JSON."""
     return f"{path}: Invalid value: {_show(value)}: {detail}"
 
 
 def required(path: str, detail: str = "") -> str:
-    """Say that a value is missing."""
+    """Return the error of a missing value."""
     return f"{path}: Required value: {detail}" if detail else f"{path}: Required value"
 
 
 def forbidden(path: str, detail: str) -> str:
-    """Say that a value must not be there."""
+    """Return the error of a value that must not be set."""
     return f"{path}: Forbidden: {detail}"
 
 
 def not_supported(path: str, value: str, supported: tuple[str, ...]) -> str:
-    """Say that a value is none of those that are known."""
+    """Return the error of a value that is not one of those supported."""
     return f"{path}: Unsupported value: {quote(value)}: supported values: {', '.join(map(quote, sorted(supported)))}"
 
 
 def too_long(path: str, maximum: int) -> str:
-    """Say that a value has more than `maximum` bytes."""
+    """Return the error of a value of more than `maximum` bytes."""
     return f"{path}: Too long: may not be more than {maximum} bytes"
 
 
 def aggregate(errors: list[str]) -> str:
-    """Join errors into one text; an error that came twice is named once."""
+    """Join distinct errors. Upstream: errors.NewAggregate."""
     distinct = list(dict.fromkeys(errors))
     return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
 
 
 def quote(text: str) -> str:
-    """Quote a text as Go's %q does."""
+    """Quote a string like Go's %q."""
     return '"' + "".join(map(_quote_character, text)) + '"'
 
 

@@ -1,8 +1,7 @@
-"""Command-line flags that behave like those of Kubernetes' own programs, so that the same arguments do.
+"""Command-line flags that behave like those of Kubernetes' programs.
 
-Go's flags differ from click's in three ways: a boolean may have a value (`--flag`, `--flag=false`), a list is one
-flag with commas or several flags, and `-v=4` means what `--v=4` does. And a program may be given flags that concern a
-machinery which it does not have; `ignored_options` accepts those and hides them from the help.
+Go's flags differ from click's in three ways: a boolean may have a value (`--flag`, `--flag=false`), a list is one flag
+with commas or several flags, and `-v=4` is `--v=4`. `ignored_options` accepts flags of other programs without effect.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ _FALSE = ("0", "f", "F", "false", "FALSE", "False")
 
 
 class _Bool(click.ParamType[bool]):
-    """A boolean, as Go reads it."""
+    """A boolean in Go's syntax."""
 
     name = "bool"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
-        """Read the flag's text."""
+        """Parse the flag's value."""
         if isinstance(value, bool):
             return value
         if value not in _TRUE + _FALSE:
@@ -38,12 +37,12 @@ class _Bool(click.ParamType[bool]):
 
 
 class _Verbosity(click.ParamType[int]):
-    """A number of zero or more; the short flag brings its equals sign along."""
+    """A number of zero or more; click passes `-v=4` as "=4"."""
 
     name = "int"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read the flag's text."""
+        """Parse the flag's value."""
         text = str(value).removeprefix("=")
         if not text.isascii() or not text.isdigit():
             self.fail(f"{text!r} is not a number of zero or more", param, ctx)
@@ -51,7 +50,7 @@ class _Verbosity(click.ParamType[int]):
 
 
 class _Finite(click.ParamType[float]):
-    """A number that is neither infinite nor "nan"; none below zero unless it is allowed."""
+    """A finite number, zero or more unless negative numbers are allowed."""
 
     name = "float"
 
@@ -59,7 +58,7 @@ class _Finite(click.ParamType[float]):
         self._negative_allowed = negative_allowed
 
     def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Parse the text of the flag."""
+        """Parse the flag's value."""
         try:
             number = float(value)
         except ValueError:
@@ -77,12 +76,12 @@ ANY_FINITE = _Finite(negative_allowed=True)
 
 
 def bool_option(*names: str, default: bool = False, **attributes: Any) -> Callable[[F], F]:
-    """A flag that is true when it has no value."""
+    """Add a boolean flag; without a value it is true."""
     return click.option(*names, type=BOOL, is_flag=False, flag_value="true", default=default, **attributes)
 
 
 def list_option(name: str, *, default: Sequence[str] = (), **attributes: Any) -> Callable[[F], F]:
-    """A flag whose values, separated by commas or given one by one, become a tuple of str."""
+    """Add a flag with several values, comma-separated or repeated; passed on as a tuple of str."""
 
     def split(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
         return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
@@ -91,25 +90,23 @@ def list_option(name: str, *, default: Sequence[str] = (), **attributes: Any) ->
 
 
 def verbosity_option(function: F) -> F:
-    """`-v`, `--v`: passed on as `verbosity`."""
-    option = click.option(
-        "-v", "--v", "verbosity", type=_Verbosity(), default=0, help="Log verbosity; 4 and more: debug."
-    )
-    return option(function)
+    """Add `-v`, `--v`; passed on as `verbosity`."""
+    help_text = "Number for the log level verbosity; 4 or more logs debug messages."
+    return click.option("-v", "--v", "verbosity", type=_Verbosity(), default=0, help=help_text)(function)
 
 
 class _Ignored(click.Option):
-    """A flag that does nothing."""
+    """A flag without effect."""
 
 
 class GoCommand(click.Command):
     """A command that takes the flags of `ignored_options` with any value.
 
-    click takes a value that begins with a dash, as in `--client-qps=-1`, for another option.
+    click would read a value that begins with a dash, as in `--client-qps=-1`, as another option.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; see click."""
+        """Parse the arguments; see click."""
         ignored = {name for parameter in self.params if isinstance(parameter, _Ignored) for name in parameter.opts}
         return super().parse_args(ctx, [_without_value(argument, ignored) for argument in args])
 
@@ -120,7 +117,7 @@ def _without_value(argument: str, ignored: Collection[str]) -> str:
 
 
 def ignored_options(flags: Collection[str]) -> Callable[[F], F]:
-    """Accept flags without effect on a GoCommand, hidden from its help; those given are passed on as `ignored`."""
+    """Add hidden flags without effect to a GoCommand; those that are given are passed on as `ignored`."""
 
     def decorate(function: F) -> F:
         @functools.wraps(function)

@@ -1,7 +1,7 @@
-"""Objects by their labels, so that a selector need not be tried on every object of a namespace.
+"""An index of objects by labels, so that a selector is not evaluated for every object of a namespace.
 
-Nearly every selector demands that some label equals a value; such a pair is the selector's anchor. Objects are indexed
-by their (key, value) pairs, and only those with the anchor are looked at.
+Nearly every selector requires that some label equals a value; that pair is the selector's anchor. Objects are indexed
+by their (key, value) pairs, and a selector is evaluated for those with its anchor only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Pair = tuple[str, str, str]
 """Namespace, label key, label value."""
 
 NO_ANCHOR = ("", "")
-"""What a selector has that demands no value; it is no label."""
+"""The anchor of a selector that requires no value; it is no valid label."""
 
 
 class Labelled(Protocol):
@@ -34,14 +34,14 @@ _C = TypeVar("_C")
 
 
 class LabelIndex(Generic[T]):
-    """The objects of one kind by namespace and labels; fed by a store's `on_change`."""
+    """The objects of one kind by namespace and labels, updated by a store's `on_change`."""
 
     def __init__(self) -> None:
         self._by_namespace: dict[str, dict[str, T]] = {}
         self._by_pair: dict[Pair, dict[str, T]] = {}
 
     def apply(self, key: Key, old: T | None, new: T | None) -> None:
-        """Take one object's change into account: `old` is what was told before, None if it is new; likewise `new`."""
+        """Apply the change of one object; see `on_change` of kube.store.Store."""
         namespace, name = key
         if new is None:
             discard(self._by_namespace, namespace, name)
@@ -55,33 +55,33 @@ class LabelIndex(Generic[T]):
                 self._by_pair.setdefault(pair, {})[name] = new
 
     def matching(self, namespace: str, selector: LabelSelector) -> tuple[T, ...]:
-        """The objects of a namespace that a selector selects."""
+        """Return the objects of a namespace that a selector selects."""
         wanted = anchor(selector)
         if wanted == NO_ANCHOR:
             objects = self._by_namespace.get(namespace, {})
         else:
             objects = self._by_pair.get((namespace, *wanted), {})
         if not selector.nothing and len(selector.requirements) == (wanted != NO_ANCHOR):
-            return tuple(objects.values())  # the anchor is all that is demanded
+            return tuple(objects.values())  # the anchor is the only requirement
         return tuple(one for one in objects.values() if selector.matches(one.labels))
 
     def knows(self, namespace: str, name: str) -> bool:
-        """Whether there is an object of this name."""
+        """Return whether there is an object with this name."""
         return name in self._by_namespace.get(namespace, {})
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """The namespaces that have any."""
+        """The namespaces with objects."""
         return tuple(self._by_namespace)
 
 
 def pairs(namespace: str, labelled: Labelled | None) -> set[Pair]:
-    """The pairs of an object; none for no object."""
+    """Return the pairs of an object; none for None."""
     return set() if labelled is None else {(namespace, key, value) for key, value in labelled.labels.items()}
 
 
 def anchor(selector: LabelSelector) -> tuple[str, str]:
-    """A (key, value) that everything selected has, if the selector demands one; else NO_ANCHOR."""
+    """Return a (key, value) that the selector requires of every object; NO_ANCHOR if there is none."""
     for requirement in selector.requirements:
         equals = requirement.operator in (Operator.EQUALS, Operator.DOUBLE_EQUALS)
         if equals or (requirement.operator is Operator.IN and len(requirement.values) == 1):

@@ -1,8 +1,8 @@
-"""A whole collection, of any size: read in pages, decoded an object at a time, and each reduced at once.
+"""List a collection of any size: in pages, decoded one object at a time. Upstream: pager.ListPager.
 
-Twenty thousand pods are 100 MB of JSON, seven times that as dicts, and seconds of decoding. Of one page (500 objects,
-as kubectl and client-go ask for) and one object that is little. Between a few objects other tasks have their turn.
-Where objects are so large that a page is more than 32 MiB, pages have fewer objects from there on.
+Twenty thousand pods are 100 MB of JSON, seven times that as dicts, and seconds of decoding. This needs the memory of
+one page (500 objects, as kubectl and client-go) and one decoded object, and yields to other tasks every few objects.
+After a page of more than 32 MiB, pages have fewer objects.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ T = TypeVar("T")
 _PAGE = 500
 _PAGE_BYTES = 2**25
 _FEWER = 10
-# Of JSON, between two turns of the event loop: a few milliseconds. Objects may have from 500 bytes to 1.5 MiB.
+# JSON decoded without a yield: a few milliseconds. Objects have between 500 bytes and 1.5 MiB.
 _BYTES_AT_ONCE = 2**18
 _MALFORMED = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
-# A page's token tells the version; an API server does not take both.
+# The continue token holds the version; an API server refuses both together.
 _FIRST_PAGE_ONLY = ("resourceVersion", "resourceVersionMatch")
 
 
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[T]):
-    """What a collection was at one moment."""
+    """A collection at one resourceVersion."""
 
     version: str
-    """The resourceVersion to watch from; "" where the answer has none, as that of an aggregated API may."""
+    """The resourceVersion to watch from; "" if the response has none, as that of an aggregated API may."""
     items: list[T]
 
 
@@ -55,20 +55,18 @@ async def list_objects(
     *,
     accept: str = "application/json",
 ) -> Listed[T]:
-    """List a collection.
-
-    All pages show the same moment. The API server remembers it for five to ten minutes.
+    """List a collection. All pages are of the same resourceVersion, which the API server keeps for 5 to 10 minutes.
 
     Args:
         client: the connection.
         path: the collection's path, percent-encoded.
-        select: what to keep of an object's JSON, which may be anything; None to leave the object out.
-        query: selectors and so on. With resourceVersion=0 an API server answers from memory, and all in one page.
-        accept: the media type to ask for.
+        select: returns what to keep of an object's JSON, which may be anything; None to leave the object out.
+        query: selectors and so on. With resourceVersion=0 an API server lists from its cache, in one page.
+        accept: the media type to accept.
 
     Raises:
-        StatusError: the API server refuses; 410: it has forgotten the moment of the first page, so begin again.
-        KubeUnreachable: there is no answer, or it is no list.
+        StatusError: the API server refuses; 410: the resourceVersion of the first page has expired, so start again.
+        KubeUnreachable: there is no response, or it is no list.
         ResponseTooLarge: a single object is too large.
     """
     first: Mapping[str, str | int | bool] = {**(query or {}), "limit": _PAGE}
@@ -77,13 +75,13 @@ async def list_objects(
     page, limit = await _page(client, path, first, accept, limit=_PAGE)
     version = page.metadata.resource_version
     while True:
-        in_a_row = 0
+        decoded = 0
         for raw in page.items or ():
-            in_a_row += len(raw)
+            decoded += len(raw)
             if (item := select(_decode(raw))) is not None:
                 items.append(item)
-            if in_a_row >= _BYTES_AT_ONCE:
-                in_a_row = 0
+            if decoded >= _BYTES_AT_ONCE:
+                decoded = 0
                 await asyncio.sleep(0)
         if not page.metadata.continue_:
             return Listed(version, items)
@@ -91,7 +89,7 @@ async def list_objects(
 
 
 async def _page(client: KubeClient, path: str, query: Query, accept: str, *, limit: int) -> tuple[_Page, int]:
-    """A page of up to `limit` objects, and the limit that it has in the end."""
+    """Read a page of up to `limit` objects; return it with the limit that it was read with."""
     while True:
         try:
             content = await client.get_bytes(path, {**query, "limit": limit}, accept=accept, max_bytes=_PAGE_BYTES)

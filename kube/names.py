@@ -1,10 +1,7 @@
-"""Which names and labels Kubernetes allows, and what it says of the others.
+"""Validation of names and labels. Upstream: k8s.io/apimachinery/pkg/util/validation.
 
-Every function returns the complaints about a text, an empty list when there are none. They are details: `kube.fields`
-puts the path before them.
-
-The words are Kubernetes 1.36's. It changed some of those about labels, and servers that are built with an older release
-still say them as they were: `LabelWords`.
+Each function returns a list of errors, empty for a valid text; `kube.fields` adds the path. The messages are those of
+Kubernetes 1.36; `LabelWords` has the wording of older releases where it differs.
 """
 
 import re
@@ -39,17 +36,17 @@ _MAX_SUBDOMAIN = 253
 
 @dataclass(frozen=True, slots=True)
 class LabelWords:
-    """What a release of Kubernetes calls a label's key, and the unit in which it counts the length of labels."""
+    """The words of a release of Kubernetes for a label's key and for the unit of its length."""
 
     key: str
     unit: str
 
 
 LABEL_WORDS = LabelWords(key="a valid label key", unit="bytes")
-"""The words of Kubernetes 1.36."""
+"""Kubernetes 1.36."""
 
 OLDER_LABEL_WORDS = LabelWords(key="a qualified name", unit="characters")
-"""Those of Kubernetes 1.30, with which prometheus-adapter 0.12 is built."""
+"""Kubernetes 1.30, which prometheus-adapter 0.12 is built with."""
 
 
 def qualified_name_errors(name: str, *, words: LabelWords = LABEL_WORDS) -> list[str]:
@@ -73,7 +70,7 @@ def qualified_name_errors(name: str, *, words: LabelWords = LABEL_WORDS) -> list
 
 
 def label_value_errors(value: str, *, words: LabelWords = LABEL_WORDS) -> list[str]:
-    """Check a label's value; it may be empty."""
+    """Check a label value, which may be empty."""
     errors = []
     if _bytes(value) > _MAX_LABEL:
         errors.append(f"must be no more than {_MAX_LABEL} {words.unit}")
@@ -83,7 +80,7 @@ def label_value_errors(value: str, *, words: LabelWords = LABEL_WORDS) -> list[s
 
 
 def rfc1123_label_errors(name: str) -> list[str]:
-    """Check a name without dots, such as a namespace's."""
+    """Check a name without dots, such as that of a namespace."""
     errors = []
     if _bytes(name) > _MAX_LABEL:
         errors.append(f"must be no more than {_MAX_LABEL} characters")
@@ -99,14 +96,14 @@ def rfc1123_subdomain_errors(name: str) -> list[str]:
 
 
 def path_segment_errors(name: str) -> list[str]:
-    """Check that a name can stand in a URL path, which is all that metric names and kinds have to fulfil."""
+    """Check that a name can be a segment of a URL path, as metric names and kinds must."""
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{character}'" for character in "/%" if character in name]
 
 
 def _subdomain_errors(name: str, *, unit: str) -> list[str]:
-    """Check a subdomain; Kubernetes counts bytes, and calls them so only in label keys."""
+    """Check a subdomain; Kubernetes counts bytes, and calls them characters except in label keys."""
     errors = []
     if _bytes(name) > _MAX_SUBDOMAIN:
         errors.append(f"must be no more than {_MAX_SUBDOMAIN} {unit}")

@@ -1,17 +1,14 @@
 """Kubernetes quantities: `100m`, `1.5Gi`, `2e3`.
 
-Metric values, HPA targets, resource requests and tolerances are all quantities on the wire. Inside milliscale they are
-integers of thousandths ("milli-values"), because that is what the HPA of Kubernetes 1.36 computes with. This module is
-the only place where the one becomes the other.
+Metric values, HPA targets, resource requests and tolerances are quantities in the API. In the program they are integers
+of thousandths ("milli-values"), as in the HPA controller of Kubernetes 1.36. Only this module converts them.
 
-A quantity is never finer than a nano: parsing rounds away from zero to 1e-9, as Kubernetes does ("if you want some, you
-get some"). So the exact value is one integer of nanos, and everything but `as_float` is integer arithmetic on it. What
-the API server does with spellings is kept too, since `kubectl` and the HPA status show it: most short spellings survive
-a round trip as they are, the others are rewritten in canonical form.
+The smallest unit is a nano: parsing rounds away from zero to 1e-9, as in Kubernetes. So the exact value is an integer
+of nanos, and everything but `as_float` is integer arithmetic. `kubectl` and the HPA status show quantities as the API
+server formats them: most short texts survive a round trip, the others are rewritten in canonical form.
 
-Two things differ from Kubernetes on purpose. Integers outside of 64 bits are clamped where Kubernetes wraps around
-silently, and exponents beyond +-2048 and texts beyond 1024 characters are refused, where Kubernetes may compute for
-minutes.
+Two differences from Kubernetes are intended. Integers beyond 64 bits are clamped, where Kubernetes overflows silently.
+Exponents beyond +-2048 and texts beyond 1024 characters are refused, where Kubernetes may compute for minutes.
 """
 
 import enum
@@ -23,7 +20,7 @@ _MAX_TEXT = 1024
 _MAX_EXPONENT = 2048
 _MAX_INT64 = 2**63 - 1
 _NANO = -9
-# The shortcut of Kubernetes' parser: with at most this many digits the number is kept as it was scaled by its writer.
+# The fast path of Kubernetes' parser: with at most this many digits the number keeps its scale.
 _SHORT_DECIMAL_DIGITS = 18
 _SHORT_BINARY_DIGITS = 14
 
@@ -31,18 +28,18 @@ _WRONG_FORMAT = "quantities must match the regular expression '^([+-]?[0-9.]+)([
 _WRONG_NUMBER = "unable to parse numeric part of quantity"
 _WRONG_SUFFIX = "unable to parse quantity's suffix"
 
-# More lenient than the expression in the message: the digits may be missing altogether ("E" and "." are zero).
-# Nothing is given back once matched, as in Kubernetes' scanner; so no text makes it slow.
+# More lenient than the expression in the message: the digits may be missing ("E" and "." are zero).
+# Possessive quantifiers never backtrack, so no text makes it slow.
 _SPLIT = re.compile(r"([+-]?+)0*+([0-9]*+)(?:\.([0-9]*+))?+([eEinumkKMGTP]*+[+-]?+[0-9]*+)")
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
 
 
 class QuantityError(ValueError):
-    """A text is not a quantity; the message is the API server's."""
+    """Invalid quantity; with the API server's message."""
 
 
 class Format(enum.Enum):
-    """How a quantity is written when its own spelling does not survive."""
+    """The format of the canonical form."""
 
     DECIMAL_SI = "DecimalSI"  # 12M
     BINARY_SI = "BinarySI"  # 12Mi
@@ -57,18 +54,18 @@ _BINARY_SUFFIX_OF = {exponent: suffix for suffix, exponent in _BINARY_SUFFIXES.i
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
-    """An exact decimal number with the format it is written in.
+    """An exact decimal number with its format.
 
     Two quantities are equal when their values are: `1000m == 1`.
 
     Attributes:
-        mantissa: the number is `mantissa * 10**exponent`, in the scale in which Kubernetes would hold it (this decides
-            the last bit of `as_float`).
-        exponent: power of ten, never below -9.
-        format: the family of suffixes for the canonical form.
-        spelling: the text it was parsed from, where Kubernetes keeps that; empty otherwise.
-        long: the text had too many digits or was too fine for a 64-bit mantissa, so Kubernetes holds a big decimal,
-            and rounds it in another way.
+        mantissa: the number is `mantissa * 10**exponent`, in the same scale as in Kubernetes (this determines the last
+            bit of `as_float`).
+        exponent: power of ten, at least -9.
+        format: the suffixes of the canonical form.
+        spelling: the parsed text, where Kubernetes keeps it; else empty.
+        long: the text had too many digits for a 64-bit mantissa, so Kubernetes has a big decimal, and rounds it
+            differently.
     """
 
     mantissa: int
@@ -79,7 +76,7 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str) -> "Quantity":
-        """Read a quantity as the API server of Kubernetes 1.36 does.
+        """Parse a quantity. Upstream: resource.ParseQuantity.
 
         Raises:
             QuantityError: with the API server's message.
@@ -113,7 +110,7 @@ class Quantity:
 
     @classmethod
     def from_milli(cls, milli: int, format: Format = Format.DECIMAL_SI) -> "Quantity":  # noqa: A002 - the field's name
-        """Make a quantity of `milli` thousandths."""
+        """Return the quantity of `milli` thousandths."""
         return cls(milli, -3, format)
 
     @property
@@ -130,10 +127,10 @@ class Quantity:
         return self._rounded(10**9)
 
     def as_float(self) -> float:
-        """Return the double that Kubernetes uses where it needs one (HPA tolerances).
+        """Return the double that Kubernetes computes tolerances with. Upstream: Quantity.AsApproximateFloat64.
 
-        It is the mantissa times a power of ten, in doubles, and so not always the nearest double: 0.018 gives
-        0.018000000000000002. Too large a quantity gives infinity.
+        It is the mantissa times a power of ten, and so not always the nearest double: 0.018 gives 0.018000000000000002.
+        Too large quantities give infinity.
         """
         if self.mantissa == 0:
             return 0.0
@@ -150,8 +147,8 @@ class Quantity:
     def _rounded(self, divisor: int) -> int:
         nanos = self._nanos()
         if self.long and nanos < 0:
-            # Kubernetes adds one to what truncation leaves of a big decimal, below zero too: -8.3181Gi is
-            # -8931491866213 thousandths. HPA decisions depend on it, so we do the same.
+            # Kubernetes truncates a big decimal and adds one, below zero too: -8.3181Gi is -8931491866213 thousandths.
+            # HPA decisions depend on it.
             whole, rest = divmod(-nanos, divisor)
             return _clamp_int64(-whole + (rest != 0))
         return _clamp_int64(_divide_away_from_zero(nanos, divisor))
@@ -165,7 +162,7 @@ class Quantity:
             units, rest = divmod(nanos, 10**9)
             if rest == 0 and abs(units) >= 1024:
                 return _canonical_binary(units)
-            # Binary suffixes are for whole numbers: nothing is lost in decimal ones.
+            # Binary suffixes are for integers only.
             format_ = Format.DECIMAL_SI
 
         digits = str(nanos)
@@ -173,7 +170,7 @@ class Quantity:
         zeros -= zeros % 3
         digits, exponent = digits[: len(digits) - zeros], zeros + _NANO
         if format_ is Format.DECIMAL_SI:
-            # Kubernetes 1.36 has no suffix above E and then writes none, which loses the exponent ("1000E" is "1").
+            # Kubernetes 1.36 has no suffix above E and writes none, which loses the exponent ("1000E" is "1").
             return digits + _DECIMAL_SUFFIX_OF.get(exponent, "")
         return f"{digits}e{exponent}" if exponent else digits
 
@@ -190,7 +187,7 @@ class Quantity:
 
 
 def milli_text(milli: int) -> str:
-    """The text of a quantity of `milli` thousandths, as `str(Quantity.from_milli(milli))` and much faster."""
+    """Return `str(Quantity.from_milli(milli))`, much faster."""
     if milli % 1000:
         return f"{milli}m"
     units = milli // 1000
@@ -198,7 +195,7 @@ def milli_text(milli: int) -> str:
 
 
 def _interpret_suffix(suffix: str) -> tuple[int, Format]:
-    """Return the exponent (of ten, or of two for BINARY_SI) that a suffix stands for."""
+    """Return the exponent of a suffix, of ten, or of two for BINARY_SI."""
     if suffix in _DECIMAL_SUFFIXES:
         return _DECIMAL_SUFFIXES[suffix], Format.DECIMAL_SI
     if suffix in _BINARY_SUFFIXES:
@@ -213,7 +210,7 @@ def _interpret_suffix(suffix: str) -> tuple[int, Format]:
 
 
 def _parsed_long(signed: int, *, fraction_digits: int, exponent: int, format_: Format) -> Quantity:
-    """Make a quantity of a number that is too long or too fine for the shortcut: an integer of nanos."""
+    """Return the quantity of a number with too many digits for the fast path, in nanos."""
     if format_ is Format.BINARY_SI:
         signed <<= exponent
         exponent = 0

@@ -1,9 +1,8 @@
 """Label selectors: `app=web,tier in (front,back),!legacy`.
 
-Parsing, matching, canonical form and error texts are those of Kubernetes 1.36, since the errors reach users in HPA
-conditions; who answers in the place of an older server has its words about labels. A selector comes as text (query
-parameters, the scale subresource) or as a metav1.LabelSelector (an HPA's metrics, workloads); both become the same
-requirements.
+Parsing, matching, canonical form and errors are those of Kubernetes 1.36; `LabelWords` has the wording of an older one.
+A selector is a text (query parameters, the scale subresource) or a metav1.LabelSelector (an HPA's metrics, workloads).
+Upstream: labels.Parse, metav1.LabelSelectorAsSelector
 """
 
 import enum
@@ -21,11 +20,11 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")
 
 
 class SelectorError(ValueError):
-    """A text or object is not a label selector; the message is Kubernetes'."""
+    """Invalid label selector; with Kubernetes' message."""
 
 
 class Operator(enum.Enum):
-    """How a label's value relates to a requirement's values."""
+    """The operator of a requirement. Upstream: selection.Operator."""
 
     EQUALS = "="
     DOUBLE_EQUALS = "=="
@@ -58,14 +57,14 @@ _OBJECT_OPERATORS = {
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on one label; `values` are sorted and distinct."""
+    """A condition on one label; `values` are sorted and distinct."""
 
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether the labels fulfil it. An absent label fulfils `!=`, `notin` and `!`."""
+        """Return whether labels meet it. An absent label meets `!=`, `notin` and `!`."""
         value = labels.get(self.key)
         match self.operator:
             case Operator.EXISTS:
@@ -102,8 +101,8 @@ class LabelSelector:
     """A conjunction of requirements, sorted by key. Without any it selects everything.
 
     Attributes:
-        requirements: all of them must be fulfilled.
-        nothing: it selects nothing at all, whatever the requirements (an absent metav1.LabelSelector does).
+        requirements: all must be met.
+        nothing: it selects nothing, like an absent metav1.LabelSelector.
     """
 
     requirements: tuple[Requirement, ...] = ()
@@ -111,16 +110,16 @@ class LabelSelector:
 
     @classmethod
     def parse(cls, text: str, *, words: LabelWords = LABEL_WORDS) -> "LabelSelector":
-        """Read a selector's text, as Kubernetes' labels.Parse does.
+        """Parse a selector.
 
         Raises:
-            SelectorError: with Kubernetes' message; `words` are those about labels.
+            SelectorError: with Kubernetes' message, in `words` about labels.
         """
         return cls(_sorted(_Parser(text, words).parse()))
 
     @classmethod
     def from_object(cls, selector: Mapping[str, Any] | None) -> "LabelSelector":
-        """Read a metav1.LabelSelector. None selects nothing, `{}` everything.
+        """Convert a metav1.LabelSelector. None selects nothing, `{}` everything.
 
         Raises:
             SelectorError: with Kubernetes' message.
@@ -141,11 +140,11 @@ class LabelSelector:
 
     @property
     def empty(self) -> bool:
-        """It selects everything."""
+        """Whether it selects everything."""
         return not self.requirements and not self.nothing
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether an object with these labels is selected."""
+        """Return whether an object with these labels is selected."""
         return not self.nothing and all(requirement.matches(labels) for requirement in self.requirements)
 
     def __str__(self) -> str:
@@ -159,7 +158,7 @@ class LabelSelector:
 class _Parser:
     """Recursive descent over the tokens; `""` is the end of the text.
 
-    `in` and `notin` are operators only where an operator must stand, so they can be keys and values.
+    `in` and `notin` are operators in the place of an operator only; elsewhere they are keys or values.
     """
 
     def __init__(self, text: str, words: LabelWords) -> None:
@@ -226,10 +225,10 @@ class _Parser:
         return values
 
     def _listed_values(self) -> list[str]:
-        """Read up to the closing parenthesis.
+        """Parse the values before the closing parenthesis.
 
-        Where a value is missing it is the empty string: `(a,)`, `(,a)`, `(a,,b)`. But `(a,,)` is an error, because
-        Kubernetes takes two commas at once and then wants more.
+        A missing value is the empty string: `(a,)`, `(,a)`, `(a,,b)`. But `(a,,)` is an error, because Kubernetes
+        consumes two commas at once and then expects another value.
         """
         values: list[str] = []
         while True:
@@ -270,7 +269,7 @@ def _is_word(token: str) -> bool:
 
 
 def _checked(key: str, operator: Operator, values: list[str], *, words: LabelWords = LABEL_WORDS) -> Requirement:
-    """Make a requirement of parts that may be wrong; all complaints are in one error."""
+    """Validate a requirement; all errors are in one exception."""
     errors = []
     if found := names.qualified_name_errors(key, words=words):
         errors.append(fields.invalid("key", key, "; ".join(found)))
@@ -315,7 +314,7 @@ def _match_labels(selector: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _match_expressions(selector: Mapping[str, Any]) -> list[tuple[str, str, list[str]]]:
-    """Return key, operator and values of each expression, with the types checked."""
+    """Return key, operator and values of each expression; check their types."""
     expressions = selector.get("matchExpressions") or []
     parts = []
     for expression in expressions if isinstance(expressions, list) else [expressions]:

@@ -1,7 +1,6 @@
-"""metav1.Status errors: what a Kubernetes API server says when it says no, as an exception.
+"""metav1.Status errors as exceptions: the adapter sends them, the API client raises them.
 
-The same class serves both directions: our adapter raises one and its body goes out; our client raises one for an
-answer that came in. The constructors spell the reasons and codes as k8s.io/apimachinery/pkg/api/errors does.
+Codes and reasons are those of k8s.io/apimachinery/pkg/api/errors.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import msgspec
 
 from kube import fields
 
-# What a code means where the answer itself gives no reason (a proxy's page, say).
+# Of responses without a reason, such as a proxy's error page.
 _REASONS = {
     400: "BadRequest",
     401: "Unauthorized",
@@ -30,7 +29,7 @@ _REASONS = {
     504: "Timeout",
 }
 _MAX_FOREIGN_TEXT = 512
-# What client-go says of an answer without a Status, by its code. None: what the server said.
+# client-go's messages for responses without a Status, by code. None: the server's text.
 _GENERIC_MESSAGES: Final[Mapping[int, str | None]] = {
     400: "the server rejected our request for an unknown reason",
     401: "the server has asked for the client to provide credentials",
@@ -52,15 +51,15 @@ _STATUS_MEDIA_TYPES = ("", "application/json", "application/yaml")
 
 
 class StatusError(Exception):
-    """An API call's failure.
+    """A failed API call. Upstream: errors.StatusError.
 
     Attributes:
         code: the HTTP status, 400 to 599.
-        reason: the machine-readable reason, such as "NotFound"; may be empty.
-        message: the text for people; also `str(error)`.
-        details: metav1.StatusDetails as JSON, or None; some answers of Kubernetes have empty ones.
-        retry_after: seconds after which the server wants to be asked again, or None.
-        server_text: what an answer said that was no failed Status, for `generic_message`; None: it was one.
+        reason: machine-readable, such as "NotFound"; may be empty.
+        message: for people; also `str(error)`.
+        details: metav1.StatusDetails as JSON, or None; some responses of Kubernetes have empty ones.
+        retry_after: seconds until the client may retry, or None.
+        server_text: the text of a response that was no failed Status, for `generic_message`; None: it was one.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class StatusError(Exception):
         self.server_text = server_text
 
     def body(self) -> dict[str, Any]:
-        """The metav1.Status object that says this, as JSON."""
+        """Return the metav1.Status object as JSON."""
         body: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -102,12 +101,12 @@ class StatusError(Exception):
 
     @classmethod
     def from_body(cls, code: int, body: bytes, *, content_type: str = "") -> StatusError:
-        """The error of an answer: its Status object, or what can be said where it is none.
+        """Return the error of a response, from its Status object or its text.
 
         Args:
             code: the HTTP status.
-            body: the answer.
-            content_type: its header; "" where it has none, which leaves it open what the body is.
+            body: of the response.
+            content_type: its header; "" if it has none, and the body may be anything.
 
         Upstream: rest.Request.transformResponse
         """
@@ -125,21 +124,21 @@ class StatusError(Exception):
                 str(decoded.get("message") or ""),
                 details=details,
                 retry_after=retry_after if isinstance(retry_after, int) else None,
-                # client-go does not heed one that is no failure.
+                # client-go ignores one that is no failure.
                 server_text=None if decoded.get("status") == "Failure" else server_text,
             )
-        message = text[:_MAX_FOREIGN_TEXT] or f"the server answered with status {code}"
+        message = text[:_MAX_FOREIGN_TEXT] or f"the server responded with status {code}"
         return cls(code, _REASONS.get(code, "Unknown"), message, server_text=server_text)
 
 
 def generic_message(error: StatusError, *, verb: str, resource: str, name: str = "") -> str:
-    """The error in client-go's words, which for an answer without a Status do not depend on what it said.
+    """Return client-go's message for the error of a response.
 
     Args:
-        error: of an answer.
+        error: of the response.
         verb: the HTTP method of the request.
-        resource: what was asked for: "pods.metrics.k8s.io".
-        name: of the object that was asked for, if it was one.
+        resource: of the request: "pods.metrics.k8s.io".
+        name: of the object, if the request was for one.
 
     Upstream: errors.NewGenericServerResponse
     """
@@ -165,32 +164,32 @@ def _decoded(body: bytes) -> object:
 
 
 def bad_request(message: str) -> StatusError:
-    """400: the request is wrong and will stay wrong."""
+    """400."""
     return StatusError(400, "BadRequest", message)
 
 
 def unauthorized(message: str = "Unauthorized") -> StatusError:
-    """401: credentials were given and do not hold."""
+    """401: the credentials are invalid."""
     return StatusError(401, "Unauthorized", message)
 
 
 def forbidden(message: str, *, details: Mapping[str, Any] | None = None) -> StatusError:
-    """403: known, and not allowed."""
+    """403: the user is authenticated, but not allowed to."""
     return StatusError(403, "Forbidden", message, details=details)
 
 
 def not_found(message: str, *, details: Mapping[str, Any] | None = None) -> StatusError:
-    """404: there is no such thing."""
+    """404."""
     return StatusError(404, "NotFound", message, details=details)
 
 
 def method_not_allowed(message: str) -> StatusError:
-    """405: the thing exists, the verb does not."""
+    """405: the resource does not support the verb."""
     return StatusError(405, "MethodNotAllowed", message, details={})
 
 
 def not_acceptable(message: str) -> StatusError:
-    """406: none of the wanted media types is served."""
+    """406: none of the accepted media types is served."""
     return StatusError(406, "NotAcceptable", message)
 
 
@@ -205,27 +204,27 @@ def gone(message: str) -> StatusError:
 
 
 def invalid(message: str, *, details: Mapping[str, Any] | None = None) -> StatusError:
-    """422: the object does not validate."""
+    """422: the object is invalid."""
     return StatusError(422, "Invalid", message, details=details)
 
 
 def too_many_requests(message: str, retry_after: int) -> StatusError:
-    """429: not now; again after `retry_after` seconds."""
+    """429: retry after `retry_after` seconds."""
     return StatusError(429, "TooManyRequests", message, retry_after=retry_after)
 
 
 def internal_error(message: str) -> StatusError:
-    """500, worded as Kubernetes words it."""
+    """500, with Kubernetes' message."""
     return StatusError(
         500, "InternalError", f"Internal error occurred: {message}", details={"causes": [{"message": message}]}
     )
 
 
 def service_unavailable(message: str, *, retry_after: int | None = None) -> StatusError:
-    """503: something that this server needs is not there."""
+    """503: the server, or something that it needs, is not available."""
     return StatusError(503, "ServiceUnavailable", message, retry_after=retry_after)
 
 
 def timeout(message: str) -> StatusError:
-    """504: the answer did not come within the request's time."""
+    """504: the request's timeout has passed."""
     return StatusError(504, "Timeout", message)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,10 @@ class Cluster:
     pki: Pki
     is_real: bool
     controllers: tuple[asyncio.Task[None], ...] = ()
+
+    def user_kubeconfig(self, user: str, groups: Sequence[str] = ()) -> Path:
+        """Write a kubeconfig for a user, with a client certificate."""
+        return self.pki.kubeconfig(self.url, user, groups)
 
     async def client(self, *, user_agent: str = "playground") -> KubeClient:
         """Return a new client of the cluster admin; close it."""

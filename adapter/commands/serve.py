@@ -43,7 +43,8 @@ from adapter.security.tls import ServingTLS, self_signed_files
 from adapter.security.trust import TrustKeeper
 from adapter.serving.discovery import software_version
 from adapter.serving.health import Health
-from adapter.serving.server import Listener, RequestServer
+from adapter.serving.listener import Listener
+from adapter.serving.server import RequestServer
 from adapter.serving.telemetry import Telemetry
 from kube.client import KubeClient
 from kube.client_metrics import ClientMetrics

@@ -1,17 +1,18 @@
-"""The lists that the metrics APIs answer with, as Kubernetes spells them: structs whose fields stand in its order.
+"""The lists of metric values, as Kubernetes names and orders their fields.
 
 custom.metrics.k8s.io has two versions of an item; external.metrics.k8s.io has one. Their windows have different names
-in JSON, which is how Kubernetes has them. How the structs become bytes is not decided here.
+in JSON, as in Kubernetes.
 """
 
 from __future__ import annotations
 
 import datetime
 import functools
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
 
+from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP
 from adapter.catalog.values import ExternalMetricValue, MetricValue
 from kube.quantity import milli_text
 from kube.selectors import LabelSelector, Operator
@@ -30,9 +31,6 @@ _EXPRESSION_OPERATORS = {
 
 class ListMeta(msgspec.Struct, frozen=True):
     """metav1.ListMeta; nothing in it means anything for metrics."""
-
-
-_LIST_META = ListMeta()
 
 
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -64,9 +62,6 @@ class Identifier(msgspec.Struct, frozen=True):
 
     name: str
     selector: SelectorObject | None
-
-
-_NO_METRIC = Identifier("", None)
 
 
 class Item(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -109,45 +104,38 @@ class ListDocument(msgspec.Struct, frozen=True, rename="camel"):
     items: tuple[Item, ...] | tuple[LegacyItem, ...] | tuple[ExternalItem, ...]
 
 
-def custom_list(version: str, values: Iterable[MetricValue]) -> ListDocument:
-    """The MetricValueList of custom.metrics.k8s.io/`version` (v1beta1 or v1beta2)."""
-    api_version = f"custom.metrics.k8s.io/{version}"
-    if version == "v1beta1":
-        legacy = tuple(_legacy_item(value) for value in values)
-        return ListDocument("MetricValueList", api_version, _LIST_META, legacy)
-    # The values of a list are of one metric.
-    metric, selector, identifier = "", None, _NO_METRIC
-    items = []
-    for value in values:
-        if value.metric != metric or value.selector is not selector:
-            metric, selector = value.metric, value.selector
-            identifier = Identifier(metric, _selector_object(selector))
-        described = value.described_object
-        items.append(
-            Item(
-                Reference(described.kind, described.namespace, described.name, described.api_version),
-                identifier,
-                _whole_second(int(value.timestamp)),
-                milli_text(value.milli),
-                value.window_seconds,
-            )
-        )
-    return ListDocument("MetricValueList", api_version, _LIST_META, tuple(items))
+class CustomMetricList(msgspec.Struct, frozen=True):
+    """A MetricValueList of custom.metrics.k8s.io/`version` (v1beta1 or v1beta2), which is still to be encoded."""
+
+    version: str
+    values: Sequence[MetricValue]
+
+    def document(self) -> ListDocument:
+        """Return the list as it is written in JSON and YAML."""
+        convert = _legacy_item if self.version == "v1beta1" else _item
+        items = tuple([convert(value) for value in self.values])
+        return ListDocument("MetricValueList", f"{CUSTOM_GROUP}/{self.version}", ListMeta(), items)  # type: ignore[arg-type]
 
 
-def external_list(values: Iterable[ExternalMetricValue]) -> ListDocument:
-    """The ExternalMetricValueList of external.metrics.k8s.io/v1beta1."""
-    items = tuple(
-        ExternalItem(
-            metric_name=value.metric,
-            metric_labels=None if value.labels is None else dict(value.labels),
-            timestamp=_whole_second(int(value.timestamp)),
-            value=milli_text(value.milli),
-            window=value.window_seconds,
-        )
-        for value in values
+class ExternalMetricList(msgspec.Struct, frozen=True):
+    """An ExternalMetricValueList, which is still to be encoded."""
+
+    values: Sequence[ExternalMetricValue]
+
+    def document(self) -> ListDocument:
+        """Return the list as it is written in JSON and YAML."""
+        items = tuple([_external_item(value) for value in self.values])
+        return ListDocument("ExternalMetricValueList", f"{EXTERNAL_GROUP}/v1beta1", ListMeta(), items)
+
+
+def _item(value: MetricValue) -> Item:
+    return Item(
+        described_object=_reference(value),
+        metric=Identifier(value.metric, selector_object(value.selector)),
+        timestamp=_whole_second(int(value.timestamp)),
+        value=milli_text(value.milli),
+        window_seconds=value.window_seconds,
     )
-    return ListDocument("ExternalMetricValueList", "external.metrics.k8s.io/v1beta1", _LIST_META, items)
 
 
 def _legacy_item(value: MetricValue) -> LegacyItem:
@@ -156,7 +144,17 @@ def _legacy_item(value: MetricValue) -> LegacyItem:
         metric_name=value.metric,
         timestamp=_whole_second(int(value.timestamp)),
         value=milli_text(value.milli),
-        selector=_selector_object(value.selector),
+        selector=selector_object(value.selector),
+        window=value.window_seconds,
+    )
+
+
+def _external_item(value: ExternalMetricValue) -> ExternalItem:
+    return ExternalItem(
+        metric_name=value.metric,
+        metric_labels=None if value.labels is None else dict(value.labels),
+        timestamp=_whole_second(int(value.timestamp)),
+        value=milli_text(value.milli),
         window=value.window_seconds,
     )
 
@@ -168,12 +166,12 @@ def _reference(value: MetricValue) -> Reference:
 
 @functools.lru_cache(maxsize=64)
 def _whole_second(seconds: int) -> datetime.datetime:
-    """metav1.Time has no parts of a second. The samples of one answer share few moments, hence the cache."""
+    """Return a metav1.Time, which has no fractions. The samples of one response share few, hence the cache."""
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC)
 
 
-def _selector_object(selector: LabelSelector | None) -> SelectorObject | None:
-    """A parsed selector as metav1.LabelSelector: equality as matchLabels, everything else as an expression."""
+def selector_object(selector: LabelSelector | None) -> SelectorObject | None:
+    """Return a metav1.LabelSelector: equality as matchLabels, everything else as an expression."""
     if selector is None or selector.empty:
         return None
     labels: dict[str, str] = {}

@@ -1,27 +1,19 @@
 """Metrics and errors in Kubernetes' protobuf, which its own controllers prefer to JSON.
 
-The messages are few and small, so they are written by hand: k8s.io/metrics' generated.proto for custom_metrics
-v1beta1 and v1beta2, external_metrics v1beta1 and metrics v1beta1, metav1's for the rest, within runtime.Unknown and
-its four magic bytes. As Go's code does it, a string that is empty is written all the same, and a pointer that is nil
-is not.
+The messages are few and small, so they are encoded by hand, within runtime.Unknown and its four magic bytes. As in Go's
+code, an empty string is written, and a nil pointer is not.
+
+Upstream: generated.proto of custom_metrics v1beta1 and v1beta2, external_metrics v1beta1, metrics v1beta1, meta v1
 """
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from adapter.content.documents import (
-    ExternalItem,
-    Identifier,
-    Item,
-    LegacyItem,
-    ListDocument,
-    Reference,
-    SelectorObject,
-)
+from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference
+from adapter.content.documents import CustomMetricList, ExternalMetricList, selector_object
 from adapter.content.resource_documents import (
     Container,
     NodeMetrics,
@@ -33,24 +25,25 @@ from adapter.content.resource_documents import (
 )
 from adapter.content.wire import integer, message, string
 from kube.durations import parse_duration
+from kube.quantity import milli_text
+from kube.selectors import LabelSelector
 from kube.status import StatusError
 
 _MAGIC = b"k8s\x00"
-# What is kept written: references to this many objects, some 500 bytes each, names of metrics, and times.
+# Encoded references to this many objects are cached, some 500 bytes each, and times.
 _REFERENCES = 16_384
-_IDENTIFIERS = 1_024
 _TIMES = 256
-# What stands before the text of a quantity, by its length.
-_SHORT_VALUE = 100
-_VALUE_HEADS = tuple(message(5, message(1, b"x" * size))[:4] for size in range(_SHORT_VALUE))
-# Only those with names up to this length, a name and a namespace of Kubernetes: clients choose what they ask for.
+# Only references with names up to this length, a name and a namespace of Kubernetes: clients choose the names.
 _SHORT_NAMES = 320
 
 
-def encode_list(document: ListDocument) -> bytes:
-    """A MetricValueList or ExternalMetricValueList."""
-    raw = _LIST_META_FIELD + _items(document.items)
-    return _unknown(document.api_version, document.kind, raw)
+def encode_list(document: CustomMetricList | ExternalMetricList) -> bytes:
+    """Encode a list of metric values."""
+    if isinstance(document, ExternalMetricList):
+        items = b"".join([message(2, _external_item(value)) for value in document.values])
+        return _unknown("external.metrics.k8s.io/v1beta1", "ExternalMetricValueList", _LIST_META_FIELD + items)
+    items = b"".join(_custom_items(document.values, is_v1beta1=document.version == "v1beta1"))
+    return _unknown(f"custom.metrics.k8s.io/{document.version}", "MetricValueList", _LIST_META_FIELD + items)
 
 
 def encode_resource(document: ResourceDocument) -> bytes:
@@ -80,48 +73,39 @@ def _unknown(api_version: str, kind: str, raw: bytes) -> bytes:
     return _MAGIC + message(1, type_meta) + message(2, raw) + string(3, "") + string(4, "")
 
 
-def _items(items: Iterable[Item | LegacyItem | ExternalItem]) -> bytes:
-    """The items of a list, each a field 2. Those of one list have the same metric and few times, which are kept."""
-    written = []
-    metric, identifier, moment, time = None, b"", None, b""
-    for item in items:
-        if not isinstance(item, Item):
-            written.append(message(2, _other_item(item)))
-            continue
-        if item.metric is not metric:
-            metric, identifier = item.metric, _identifier(item.metric)
-        if item.timestamp is not moment:
-            moment, time = item.timestamp, _time(item.timestamp)
-        described = item.described_object
+def _custom_items(values: Iterable[MetricValue], *, is_v1beta1: bool) -> Iterator[bytes]:
+    """Encode the items of a MetricValueList, which are of one metric, so that its fields are encoded once."""
+    metric: str | None = None
+    selector: LabelSelector | None = None
+    name = selected = b""
+    for value in values:
+        if value.metric != metric or value.selector is not selector:
+            metric, selector = value.metric, value.selector
+            if is_v1beta1:
+                name, selected = string(2, metric), _selector(6, selector)
+            else:
+                name = message(2, string(1, metric) + _selector(2, selector))
+        described = value.described_object
         is_short = len(described.name) + len(described.namespace) <= _SHORT_NAMES
-        reference = (_short_reference if is_short else _reference)(described)
-        window = _optional(4, item.window_seconds)
-        written.append(message(2, reference + identifier + time + window + _value(item.value)))
-    return b"".join(written)
+        reference = _short_reference(described) if is_short else _reference(described)
+        time = _time(int(value.timestamp))
+        window = _optional(4, value.window_seconds)
+        yield message(2, reference + name + time + window + _quantity(value.milli) + selected)
 
 
-def _other_item(item: LegacyItem | ExternalItem) -> bytes:
-    if isinstance(item, LegacyItem):
-        return (
-            _reference(item.described_object)
-            + string(2, item.metric_name)
-            + _time(item.timestamp)
-            + _optional(4, item.window)
-            + _value(item.value)
-            + _selector(6, item.selector)
-        )
+def _external_item(value: ExternalMetricValue) -> bytes:
     return (
-        string(1, item.metric_name)
-        + _map(2, item.metric_labels or {})
-        + _time(item.timestamp)
-        + _optional(4, item.window)
-        + _value(item.value)
+        string(1, value.metric)
+        + _map(2, value.labels or {})
+        + _time(int(value.timestamp))
+        + _optional(4, value.window_seconds)
+        + _quantity(value.milli)
     )
 
 
 def _usage(item: PodMetrics | NodeMetrics) -> bytes:
     nanoseconds = round(parse_duration(item.window) * 10**9)
-    head = message(1, _object_meta(item.metadata)) + message(2, _seconds(item.timestamp))
+    head = message(1, _object_meta(item.metadata)) + message(2, _seconds(int(item.timestamp.timestamp())))
     head += message(3, integer(1, nanoseconds))
     if isinstance(item, NodeMetrics):
         return head + _quantities(4, item.usage)
@@ -147,12 +131,12 @@ def _object_meta(metadata: ObjectMeta) -> bytes:
         + string(5, "")  # uid
         + string(6, "")  # resourceVersion
         + integer(7, 0)  # generation
-        + message(8, _seconds(metadata.creation_timestamp))
+        + message(8, _seconds(int(metadata.creation_timestamp.timestamp())))
         + _map(11, metadata.labels)
     )
 
 
-def _reference(reference: Reference) -> bytes:
+def _reference(reference: ObjectReference) -> bytes:
     return message(
         1,
         string(1, reference.kind)
@@ -165,22 +149,11 @@ def _reference(reference: Reference) -> bytes:
     )
 
 
-# An object's metrics are asked for every few seconds.
 _short_reference = lru_cache(maxsize=_REFERENCES)(_reference)
 
 
-@lru_cache(maxsize=_IDENTIFIERS)
-def _kept_identifier(name: str) -> bytes:
-    return message(2, string(1, name))
-
-
-def _identifier(metric: Identifier) -> bytes:
-    if metric.selector is None and len(metric.name) <= _SHORT_NAMES:
-        return _kept_identifier(metric.name)
-    return message(2, string(1, metric.name) + _selector(2, metric.selector))
-
-
-def _selector(field: int, selector: SelectorObject | None) -> bytes:
+def _selector(field: int, label_selector: LabelSelector | None) -> bytes:
+    selector = selector_object(label_selector)
     if selector is None:
         return b""
     expressions = (
@@ -209,23 +182,20 @@ def _details(error: StatusError) -> bytes:
 
 
 @lru_cache(maxsize=_TIMES)
-def _time(moment: datetime.datetime) -> bytes:
-    return message(3, _seconds(moment))
+def _time(seconds: int) -> bytes:
+    return message(3, _seconds(seconds))
 
 
-def _seconds(moment: datetime.datetime) -> bytes:
-    return integer(1, int(moment.timestamp())) + integer(2, 0)
+def _seconds(seconds: int) -> bytes:
+    return integer(1, seconds) + integer(2, 0)
 
 
 def _map(field: int, entries: Mapping[str, str]) -> bytes:
     return b"".join(message(field, string(1, key) + string(2, entries[key])) for key in sorted(entries))
 
 
-def _value(text: str) -> bytes:
-    """A quantity, as field 5: a message with a string."""
-    data = text.encode()
-    size = len(data)
-    return _VALUE_HEADS[size] + data if size < _SHORT_VALUE else message(5, string(1, text))
+def _quantity(milli: int) -> bytes:
+    return message(5, string(1, milli_text(milli)))
 
 
 def _optional(field: int, number: int | None) -> bytes:

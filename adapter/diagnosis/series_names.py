@@ -61,7 +61,7 @@ class SeriesNames:
                 prefix, suffix = max(prefix, _prefix(text), key=len), max(suffix, _suffix(text), key=len)
             pattern = re.escape(text) if sign == "!=" else text
             try:
-                patterns.append((GoRegex.compile(f"^(?:{pattern})$"), sign == "=~"))
+                patterns.append((GoRegex(f"^(?:{pattern})$"), sign == "=~"))
             except GoRegexError:
                 return cls()
         conditions = cls(None, prefix, suffix, tuple(patterns))
@@ -72,12 +72,12 @@ class SeriesNames:
         """Return whether the selector can find a series of this name."""
         if self.names is not None and name not in self.names:
             return False
-        return all((pattern.search(name) is not None) == wanted for pattern, wanted in self._patterns)
+        return all(pattern.matches(name) == wanted for pattern, wanted in self._patterns)
 
     def can_match(self, regex: GoRegex) -> bool:
         """Return whether the expression can match one of the names; True if that is not known."""
         if self.names is not None:
-            return any(regex.search(name) is not None for name in self.names)
+            return any(regex.matches(name) for name in self.names)
         prefix = _prefix(regex.pattern) if regex.pattern.startswith("^") else ""
         suffix = _suffix(regex.pattern) if regex.pattern.endswith("$") else ""
         return _agree(prefix, self.prefix) and _agree(suffix[::-1], self.suffix[::-1])

@@ -1,46 +1,49 @@
-"""From a template's text to plain text and actions, and from an action to tokens, as Go's lexer cuts them.
+"""From a template's text to plain text and actions, and from an action to tokens. Upstream: text/template/parse.lex.
 
-An action is what stands between `<<` and `>>`. Which tokens may follow each other is the parser's to say.
+An action is what stands between `<<` and `>>`. Which tokens may follow each other is for the parser to decide.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from adapter.gotemplate.nodes import TemplateError
+from adapter.gotemplate.functions import TemplateError
 
-_LEFT, _RIGHT = "<<", ">>"
 _BLANKS = " \t\r\n"
 _SHOWN = 60
 
+_LEFT = re.compile(r"<<(-(?=[ \t\r\n]))?")
+_COMMENT = re.compile(r"[ \t\r\n]*/\*(?:(?!\*/).)*\*/([ \t\r\n]+-)?>>", re.DOTALL)
 _TOKEN = re.compile(
     r"""
-      (?P<right>(?:[ \t\r\n]+-)?>>)
+      (?P<right>([ \t\r\n]+-)?>>)
     | (?P<space>[ \t\r\n]+)
-    | (?P<string>"(?:[^"\\\n]|\\.)*"|`[^`]*`)
-    | (?P<rune>'(?:[^'\\\n]|\\.)*')
-    | (?P<number>[+-]?(?:[0-9]|\.[0-9])[0-9A-Za-z_.]*(?:(?<=[eE])[+-][0-9_]+)?)
+    | (?P<string>"(?:[^"\\\n]|\\(?:[bfnrt"\\]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}))*"|`[^`]*`)
+    | (?P<number>-?(?:0|[1-9][0-9]{0,17})(?![0-9A-Za-z_.]))
     | (?P<field>\.[A-Za-z_][0-9A-Za-z_]*)
     | (?P<variable>\$[0-9A-Za-z_]*)
     | (?P<word>[A-Za-z_][0-9A-Za-z_]*)
-    | (?P<sign>:=|[().|=,])
+    | (?P<sign>:=|[()|=,]|\.(?![0-9]))
     """,
     re.VERBOSE,
 )
-_UNTERMINATED = {
-    '"': "unterminated quoted string",
-    "`": "unterminated raw quoted string",
-    "'": "unterminated character constant",
-}
-_COMMENT = re.compile(r"[ \t\r\n]*/\*")
-_COMMENT_END = re.compile(r"\*/([ \t\r\n]+-)?>>")
+_NOT_A_TOKEN = (
+    (
+        re.compile(r'"(?:[^"\\\n]|\\.)*"'),
+        r"a string has an escape other than \b, \f, \n, \r, \t, \", \\ and \u with 4 digits",
+    ),
+    (re.compile(r"[\"`]"), "a string does not end"),
+    (re.compile(r"[0-9+-]|\.[0-9]"), "of numbers, only decimal integers of up to 18 digits are supported"),
+    (re.compile(r"'"), "character constants are not supported"),
+    (re.compile(r"/\*"), "a comment ends with */>>"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """The smallest part of an action; `spaced` tells whether there is white space before it."""
+    """The smallest part of an action; `spaced` if there is white space before it."""
 
     kind: str
     text: str
@@ -53,91 +56,76 @@ class Action:
 
     source: str
     tokens: list[Token]
-    at: int = field(default=0)
+    at: int = 0
 
     def peek(self, offset: int = 0) -> Token | None:
-        """The token that comes next, or some after it; None behind the end."""
+        """Return the next token, or one after it; None behind the end."""
         return self.tokens[self.at + offset] if self.at + offset < len(self.tokens) else None
 
     def take(self) -> Token:
-        """Step over the next token; raises TemplateError where there is none."""
+        """Return the next token and step over it.
+
+        Raises:
+            TemplateError: there is none.
+        """
         token = self.peek()
         if token is None:
             raise self.error("something is missing at its end")
         self.at += 1
         return token
 
-    def sign(self, text: str) -> bool:
-        """Step over this sign or word if it is what comes next."""
+    def skip(self, *texts: str) -> bool:
+        """Step over the next token if it is one of these signs or words."""
         token = self.peek()
-        if token is None or token.kind not in ("sign", "word") or token.text != text:
-            return False
-        self.at += 1
-        return True
+        found = token is not None and token.kind in ("sign", "word") and token.text in texts
+        self.at += found
+        return found
 
     def end(self) -> None:
-        """Raise a TemplateError unless everything was read."""
+        """Raise TemplateError unless all tokens were taken."""
         token = self.peek()
         if token is not None:
             raise self.error(f"unexpected {token.text}")
 
     def error(self, why: str) -> TemplateError:
-        """What is wrong with this action, with its text."""
+        """Return an error that shows this action."""
         source = " ".join(self.source.split())
-        shown = source if len(source) <= _SHOWN else f"{source[:_SHOWN]}..."
-        return TemplateError(f"{shown}: {why}")
+        return TemplateError(f"{source if len(source) <= _SHOWN else f'{source[:_SHOWN]}...'}: {why}")
 
 
-def cut(source: str) -> Iterator[str | Action]:
-    """The template as texts and actions, with white space trimmed where `<<- ` and ` ->>` say so.
+def split(source: str) -> Iterator[str | Action]:
+    """Split a template into texts and actions, with white space trimmed where `<<- ` and ` ->>` say so.
 
     Raises:
-        TemplateError: an action does not end, or has what is no part of the language.
+        TemplateError: an action does not end, or has a part that is not supported.
     """
     at, trim = 0, False
-    while True:
-        left = source.find(_LEFT, at)
-        text = source[at:] if left < 0 else source[at:left]
-        if trim:
-            text = text.lstrip(_BLANKS)
-        if left < 0:
-            yield text
-            return
-        inside = left + len(_LEFT)
-        if source.startswith("-", inside) and source[inside + 1 : inside + 2] in tuple(_BLANKS):
-            text = text.rstrip(_BLANKS)
-            inside += 1
-        yield text
-        if comment := _COMMENT.match(source, inside):
-            at, trim = _skip_comment(source, left, comment.end())
-            continue
-        tokens, at, trim = _tokens(source, left, inside)
-        yield Action(source[left:at], tokens)
-
-
-def _skip_comment(source: str, left: int, inside: int) -> tuple[int, bool]:
-    """Where the action with a comment ends, and whether it trims what follows."""
-    end = source.find("*/", inside)
-    closing = _COMMENT_END.match(source, end) if end >= 0 else None
-    if closing is None:
-        raise Action(source[left:], []).error("a comment ends with */>>")
-    return closing.end(), closing[1] is not None
+    while left := _LEFT.search(source, at):
+        text = source[at : left.start()]
+        text = text.lstrip(_BLANKS) if trim else text
+        yield text.rstrip(_BLANKS) if left[1] else text
+        if comment := _COMMENT.match(source, left.end()):
+            at, trim = comment.end(), bool(comment[1])
+        else:
+            tokens, at, trim = _tokens(source, left.start(), left.end())
+            yield Action(source[left.start() : at], tokens)
+    yield source[at:].lstrip(_BLANKS) if trim else source[at:]
 
 
 def _tokens(source: str, left: int, at: int) -> tuple[list[Token], int, bool]:
-    """The tokens of the action at `left`, where it ends, and whether it trims what follows."""
+    """Return the tokens of the action at `left`, its end, and whether it trims the text after it."""
     tokens: list[Token] = []
     spaced = False
     while at < len(source):
         found = _TOKEN.match(source, at)
         if found is None:
-            if source[at] in _UNTERMINATED:
-                raise Action(source[left:], []).error(_UNTERMINATED[source[at]])
-            raise Action(source[left : at + 1], []).error(f"unexpected {source[at]!r}")
+            reasons = (why for pattern, why in _NOT_A_TOKEN if pattern.match(source, at))
+            why = next(reasons, f"unexpected {source[at]!r}")
+            raise Action(source[left : source.find(">>", at) + 2 or None], []).error(why)
         at = found.end()
         if found.lastgroup == "right":
-            return tokens, at, found[0] != _RIGHT
+            return tokens, at, found[0] != ">>"
         if found.lastgroup != "space":
             tokens.append(Token(found.lastgroup or "", found[0], spaced))
         spaced = found.lastgroup == "space"
-    raise Action(source[left:], []).error(f"there is no {_RIGHT} for it")
+    raise Action(source[left:], []).error("there is no >> for it")

@@ -1,191 +1,162 @@
-"""From a template's text to its tree, refusing at once whatever could never run.
+"""From a template's text to a function that renders it, refusing at once what could never run.
 
-The lexer cuts the text into plain text and actions (what stands between `<<` and `>>`); here the actions are nested by
-their keywords, and what is in them is read. Every complaint shows the action that it is about.
+Actions are nested by their keywords; each becomes a closure over those inside it. Variables have numbered slots, so
+that nothing is looked up by name when a template is rendered. Every error shows the action that it is about.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Collection
 
-from adapter.gotemplate.functions import ARGUMENTS, check_format
-from adapter.gotemplate.lexer import Action, Token, cut
-from adapter.gotemplate.literals import number, rune, unquoted
-from adapter.gotemplate.nodes import (
-    Break,
-    Call,
-    Continue,
-    Dot,
-    Expression,
-    Field,
-    If,
-    Let,
-    Literal,
-    Node,
-    Print,
-    Range,
-    TemplateError,
-    Text,
-    Value,
-    Variable,
-    With,
-)
+from adapter.gotemplate import program
+from adapter.gotemplate.functions import FUNCTIONS, TemplateError, check_format, field, to_text
+from adapter.gotemplate.lexer import Action, Token, split
+from adapter.gotemplate.program import Expression, Program, Statement
 
 _MAX_DEPTH = 50
-_CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "nil": None}
-_READ: Mapping[str, Callable[[str], Value]] = {"string": unquoted, "rune": rune, "number": number}
+_CONSTANTS = {"true": True, "false": False}
 _BLOCKS = ("if", "range", "with")
 _NOT_SUPPORTED = {
-    "define": "nested templates are not supported",
-    "template": "nested templates are not supported",
-    "block": "nested templates are not supported",
-    "html": "the function html is not supported: a query is no web page",
-    "js": "the function js is not supported: a query is no script",
-    "urlquery": "the function urlquery is not supported: queries are encoded when they are sent",
-    "call": "the function call is not supported: no field is a function",
+    **dict.fromkeys(("define", "template", "block"), "nested templates are not supported"),
+    **dict.fromkeys(("break", "continue", "nil", "call", "println"), "{} is not supported"),
+    **dict.fromkeys(("html", "js", "urlquery"), "{} is not supported: a query is encoded when it is sent"),
 }
 
 
-def parse(source: str, fields: frozenset[str]) -> tuple[Node, ...]:
-    """Read a template whose data has these fields.
+def parse(source: str, fields: Collection[str]) -> Program:
+    """Parse a template whose data has these fields.
 
     Raises:
         TemplateError: with the action that is wrong, and why.
     """
-    return _Nesting(list(cut(source)), fields).template()
+    parser = _Parser(source, fields)
+    return Program(parser.template(), parser.slots, frozenset(parser.examined))
 
 
-class _Nesting:
-    """Reads the actions in order, and knows which variables exist and whether the dot is still the data."""
+class _Parser:
+    """Reads the actions in order. Knows the variables in scope, and whether the dot is still the data."""
 
-    def __init__(self, items: list[str | Action], fields: frozenset[str]) -> None:
-        self._items = iter(items)
+    def __init__(self, source: str, fields: Collection[str]) -> None:
+        self.slots = 0
+        self.examined: list[str] = []
+        self._items = split(source)
         self._fields = fields
-        self._variables = ["$"]
+        self._scope: dict[str, int] = {}
         self._dot_is_data = True
-        self._ranges = 0
         self._depth = 0
 
-    def template(self) -> tuple[Node, ...]:
-        nodes, last = self._body()
+    def template(self) -> Statement:
+        statement, last = self._body()
         if last is not None:
             raise last.error("there is nothing open that it could belong to")
-        return nodes
+        return statement
 
-    def _body(self) -> tuple[tuple[Node, ...], Action | None]:
+    def _body(self) -> tuple[Statement, Action | None]:
         """Everything up to an `else`, an `end` or the end of the template, and that action."""
-        nodes: list[Node] = []
+        statements: list[Statement] = []
         for item in self._items:
             if isinstance(item, str):
                 if item:
-                    nodes.append(Text(item))
+                    statements.append(program.text(item))
                 continue
             first = item.peek()
             if first is None:
                 raise item.error("there is nothing in it")
             if first.kind == "word" and first.text in ("else", "end"):
-                return tuple(nodes), item
-            nodes.append(self._node(item, first))
-        return tuple(nodes), None
+                return program.sequence(statements), item
+            statements.append(self._statement(item, first))
+        return program.sequence(statements), None
 
-    def _node(self, action: Action, first: Token) -> Node:
-        node: Node
+    def _statement(self, action: Action, first: Token) -> Statement:
         if first.kind == "word" and first.text in _BLOCKS:
             action.take()
             return self._block(first.text, action)
-        if first.kind == "word" and first.text in ("break", "continue"):
-            if not self._ranges:
-                raise action.error(f"there is no range to {first.text}")
-            action.take()
-            node = Break() if first.text == "break" else Continue()
-        else:
-            sign = action.peek(1)
-            if first.kind == "variable" and sign is not None and sign.text in (":=", "="):
-                node = self._let(action, first.text, declares=sign.text == ":=")
-            else:
-                node = Print(self._pipeline(action))
-        action.end()
-        return node
-
-    def _let(self, action: Action, name: str, *, declares: bool) -> Let:
-        action.at += 2
+        sign = action.peek(1)
+        if first.kind == "variable" and sign is not None and sign.text in (":=", "="):
+            action.at += 2
+            value = self._pipeline(action)
+            action.end()
+            slot = self._declare(first.text) if sign.text == ":=" else self._slot(action, first.text)
+            return program.assign(slot, value)
+        examined = len(self.examined)
         expression = self._pipeline(action)
-        if declares:
-            self._variables.append(name)
-        elif name not in self._variables:
-            raise action.error(f"undefined variable {name}")
-        return Let(name, expression, declares)
+        action.end()
+        tokens = [token.text if token.kind == "variable" else token.kind for token in action.tokens]
+        if tokens == ["$", "field"] or (tokens == ["field"] and self._dot_is_data):
+            del self.examined[examined:]
+        return lambda frame: frame.write(to_text(expression(frame)))
 
-    def _block(self, keyword: str, action: Action) -> Node:
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            raise action.error(f"nested more than {_MAX_DEPTH} deep")
-        mark = len(self._variables)
+    def _declare(self, name: str) -> int:
+        slot = self.slots
+        self.slots += 1
+        self._scope = {**self._scope, name: slot}
+        return slot
+
+    def _slot(self, action: Action, name: str) -> int:
+        if name not in self._scope:
+            raise action.error(f"undefined variable {name}")
+        return self._scope[name]
+
+    def _block(self, keyword: str, action: Action) -> Statement:
+        self._deeper(action)
+        outer, outer_dot_is_data = self._scope, self._dot_is_data
         names = self._declared(keyword, action)
         head = self._pipeline(action)
         action.end()
-        self._variables += names
-
-        before = self._dot_is_data
-        self._dot_is_data = before and keyword == "if"
-        self._ranges += keyword == "range"
+        slots = [self._declare(name) for name in names]
+        self._dot_is_data = outer_dot_is_data and keyword == "if"
+        # The variables of an if or with are in scope in its else, too.
+        in_else = outer if keyword == "range" else self._scope
         body, last = self._body()
-        self._ranges -= keyword == "range"
-        self._dot_is_data = before
-        # The head's variables live on in the else, the body's do not.
-        del self._variables[mark + (0 if keyword == "range" else len(names)) :]
-
+        self._scope, self._dot_is_data = in_else, outer_dot_is_data
         otherwise = self._otherwise(keyword, action, last)
-        del self._variables[mark:]
+        self._scope = outer
         self._depth -= 1
-        let = names[0] if names else None
-        if keyword == "if":
-            return If(let, head, body, otherwise)
-        if keyword == "with":
-            return With(let, head, body, otherwise)
-        key, element = (None, let) if len(names) < 2 else names
-        return Range(key, element, head, body, otherwise)
+        if keyword == "range":
+            return program.loop(slots, head, body, otherwise)
+        return program.branch(slots, head, body, otherwise, sets_dot=keyword == "with")
 
-    def _otherwise(self, keyword: str, opening: Action, last: Action | None) -> tuple[Node, ...]:
+    def _otherwise(self, keyword: str, opening: Action, last: Action | None) -> Statement:
         """What follows the body of a block, up to its `end`."""
         if last is None:
             raise opening.error("there is no <<end>> for it")
-        if last.sign("end"):
+        if last.skip("end"):
             last.end()
-            return ()
+            return program.sequence([])
         last.take()
         following = last.peek()
-        if following is None:
-            nodes, end = self._body()
-            if end is None or not end.sign("end"):
-                raise (end or opening).error("there is no <<end>> for it" if end is None else "a second else")
-            end.end()
-            return nodes
-        if following.text != keyword or keyword == "range":
-            raise last.error(f"unexpected {following.text} after else")
-        last.take()
-        # An `else if` shares its end with the if before it.
-        return (self._block(keyword, last),)
+        if following is not None:
+            if following.text != keyword or keyword == "range":
+                raise last.error(f"unexpected {following.text} after else")
+            last.take()
+            # An `else if` shares its end with the if before it.
+            return self._block(keyword, last)
+        statement, end = self._body()
+        if end is None:
+            raise opening.error("there is no <<end>> for it")
+        if not end.skip("end"):
+            raise end.error("a second else")
+        end.end()
+        return statement
 
     def _declared(self, keyword: str, action: Action) -> list[str]:
         """The variables before `:=` at the start of a block."""
-        first, sign = action.peek(), action.peek(1)
-        if first is None or first.kind != "variable" or sign is None:
-            return []
-        if sign.text == ":=":
-            action.at += 2
-            return [first.text]
-        second, assign = action.peek(2), action.peek(3)
-        if sign.text != ",":
-            return []
-        if keyword != "range" or second is None or second.kind != "variable" or not assign or assign.text != ":=":
+        start, names = action.at, list[str]()
+        while (token := action.peek()) is not None and token.kind == "variable":
+            names.append(action.take().text)
+            if action.skip(":=") and (len(names) == 1 or (len(names) == 2 and keyword == "range")):
+                return names
+            if not action.skip(","):
+                break
+        if len(names) > 1:
             raise action.error("only range declares two variables, as in range $i, $v := .GroupBySlice")
-        action.at += 4
-        return [first.text, second.text]
+        action.at = start
+        return []
 
     def _pipeline(self, action: Action) -> Expression:
         expression = self._command(action, None)
-        while action.sign("|"):
+        while action.skip("|"):
             expression = self._command(action, expression)
         return expression
 
@@ -193,64 +164,91 @@ class _Nesting:
         """An operand alone, or a function with its arguments; what is piped in is its last one."""
         token = action.peek()
         if token is not None and token.kind == "word" and token.text not in _CONSTANTS:
-            action.take()
-            arguments: list[Expression] = []
-            while _another(action):
-                arguments.append(self._operand(action))
-            if piped is not None:
-                arguments.append(piped)
-            return _call(action, token.text, tuple(arguments))
+            return self._call(action, action.take().text, piped)
         operand = self._operand(action)
         if _another(action) or piped is not None:
             raise action.error(f"{token.text if token else ''} is not a function")
-        if operand == Literal(None):
-            raise action.error("nil is not a command")
         return operand
+
+    def _call(self, action: Action, name: str, piped: Expression | None) -> Expression:
+        if name in _NOT_SUPPORTED:
+            raise action.error(_NOT_SUPPORTED[name].format(name))
+        if name not in FUNCTIONS and name not in ("and", "or"):
+            raise action.error(f'function "{name}" is not defined; there are and, or, {", ".join(FUNCTIONS)}')
+        first = action.peek()
+        if name == "printf" and first is not None and first.kind == "string":
+            try:
+                check_format(_string(first.text))
+            except TemplateError as error:
+                raise action.error(str(error)) from error
+        arguments: list[Expression] = []
+        while _another(action):
+            arguments.append(self._operand(action))
+        if piped is not None:
+            arguments.append(piped)
+        fewest, most = (1, None) if name in ("and", "or") else (FUNCTIONS[name].fewest, FUNCTIONS[name].most)
+        if len(arguments) < fewest or (most is not None and len(arguments) > most):
+            wanted = f"{fewest}" if fewest == most else f"{fewest} or more" if most is None else f"{fewest} to {most}"
+            raise action.error(f"{name} takes {wanted} arguments, not {len(arguments)}")
+        if name in ("and", "or"):
+            return program.logic(arguments, until=name == "or")
+        call = FUNCTIONS[name].call
+        return lambda frame: call(*[argument(frame) for argument in arguments])
 
     def _operand(self, action: Action) -> Expression:
-        operand = self._term(action)
-        while (token := action.peek()) is not None and token.kind == "field" and not token.spaced:
-            if isinstance(operand, (Literal, Dot)):
-                raise action.error(f"unexpected {token.text}: what is before it has no fields")
-            operand = Field(operand, action.take().text[1:])
-            self._check_field(action, operand)
+        token = action.take()
+        is_data = token.text == "$" or (token.text == "." and self._dot_is_data)
+        operand = self._term(action, token)
+        while (following := action.peek()) is not None and following.kind == "field" and not following.spaced:
+            if token.kind in ("string", "number", "word") or token.text == ".":
+                raise action.error(f"unexpected {following.text}: what is before it has no fields")
+            operand = self._field(action, operand, action.take().text[1:], of_data=is_data)
+            is_data = False
+        if is_data:
+            self.examined += self._fields
         return operand
 
-    def _term(self, action: Action) -> Expression:
-        token = action.take()
+    def _term(self, action: Action, token: Token) -> Expression:
         match token.kind:
-            case "string" | "rune" | "number":
-                return _constant(action, token)
+            case "string":
+                return program.constant(_string(token.text))
+            case "number":
+                return program.constant(int(token.text))
             case "field":
-                found = Field(Dot(), token.text[1:])
-                self._check_field(action, found)
-                return found
+                return self._field(action, program.dot, token.text[1:], of_data=self._dot_is_data)
+            case "variable" if token.text == "$":
+                return lambda frame: frame.data
             case "variable":
-                if token.text not in self._variables:
-                    raise action.error(f"undefined variable {token.text}")
-                return Variable(token.text)
+                slot = self._slot(action, token.text)
+                return lambda frame: frame.variables[slot]
             case "word" if token.text in _CONSTANTS:
-                return Literal(_CONSTANTS[token.text])
+                return program.constant(_CONSTANTS[token.text])
             case "word":
-                return _call(action, token.text, ())
+                # As an argument, a function takes none itself.
+                return self._call(Action(action.source, []), token.text, None)
         if token.text == ".":
-            return Dot()
+            return program.dot
         if token.text != "(":
             raise action.error(f"unexpected {token.text}")
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            raise action.error(f"nested more than {_MAX_DEPTH} deep")
+        self._deeper(action)
         inner = self._pipeline(action)
-        if not action.sign(")"):
+        if not action.skip(")"):
             raise action.error("a ( is not closed")
         self._depth -= 1
         return inner
 
-    def _check_field(self, action: Action, field_: Field) -> None:
-        of_data = field_.of == Variable("$") or (field_.of == Dot() and self._dot_is_data)
-        if of_data and field_.name not in self._fields:
-            known = ", ".join(f".{name}" for name in sorted(self._fields))
-            raise action.error(f"there is no field .{field_.name}; there are {known}")
+    def _field(self, action: Action, of: Expression, name: str, *, of_data: bool) -> Expression:
+        if of_data:
+            if name not in self._fields:
+                known = ", ".join(f".{one}" for one in sorted(self._fields))
+                raise action.error(f"there is no field .{name}; there are {known}")
+            self.examined.append(name)
+        return lambda frame: field(of(frame), name)
+
+    def _deeper(self, action: Action) -> None:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise action.error(f"nested more than {_MAX_DEPTH} deep")
 
 
 def _another(action: Action) -> bool:
@@ -263,25 +261,7 @@ def _another(action: Action) -> bool:
     return True
 
 
-def _call(action: Action, function: str, arguments: tuple[Expression, ...]) -> Call:
-    if function in _NOT_SUPPORTED:
-        raise action.error(_NOT_SUPPORTED[function])
-    if function not in ARGUMENTS:
-        raise action.error(f'function "{function}" is not defined; there are {", ".join(ARGUMENTS)}')
-    fewest, most = ARGUMENTS[function]
-    if len(arguments) < fewest or (most is not None and len(arguments) > most):
-        wanted = f"{fewest}" if fewest == most else f"{fewest} or more" if most is None else f"{fewest} to {most}"
-        raise action.error(f"{function} takes {wanted} arguments, not {len(arguments)}")
-    if function == "printf" and isinstance(arguments[0], Literal) and isinstance(arguments[0].value, str):
-        try:
-            check_format(arguments[0].value)
-        except TemplateError as error:
-            raise action.error(str(error)) from error
-    return Call(function, arguments)
-
-
-def _constant(action: Action, token: Token) -> Literal:
-    try:
-        return Literal(_READ[token.kind](token.text))
-    except TemplateError as error:
-        raise action.error(str(error)) from error
+def _string(token: str) -> str:
+    # Go leaves carriage returns out of raw strings, so that the line ends of the file do not matter.
+    text: str = token[1:-1].replace("\r", "") if token.startswith("`") else json.loads(token, strict=False)
+    return text

@@ -6,8 +6,9 @@
     prometheusServers:   servers beside the one of --prometheus-url, for rules to name
     forwardExternal:     another adapter, which is asked for external metrics that no rule makes
 
-`model` has what comes out, `written` the keys that may stand in a file, `reading` the way from one to the other.
-Everything that can be wrong with a file is found when it is loaded and is one RulesError of one line that says where.
+`model` is the schema: what a file may say, and what the rest of the adapter works with. `reading` decodes a file by it,
+`manifests` finds rules inside other files. Everything that can be wrong with a file is found when it is loaded, and is
+one RulesError of one line: file, place in it, what to change. Nothing here asks Prometheus or Kubernetes.
 """
 
 from __future__ import annotations

@@ -12,11 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from adapter.rules import strictyaml
 from adapter.rules.model import RulesError, RulesFile
-from adapter.rules.reading import BOOLEANS, read_text, rules_of
+from adapter.rules.reading import CHART_KEYS, decode_rules, parse_yaml, read_text
 from adapter.rules.strictyaml import Tree
-from adapter.rules.written import CHART_KEYS, SECTIONS
 
 _Mapping = dict[str, Tree]
 # Where the values of a chart are in objects that install one: as a tree, or as text.
@@ -26,7 +24,8 @@ _VALUES = {
     "HelmChart": (("spec", "valuesContent"),),
     "HelmChartConfig": (("spec", "valuesContent"),),
 }
-_SECTION = re.compile(rf"^(?:{'|'.join(sorted(SECTIONS))}):", re.MULTILINE)
+_SECTIONS = frozenset({"rules", "externalRules", "resourceRules"})
+_SECTION = re.compile(rf"^(?:{'|'.join(sorted(_SECTIONS))}):", re.MULTILINE)
 _SHOWN_OBJECTS = 5
 
 
@@ -53,27 +52,20 @@ def manifest_rules(text: str, *, source: str) -> list[FoundRules]:
     Raises:
         RulesError: as for `load_manifest_rules`.
     """
-    documents = _documents(text, source)
+    documents = parse_yaml(text, source=source)
     objects = [one for document in documents for one in _objects(document)]
     if len(documents) <= 1 and not any(_is_wrapping(one) for one in objects):
-        return [FoundRules("", rules_of(documents[0] if documents else None, source=source, text=text))]
+        return [FoundRules("", decode_rules(documents[0] if documents else {}, source=source, text=text))]
     found = []
     for one in objects:
         for where, tree, note in _rules_in(one, source):
-            rules = rules_of(tree, source=f"{source}: {where}", text=text)
+            rules = decode_rules(tree, source=f"{source}: {where}", text=text)
             found.append(FoundRules(where + (f"; {note}" if note else ""), rules))
     if not found:
         names = [_name(one) for one in objects[:_SHOWN_OBJECTS]]
         more = ", ..." if len(objects) > _SHOWN_OBJECTS else ""
         raise RulesError(f"{source}: there are no rules in it, but {', '.join(names)}{more}")
     return found
-
-
-def _documents(text: str, source: str) -> list[Tree]:
-    try:
-        return strictyaml.parse_all(text, booleans=BOOLEANS)
-    except strictyaml.StrictYamlError as error:
-        raise RulesError(f"{source}: {error}") from error
 
 
 def _objects(document: Tree) -> Iterator[Tree]:
@@ -100,18 +92,18 @@ def _rules_in(tree: Tree, source: str) -> Iterator[tuple[str, Tree, str]]:
         for key, text in data.items() if isinstance(data, dict) else ():
             # Other keys may have files of other programs.
             if isinstance(text, str) and _SECTION.search(text):
-                for inner in _documents(text, f"{source}: {_name(tree)}: data.{key}"):
-                    if isinstance(inner, dict) and SECTIONS & inner.keys():
+                for inner in parse_yaml(text, source=f"{source}: {_name(tree)}: data.{key}"):
+                    if isinstance(inner, dict) and _SECTIONS & inner.keys():
                         yield f"{_name(tree)}: data.{key}", inner, ""
     elif kind in _VALUES:
         for path in _VALUES[kind]:
             values = _at(tree, path)
             place = f"{_name(tree)}: {'.'.join(path)}"
-            for found in _documents(values, f"{source}: {place}") if isinstance(values, str) else [values]:
+            for found in parse_yaml(values, source=f"{source}: {place}") if isinstance(values, str) else [values]:
                 if isinstance(found, dict):
                     yield from _values(found, place)
     elif not kind:
-        if SECTIONS & tree.keys() and not any(_values(tree, "")):
+        if _SECTIONS & tree.keys() and not any(_values(tree, "")):
             yield "a rules file", tree, ""
         yield from _values(tree, "values of a Helm chart")
 

@@ -1,19 +1,28 @@
-"""Rules that are known to be usable: no regex that does not compile, no template with a field that does not exist."""
+"""The rules file: its schema, and what it is decoded to.
+
+Every regular expression in it compiles, every template has only fields that exist. Keys are those of prometheus-adapter
+and our own; fields whose name has a $ are set by `reading`.
+"""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import msgspec
 
 from adapter.gotemplate import Template
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions
 from adapter.rules.naming import MetricNaming, ResourceNaming, SeriesFilter
+from adapter.rules.schema_types import Boolean, Duration, Headers, RequiredText, Section, ShortOverrides, Window
 from adapter.upstream import ServerAccess
 from kube.mapping import GroupResource
 
 _SHOWN_QUERY = 80
+_SMALLEST_QUERY_LIMIT = 1024  # below this a query cannot even name a metric and an object
 
 
 class RulesError(ValueError):
@@ -53,35 +62,58 @@ class ValuePolicy:
     nan_is_written: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class _Destined(Section, frozen=True, kw_only=True):
+    """What has queries.
+
+    Attributes:
+        prometheus: the name of a server in `prometheusServers`; "" or "default" for that of --prometheus-url.
+        headers: sent with the queries.
+        destination: both of them.
+    """
+
+    prometheus: str = ""
+    headers: Headers = Headers()
+    destination: Destination = msgspec.field(name="$destination", default=DEFAULT_DESTINATION)
+
+
+class _AnyRule(_Destined, frozen=True, kw_only=True):
+    """A rule of either form.
+
+    Attributes:
+        nan: as in ValuePolicy, like `inf` and `empty`; None where the file does not say.
+        key: where the rule is in the file: "rules[2]".
+        values: what becomes of values that are none.
+        digest: changes when the rule does, wherever it is in the file.
+    """
+
+    nan: Policy | None = None
+    inf: Policy | None = None
+    empty: Policy | None = None
+    key: str = msgspec.field(name="$key", default="")
+    values: ValuePolicy = msgspec.field(name="$values", default=ValuePolicy())
+    digest: str = msgspec.field(name="$digest", default="")
+
+
+class Rule(_AnyRule, frozen=True, kw_only=True):
     """One entry of `rules` or `externalRules` that finds its metrics among Prometheus' series.
 
     Attributes:
-        key: where it stands: "rules[2]".
         series_query: the selector that finds its series, as Prometheus takes it in match[].
+        query: the template of the PromQL, with QUERY_FIELDS.
         filters: what a series' name must pass, name.matches included.
         naming: how a series' name becomes a metric's.
         resources: which labels name which resources.
-        query: the template of the PromQL, with QUERY_FIELDS.
-        destination: where its queries go.
-        values: what becomes of values that are none.
         max_age: how old a series may be, in seconds, if not as old as --metrics-max-age says.
         merge: whether requests for different objects become one query.
-        digest: what changes when the rule does, wherever it stands.
     """
 
-    key: str
-    series_query: str
-    filters: tuple[SeriesFilter, ...]
-    naming: MetricNaming
-    resources: ResourceNaming
-    query: Template
-    destination: Destination = DEFAULT_DESTINATION
-    values: ValuePolicy = ValuePolicy()
-    max_age: float | None = None
+    series_query: RequiredText
+    query: Template = msgspec.field(name="metricsQuery")
+    filters: tuple[SeriesFilter, ...] = msgspec.field(name="seriesFilters", default=())
+    naming: MetricNaming = msgspec.field(name="name", default=MetricNaming())
+    resources: ResourceNaming = ResourceNaming()
+    max_age: Duration | None = None
     merge: Merge = Merge.AUTO
-    digest: str = ""
 
     def __str__(self) -> str:
         return f"{self.key} ({shortened(self.series_query)})"
@@ -102,31 +134,24 @@ class Rule:
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class QueryRule:
+class QueryRule(_AnyRule, frozen=True, kw_only=True):
     """An entry of the short form: one metric, one query that is sent as it is, its result filtered.
 
     Attributes:
-        key: where it stands: "rules[2]".
         metric: the metric's name.
         query: PromQL.
-        resource: whose metric it is, as the file spells it; None for an external metric.
+        resources: the labels of the result that name objects and namespaces, from which the following come.
+        resource: the resource of the metric's objects, as the file spells it; None for an external metric.
         resource_label: the label with the objects' names; "" for an external metric.
         namespace_label: the label with the namespace; "" for objects without, and for the same values everywhere.
-        destination: where its queries go.
-        values: what becomes of values that are none.
-        digest: what changes when the rule does, wherever it stands.
     """
 
-    key: str
-    metric: str
-    query: str
-    resource: GroupResource | None = None
-    resource_label: str = ""
-    namespace_label: str = ""
-    destination: Destination = DEFAULT_DESTINATION
-    values: ValuePolicy = ValuePolicy()
-    digest: str = ""
+    metric: RequiredText = msgspec.field(name="name")
+    query: RequiredText
+    resources: ShortOverrides = ShortOverrides()
+    resource: GroupResource | None = msgspec.field(name="$resource", default=None)
+    resource_label: str = msgspec.field(name="$resourceLabel", default="")
+    namespace_label: str = msgspec.field(name="$namespaceLabel", default="")
 
     def __str__(self) -> str:
         return f"{self.key} ({self.metric})"
@@ -135,24 +160,21 @@ class QueryRule:
 AnyRule = Rule | QueryRule
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceRule:
+class ResourceRule(_Destined, frozen=True, kw_only=True):
     """`resourceRules.cpu` or `.memory`: the queries for containers and for nodes, and the label with the container."""
 
     container_query: Template
     node_query: Template
-    resources: ResourceNaming
-    container_label: str
-    destination: Destination = DEFAULT_DESTINATION
+    container_label: RequiredText
+    resources: ResourceNaming = ResourceNaming()
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceRules:
+class ResourceRules(Section, frozen=True, kw_only=True):
     """`resourceRules`; `window` is the time that its rates span, in seconds."""
 
     cpu: ResourceRule
     memory: ResourceRule
-    window: float
+    window: Window = Window(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +186,46 @@ class ForwardOptions(ServerAccess):
     schemes: ClassVar[tuple[str, ...]] = ("https",)
 
     timeout: float = 10.0
+
+
+class _Access(Section, frozen=True, kw_only=True):
+    url: RequiredText
+    headers: Headers = Headers()
+    token_file: Path | None = None
+    username: str = ""
+    password_file: Path | None = None
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    insecure_skip_tls_verify: Boolean = msgspec.field(name="insecureSkipTLSVerify", default=Boolean(False))
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what the file sets, as arguments of the options' class."""
+        return {key: value for key, value in msgspec.structs.asdict(self).items() if value}
+
+
+class ServerSpec(_Access, frozen=True, kw_only=True):
+    """An entry of `prometheusServers`, from which PrometheusOptions are made."""
+
+    verb: str = ""
+    query_timeout: Duration | None = msgspec.field(name="timeout", default=None)
+    max_query_bytes: Annotated[int, msgspec.Meta(ge=_SMALLEST_QUERY_LIMIT)] | None = None
+
+
+class ForwardSpec(_Access, frozen=True, kw_only=True):
+    """`forwardExternal`, from which ForwardOptions are made."""
+
+    timeout: Duration | None = None
+
+
+class FileSpec(Section, frozen=True, kw_only=True):
+    """The top level of a file. Its parts are decoded one by one, so that messages can name them."""
+
+    rules: tuple[dict[str, Any], ...] = ()
+    external_rules: tuple[dict[str, Any], ...] = ()
+    resource_rules: dict[str, Any] | None = None
+    prometheus_servers: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    forward_external: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,16 @@ inventory, which can ask the API server.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from adapter.gotemplate import Template, TemplateError
 from adapter.rules.goregex import GoRegex, GoRegexError
+from adapter.rules.schema_types import Boolean, Overrides, Section
 from kube.mapping import GroupResource
+
+ANY_SERIES = GoRegex(".*")
+"""The default of name.matches."""
 
 # Stand-ins while a label template is turned into a pattern. No label can contain them.
 _GROUP, _RESOURCE = "\x00group\x00", "\x00resource\x00"
@@ -23,35 +28,58 @@ def is_metric_name(name: str) -> bool:
     return name not in ("", ".", "..") and "/" not in name and "%" not in name and len(name) <= _MAX_API_NAME
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesFilter:
+class SeriesFilter(Section, frozen=True, kw_only=True):
     """One entry of seriesFilters: `is` keeps the series that its regex finds something in, `isNot` the others."""
 
-    regex: GoRegex
-    keeps: bool
+    is_: GoRegex | None = msgspec.field(name="is", default=None)
+    is_not: GoRegex | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless there is exactly one."""
+        if (self.is_ is None) == (self.is_not is None):
+            raise ValueError("give exactly one of is and isNot")
+
+    @property
+    def keeps(self) -> bool:
+        """The regex is that of `is`."""
+        return self.is_ is not None
+
+    @property
+    def regex(self) -> GoRegex:
+        """The regex of `is` or `isNot`."""
+        regex = self.is_ or self.is_not
+        assert regex is not None, "checked in __post_init__"
+        return regex
 
     def takes(self, series: str) -> bool:
         """Tell whether a series of this name passes."""
-        return (self.regex.search(series) is not None) == self.keeps
+        return self.regex.matches(series) == self.keeps
 
 
-@dataclass(frozen=True, slots=True)
-class MetricNaming:
-    """`name.matches` and `name.as`: a series' name becomes a metric's name in the API."""
+class MetricNaming(Section, frozen=True, kw_only=True):
+    """`name`: a series' name becomes a metric's name in the API.
 
-    matches: GoRegex
-    as_: str
+    Attributes:
+        matches: what is found in the series' name; a series without is left out.
+        as_: the template of the metric's name; by default the only group, or else what was found.
+    """
+
+    matches: GoRegex = ANY_SERIES
+    as_: str = msgspec.field(name="as", default="")
+
+    def __post_init__(self) -> None:
+        """Set the default of `as`, and raise ValueError if there is none."""
+        if not self.as_:
+            if self.matches.groups > 1:
+                raise ValueError(f"the key `as` is required, because matches has {self.matches.groups} groups")
+            msgspec.structs.force_setattr(self, "as_", "${1}" if self.matches.groups else "${0}")
 
     def metric_for(self, series: str) -> str | None:
         """The metric's name; None when the pattern finds nothing, or the name could not stand in a URL's path."""
-        match = self.matches.search(series)
-        if match is None:
-            return None
-        name = self.matches.expand(self.as_, match)
-        return name if is_metric_name(name) else None
+        name = self.matches.expand(self.as_, series)
+        return name if name is not None and is_metric_name(name) else None
 
 
-@dataclass(frozen=True, slots=True)
 class LabelTemplate:
     """`resources.template`: which label holds the name of an object of a resource, both ways round.
 
@@ -60,29 +88,32 @@ class LabelTemplate:
     last part is the resource.
     """
 
-    _template: Template
-    _patterns: tuple[re.Pattern[str], ...]
+    __slots__ = ("_patterns", "_template")
 
-    @classmethod
-    def parse(cls, source: str) -> LabelTemplate:
+    def __init__(self, source: str) -> None:
         """Read a template.
 
         Raises:
             TemplateError: it is no template, or says nothing of the resource, or is no regular expression, which
                 prometheus-adapter takes it for.
         """
-        template = Template.parse(source, fields=("Group", "Resource"))
+        self._template = Template(source, fields=("Group", "Resource"))
         try:
-            GoRegex.compile(template.render({"Group": "group", "Resource": "resource"}))
+            GoRegex(self._template.render({"Group": "group", "Resource": "resource"}))
         except GoRegexError as error:
             raise TemplateError(f"no label has such a name: {error}") from error
-        patterns = []
-        for group in ("", _GROUP):
-            text = template.render({"Group": group, "Resource": _RESOURCE})
-            if _RESOURCE not in text:
-                raise TemplateError("it must contain <<.Resource>>, or every resource would have the same label")
-            patterns.append(_pattern(text))
-        return cls(template, tuple(dict.fromkeys(patterns)))
+        texts = {self._template.render({"Group": group, "Resource": _RESOURCE}): None for group in ("", _GROUP)}
+        if any(_RESOURCE not in text for text in texts):
+            raise TemplateError("it must contain <<.Resource>>, or every resource would have the same label")
+        self._patterns = [_pattern(text) for text in texts]
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the templates."""
+        return isinstance(other, LabelTemplate) and self._template == other._template
+
+    def __hash__(self) -> int:
+        """Hash the template."""
+        return hash(self._template)
 
     def label_for(self, *, group: str, singular: str) -> str:
         """The label with the names of a resource's objects."""
@@ -97,8 +128,7 @@ class LabelTemplate:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceNaming:
+class ResourceNaming(Section, frozen=True, kw_only=True):
     """`resources`: the overrides come before the template, and among them the first.
 
     Attributes:
@@ -107,9 +137,9 @@ class ResourceNaming:
         namespaced: whether an external metric is looked for in the namespace that it was asked in.
     """
 
-    template: LabelTemplate | None
-    overrides: tuple[tuple[str, GroupResource], ...]
-    namespaced: bool
+    template: LabelTemplate | None = None
+    overrides: Overrides = Overrides()
+    namespaced: Boolean = Boolean(True)
 
 
 def _pattern(text: str) -> re.Pattern[str]:

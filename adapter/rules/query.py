@@ -12,13 +12,13 @@ import re
 from collections.abc import Iterable, Sequence
 
 from adapter.gotemplate import Template, TemplateError
+from adapter.rules.schema_types import is_label_name
 from kube.fields import quote
 from kube.selectors import LabelSelector, Operator, Requirement
 
 QUERY_FIELDS = ("Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice")
 """What a metricsQuery can use."""
 
-_LABEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Most values need no escaping; long lists of pods should not be looked at letter by letter.
 _PLAIN = re.compile(r"[A-Za-z0-9_.:|/ -]*")
 _QUOTES = re.compile("[\"'`]")
@@ -43,11 +43,6 @@ class QueryError(ValueError):
 
 class SelectorNotSupported(ValueError):
     """A metric selector asks for what Prometheus cannot; the message is for the client."""
-
-
-def is_label_name(text: str) -> bool:
-    """Tell whether Prometheus' labels can be called so."""
-    return _LABEL_NAME.fullmatch(text) is not None
 
 
 def custom_query(

@@ -1,26 +1,27 @@
-"""From the YAML of a rules file to rules that are known to be usable.
-
-Nothing after this sees a regex that does not compile, a template that names a field that does not exist, a server that
-nobody defined, or a key that nobody reads.
-"""
+"""From the text of a rules file to rules: decodes each part by its schema, and says where what is wrong."""
 
 from __future__ import annotations
 
+import difflib
+import enum
 import hashlib
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
-from adapter.gotemplate import Template, TemplateError
+from adapter.gotemplate import Template
 from adapter.prometheus import DEFAULT_SERVER, Destination, PrometheusOptions
-from adapter.rules import strictyaml
+from adapter.rules import schema_types, strictyaml
 from adapter.rules.goregex import GoRegex
 from adapter.rules.model import (
+    FileSpec,
     ForwardOptions,
+    ForwardSpec,
     Merge,
     Policy,
     QueryRule,
@@ -29,38 +30,30 @@ from adapter.rules.model import (
     Rule,
     RulesError,
     RulesFile,
+    ServerSpec,
     ValuePolicy,
+    shortened,
 )
-from adapter.rules.naming import LabelTemplate, MetricNaming, ResourceNaming, SeriesFilter, is_metric_name
-from adapter.rules.place import Place
-from adapter.rules.query import QUERY_FIELDS, is_label_name
-from adapter.rules.written import (
-    WrittenDestination,
-    WrittenFile,
-    WrittenFilter,
-    WrittenForward,
-    WrittenName,
-    WrittenQueryRule,
-    WrittenResourceRule,
-    WrittenResourceRules,
-    WrittenResources,
-    WrittenRule,
-    WrittenServer,
-    wrapping_of,
-)
-from adapter.upstream import header
-from kube.durations import parse_duration
+from adapter.rules.naming import ANY_SERIES, LabelTemplate, ResourceNaming, SeriesFilter, is_metric_name
+from adapter.rules.query import QUERY_FIELDS
+from adapter.rules.schema_types import is_label_name
 from kube.mapping import GroupResource
 
-_log = logging.getLogger(__name__)
+CHART_KEYS = frozenset({"default", "custom", "existing", "external", "resource"})
+"""Keys below `rules` in the values of prometheus-adapter's chart."""
 
-_WINDOW = re.compile(r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
-_WINDOW_MILLIS = (365 * 86_400_000, 7 * 86_400_000, 86_400_000, 3_600_000, 60_000, 1000, 1)
-_NAMESPACE_WORDS = frozenset({"namespace", "namespaces"})
-BOOLEANS = frozenset({("resources", "namespaced")})
-"""The keys of booleans in a rules file, each after the key that it is under."""
-# Below this a query cannot even name a metric and an object.
-_SMALLEST_QUERY_LIMIT = 1024
+_T = TypeVar("_T")
+_R = TypeVar("_R", Rule, QueryRule)
+
+_NAMESPACES = (GroupResource("", "namespace"), GroupResource("", "namespaces"))
+_OPTIONAL_TEXTS = frozenset(
+    [
+        *("matches", "is", "isNot", "template", "nan", "inf", "empty", "maxAge", "merge", "timeout", "maxQueryBytes"),
+        *("tokenFile", "passwordFile", "caFile", "certFile", "keyFile"),
+    ]
+)
+
+_log = logging.getLogger(__name__)
 
 
 def load_rules(path: Path) -> RulesFile:
@@ -73,7 +66,7 @@ def load_rules(path: Path) -> RulesFile:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file.
+    """Return the text of a file.
 
     Raises:
         RulesError: it cannot be read.
@@ -86,333 +79,294 @@ def read_text(path: Path) -> str:
         raise RulesError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from error
 
 
+def parse_yaml(text: str, *, source: str) -> list[strictyaml.Tree]:
+    """Return the documents of a text; `source` is what messages call it.
+
+    Raises:
+        RulesError: it is not YAML, or not of the strict kind.
+    """
+    try:
+        return strictyaml.parse(text)
+    except strictyaml.StrictYamlError as error:
+        raise RulesError(f"{source}: {error}") from error
+
+
 def parse_rules(text: str, *, source: str) -> RulesFile:
     """Read the text of a rules file; `source` is what messages call it.
 
     Raises:
         RulesError: something in it is wrong.
     """
-    try:
-        tree = strictyaml.parse(text, booleans=BOOLEANS)
-    except strictyaml.StrictYamlError as error:
-        raise Place(source).error(error) from error
-    return rules_of(tree, source=source, text=text)
+    documents = parse_yaml(text, source=source)
+    if len(documents) > 1:
+        raise RulesError(f"{source}: expected a single document, but found {len(documents)}")
+    return decode_rules(documents[0] if documents else {}, source=source, text=text)
 
 
-def rules_of(tree: strictyaml.Tree | None, *, source: str, text: str) -> RulesFile:
-    """Read the tree of a rules file, and note the digest of the `text` that it came from.
-
-    A file with nothing in it has no rules.
+def decode_rules(tree: strictyaml.Tree, *, source: str, text: str) -> RulesFile:
+    """Decode the tree of a rules file; `text` is what it was parsed from.
 
     Raises:
         RulesError: something in it is wrong.
     """
-    place = Place(source)
-    if wrapping := wrapping_of(tree):
-        raise place.error(wrapping)
-    written = place.convert(tree if tree is not None else {}, WrittenFile)
+    if hint := _hint(tree):
+        raise RulesError(f"{source}: {hint}")
+    file = _Part(source).decode(tree, FileSpec)
     servers = {
-        name: _server(name, entry, place.at(f"prometheusServers.{name}"))
-        for name, entry in written.prometheus_servers.items()
+        name: _server(_Part(source, f"prometheusServers.{name}"), entry, name)
+        for name, entry in file.prometheus_servers.items()
     }
-    custom = _Section(place.at("rules"), servers, external=False)
-    external = _Section(place.at("externalRules"), servers, external=True)
-    custom_rules, custom_queries = custom.read(written.rules)
-    external_rules, external_queries = external.read(written.external_rules)
+    custom, custom_queries = _rules(source, "rules", file.rules, servers)
+    external, external_queries = _rules(source, "externalRules", file.external_rules, servers)
     return RulesFile(
-        custom=custom_rules,
-        external=external_rules,
-        resource=_resource_rules(written.resource_rules, servers, place.at("resourceRules")),
+        custom=custom,
+        external=external,
+        resource=_resource_rules(_Part(source, "resourceRules"), file.resource_rules, servers),
         custom_queries=custom_queries,
         external_queries=external_queries,
-        forward=_forward(written.forward_external, place.at("forwardExternal")),
+        forward=_forward(_Part(source, "forwardExternal"), file.forward_external),
         digest=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
     )
 
 
+def _hint(tree: strictyaml.Tree) -> str:
+    """What a file is that has its rules inside another format; "" for a rules file."""
+    if not isinstance(tree, dict):
+        return ""
+    kind = tree.get("kind")
+    if kind == "ConfigMap":
+        return "this is a ConfigMap, and the rules file is the text of one key in its data"
+    if isinstance(kind, str) and "apiVersion" in tree:
+        return f"this is a {kind}, and no rules file; the check command looks for rules in it"
+    rules = tree.get("rules")
+    if isinstance(rules, dict) and CHART_KEYS & rules.keys():
+        return "these are the values of a Helm chart; the rules file is the text in its ConfigMap"
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
-class _Section:
-    """`rules` or `externalRules`."""
+class _Part:
+    """A part of a file, and how messages name it.
 
-    place: Place
-    servers: Mapping[str, PrometheusOptions]
-    external: bool
+    Attributes:
+        source: the file.
+        path: the keys down to the part, such as "rules[2]".
+        about: for people who do not count rules, such as "seriesQuery: up".
+    """
 
-    def read(self, entries: tuple[dict[str, object], ...]) -> tuple[tuple[Rule, ...], tuple[QueryRule, ...]]:
-        rules: list[Rule] = []
-        queries: list[QueryRule] = []
-        for index, entry in enumerate(entries):
-            place = self.place.of_rule(index, entry)
-            if "query" in entry and "seriesQuery" not in entry and "metricsQuery" not in entry:
-                queries.append(self._query_rule(place.convert(entry, WrittenQueryRule), place))
-            else:
-                rules.append(self._rule(place.convert(entry, WrittenRule), place))
-        return tuple(rules), tuple(queries)
+    source: str
+    path: str = ""
+    about: str = ""
 
-    def _rule(self, written: WrittenRule, place: Place) -> Rule:
-        place.at("seriesQuery").required(written.series_query)
-        place.at("metricsQuery").required(written.metrics_query)
-        filters = [
-            _filter(one, place.at(f"seriesFilters[{index}]")) for index, one in enumerate(written.series_filters)
-        ]
-        naming = _naming(written.name, place.at("name"))
-        if written.name.matches:
-            filters.append(SeriesFilter(naming.matches, keeps=True))
-        return Rule(
-            key=place.path,
-            series_query=written.series_query,
-            filters=tuple(filters),
-            naming=naming,
-            resources=_resources(written.resources, place.at("resources")),
-            query=_query(written.metrics_query, place.at("metricsQuery")),
-            destination=_destination(written, self.servers, place),
-            values=_values(written, place),
-            max_age=_seconds(written.max_age, place.at("maxAge")) if written.max_age else None,
-            merge=_merge(written.merge, place.at("merge")),
-            digest=_digest(written),
-        )
+    def error(self, why: object, *, key: str = "") -> RulesError:
+        """Return an error about this part, or about a key in it."""
+        path = f"{self.path}{key}".removeprefix(".")
+        about = f" ({self.about})" if self.about else ""
+        return RulesError(f"{self.source}: {f'{path}: ' if path else ''}{' '.join(str(why).split())}{about}")
 
-    def _query_rule(self, written: WrittenQueryRule, place: Place) -> QueryRule:
-        name = place.at("name").required(written.name)
-        if not is_metric_name(name):
-            raise place.at("name").error(f"{name!r} cannot stand in the path of a request")
-        if not name.isprintable() or " " in name:
-            raise place.at("name").error(
-                f"{name!r} is no name of a metric: it has a space or a sign that cannot be seen"
-            )
-        place.at("query").required(written.query)
-        if "<<" in written.query:
-            raise place.at("query").error("the query of a short rule is no template; use seriesQuery and metricsQuery")
-        namespace_label, label, resource = _labels(written.resources, place.at("resources"))
-        if self.external and resource is not None:
-            raise place.at("resources").error("an external metric is about no object; only a namespace can be named")
-        if not self.external and resource is None:
-            if not namespace_label:
-                raise place.at("resources").error("say which label names which resource, such as {pod: pod}")
-            # A metric of namespaces themselves, which are in no namespace.
-            label, resource, namespace_label = namespace_label, GroupResource("", "namespaces"), ""
-        return QueryRule(
-            key=place.path,
-            metric=name,
-            query=written.query,
-            resource=resource,
-            resource_label=label,
-            namespace_label=namespace_label,
-            destination=_destination(written, self.servers, place),
-            values=_values(written, place),
-            digest=_digest(written),
-        )
+    def decode(self, tree: object, kind: type[_T]) -> _T:
+        """Decode the tree of this part.
+
+        Raises:
+            RulesError: the tree does not fit.
+        """
+        try:
+            return msgspec.convert(_without_empty(tree), kind, strict=False, dec_hook=_dec_hook)
+        except msgspec.ValidationError as error:
+            found = _MESSAGE.fullmatch(str(error))
+            assert found is not None, "it matches any text"
+            why, key = _reworded(found[1], found[2] or "", kind)
+            raise self.error(why, key=key) from error
 
 
-def _destination(written: WrittenDestination, servers: Mapping[str, PrometheusOptions], place: Place) -> Destination:
-    server = None
-    if written.prometheus not in ("", DEFAULT_SERVER):
-        server = servers.get(written.prometheus)
-        if server is None:
-            known = ", ".join(sorted([DEFAULT_SERVER, *servers]))
-            raise place.at("prometheus").error(
-                f"there is no server {written.prometheus!r} in prometheusServers; there are {known}"
-            )
-    return Destination(server, _headers(written.headers, place.at("headers")))
+def _without_empty(tree: Any) -> Any:
+    """A tree without optional keys whose text is empty: Go takes them for unset."""
+    if isinstance(tree, list):
+        return [_without_empty(entry) for entry in tree]
+    if not isinstance(tree, dict):
+        return tree
+    return {key: _without_empty(value) for key, value in tree.items() if value != "" or key not in _OPTIONAL_TEXTS}
 
 
-def _labels(written: Mapping[str, str], place: Place) -> tuple[str, str, GroupResource | None]:
-    """The label of the namespace, that of the objects, and the objects' resource; "", "" and None where not given."""
-    namespace_label, object_label, resource = "", "", None
-    for label, word in written.items():
-        if not is_label_name(label):
-            raise place.at(label).error("no Prometheus label has such a name")
-        place.at(label).required(word)
-        name, _, group = word.partition(".")
-        if word in _NAMESPACE_WORDS:
-            if namespace_label:
-                raise place.at(label).error(f"{namespace_label} names the namespace already")
-            namespace_label = label
-        elif resource is not None:
-            raise place.at(label).error(
-                f"{object_label} names a resource already; give each resource a rule of its own, with its own query"
-            )
+def _rules(
+    source: str, section: str, entries: Iterable[dict[str, object]], servers: Mapping[str, PrometheusOptions]
+) -> tuple[tuple[Rule, ...], tuple[QueryRule, ...]]:
+    rules: list[Rule] = []
+    queries: list[QueryRule] = []
+    for index, entry in enumerate(entries):
+        names = ((name, entry.get(name)) for name in ("seriesQuery", "name"))
+        about = next((f"{name}: {shortened(text)}" for name, text in names if isinstance(text, str) and text), "")
+        part = _Part(source, f"{section}[{index}]", about)
+        if "query" in entry and "seriesQuery" not in entry and "metricsQuery" not in entry:
+            query_rule = part.decode(entry, QueryRule)
+            queries.append(_finished(part, _checked(part, query_rule, external=section != "rules"), entry, servers))
         else:
-            object_label, resource = label, GroupResource(group, name)
-    return namespace_label, object_label, resource
+            rule = part.decode(entry, Rule)
+            _warn_of_labels(part, rule.resources)
+            if rule.naming.matches is not ANY_SERIES:
+                filters = (*rule.filters, SeriesFilter(is_=rule.naming.matches))
+                rule = msgspec.structs.replace(rule, filters=filters)
+            rules.append(_finished(part, rule, entry, servers))
+    return tuple(rules), tuple(queries)
 
 
-def _values(written: WrittenRule | WrittenQueryRule, place: Place) -> ValuePolicy:
-    defaults = ValuePolicy()
-    return ValuePolicy(
-        nan=_policy(written.nan, defaults.nan, place.at("nan")),
-        inf=_policy(written.inf, defaults.inf, place.at("inf")),
-        empty=_policy(written.empty, defaults.empty, place.at("empty")),
-        nan_is_written=bool(written.nan),
+def _finished(part: _Part, rule: _R, entry: Mapping[str, object], servers: Mapping[str, PrometheusOptions]) -> _R:
+    """A rule with the fields that are not decoded."""
+    digest = hashlib.sha256(msgspec.json.encode(entry, order="deterministic")).hexdigest()
+    values = ValuePolicy(
+        nan=rule.nan or Policy.ZERO,
+        inf=rule.inf or Policy.MISSING,
+        empty=rule.empty or Policy.MISSING,
+        nan_is_written=rule.nan is not None,
     )
+    destination = _destination(part, rule, servers)
+    return msgspec.structs.replace(rule, key=part.path, destination=destination, values=values, digest=digest)
 
 
-def _policy(text: str, default: Policy, place: Place) -> Policy:
-    if not text:
-        return default
-    try:
-        return Policy(text)
-    except ValueError as error:
-        raise place.error(f"expected zero, missing or error, got {text!r}") from error
+def _destination(
+    part: _Part, rule: Rule | QueryRule | ResourceRule, servers: Mapping[str, PrometheusOptions]
+) -> Destination:
+    name = rule.prometheus
+    if name not in ("", DEFAULT_SERVER, *servers):
+        known = ", ".join(sorted([DEFAULT_SERVER, *servers]))
+        raise part.error(f"there is no server {name!r} in prometheusServers; there are {known}", key=".prometheus")
+    return Destination(servers.get(name), rule.headers)
 
 
-def _merge(text: str, place: Place) -> Merge:
-    try:
-        return Merge(text or "auto")
-    except ValueError as error:
-        raise place.error(f"expected auto, always or never, got {text!r}") from error
-
-
-def _headers(written: Mapping[str, str], place: Place) -> tuple[tuple[str, str], ...]:
-    try:
-        return tuple(header(name, value) for name, value in written.items())
-    except ValueError as error:
-        raise place.error(error) from error
-
-
-def _seconds(text: str, place: Place) -> float:
-    seconds = place.read(parse_duration, text)
-    if seconds <= 0:
-        raise place.error(f"must be more than nothing, got {text}")
-    return seconds
-
-
-def _file(text: str) -> Path | None:
-    return Path(text) if text else None
-
-
-def _server(name: str, entry: dict[str, object], place: Place) -> PrometheusOptions:
-    written = place.convert(entry, WrittenServer)
-    if name == DEFAULT_SERVER:
-        raise place.error(f"{DEFAULT_SERVER} is the server of --prometheus-url; call this one something else")
-    defaults = PrometheusOptions(url="http://unset")
-    limit = defaults.max_query_bytes
-    if written.max_query_bytes:
-        if not written.max_query_bytes.isascii() or not written.max_query_bytes.isdecimal():
-            raise place.at("maxQueryBytes").error(f"expected a number of bytes, got {written.max_query_bytes!r}")
-        limit = int(written.max_query_bytes[:18])
-        if limit < _SMALLEST_QUERY_LIMIT:
-            raise place.at("maxQueryBytes").error(f"must be at least {_SMALLEST_QUERY_LIMIT}")
-    seconds = _seconds(written.timeout, place.at("timeout")) if written.timeout else defaults.query_timeout
-    headers = _headers(written.headers, place.at("headers"))
-    insecure = place.at("insecureSkipTLSVerify").read(strictyaml.boolean, written.insecure_skip_tls_verify)
-    try:
-        return PrometheusOptions(
-            name=name,
-            url=place.at("url").required(written.url),
-            verb=written.verb,
-            headers=headers,
-            token_file=_file(written.token_file),
-            username=written.username,
-            password_file=_file(written.password_file),
-            ca_file=_file(written.ca_file),
-            cert_file=_file(written.cert_file),
-            key_file=_file(written.key_file),
-            insecure_skip_tls_verify=insecure,
-            query_timeout=seconds,
-            max_query_bytes=limit,
-        )
-    except RulesError:
-        raise
-    except ValueError as error:
-        raise place.error(error) from error
-
-
-def _forward(written: WrittenForward | None, place: Place) -> ForwardOptions | None:
-    if written is None:
-        return None
-    url = place.at("url").required(written.url)
-    headers = _headers(written.headers, place.at("headers"))
-    timeout = _seconds(written.timeout, place.at("timeout")) if written.timeout else 10.0
-    insecure = place.at("insecureSkipTLSVerify").read(strictyaml.boolean, written.insecure_skip_tls_verify)
-    try:
-        return ForwardOptions(
-            url=url,
-            headers=headers,
-            token_file=_file(written.token_file),
-            username=written.username,
-            password_file=_file(written.password_file),
-            ca_file=_file(written.ca_file),
-            cert_file=_file(written.cert_file),
-            key_file=_file(written.key_file),
-            insecure_skip_tls_verify=insecure,
-            timeout=timeout,
-        )
-    except ValueError as error:
-        raise place.error(error) from error
-
-
-def _digest(written: msgspec.Struct) -> str:
-    return hashlib.sha256(msgspec.json.encode(written)).hexdigest()
-
-
-def _filter(written: WrittenFilter, place: Place) -> SeriesFilter:
-    if bool(written.is_) == bool(written.is_not):
-        raise place.error("give exactly one of is and isNot")
-    key, text = ("is", written.is_) if written.is_ else ("isNot", written.is_not)
-    return SeriesFilter(place.at(key).read(GoRegex.compile, text), keeps=key == "is")
-
-
-def _naming(written: WrittenName, place: Place) -> MetricNaming:
-    matches = place.at("matches").read(GoRegex.compile, written.matches or ".*")
-    if not written.as_ and matches.groups > 1:
-        raise place.at("as").error(f"required, because matches has {matches.groups} groups")
-    return MetricNaming(matches, written.as_ or ("${1}" if matches.groups else "${0}"))
-
-
-def _resources(written: WrittenResources, place: Place) -> ResourceNaming:
-    for label, resource in written.overrides.items():
-        override = place.at(f"overrides.{label}")
-        if not resource.resource:
-            raise override.at("resource").error("this key is required")
+def _checked(part: _Part, rule: QueryRule, *, external: bool) -> QueryRule:
+    """A rule of the short form with the labels of its resources, if its metric can be requested."""
+    if not is_metric_name(rule.metric):
+        raise part.error(f"{rule.metric!r} cannot stand in the path of a request", key=".name")
+    if not rule.metric.isprintable() or " " in rule.metric:
+        raise part.error(f"{rule.metric!r} has a space or an invisible character", key=".name")
+    if "<<" in rule.query:
+        raise part.error("the query of a short rule is no template; use seriesQuery and metricsQuery", key=".query")
+    namespace_label, resource_label, resource = "", "", None
+    for label, named in rule.resources:
+        key = f".resources.{label}"
         if not is_label_name(label):
-            _log.warning("%s", override.error("no Prometheus label has such a name; no series can have it"))
-    return ResourceNaming(
-        template=place.at("template").read(LabelTemplate.parse, written.template) if written.template else None,
-        overrides=tuple(
-            (label, GroupResource(resource.group, resource.resource)) for label, resource in written.overrides.items()
-        ),
-        namespaced=place.at("namespaced").read(strictyaml.boolean, written.namespaced),
+            raise part.error("no Prometheus label has such a name", key=key)
+        if named in _NAMESPACES:
+            if namespace_label:
+                raise part.error(f"{namespace_label} names the namespace already", key=key)
+            namespace_label = label
+        elif external:
+            raise part.error("an external metric is about no object; only a namespace can be named", key=key)
+        elif resource is not None:
+            why = f"{resource_label} names a resource already; give each resource a rule of its own, with its own query"
+            raise part.error(why, key=key)
+        else:
+            resource_label, resource = label, named
+    if not external and resource is None:
+        if not namespace_label:
+            raise part.error("say which label names which resource, such as {pod: pod}", key=".resources")
+        # A metric of namespaces themselves, which are in no namespace.
+        namespace_label, resource_label, resource = "", namespace_label, _NAMESPACES[1]
+    return msgspec.structs.replace(
+        rule, resource=resource, resource_label=resource_label, namespace_label=namespace_label
     )
 
 
-def _query(text: str, place: Place) -> Template:
-    try:
-        return Template.parse(text, fields=QUERY_FIELDS)
-    except TemplateError as error:
-        raise place.error(error) from error
+def _warn_of_labels(part: _Part, resources: ResourceNaming) -> None:
+    for label, _ in resources.overrides:
+        if not is_label_name(label):
+            why = "no Prometheus label has such a name; no series can have it"
+            _log.warning("%s", part.error(why, key=f".resources.overrides.{label}"))
 
 
 def _resource_rules(
-    written: WrittenResourceRules | None, servers: Mapping[str, PrometheusOptions], place: Place
+    part: _Part, entry: Mapping[str, object] | None, servers: Mapping[str, PrometheusOptions]
 ) -> ResourceRules | None:
-    if written is None:
+    if entry is None:
         return None
-    return ResourceRules(
-        cpu=_resource_rule(written.cpu, servers, place.at("cpu")),
-        memory=_resource_rule(written.memory, servers, place.at("memory")),
-        window=place.at("window").read(_window_seconds, written.window),
-    )
+    rules = part.decode(entry, ResourceRules)
+    resolved = {}
+    for name, rule in (("cpu", rules.cpu), ("memory", rules.memory)):
+        inner = _Part(part.source, f"{part.path}.{name}")
+        _warn_of_labels(inner, rule.resources)
+        resolved[name] = msgspec.structs.replace(rule, destination=_destination(inner, rule, servers))
+    return msgspec.structs.replace(rules, **resolved)
 
 
-def _resource_rule(
-    written: WrittenResourceRule, servers: Mapping[str, PrometheusOptions], place: Place
-) -> ResourceRule:
-    container, node = place.at("containerQuery"), place.at("nodeQuery")
-    return ResourceRule(
-        container_query=_query(container.required(written.container_query), container),
-        node_query=_query(node.required(written.node_query), node),
-        resources=_resources(written.resources, place.at("resources")),
-        container_label=place.at("containerLabel").required(written.container_label),
-        destination=_destination(written, servers, place),
-    )
+def _server(part: _Part, entry: object, name: str) -> PrometheusOptions:
+    spec = part.decode(entry, ServerSpec)
+    if name == DEFAULT_SERVER:
+        raise part.error(f"{DEFAULT_SERVER} is the server of --prometheus-url; call this one something else")
+    try:
+        return PrometheusOptions(name=name, **spec.arguments())
+    except ValueError as error:
+        raise part.error(error) from error
 
 
-def _window_seconds(text: str) -> float:
-    """A duration as Prometheus writes it: 5m, 1h30m, 1d."""
-    found = _WINDOW.fullmatch(text)
-    if text == "0":
-        return 0.0
-    if found is None or not text or len(text) > 32:
-        raise ValueError(f"not a duration: {text!r}; write it as 5m or 1h30m")
-    return sum(int(count or 0) * millis for count, millis in zip(found.groups(), _WINDOW_MILLIS, strict=True)) / 1000.0
+def _forward(part: _Part, entry: Mapping[str, object] | None) -> ForwardOptions | None:
+    if entry is None:
+        return None
+    spec = part.decode(entry, ForwardSpec)
+    try:
+        return ForwardOptions(**spec.arguments())
+    except ValueError as error:
+        raise part.error(error) from error
+
+
+def _query_template(text: str) -> Template:
+    if not text.strip():
+        raise ValueError("this key is required")
+    return Template(text, fields=QUERY_FIELDS)
+
+
+_TEXT_PARSERS: Mapping[type, Callable[[str], object]] = {
+    GoRegex: GoRegex,
+    LabelTemplate: LabelTemplate,
+    Path: Path,
+    Template: _query_template,
+    schema_types.Boolean: schema_types.boolean,
+    schema_types.Duration: schema_types.duration,
+    schema_types.Window: schema_types.window,
+}
+_MAPPING_PARSERS: Mapping[type, Callable[[Mapping[str, object]], object]] = {
+    schema_types.Headers: schema_types.headers,
+    schema_types.Overrides: schema_types.overrides,
+    schema_types.ShortOverrides: schema_types.short_overrides,
+}
+
+
+def _dec_hook(kind: type, value: object) -> object:
+    """Parse what msgspec cannot. It turns the ValueError of a parser into its own, with the path."""
+    if kind in _MAPPING_PARSERS:
+        if not isinstance(value, dict):
+            raise ValueError(f"expected a mapping, got {_type_word(value)}")
+        return _MAPPING_PARSERS[kind](value)
+    if not isinstance(value, str):
+        raise ValueError(f"expected text, got {_type_word(value)}")
+    return _TEXT_PARSERS[kind](value)
+
+
+def _type_word(value: object) -> str:
+    return "a mapping" if isinstance(value, dict) else "a list" if isinstance(value, list) else "text"
+
+
+_MESSAGE = re.compile(r"(.*?)(?: - at `\$([^`]*)`)?", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_ENUMS: Mapping[str, type[enum.Enum]] = {"nan": Policy, "inf": Policy, "empty": Policy, "merge": Merge}
+_WORDS = {"`array`": "a list", "`object`": "a mapping", "`str`": "text", "`null`": "null", "`int`": "a whole number"}
+
+
+def _reworded(why: str, key: str, kind: type) -> tuple[str, str]:
+    """A message of msgspec in the words of YAML, and the key that it is about."""
+    if missing := _MISSING.fullmatch(why):
+        return "this key is required", f"{key}.{missing[1]}"
+    if unknown := _UNKNOWN.fullmatch(why):
+        known = [] if key else [one.encode_name for one in msgspec.structs.fields(kind)]
+        close = difflib.get_close_matches(unknown[1], known, n=1)
+        return f"unknown key `{unknown[1]}`" + (f"; did you mean `{close[0]}`?" if close else ""), key
+    if "matching regex" in why:  # of RequiredText
+        return "this key is required", key
+    choices = _ENUMS.get(key.rpartition(".")[2])
+    if choices is not None and "enum value" in why:
+        *most, last = (str(one.value) for one in choices)
+        return f"expected {', '.join(most)} or {last}, got {why.removeprefix('Invalid enum value ')}", key
+    why = why.replace(" | null", "")
+    for internal, word in _WORDS.items():
+        why = why.replace(internal, word)
+    return why[:1].lower() + why[1:], key

@@ -1,224 +1,157 @@
-"""YAML as a configuration file may use it: strict about mistakes, and small whatever a hostile author wrote.
+"""Strict YAML without YAML's types: mappings, lists and the text of every scalar.
 
-A duplicate key, a second document, an unknown tag, an anchor that grows beyond all bounds when it is expanded, or one
-that contains itself: each is one clear error with its line. Scalars stay the text that was written, so that
-`as: yes` or `matches: 404` mean what they say, whatever YAML would make of them; whoever knows the wanted type
-converts. A key whose value is null is as good as absent, as it is for Go's decoders; an entry of a list that is null
-stays one, since it has its place there.
+libyaml does the parsing, of which Go's yaml.v2 is a port, so that both take the same files. A duplicate key, an unknown
+tag, an anchor that contains itself or expands beyond all bounds is an error with its line. Scalars stay text, so that
+`as: yes` and `matches: 404` mean what they say; the schema knows the types. A key whose value is null is dropped, as
+for Go's decoders; a null in a list stays.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from yaml.composer import ComposerError
 
 Tree = str | list["Tree | None"] | dict[str, "Tree"]
 
 _MAX_BYTES = 1024 * 1024  # the most that fits into a ConfigMap
 _MAX_NODES = 50_000
 _MAX_DEPTH = 30
-
-# The signs after the | of a block scalar, where a tab follows.
-_INDICATORS = re.compile(r"(?:([+-])([1-9])?|([1-9])?([+-])?)\t")
-_LINE_BREAKS = "\r\n\x85\u2028\u2029"
+# Without libyaml, tabs after a value or before a comment are errors.
+_Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _TAG = "tag:yaml.org,2002:"
-_PLAIN_TAGS = frozenset({"str", "int", "float", "bool", "timestamp", "value"})
-_BOOLEANS = {
-    spelt: value
-    for value, words in ((True, ("true", "yes", "on", "y")), (False, ("false", "no", "off", "n")))
-    for word in words
-    for spelt in (word, word.capitalize(), word.upper())
-}
+_SCALAR_TAGS = frozenset(f"{_TAG}{kind}" for kind in ("str", "int", "float", "bool", "timestamp", "null"))
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 
 class StrictYamlError(ValueError):
     """The text cannot be used; the message says where and why."""
 
 
-def parse(text: str, *, booleans: Collection[tuple[str, str]] = ()) -> Tree | None:
-    """The one document in a text, as dicts, lists and strings; None when there is nothing in it.
-
-    Empty documents, such as the one that a `---` at the end begins, do not count.
-
-    Args:
-        text: the YAML.
-        booleans: the keys of booleans, each after the key that it is under; between quotes there is none.
+def parse(text: str) -> list[Tree]:
+    """Return the documents of a text, without empty ones such as that after a final `---`.
 
     Raises:
-        StrictYamlError: it is no YAML, or not of the strict kind.
+        StrictYamlError: it is not YAML, or not of the strict kind.
     """
-    roots = _compose(text)
-    if len(roots) > 1:
-        raise _error(roots[1], "expected a single document in the stream, but found another")
-    return _Reader(booleans).read(roots[0], depth=0) if roots else None
-
-
-def parse_all(text: str, *, booleans: Collection[tuple[str, str]] = ()) -> list[Tree]:
-    """All documents in a text; see `parse`."""
-    reader = _Reader(booleans)
-    return [reader.read(root, depth=0) for root in _compose(text)]
-
-
-def _compose(text: str) -> list[yaml.Node]:
     if len(text.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
         raise StrictYamlError(f"longer than {_MAX_BYTES} bytes")
     try:
-        roots = list(yaml.compose_all(text, Loader=_Loader))
+        return list(_Composer(yaml.parse(text, Loader=_Loader)).documents())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         what = ", ".join(filter(None, (error.context, error.problem))) or "this is not YAML"
         raise StrictYamlError(where + what) from error
-    except (yaml.YAMLError, ValueError, OverflowError) as error:
-        # PyYAML itself trips over what is beyond all numbers: "\U7fffffff", or a %YAML version of 5000 digits.
+    except (yaml.YAMLError, UnicodeError) as error:
         raise StrictYamlError(f"this is not YAML: {' '.join(str(error).split())}") from error
-    return [root for root in roots if root is not None and not _is_null(root)]
 
 
-def boolean(text: str) -> bool:
-    """What YAML takes a plain word for.
+@dataclass(frozen=True, slots=True)
+class _Anchored:
+    """The value of an anchor, with the number of nodes in it and its depth."""
 
-    Raises:
-        ValueError: it is not a boolean.
-    """
-    value = _BOOLEANS.get(text)
-    if value is None:
-        raise ValueError(f"expected true or false, got {text!r}")
-    return value
+    tree: Tree | None
+    nodes: int
+    depth: int
 
 
-class _Loader(yaml.SafeLoader):
-    """Stops where something is nested too deep, instead of reading on: its scanner takes quadratic time over depth.
+class _Composer:
+    """Builds trees from parser events, and counts what aliases expand to."""
 
-    The pure Python loader, because libyaml's overflows the C stack. Like libyaml, and Go's port of it, it takes tabs
-    where they separate and do not indent: at the end of a line, before a comment, between words.
-    """
-
-    _depth = 0
-
-    def scan_to_next_token(self) -> None:
-        """Skip spaces, line breaks and comments, and tabs where no key could begin."""
-        super().scan_to_next_token()
-        while self.peek() == "\t" and (self.flow_level or not self.allow_simple_key):
-            self._skip_blanks()
-            super().scan_to_next_token()
-
-    def scan_plain_spaces(self, indent: int, start_mark: Any) -> Any:
-        """Read what is between the words of a plain scalar."""
-        length = 0
-        while self.peek(length) in " \t":
-            length += 1
-        blanks = self.prefix(length)
-        if "\t" not in blanks:
-            return super().scan_plain_spaces(indent, start_mark)
-        self._skip_blanks()
-        if self.peek() in _LINE_BREAKS:
-            return super().scan_plain_spaces(indent, start_mark)
-        return [blanks]
-
-    def scan_block_scalar_indicators(self, start_mark: Any) -> Any:
-        """Read the signs after the `|` or `>` of a block scalar: what becomes of its last line break, its indent."""
-        found = _INDICATORS.match(self.prefix(3))
-        if found is None:
-            return super().scan_block_scalar_indicators(start_mark)
-        self.forward(found.end() - 1)
-        chomping, indent = found[1] or found[4], found[2] or found[3]
-        return chomping and chomping == "+", indent and int(indent)
-
-    def scan_block_scalar_ignored_line(self, start_mark: Any) -> None:
-        """Read what follows the `|` or `>` of a block scalar."""
-        self._skip_blanks()
-        super().scan_block_scalar_ignored_line(start_mark)
-
-    def _skip_blanks(self) -> None:
-        while self.peek() in " \t":
-            self.forward()
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Read a node and all that is in it."""
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            where = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # the stubs say no more
-            raise ComposerError(None, None, f"nested more than {_MAX_DEPTH} deep", where)
-        node: yaml.Node | None = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
-
-
-class _Reader:
-    """Turns nodes into plain values, counting what aliases expand to."""
-
-    def __init__(self, booleans: Collection[tuple[str, str]]) -> None:
-        self._booleans = booleans
+    def __init__(self, events: Iterator[yaml.Event]) -> None:
+        self._events = events
+        self._anchors: dict[str, _Anchored] = {}
         self._nodes = 0
+        self._deepest = 0
 
-    def read(self, node: yaml.Node, *, depth: int, under: str = "") -> Tree:
-        """What a node says; `under` is the key whose value it is."""
-        self._nodes += 1
-        if self._nodes > _MAX_NODES:
-            raise _error(node, f"more than {_MAX_NODES} values, aliases expanded")
-        if depth > _MAX_DEPTH:
-            raise _error(node, f"nested more than {_MAX_DEPTH} deep, or an alias that contains itself")
-        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
-            return self._mapping(node, depth=depth, under=under)
-        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
-            return [None if _is_null(entry) else self.read(entry, depth=depth + 1) for entry in node.value]
-        if isinstance(node, yaml.ScalarNode) and node.tag.removeprefix(_TAG) in _PLAIN_TAGS:
-            return _text(node)
-        raise _error(node, f"the tag {node.tag} has no place here")
+    def documents(self) -> Iterator[Tree]:
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                self._anchors.clear()
+                tree = self._node(next(self._events), depth=1)
+                if tree is not None:
+                    yield tree
 
-    def _mapping(self, node: yaml.MappingNode, *, depth: int, under: str) -> dict[str, Tree]:
+    def _node(self, event: Any, *, depth: int) -> Tree | None:
+        before, outer = self._nodes, self._deepest
+        self._deepest = depth
+        if isinstance(event, yaml.AliasEvent):
+            tree = self._alias(event, depth)
+        else:
+            self._count(event, 1, depth)
+            self._anchors.pop(event.anchor, None)
+            tree = self._content(event, depth)
+            if event.anchor:
+                self._anchors[event.anchor] = _Anchored(tree, self._nodes - before, self._deepest - depth)
+        self._deepest = max(outer, self._deepest)
+        return tree
+
+    def _alias(self, event: Any, depth: int) -> Tree | None:
+        anchored = self._anchors.get(event.anchor)
+        if anchored is None:
+            raise _error(event, f"there is no complete value with the anchor {event.anchor}")
+        self._deepest = depth + anchored.depth
+        self._count(event, anchored.nodes, self._deepest)
+        return anchored.tree
+
+    def _content(self, event: Any, depth: int) -> Tree | None:
+        tag = None if event.tag == "!" else event.tag
+        if isinstance(event, yaml.ScalarEvent) and (tag is None or tag in _SCALAR_TAGS):
+            if tag == f"{_TAG}null" or (event.implicit[0] and event.value in _NULLS):
+                return None
+            return str(event.value)
+        if isinstance(event, yaml.MappingStartEvent) and tag in (None, f"{_TAG}map"):
+            return self._mapping(depth)
+        if isinstance(event, yaml.SequenceStartEvent) and tag in (None, f"{_TAG}seq"):
+            entries = iter(self._next, None)
+            return [self._node(entry, depth=depth + 1) for entry in entries]
+        raise _error(event, f"the tag {tag} is not supported")
+
+    def _next(self) -> yaml.Event | None:
+        """The next event of a collection; None at its end."""
+        event = next(self._events)
+        return None if isinstance(event, yaml.CollectionEndEvent) else event
+
+    def _mapping(self, depth: int) -> dict[str, Tree]:
         merged: dict[str, Tree] = {}
         own: dict[str, Tree] = {}
         seen: set[str] = set()
-        for key, value in node.value:
-            if key.tag == f"{_TAG}merge":
-                merged = {**self._merge(value, depth=depth, under=under), **merged}
+        for event in iter(self._next, None):
+            if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and event.value == "<<":
+                merged = {**self._merge(depth), **merged}
                 continue
-            if not isinstance(key, yaml.ScalarNode):
-                raise _error(key, "a key must be a plain word")
-            word = _text(key)
-            if word in seen:
-                raise _error(key, f'duplicate key "{word}"')
-            seen.add(word)
-            if (under, word) in self._booleans and _is_quoted(value) and value.value in _BOOLEANS:
-                raise _error(value, f"{word} takes true or false, and between quotes that is text")
-            if not _is_null(value):
-                own[word] = self.read(value, depth=depth + 1, under=word)
+            key = self._node(event, depth=depth)
+            if not isinstance(key, str):
+                raise _error(event, "a key must be a plain word")
+            if key in seen:
+                raise _error(event, f'duplicate key "{key}"')
+            seen.add(key)
+            value = self._node(next(self._events), depth=depth + 1)
+            if value is not None:
+                own[key] = value
         return {**merged, **own}
 
-    def _merge(self, value: yaml.Node, *, depth: int, under: str) -> dict[str, Tree]:
-        """`<<: *other`, or a list of them, where the earlier wins."""
-        sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
+    def _merge(self, depth: int) -> dict[str, Tree]:
+        """The keys of `<<: *other`, or of a list of mappings, where the earlier wins."""
+        event = next(self._events)
+        value = self._node(event, depth=depth + 1)
         merged: dict[str, Tree] = {}
-        for source in sources:
-            if not isinstance(source, yaml.MappingNode):
-                raise _error(source, "<<: takes a mapping or a list of mappings")
-            read = self.read(source, depth=depth + 1, under=under)
-            merged = {**(read if isinstance(read, dict) else {}), **merged}
+        for source in value if isinstance(value, list) else [value]:
+            if not isinstance(source, dict):
+                raise _error(event, "<<: takes a mapping or a list of mappings")
+            merged = {**source, **merged}
         return merged
 
-
-def _is_null(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.tag == f"{_TAG}null"
-
-
-def _is_quoted(node: yaml.Node) -> bool:
-    """Whether it is text for its quotes; a tag before them can make it something else."""
-    return isinstance(node, yaml.ScalarNode) and bool(node.style) and node.tag == f"{_TAG}str"
+    def _count(self, event: Any, nodes: int, depth: int) -> None:
+        self._nodes += nodes
+        if self._nodes > _MAX_NODES:
+            raise _error(event, f"more than {_MAX_NODES} values, aliases expanded")
+        if depth > _MAX_DEPTH:
+            raise _error(event, f"nested more than {_MAX_DEPTH} deep")
 
 
-def _text(node: yaml.ScalarNode) -> str:
-    """What a scalar says. An escape can spell half a surrogate pair, which no file, log or request can carry."""
-    text = str(node.value)
-    if any("\ud800" <= char <= "\udfff" for char in text):
-        raise _error(node, f"{text!r} has half a character: write it out instead of escaping it")
-    return text
-
-
-def _error(node: yaml.Node, why: str) -> StrictYamlError:
-    return StrictYamlError(f"line {node.start_mark.line + 1}, column {node.start_mark.column + 1}: {why}")
+def _error(event: Any, why: str) -> StrictYamlError:
+    return StrictYamlError(f"line {event.start_mark.line + 1}, column {event.start_mark.column + 1}: {why}")

@@ -1,16 +1,18 @@
-"""Who is asking: front proxy, client certificate, bearer token, or nobody.
+"""Delegated authentication: by front proxy, client certificate or bearer token.
 
-The order and the outcomes are those of Kubernetes' delegated authentication (DelegatingAuthenticatorConfig in k8s.io/
-apiserver/pkg/authentication/authenticatorfactory): the first way that recognizes the client wins; if none does and
-one of them found something wrong, the answer is 401; only who shows nothing at all is system:anonymous. X-Remote-*
-headers count only beside a certificate of the front proxy, and are nothing but noise otherwise.
+The first method that recognizes the client wins. If none does and there were credentials, the response is 401; only a
+client without any credentials is system:anonymous. X-Remote-* headers count only with a certificate of the front proxy.
+
+Upstream: authenticatorfactory.DelegatingAuthenticatorConfig
 """
 
 from __future__ import annotations
 
 import datetime
+import functools
 import hashlib
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +27,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from adapter.security.trust import ClientTrust, FrontProxy
 from kube.client import KubeClient, KubeUnreachable
 from kube.single_flight import SingleFlight
-from kube.status import StatusError, service_unavailable, unauthorized
+from kube.status import StatusError, forbidden, service_unavailable, unauthorized
 
 _ANONYMOUS = "system:anonymous"
 _AUTHENTICATED_GROUP = "system:authenticated"
@@ -33,14 +35,17 @@ _UNAUTHENTICATED_GROUP = "system:unauthenticated"
 _TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105  (a path)
 _MAX_TOKENS = 4096
 _TIMEOUT_SECONDS = 10.0
-# For how long what was found out about a certificate is believed.
-_BELIEVED = datetime.timedelta(seconds=10)
-_MAX_HOLDERS = 256
-# Of what a front proxy said of users, in bytes: users are few, but they choose what goes with their names.
+# A certificate is verified again after this time, or when the trusted CAs change: it takes longer than most requests.
+_VERIFIED_SECONDS = 10.0
+_MAX_CERTIFICATES = 256
+# In bytes: users are few, but they choose the headers that go with their names.
 _MAX_USERS = 4 * 1024 * 1024
 _USER_BYTES = 512
-# Headers of every forwarded request that say nothing of the user, unless a cluster's configuration has them say it.
-USUAL_HEADERS = frozenset(
+_MAX_HEADER_NAMES = 1024
+_IMPERSONATE = b"impersonate-"
+# Headers of most forwarded requests. They differ between requests of one user, and do not describe the user unless the
+# cluster's configuration says so.
+_OTHER_HEADERS = frozenset(
     {
         *(b"Host", b"User-Agent", b"Accept", b"Accept-Encoding", b"Audit-Id", b"Kubectl-Command", b"Kubectl-Session"),
         *(b"X-Forwarded-For", b"X-Forwarded-Host", b"X-Forwarded-Proto", b"X-Forwarded-Uri"),
@@ -52,206 +57,190 @@ RawHeaders = tuple[tuple[bytes, bytes], ...]
 """Names and values of headers as they came."""
 
 
-class User(msgspec.Struct, frozen=True):
-    """Somebody, as access rules know them."""
+class User(msgspec.Struct, frozen=True, cache_hash=True):
+    """A user, as access rules know it."""
 
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
-    @classmethod
-    def anonymous(cls) -> User:
-        """Who showed nothing."""
-        return cls(_ANONYMOUS, (_UNAUTHENTICATED_GROUP,))
 
-
-class Credentials(msgspec.Struct, frozen=True):
-    """What a client showed: its certificate (DER), for which TLS found some authority to vouch, and its headers."""
-
-    certificate: bytes | None
-    headers: RawHeaders
-
-
-@dataclass(frozen=True, slots=True)
-class _Reviewed:
-    """The API server's answer about a token: somebody, or nobody."""
-
-    user: User | None
+ANONYMOUS = User(_ANONYMOUS, (_UNAUTHENTICATED_GROUP,))
 
 
 class TokenReviewer:
-    """Asks the API server whose bearer token it is, once for all who show it, and remembers the answer for a while.
+    """Reviews bearer tokens with the API server; concurrent reviews of one token share one call.
 
     Args:
         client: the API server.
-        ttl: seconds for which an answer, good or bad, is remembered. What is kept is the token's hash.
+        ttl: seconds for which a result, also a negative one, is cached. The key is the token's hash.
     """
 
     def __init__(self, client: KubeClient, *, ttl: float) -> None:
         self._client = client
-        self._reviewed: TTLCache[bytes, _Reviewed] = TTLCache(maxsize=_MAX_TOKENS, ttl=ttl)
-        self._reviews: SingleFlight[bytes, _Reviewed] = SingleFlight()
+        self._users: TTLCache[bytes, User | None] = TTLCache(maxsize=_MAX_TOKENS, ttl=ttl)
+        self._reviews: SingleFlight[bytes, User | None] = SingleFlight()
 
     async def review(self, token: str) -> User | None:
-        """The token's user, or None if it is nobody's.
+        """Return the token's user; None for a token that is not valid.
 
         Raises:
-            StatusError: 503, because the API server could not be asked.
+            StatusError: 503, because the API server cannot be reached.
         """
         key = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-        reviewed = self._reviewed.get(key)
-        if reviewed is None:
-            reviewed = await self._reviews.do(key, lambda: self._ask(key, token))
-        return reviewed.user
+        try:
+            return self._users[key]
+        except KeyError:
+            return await self._reviews.do(key, lambda: self._review(key, token))
 
-    async def _ask(self, key: bytes, token: str) -> _Reviewed:
+    async def _review(self, key: bytes, token: str) -> User | None:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
         try:
-            answer = await self._client.post(_TOKEN_REVIEWS, body, timeout=_TIMEOUT_SECONDS)
+            review = await self._client.post(_TOKEN_REVIEWS, body, timeout=_TIMEOUT_SECONDS)
         except (KubeUnreachable, StatusError) as error:
             raise service_unavailable("bearer tokens cannot be reviewed now: the API server gave no answer") from error
-        reviewed = self._reviewed[key] = _Reviewed(_reviewed_user(answer))
-        return reviewed
+        user = self._users[key] = _reviewed_user(review)
+        return user
 
 
 class Authenticator:
-    """Finds out who is asking.
+    """Finds the user of a request.
 
     Args:
-        trust: gives the authorities that are trusted now.
+        trust: returns the CAs that are trusted now.
         tokens: reviews bearer tokens.
-        now: the wall clock.
+        clock: seconds since the epoch.
     """
 
     def __init__(
-        self,
-        trust: Callable[[], ClientTrust],
-        tokens: TokenReviewer,
-        *,
-        now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
+        self, trust: Callable[[], ClientTrust], tokens: TokenReviewer, *, clock: Callable[[], float] = time.time
     ) -> None:
         self._trust = trust
         self._tokens = tokens
-        self._now = now
-        self._holders: LRUCache[bytes, _Holder] = LRUCache(_MAX_HOLDERS)
+        self._clock = clock
+        self._certificates: LRUCache[bytes, _VerifiedCertificate] = LRUCache(_MAX_CERTIFICATES)
 
-    async def authenticate(self, credentials: Credentials) -> User:
-        """The user behind a request.
+    async def authenticate(self, certificate: bytes | None, headers: RawHeaders) -> User:
+        """Return the user of a request.
+
+        Args:
+            certificate: the client's as DER, which some CA verified in the TLS handshake.
+            headers: the request's.
 
         Raises:
-            StatusError: 401 if what was shown does not hold, 503 if it cannot be checked now.
+            StatusError: 401 for credentials that are not valid, 503 if they cannot be reviewed now.
         """
-        user = self._by_certificate(credentials)
-        if user is not None:
-            return user
-        token = _bearer_token(credentials.headers)
-        if token and _is_text(token):
-            user = await self._tokens.review(token)
-        if user is not None:
-            return _with_authenticated_group(user)
-        if credentials.certificate is not None or token:
-            raise unauthorized()
-        return User.anonymous()
-
-    def _by_certificate(self, credentials: Credentials) -> User | None:
-        if credentials.certificate is None:
-            return None
-        holder = self._holder(credentials.certificate)
-        if holder is None:
-            raise unauthorized()
-        if holder.remote is not None:
-            user = holder.remote.named(credentials.headers)
+        if certificate is not None:
+            user = self._verified(certificate).user(headers)
             if user is not None:
                 return user
-        return holder.client
+        token = _bearer_token(headers)
+        user = await self._tokens.review(token) if token and _is_text(token) else None
+        if user is None and (certificate is not None or token):
+            raise unauthorized()
+        _refuse_impersonation(headers)
+        return ANONYMOUS if user is None else _with_authenticated_group(user)
 
-    def _holder(self, certificate: bytes) -> _Holder | None:
-        """Whose certificate it is; None for what is none.
-
-        What was found out is believed for some seconds, or until other authorities are trusted: to check a signature
-        takes longer than all the rest of most requests.
-        """
-        trust, now = self._trust(), self._now()
-        known = self._holders.get(certificate)
-        if known is None or known.trust is not trust or not known.since <= now < known.until:
+    def _verified(self, certificate: bytes) -> _VerifiedCertificate:
+        """Return what a certificate was verified as; raise StatusError 401 for one that cannot be read."""
+        trust, now = self._trust(), self._clock()
+        verified = self._certificates.get(certificate)
+        if verified is None or verified.trust is not trust or not verified.since <= now < verified.until:
             try:
-                known = _Holder.of(x509.load_der_x509_certificate(certificate), trust, now)
+                verified = _verify(x509.load_der_x509_certificate(certificate), trust, now)
             except ValueError:
-                return None
-            self._holders[certificate] = known
-        return known
+                raise unauthorized() from None
+            self._certificates[certificate] = verified
+        return verified
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Holder:
-    """What a certificate was found to be.
+class _VerifiedCertificate:
+    """What a certificate was verified as.
 
     Attributes:
-        trust: by which authorities.
-        since: when that was.
-        until: for how long it is believed.
-        remote: whom the headers beside it name, if it is the front proxy's.
-        client: whose it is, if it is a client's.
+        trust: the CAs that it was verified with.
+        since: when, in seconds since the epoch.
+        until: when it has to be verified again.
+        front_proxy: the users of the front proxy, if it is the front proxy's.
+        client: the user that it names, if it is a client's.
     """
 
     trust: ClientTrust
-    since: datetime.datetime
-    until: datetime.datetime
-    remote: _RemoteUsers | None
+    since: float
+    until: float
+    front_proxy: FrontProxyUsers | None
     client: User | None
 
-    @classmethod
-    def of(cls, certificate: x509.Certificate, trust: ClientTrust, now: datetime.datetime) -> _Holder:
-        proxy = trust.front_proxy
-        if proxy and not (proxy.authority.vouches_for(certificate, now=now) and _allowed(certificate, proxy)):
-            proxy = None
-        client = None
-        if trust.clients and trust.clients.vouches_for(certificate, now=now):
-            holder = _certificate_user(certificate)
-            client = _with_authenticated_group(holder) if holder is not None else None
-        return cls(
-            trust=trust,
-            since=now,
-            until=min(now + _BELIEVED, certificate.not_valid_after_utc),
-            remote=_RemoteUsers(proxy) if proxy is not None else None,
-            client=client,
-        )
+    def user(self, headers: RawHeaders) -> User | None:
+        user = self.front_proxy.user(headers) if self.front_proxy is not None else None
+        if user is None and self.client is not None:
+            _refuse_impersonation(headers)
+            user = self.client
+        return user
 
 
-class _RemoteUsers:
-    """The users that a front proxy names, each read once from the headers that say who it is, as they came.
+def _verify(certificate: x509.Certificate, trust: ClientTrust, now: float) -> _VerifiedCertificate:
+    moment = datetime.datetime.fromtimestamp(now, datetime.UTC)
+    proxy = trust.front_proxy
+    if proxy and not (proxy.ca.verifies(certificate, now=moment) and _allowed(certificate, proxy)):
+        proxy = None
+    client = None
+    if trust.clients and trust.clients.verifies(certificate, now=moment):
+        named = _certificate_user(certificate)
+        client = _with_authenticated_group(named) if named is not None else None
+    return _VerifiedCertificate(
+        trust=trust,
+        since=now,
+        until=min(now + _VERIFIED_SECONDS, certificate.not_valid_after_utc.timestamp()),
+        front_proxy=FrontProxyUsers(proxy) if proxy is not None else None,
+        client=client,
+    )
 
-    Everything else in a head changes from one request to the next, such as the Audit-Id.
-    """
+
+class FrontProxyUsers:
+    """The users that a front proxy names in headers; each combination of headers is parsed once."""
 
     def __init__(self, proxy: FrontProxy) -> None:
         self._proxy = proxy
-        headers = (*proxy.username_headers, *proxy.group_headers, *proxy.uid_headers)
-        self._names = frozenset(header.lower().encode() for header in headers)
-        self._prefixes = tuple(prefix.lower().encode() for prefix in proxy.extra_prefixes)
-        self._others = frozenset(name for name in USUAL_HEADERS if not self._counts(name))
+        names = (*proxy.username_headers, *proxy.group_headers, *proxy.uid_headers)
+        self._names = frozenset(name.lower().encode() for name in names)
+        prefixes = (*proxy.extra_prefixes, _IMPERSONATE.decode())
+        self._prefixes = tuple(prefix.lower().encode() for prefix in prefixes)
+        self._is_relevant = functools.lru_cache(maxsize=_MAX_HEADER_NAMES)(self._describes_user)
+        self._ignored = frozenset(name for name in _OTHER_HEADERS if not self._describes_user(name))
         self._users: LRUCache[RawHeaders, User] = LRUCache(_MAX_USERS, getsizeof=_size)
 
-    def named(self, headers: RawHeaders) -> User | None:
-        """The user that these headers name, or None."""
-        others = self._others
-        said = tuple([header for header in headers if header[0] not in others and self._counts(header[0])])
-        user = self._users.get(said)
+    def user(self, headers: RawHeaders) -> User | None:
+        """Return the user that these headers name, if any. Raises StatusError 403 for an impersonated one."""
+        ignored, is_relevant = self._ignored, self._is_relevant
+        key = tuple([header for header in headers if header[0] not in ignored and is_relevant(header[0])])
+        try:
+            return self._users[key]
+        except KeyError:
+            pass
+        decoded = CIMultiDict((_text(name), _text(value)) for name, value in key)
+        user = _remote_user(CIMultiDictProxy(decoded), self._proxy)
         if user is None:
-            decoded = CIMultiDict((_text(name), _text(value)) for name, value in said)
-            user = _remote_user(CIMultiDictProxy(decoded), self._proxy)
-            if user is not None:
-                user = self._users[said] = _with_authenticated_group(user)
+            return None
+        _refuse_impersonation(key)
+        user = self._users[key] = _with_authenticated_group(user)
         return user
 
-    def _counts(self, name: bytes) -> bool:
+    def _describes_user(self, name: bytes) -> bool:
         lower = name.lower()
         return lower in self._names or lower.startswith(self._prefixes)
 
 
+def _refuse_impersonation(headers: RawHeaders) -> None:
+    """Refuse a request that must not be answered as its own user's. Raises StatusError 403."""
+    if any(name.lower().startswith(_IMPERSONATE) for name, _ in headers):
+        raise forbidden("impersonation is not possible here: ask the API server, which passes on who you are then")
+
+
 def _size(user: User) -> int:
-    """What a user takes, with the headers that it was read from."""
+    """Estimate the bytes of a user and the headers that name it."""
     texts = (user.name, user.uid, *user.groups, *(text for key, values in user.extra for text in (key, *values)))
     return _USER_BYTES + sum(100 + 4 * len(text) for text in texts)
 
@@ -261,7 +250,7 @@ def _allowed(certificate: x509.Certificate, proxy: FrontProxy) -> bool:
 
 
 def _remote_user(headers: CIMultiDictProxy[str], proxy: FrontProxy) -> User | None:
-    """The user that the front proxy names in its headers; None where it names none, or not in UTF-8."""
+    """Return the user that headers name; None if they name none, or not in UTF-8."""
     name = _first(headers, proxy.username_headers)
     if not name:
         return None
@@ -277,14 +266,14 @@ def _remote_user(headers: CIMultiDictProxy[str], proxy: FrontProxy) -> User | No
         uid=_first(headers, proxy.uid_headers),
         extra=tuple(sorted((key, tuple(values)) for key, values in extra.items())),
     )
-    said = (user.name, user.uid, *user.groups, *(text for key, values in user.extra for text in (key, *values)))
-    return user if all(map(_is_text, said)) else None
+    texts = (user.name, user.uid, *user.groups, *(text for key, values in user.extra for text in (key, *values)))
+    return user if all(map(_is_text, texts)) else None
 
 
 def _extra_key(name: str) -> str:
-    """The key that a header's name stands for, percent-encoded and in any case.
+    """Return the key in the rest of a header's name, percent-decoded and in lower case.
 
-    Upstream: k8s.io/apiserver/pkg/authentication/request/headerrequest.unescapeExtraKey.
+    Upstream: headerrequest.unescapeExtraKey
     """
     key = name.lower()
     return key if _NO_ESCAPE.search(key) else unquote(key)
@@ -295,7 +284,7 @@ def _text(raw: bytes) -> str:
 
 
 def _is_text(value: str) -> bool:
-    """Whether a header was UTF-8; other bytes arrive as surrogates, which nobody could be asked about."""
+    """Tell whether a header was UTF-8; other bytes are surrogates here, which no review can contain."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -314,13 +303,13 @@ def _certificate_user(certificate: x509.Certificate) -> User | None:
 
 
 def _common_name(certificate: x509.Certificate) -> str:
-    """The last common name, which is the one that counts."""
+    """Return the last common name, which is the one that counts."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(names[-1].value) if names else ""
 
 
 def _bearer_token(headers: RawHeaders) -> str:
-    """The token, "" for none. It stands after one space; after two there is none, as in Kubernetes."""
+    """Return the token, "" for none. After two spaces there is none, as in Kubernetes."""
     value = next((value for name, value in headers if name.lower() == b"authorization"), b"")
     scheme, _, rest = _text(value).strip().partition(" ")
     return rest.partition(" ")[0] if scheme.lower() == "bearer" else ""

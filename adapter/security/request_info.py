@@ -98,18 +98,13 @@ class Target:
         return target
 
     @cached_property
-    def known(self) -> dict[type, object]:
-        """What a route has read of it, by the kind of thing that is."""
-        return {}
-
-    @cached_property
     def segments(self) -> tuple[str, ...]:
         """The path's segments; slashes at its ends do not count."""
         stripped = self.path.strip("/")
         return tuple(stripped.split("/")) if stripped else ()
 
 
-class RequestInfo(msgspec.Struct, frozen=True):
+class RequestInfo(msgspec.Struct, frozen=True, cache_hash=True):
     """The attributes that authorization decides on.
 
     Attributes:

@@ -74,7 +74,7 @@ class CertificateBundle:
         # Comments between certificates may be anything; what is passed on is the certificates alone.
         return cls("".join(_pem(certificate) for certificate in certificates), certificates)
 
-    def vouches_for(self, certificate: x509.Certificate, *, now: datetime.datetime) -> bool:
+    def verifies(self, certificate: x509.Certificate, *, now: datetime.datetime) -> bool:
         """Tell whether the certificate is one of this authority's for a client, and valid at `now`."""
         return (
             _valid_at(certificate, now)
@@ -88,7 +88,7 @@ class FrontProxy:
     """How the aggregation layer is recognized and where it says for whom it speaks.
 
     Attributes:
-        authority: who issues its certificates.
+        ca: issues its certificates.
         allowed_names: common names that it may have; empty allows any.
         username_headers: headers that may hold the user's name; the first that is there counts.
         group_headers: headers whose values are groups.
@@ -96,7 +96,7 @@ class FrontProxy:
         extra_prefixes: prefixes of headers that hold further attributes.
     """
 
-    authority: CertificateBundle
+    ca: CertificateBundle
     allowed_names: frozenset[str]
     username_headers: tuple[str, ...]
     group_headers: tuple[str, ...]
@@ -114,7 +114,7 @@ class ClientTrust:
     @property
     def pem(self) -> str:
         """Every authority's certificates, for the TLS handshake, which only asks whether anybody vouches."""
-        bundles = (self.front_proxy.authority if self.front_proxy else None, self.clients)
+        bundles = (self.front_proxy.ca if self.front_proxy else None, self.clients)
         return "".join(bundle.pem for bundle in bundles if bundle)
 
 
@@ -250,12 +250,12 @@ class TrustKeeper:
 
     async def _from_files(self) -> ClientTrust:
         options = self._options
-        authority = await _bundle_file(options.requestheader_client_ca_file, flag="--requestheader-client-ca-file")
+        ca = await _bundle_file(options.requestheader_client_ca_file, flag="--requestheader-client-ca-file")
         clients = await _bundle_file(options.client_ca_file, flag="--client-ca-file")
-        if authority is None:
+        if ca is None:
             return ClientTrust(None, clients)
         front_proxy = FrontProxy(
-            authority=authority,
+            ca=ca,
             allowed_names=frozenset(options.requestheader_allowed_names),
             username_headers=options.requestheader_username_headers,
             group_headers=options.requestheader_group_headers,
@@ -288,11 +288,11 @@ def _published_bundle(data: Mapping[str, str], key: str) -> CertificateBundle | 
 
 
 def _published_front_proxy(data: Mapping[str, str]) -> FrontProxy | None:
-    authority = _published_bundle(data, "requestheader-client-ca-file")
-    if authority is None:
+    ca = _published_bundle(data, "requestheader-client-ca-file")
+    if ca is None:
         return None
     return FrontProxy(
-        authority=authority,
+        ca=ca,
         allowed_names=frozenset(_published_names(data, "requestheader-allowed-names")),
         username_headers=_published_names(data, "requestheader-username-headers"),
         group_headers=_published_names(data, "requestheader-group-headers"),

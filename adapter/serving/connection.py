@@ -1,48 +1,48 @@
-"""One client's connection: how long it may take its time, how much it may send, and what it is told otherwise.
+"""One client's connection: an asyncio protocol around aiohttp's that limits time, sizes and reuse.
 
-A client that sends its request byte by byte, or never reads its answer, would hold a connection for ever; so each step
-has its time. No request needs a body, so none is waited for: what comes of it after the answer is thrown away, up to a
-limit, for a client may read the answer only when it has sent all, and the connection may serve for the next request.
-It does not after a request that aiohttp's parser keeps something of: nothing of one request may become a part of
-another one, for the front proxy's connections are shared by all users.
-What aiohttp refuses before there is a request, and what our handler failed on, is answered with a
-metav1.Status, because that is what clients of an API server decode, instead of with aiohttp's own page.
+A client that sends its request byte by byte, or never reads its response, would hold a connection for ever; so each
+step has its time. No request needs a body, so none is waited for; what comes of it after the response is discarded up
+to a limit, because a client may read the response only when it has sent everything.
+
+A connection serves another request only if the last one was exactly one head: no body, no trailers, no upgrade and no
+pipelining. aiohttp's parser keeps the last trailer of a chunked body for the next head, and connections of the front
+proxy are shared by all users, so nothing of one request may be left for the next one.
+
+What aiohttp refuses before there is a request becomes a metav1.Status, which clients of an API server can decode.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import enum
 import logging
+import socket
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
-from aiohttp import HttpVersion10, HttpVersion11, web
+from aiohttp import StreamReader, hdrs, web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
-from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
-from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
-from adapter.serving.call import method_not_allowed
-from adapter.serving.open_connections import Place
-from kube.status import StatusError, internal_error
+from kube.status import StatusError, internal_error, method_not_allowed
 
 _log = logging.getLogger(__name__)
 
 # A request line holds a label selector, which may be long. The limits of a line and of a header differ, because aiohttp
-# tells by its limit alone what was too long. All connections together may send this much before anybody is known.
+# tells by its limit alone what was too long.
 _MAX_LINE: Final = 64 * 1024
 _MAX_FIELD: Final = 32 * 1024
 _MAX_HEADERS: Final = 512
 _MAX_HEAD: Final = 128 * 1024
-# After the answer. Kubernetes takes bodies of up to 3 MiB, so no client is used to sending more than a few of them.
+# Kubernetes takes bodies of up to 3 MiB, so no client is used to sending more than a few of them.
 _MAX_BODY: Final = 16 * 1024 * 1024
-# Of answers that a client does not read; the one that goes beyond it is written, and then no other.
-_MAX_UNREAD: Final = 64 * 1024
+# Sizes of chunks and trailers, beside what aiohttp has not read yet.
+_MAX_AROUND_BODY: Final = 128 * 1024
+# Bytes that are written and not yet sent; the response that goes beyond it is written, and its client has to read.
+_MAX_UNSENT: Final = 64 * 1024
 _END: Final = b"\r\n\r\n"
-_TOO_MANY_HEADERS: Final = "Too many headers"
-_VERSIONS: Final = frozenset({HttpVersion10, HttpVersion11})
-
-ErrorResponse = Callable[[StatusError], web.Response]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,12 @@ class ConnectionLimits:
     """Seconds that a client may take.
 
     Attributes:
-        handshake: for the TLS handshake, and for the one that ends TLS.
+        handshake: for the TLS handshake, and for the closing one.
         head: for sending a request's head, from the connection or from the head's first byte on; Kubernetes' own time.
         idle: between two requests. Longer than Go clients keep an idle connection (90 s), so that it is they who close
-            it and no request meets a closing.
-        body: for sending the rest of a request's body, once it is answered.
-        read: for reading on, when there is more to send than the connection holds. The rest is left to the socket, and
-            to `idle`.
+            it and no request meets a closing connection.
+        body: for sending the rest of a request's body after the response.
+        read: for reading on, when there is more to send than the connection holds.
     """
 
     handshake: float = 10.0
@@ -66,172 +65,57 @@ class ConnectionLimits:
     read: float = 60.0
 
 
-class ConnectionServer(web.Server):
-    """Makes a Connection of each connection.
+class _State(enum.Enum):
+    HEAD = enum.auto()
+    """Waiting for a head, or for the rest of one."""
+    REQUEST = enum.auto()
+    """A head is complete; its request is being answered or is about to be."""
+    LAST = enum.auto()
+    """No other request is served; what still comes is the body of the last one."""
+    CLOSED = enum.auto()
+    """Nothing is read any more."""
+
+
+class HttpServer(web.Server):
+    """aiohttp's server, with the limits of its connections.
 
     Args:
-        handler: answers one request, given the client's certificate (DER), for which TLS found some authority to vouch.
-        error_response: how an error is written for a client of which nothing is known.
+        handler: answers one request; `connection_of` returns the request's connection.
+        error_response: the response to a client about which nothing is known.
         limits: see ConnectionLimits.
     """
 
     def __init__(
         self,
-        handler: Callable[[web.BaseRequest, bytes | None], Awaitable[web.StreamResponse]],
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
         *,
-        error_response: ErrorResponse,
+        error_response: Callable[[StatusError], web.Response],
         limits: ConnectionLimits,
     ) -> None:
-        async def answer(request: web.BaseRequest) -> web.StreamResponse:
-            connection = cast("_Connection", request.protocol)
-            connection.begin_answering(request)
-            try:
-                if request.version not in _VERSIONS:
-                    response: web.StreamResponse = error_response(_other_version())
-                else:
-                    response = await handler(request, connection.certificate)
-            finally:
-                connection.end_answering()
-            if _leaves_something(request):
-                response.force_close()
-            return response
-
-        super().__init__(answer, handler_cancellation=True)
-        self._limits = limits
-        self._error_response = error_response
-
-    def connection(self, place: Place) -> RequestHandler:
-        """The protocol of a new connection."""
-        return _Connection(self, place, error_response=self._error_response, limits=self._limits)
+        super().__init__(handler, handler_cancellation=True)
+        self.error_response = error_response
+        self.limits = limits
 
 
-class _Connection(RequestHandler):
-    """aiohttp's protocol, with time limits, and with a Status where it would say a page of its own."""
+class _HttpProtocol(web.RequestHandler):
+    """aiohttp's protocol, with a Status where it would send a page of its own."""
 
-    def __init__(
-        self,
-        server: web.Server,
-        place: Place,
-        *,
-        error_response: ErrorResponse,
-        limits: ConnectionLimits,
-    ) -> None:
+    __slots__ = ("connection", "server")
+
+    def __init__(self, server: HttpServer, connection: Connection) -> None:
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
-            access_log=None,  # type: ignore[arg-type]  # how aiohttp is told to have none
-            keepalive_timeout=limits.idle,
-            lingering_time=limits.body,
+            access_log=None,  # type: ignore[arg-type]  # this is how aiohttp is told to have none
+            keepalive_timeout=server.limits.idle,
+            lingering_time=server.limits.body,
             auto_decompress=False,
             max_line_size=_MAX_LINE,
             max_field_size=_MAX_FIELD,
             max_headers=_MAX_HEADERS,
         )
-        self._place = place
-        self._error = error_response
-        self._limits = limits
-        self._is_answering = False
-        # Of the request that is being answered or was last.
-        self._body: StreamReader = EMPTY_PAYLOAD
-        self._body_bytes = 0
-        self._is_refused = False
-        # Since when a head is expected, on the loop's clock.
-        self._head_since: float | None = None
-        self._head_timer: asyncio.TimerHandle | None = None
-        self._read_timer: asyncio.TimerHandle | None = None
-        self.certificate: bytes | None = None
-        """The client's, as DER."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Expect a request."""
-        super().connection_made(transport)
-        encryption = transport.get_extra_info("ssl_object")
-        self.certificate = encryption.getpeercert(binary_form=True) if encryption is not None else None
-        both_ways = cast("asyncio.Transport", transport)
-        both_ways.set_write_buffer_limits(high=_MAX_UNREAD)
-        self._place.opened(both_ways.abort, known=self.certificate is not None)
-        self._expect_head()
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """Expect nothing more."""
-        self._have_head()
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-        self._stop_read_timer()
-        self._place.left()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Take what the client sent; a head that goes on for too long, in time or in bytes, ends the connection.
-
-        So does what is left of a body when its request has been answered; aiohttp looks after the time.
-        """
-        if self._is_refused:
-            return
-        body = None if self._body.is_eof() else self._body
-        before = 0 if body is None else body.total_bytes
-        super().data_received(data)
-        if body is None and data.endswith(_END) and self._messages and self._messages[-1][1] is EMPTY_PAYLOAD:
-            return  # whole heads and no bodies, as nearly always: nothing of another head is there
-        beyond = len(data) if body is None else self._beyond_body(body, len(data), body.total_bytes - before)
-        if self._is_answering:
-            return
-        # aiohttp itself calls with nothing, when somebody has read of a body.
-        if beyond:
-            self._expect_head()
-            self._place.hold(max(beyond, 0))
-        if self._place.held > _MAX_HEAD:
-            self._refuse_head()
-
-    def _beyond_body(self, body: StreamReader, count: int, of_body: int) -> int:
-        """How many of the bytes that came are of the next head; below zero if older ones were still to be read.
-
-        Until the body has its end, what is not in it are sizes of chunks and trailers, which the parser collects.
-        """
-        self._body_bytes += count
-        if self._body_bytes > _MAX_BODY and self.transport is not None:
-            _log.debug("closed a connection: the body of its request is too large")
-            # Not `force_close`, after which aiohttp fails where it waits for the body.
-            self.transport.abort()
-        if body.is_eof():
-            return count - of_body
-        self._place.hold(max(count - of_body, 0))
-        if self._place.held > _MAX_HEAD and self.transport is not None:
-            _log.debug("closed a connection: what goes with the body of its request is too large")
-            self.transport.abort()
-        return 0
-
-    def _refuse_head(self) -> None:
-        """Answer a head that has no end, as aiohttp does with what it refuses itself; no more of it is read."""
-        self._is_refused = True
-        self._messages.append((_ErrInfo(status=431, exc=_HeadTooLarge(), message="too large"), EMPTY_PAYLOAD))
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def begin_answering(self, request: web.BaseRequest) -> None:
-        """A request is being answered; what comes until `end_answering` is its body, or a request after it."""
-        self._have_head()
-        self._body, self._body_bytes = request.content, 0
-        self._is_answering = self._place.busy = True
-
-    def end_answering(self) -> None:
-        """The answer is still to be sent.
-
-        That is the client's work: were it ours, those who do not read would keep all others out.
-        """
-        self._is_answering = self._place.busy = False
-
-    def pause_writing(self) -> None:
-        """There is more to send than the client reads at the moment: it has its time."""
-        super().pause_writing()
-        if self._read_timer is None:
-            self._read_timer = self._loop.call_later(self._limits.read, self._not_read)
-
-    def resume_writing(self) -> None:
-        """The client has read on."""
-        self._stop_read_timer()
-        super().resume_writing()
+        self.server = server
+        self.connection = connection
 
     def handle_error(
         self,
@@ -245,78 +129,212 @@ class _Connection(RequestHandler):
             _log.error("could not answer %s %s", request.method, request.raw_path, exc_info=exc)
             error = internal_error("see the log of the adapter")
         else:
-            _log.debug("refused what %s sent: %s", request.remote, message)
+            _log.debug("refused a request of %s: %s", request.remote, message)
             error = _refusal(status, exc)
-        response = self._error(error)
+        response = self.server.error_response(error)
         response.force_close()
         return response
 
-    def _not_read(self) -> None:
-        self._read_timer = None
-        _log.debug("closed a connection: its client did not read the answer")
-        if self.transport is not None:
-            self.transport.abort()
 
-    def _stop_read_timer(self) -> None:
-        if self._read_timer is not None:
-            self._read_timer.cancel()
-            self._read_timer = None
+class ConnectionSlots(Protocol):
+    """Counts connections; see adapter.serving.listener.Slots."""
 
-    def _expect_head(self) -> None:
-        if self._head_since is None:
-            self._head_since = self._loop.time()
-        # One that is running goes on, and looks then how long that head has taken: to set a timer for each request
-        # takes longer.
-        if self._head_timer is None:
-            self._head_timer = self._loop.call_later(self._limits.head, self._check_head)
+    def opened(self, connection: Connection) -> None:
+        """Note that a connection's handshake is finished."""
 
-    def _have_head(self) -> None:
-        self._place.active()
-        self._head_since = None
+    def buffer(self, connection: Connection, count: int) -> None:
+        """Add to the bytes of a connection's incomplete head."""
 
-    def _check_head(self) -> None:
-        self._head_timer = None
-        if self._head_since is None:
-            return
-        left = self._head_since + self._limits.head - self._loop.time()
-        if left > 0:
-            self._head_timer = self._loop.call_later(left, self._check_head)
-            return
-        _log.debug("closed a connection: its request did not come in time")
-        self.force_close()
+    def remove(self, connection: Connection) -> None:
+        """Release the slot of a connection that is closed."""
 
 
-class _HeadTooLarge(Exception):
-    """A request's head is too large, though none of its lines is."""
+class Connection(asyncio.Protocol):
+    """A client's connection, from the moment it is accepted.
 
+    Args:
+        server: answers its requests.
+        client: the accepted socket.
+        slots: counts connections.
 
-def _leaves_something(request: web.BaseRequest) -> bool:
-    """Whether aiohttp's parser may not be as new after a request.
-
-    The last trailer of a chunked body becomes the first header of the next request, which may be another user's. What
-    comes together with a request for another protocol is thrown away or kept, depending on the protocol.
+    Attributes:
+        certificate: the client's as DER, if it has one, which some CA verified in the handshake.
+        busy: a request is being answered; False while the response is being sent.
+        buffered: bytes of an incomplete head.
+        group: the connections among which it is counted; None once it is closed.
     """
-    return "Transfer-Encoding" in request.headers or "Upgrade" in request.headers or request.method == "CONNECT"
+
+    def __init__(self, server: HttpServer, client: socket.socket, slots: ConnectionSlots) -> None:
+        self._server = server
+        self._http: _HttpProtocol
+        self._client = client
+        self._slots = slots
+        self._transport: asyncio.Transport | None = None
+        self._state = _State.HEAD
+        self._tail = b""  # of an incomplete head: its end may begin there
+        # Bytes after the head, and what aiohttp read of them as a body.
+        self._beyond_head = 0
+        self._body: StreamReader | None = None
+        self._is_writing_paused = False
+        # For a head, or for reading a response; no two are needed at a time.
+        self._timer: asyncio.TimerHandle | None = None
+        self.certificate: bytes | None = None
+        self.busy = False
+        self.buffered = 0
+        self.group: OrderedDict[Connection, None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for a request: the handshake is finished."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_MAX_UNSENT)
+        encryption = transport.get_extra_info("ssl_object")
+        self.certificate = encryption.getpeercert(binary_form=True) if encryption is not None else None
+        self._slots.opened(self)
+        self._http = _HttpProtocol(self._server, self)
+        self._start_timer(self._server.limits.head, "its request did not come in time")
+        self._http.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Release everything."""
+        self._state = _State.CLOSED
+        self._stop_timer()
+        self._slots.remove(self)
+        self._http.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on what the client sent, unless it is too much."""
+        if self._state is _State.HEAD:
+            if not self._tail and 0 <= data.find(_END) == len(data) - len(_END):
+                self._state = _State.REQUEST  # exactly one head, as nearly always
+            else:
+                self._find_end_of_head(data)
+        elif self._state is not _State.CLOSED:
+            self._beyond_head += len(data)
+            self._check_body()
+        if self._state is not _State.CLOSED:
+            self._http.data_received(data)
+
+    def eof_received(self) -> None:
+        """Close, as TLS has no half-closed connections."""
+        self._http.eof_received()
+
+    def pause_writing(self) -> None:
+        """Give the client time to read: there is more to send than it reads at the moment."""
+        self._is_writing_paused = True
+        self._stop_timer()
+        self._start_timer(self._server.limits.read, "its client did not read the response")
+        self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Write on: the client has read."""
+        self._is_writing_paused = False
+        self._stop_timer()
+        self._http.resume_writing()
+
+    def begin_request(self, request: web.BaseRequest) -> None:
+        """Note that a request is being answered: the connection is not closed for another one until `end_request`."""
+        self.busy = True
+        if not self._is_writing_paused:
+            self._stop_timer()
+        if self.group is not None:
+            self.group.move_to_end(self)
+        if self.buffered:
+            self._slots.buffer(self, -self.buffered)
+        if self._state is _State.HEAD or _is_more_than_a_head(request):
+            self._state = _State.LAST
+            self._body = request.content
+
+    def end_request(self) -> bool:
+        """Note that the response is ready to be sent; return whether the connection may serve another request."""
+        self.busy = False
+        if self._state is _State.REQUEST:
+            self._state = _State.LAST if self._beyond_head else _State.HEAD
+        return self._state is _State.HEAD
+
+    def close(self, reason: str) -> None:
+        """Close at once; nothing that is still to be sent is sent."""
+        _log.debug("closed a connection: %s", reason)
+        self._state = _State.CLOSED
+        self._slots.remove(self)
+        if self._transport is not None:
+            self._transport.abort()
+        else:
+            # In its handshake: the loop sees the end of the connection, and releases the rest.
+            with contextlib.suppress(OSError):
+                self._client.shutdown(socket.SHUT_RDWR)
+
+    def _find_end_of_head(self, data: bytes) -> None:
+        """Look for the end of a head that does not come alone and in one piece."""
+        received = self._tail + data
+        end = received.find(_END)
+        if end >= 0:
+            self._tail, self._beyond_head, self._state = b"", len(received) - end - len(_END), _State.REQUEST
+            return
+        self._tail = received[1 - len(_END) :]
+        self._start_timer(self._server.limits.head, "its request did not come in time")
+        self._slots.buffer(self, len(data))
+        if self.buffered > _MAX_HEAD and self._transport is not None:
+            self._state = _State.CLOSED
+            self._transport.write(_written(self._server.error_response(_head_too_large())))
+            self._transport.close()
+
+    def _check_body(self) -> None:
+        """Close after too long a body, or too much around it: sizes of chunks, trailers, further requests."""
+        if self._beyond_head > _MAX_BODY:
+            self.close("the body of its request is too large")
+        elif self._body is not None and self._beyond_head - self._body.total_bytes > _MAX_AROUND_BODY:
+            self.close("what goes with the body of its request is too large")
+
+    def _start_timer(self, seconds: float, reason: str) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.close, reason)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
-def _other_version() -> StatusError:
-    return StatusError(505, "HTTPVersionNotSupported", "the request's version of HTTP is not spoken here: use HTTP/1.1")
+def _written(response: web.Response) -> bytes:
+    """Write a response to a client of whose request aiohttp knows nothing yet."""
+    body = response.body
+    assert isinstance(body, bytes)
+    fields = {**response.headers, hdrs.CONTENT_LENGTH: str(len(body)), hdrs.CONNECTION: "close"}
+    head = [f"HTTP/1.1 {response.status} {response.reason}", *(f"{name}: {value}" for name, value in fields.items())]
+    return "\r\n".join([*head, "", ""]).encode() + body
+
+
+def connection_of(request: web.BaseRequest) -> Connection:
+    """Return the connection on which a request came."""
+    protocol = request.protocol
+    assert isinstance(protocol, _HttpProtocol)
+    return protocol.connection
+
+
+def _is_more_than_a_head(request: web.BaseRequest) -> bool:
+    """Tell whether there is, or may be, more of a request than its head."""
+    if request.body_exists or request.method == hdrs.METH_CONNECT:
+        return True
+    headers = request.headers
+    return hdrs.UPGRADE in headers or hdrs.TRANSFER_ENCODING in headers
 
 
 def _refusal(code: int, exc: BaseException | None) -> StatusError:
-    """What to say to something that aiohttp could make no request of. Its parser knows the usual methods only."""
+    """Return the error for what aiohttp could make no request of. Its parser knows the usual methods only."""
     match exc:
         case BadHttpMethod():
-            return method_not_allowed()
+            return method_not_allowed("the server does not allow this method on the requested resource")
         case LineTooLong(args=(_, limit, *_)) if limit == _MAX_LINE:
             return StatusError(414, "RequestURITooLong", f"the request's URL is longer than {_MAX_LINE} bytes")
         case LineTooLong():
             return _too_large(f"a header of the request is longer than {_MAX_FIELD} bytes")
-        case _ if exc is not None and _TOO_MANY_HEADERS in str(exc):
+        case _ if exc is not None and "Too many headers" in str(exc):
             return _too_large(f"the request has more than {_MAX_HEADERS} headers")
-        case _HeadTooLarge():
-            return _too_large(f"the head of the request is longer than {_MAX_HEAD} bytes")
     return StatusError(code, "BadRequest", "the request cannot be read: it is not HTTP")
+
+
+def _head_too_large() -> StatusError:
+    return _too_large(f"the head of the request is longer than {_MAX_HEAD} bytes")
 
 
 def _too_large(message: str) -> StatusError:

@@ -16,16 +16,8 @@ from adapter.catalog.groups import RESOURCE_GROUP
 from adapter.content.resource_documents import ResourceDocument, node_document, node_list, pod_document, pod_list
 from adapter.content.tables import TABLE_FORMS, Table, node_table, pod_table
 from adapter.metrics.usage import NodeUsage, PodUsage
-from adapter.serving.call import (
-    Answer,
-    Call,
-    label_selector,
-    method_not_allowed,
-    no_such_resource,
-    require_get,
-    written,
-)
 from adapter.serving.list_options import check_numbers, field_selector, included_object
+from adapter.serving.requests import Request, Response, encode_list, method_not_allowed, no_such_resource
 from kube import status
 from kube.deadlines import Deadline
 from kube.selectors import LabelSelector
@@ -52,49 +44,51 @@ class ResourceRoutes:
     def __init__(self, usage: UsageProvider) -> None:
         self._usage = usage
 
-    async def answer(self, call: Call, parts: Sequence[str]) -> Answer:
+    async def respond(self, request: Request, parts: Sequence[str]) -> Response:
         """Answer a call for what these segments after the version name.
 
         Raises:
             StatusError: whatever there is to say against it. As in metrics-server, nothing can be watched.
         """
-        if call.info.verb == "watch":
+        if request.info.verb == "watch":
             raise method_not_allowed()
         match parts:
             case ("nodes",):
-                return await self._nodes(call)
+                return await self._nodes(request)
             case ("nodes", name):
-                return await self._node(call, name)
+                return await self._node(request, name)
             case ("pods",) | ("namespaces", _, "pods"):
-                return await self._pods(call)
+                return await self._pods(request)
             case ("namespaces", namespace, "pods", name):
-                return await self._pod(call, namespace, name)
+                return await self._pod(request, namespace, name)
         raise no_such_resource()
 
-    async def _nodes(self, call: Call) -> Answer:
-        wanted = _Wanted(call)
-        check_numbers(call.target.query)
-        selector, fields = label_selector(call, "labelSelector"), field_selector(call.target.query)
-        nodes = await self._usage.nodes(selector=selector, deadline=call.deadline)
+    async def _nodes(self, request: Request) -> Response:
+        wanted = _Wanted(request)
+        check_numbers(request.target.query)
+        selector, fields = request.label_selector("labelSelector"), field_selector(request.target.query)
+        nodes = await self._usage.nodes(selector=selector, deadline=request.deadline)
         return await wanted.nodes([node for node in nodes if fields.matches(name=node.name, namespace="")])
 
-    async def _pods(self, call: Call) -> Answer:
-        wanted = _Wanted(call)
-        check_numbers(call.target.query)
-        selector, fields = label_selector(call, "labelSelector"), field_selector(call.target.query)
-        pods = await self._usage.pods(namespace=call.info.namespace, selector=selector, deadline=call.deadline)
+    async def _pods(self, request: Request) -> Response:
+        wanted = _Wanted(request)
+        check_numbers(request.target.query)
+        selector, fields = request.label_selector("labelSelector"), field_selector(request.target.query)
+        pods = await self._usage.pods(namespace=request.info.namespace, selector=selector, deadline=request.deadline)
         return await wanted.pods([pod for pod in pods if fields.matches(name=pod.name, namespace=pod.namespace)])
 
-    async def _node(self, call: Call, name: str) -> Answer:
-        wanted = _Wanted(call)
-        nodes = await self._usage.nodes(selector=LabelSelector(), name=name, deadline=call.deadline)
+    async def _node(self, request: Request, name: str) -> Response:
+        wanted = _Wanted(request)
+        nodes = await self._usage.nodes(selector=LabelSelector(), name=name, deadline=request.deadline)
         if not nodes:
             raise _no_usage("nodes", name)
         return await wanted.nodes(nodes[:1], alone=True)
 
-    async def _pod(self, call: Call, namespace: str, name: str) -> Answer:
-        wanted = _Wanted(call)
-        pods = await self._usage.pods(namespace=namespace, selector=LabelSelector(), name=name, deadline=call.deadline)
+    async def _pod(self, request: Request, namespace: str, name: str) -> Response:
+        wanted = _Wanted(request)
+        pods = await self._usage.pods(
+            namespace=namespace, selector=LabelSelector(), name=name, deadline=request.deadline
+        )
         if not pods:
             raise _no_usage("pods", f"{namespace}/{name}")
         return await wanted.pods(pods[:1], alone=True)
@@ -103,30 +97,30 @@ class ResourceRoutes:
 class _Wanted:
     """How a client wants nodes and pods: as a table or as they are. Refuses what is no GET, and what cannot be had."""
 
-    def __init__(self, call: Call) -> None:
-        require_get(call)
-        self._representation = call.representation(TABLE_FORMS)
+    def __init__(self, request: Request) -> None:
+        request.require_get()
+        self._representation = request.representation(TABLE_FORMS)
         self._form = self._representation.conversion
-        self._include = included_object(call.target.query) if self._form else ""
+        self._include = included_object(request.target.query) if self._form else ""
 
-    async def nodes(self, nodes: Sequence[NodeUsage], *, alone: bool = False) -> Answer:
+    async def nodes(self, nodes: Sequence[NodeUsage], *, alone: bool = False) -> Response:
         form = self._form
         if form is not None:
-            return await self._answer(nodes, lambda nodes: node_table(nodes, form, include=self._include))
-        return await self._answer(nodes, (lambda nodes: node_document(nodes[0])) if alone else node_list)
+            return await self._respond(nodes, lambda nodes: node_table(nodes, form, include=self._include))
+        return await self._respond(nodes, (lambda nodes: node_document(nodes[0])) if alone else node_list)
 
-    async def pods(self, pods: Sequence[PodUsage], *, alone: bool = False) -> Answer:
+    async def pods(self, pods: Sequence[PodUsage], *, alone: bool = False) -> Response:
         form = self._form
         if form is not None:
-            return await self._answer(pods, lambda pods: pod_table(pods, form, include=self._include))
-        return await self._answer(pods, (lambda pods: pod_document(pods[0])) if alone else pod_list)
+            return await self._respond(pods, lambda pods: pod_table(pods, form, include=self._include))
+        return await self._respond(pods, (lambda pods: pod_document(pods[0])) if alone else pod_list)
 
-    async def _answer(
+    async def _respond(
         self, usages: Sequence[_Usage], document: Callable[[Sequence[_Usage]], ResourceDocument | Table]
-    ) -> Answer:
+    ) -> Response:
         # The Content-Type of a table is that of its encoding alone; only documents of discovery name their form there.
         representation = dataclasses.replace(self._representation, conversion=None)
-        return Answer(200, await written(representation, usages, document))
+        return Response(200, await encode_list(representation, usages, document))
 
 
 def _no_usage(resource: str, name: str) -> StatusError:

@@ -23,26 +23,17 @@ import msgspec
 
 from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP, RESOURCE_GROUP
 from adapter.catalog.values import ExternalMetricValue, MetricValue
-from adapter.content.documents import custom_list, external_list
+from adapter.content.documents import CustomMetricList, ExternalMetricList
 from adapter.content.encoding import Encoded, Representation, require_json
 from adapter.diagnosis import Explanation, Report
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
 from adapter.openapi import OpenApiPage, OpenApiPages
 from adapter.security.request_info import Query
 from adapter.serving.aggregated_discovery import DISCOVERY_FORMS
-from adapter.serving.call import (
-    Answer,
-    Call,
-    answer_with,
-    label_selector,
-    method_not_allowed,
-    no_such_resource,
-    require_get,
-    written,
-)
 from adapter.serving.discovery import Discovery, software_version, version_document
 from adapter.serving.health import Health
 from adapter.serving.list_options import check_list, check_numbers, check_requested_name, field_selector
+from adapter.serving.requests import Request, Response, encode_list, method_not_allowed, no_such_resource
 from adapter.serving.resource_routes import ResourceRoutes, UsageProvider
 from adapter.serving.status_page import StatusPage
 from adapter.serving.telemetry import Telemetry
@@ -105,112 +96,114 @@ class Router:
         """Tell whether a resource, in the words of authorization, is one that has metrics now."""
         return self._discovery.knows(group, resource)
 
-    async def answer(self, call: Call) -> Answer:
-        """Answer a call.
+    async def respond(self, request: Request) -> Response:
+        """Answer a request.
 
         Raises:
             StatusError: whatever there is to say against it.
         """
-        segments = call.target.segments
+        segments = request.target.segments
         if segments[:1] == ("debug",) and self._debug is not None:
-            require_get(call)
-            page = await self._debug.answer(segments[1:], call.target.query, deadline=call.deadline)
-            return answer_with(call, page)
+            request.require_get()
+            page = await self._debug.answer(segments[1:], request.target.query, deadline=request.deadline)
+            return Response(200, request.representation(streamed=False).encode(page))
         if segments[:1] != ("apis",):
-            return self._other(call)
+            return self._other(request)
         match segments[1:]:
             case ():
-                return await self._groups(call)
+                return await self._groups(request)
             case (group,) if self._discovery.serves(group):
-                return answer_with(call, self._discovery.group(group))
+                request.require_get()
+                return Response(200, request.representation(streamed=False).encode(self._discovery.group(group)))
             case (group, version) if self._discovery.serves(group, version):
-                require_get(call)
-                document = await self._discovery.resources(group, version, call.representation(streamed=False))
-                return Answer(200, document.content, gzip=document.gzip)
+                request.require_get()
+                document = await self._discovery.resources(group, version, request.representation(streamed=False))
+                return Response(200, document.content, gzip=document.gzip)
             case (group, version, *parts) if self._discovery.serves(group, version):
                 if group == RESOURCE_GROUP:
                     if self._resources is None:
                         raise method_not_allowed()
-                    return await self._resources.answer(call, parts)
-                return await (self._custom_metric if group == CUSTOM_GROUP else self._external_metric)(call, parts)
+                    return await self._resources.respond(request, parts)
+                return await (self._custom_metric if group == CUSTOM_GROUP else self._external_metric)(request, parts)
             case (group, *_) if self._discovery.serves(group):
                 raise no_such_resource()
         return self._nowhere()
 
-    async def _groups(self, call: Call) -> Answer:
+    async def _groups(self, request: Request) -> Response:
         """All groups, alone or with everything in them; clients keep the latter until its tag changes."""
-        require_get(call)
-        representation = call.representation(DISCOVERY_FORMS, streamed=False)
+        request.require_get()
+        representation = request.representation(DISCOVERY_FORMS, streamed=False)
         if representation.conversion is None:
-            return Answer(200, representation.encode(self._discovery.group_list()))
+            return Response(200, representation.encode(self._discovery.group_list()))
         document = await self._discovery.aggregated(representation, representation.conversion)
-        return _tagged(call, document.content, document.tag, gzip=document.gzip)
+        return _tagged(request, document.content, document.tag, gzip=document.gzip)
 
-    async def _custom_metric(self, call: Call, parts: Sequence[str]) -> Answer:
-        parsed = call.target.known.get(CustomMetricRequest)
-        if parsed is None or call.method != "GET":
-            parsed = call.target.known[CustomMetricRequest] = _custom_request(call, parts)
-        assert isinstance(parsed, CustomMetricRequest)
-        representation = call.representation()
-        values = await self._custom.values(msgspec.structs.replace(parsed, deadline=call.deadline))
-        return Answer(200, await written(representation, values, functools.partial(custom_list, call.info.version)))
+    async def _custom_metric(self, request: Request, parts: Sequence[str]) -> Response:
+        metric = request.line.metric
+        if metric is None:
+            metric = request.line.metric = _custom_request(request, parts)
+        assert isinstance(metric, CustomMetricRequest)
+        representation = request.representation()
+        values = await self._custom.values(msgspec.structs.replace(metric, deadline=request.deadline))
+        document = functools.partial(CustomMetricList, request.info.version)
+        return Response(200, await encode_list(representation, values, document))
 
-    async def _external_metric(self, call: Call, parts: Sequence[str]) -> Answer:
-        parsed = call.target.known.get(ExternalMetricRequest)
-        if parsed is None or call.method != "GET":
-            parsed = call.target.known[ExternalMetricRequest] = _external_request(call, parts)
-        assert isinstance(parsed, ExternalMetricRequest)
-        representation = call.representation()
+    async def _external_metric(self, request: Request, parts: Sequence[str]) -> Response:
+        metric = request.line.metric
+        if metric is None:
+            metric = request.line.metric = _external_request(request, parts)
+        assert isinstance(metric, ExternalMetricRequest)
+        representation = request.representation()
         representation.require_form()
-        values = await self._external.values(msgspec.structs.replace(parsed, deadline=call.deadline))
-        return Answer(200, await written(representation, values, external_list))
+        values = await self._external.values(msgspec.structs.replace(metric, deadline=request.deadline))
+        return Response(200, await encode_list(representation, values, ExternalMetricList))
 
-    def _other(self, call: Call) -> Answer:
+    def _other(self, request: Request) -> Response:
         """Everything that is no API."""
-        health = self._health.answer(call.target)
+        health = self._health.answer(request.target)
         if health is not None:
-            require_get(call, "HEAD")
-            return Answer(health.status, Encoded(health.text.encode(), _TEXT), headers=_NOT_GUESSED)
-        match call.target.segments:
+            request.require_get("HEAD")
+            return Response(health.status, Encoded(health.text.encode(), _TEXT), headers=_NOT_GUESSED)
+        match request.target.segments:
             case ():
-                require_get(call)
-                return Answer(200, _PLAIN.encode(self._paths()))
+                request.require_get()
+                return Response(200, _PLAIN.encode(self._paths()))
             case ("metrics",):
-                require_get(call, "HEAD")
+                request.require_get("HEAD")
                 self._telemetry.keep(self.knows)
-                return Answer(200, self._telemetry.exposition())
+                return Response(200, self._telemetry.exposition())
             case ("metrics", "slis"):
-                require_get(call, "HEAD")
-                return Answer(200, self._health.metrics.exposition())
+                request.require_get("HEAD")
+                return Response(200, self._health.metrics.exposition())
             case ("version",):
-                require_get(call)
-                require_json(call.accept)
-                return Answer(200, _PLAIN.encode(version_document()))
+                request.require_get()
+                require_json(request.accept)
+                return Response(200, _PLAIN.encode(version_document()))
             case ("openapi", "v2"):
-                require_get(call)
-                return _openapi(call, self._openapi.v2(self._discovery.group_versions, accept=call.accept))
+                request.require_get()
+                return _openapi(request, self._openapi.v2(self._discovery.group_versions, accept=request.accept))
             case ("openapi", "v3", *parts):
-                require_get(call)
-                given_hash = call.target.query.get("hash")
+                request.require_get()
+                given_hash = request.target.query.get("hash")
                 served, path = self._discovery.group_versions, "/".join(parts)
-                page = self._openapi.v3(served, path, given_hash=given_hash, accept=call.accept)
+                page = self._openapi.v3(served, path, given_hash=given_hash, accept=request.accept)
                 if page is not None:
-                    return _openapi(call, page)
+                    return _openapi(request, page)
             case ("statusz",):
-                require_get(call)
-                return Answer(200, self._status_page.answer(call.accept, self._health.paths))
+                request.require_get()
+                return Response(200, self._status_page.answer(request.accept, self._health.paths))
         return self._nowhere()
 
-    def _nowhere(self) -> Answer:
+    def _nowhere(self) -> Response:
         """404 with the paths that there are, as API servers say it outside their APIs."""
-        return Answer(404, _PLAIN.encode(self._paths()))
+        return Response(404, _PLAIN.encode(self._paths()))
 
     def _paths(self) -> msgspec.Struct:
         others = ("/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/statusz", "/version")
         return self._discovery.paths((*others, *self._health.paths))
 
 
-def _custom_request(call: Call, parts: Sequence[str]) -> CustomMetricRequest:
+def _custom_request(request: Request, parts: Sequence[str]) -> CustomMetricRequest:
     """Parse a request for a custom metric. Raises StatusError for an invalid one."""
     match parts:
         case ("namespaces", namespace, "metrics", metric) | ("namespaces", namespace, "metrics", metric, _):
@@ -218,18 +211,18 @@ def _custom_request(call: Call, parts: Sequence[str]) -> CustomMetricRequest:
         case ("namespaces", namespace, resource, name, metric):
             pass
         case ("namespaces", _, _):
-            require_get(call)
+            request.require_get()
             raise bad_request("invalid request path")
         case (resource, name, metric):
             namespace = ""
         case _:
             raise no_such_resource()
-    require_get(call)
-    call.representation()
-    check_numbers(call.target.query)
-    selector = label_selector(call, "labelSelector")
-    check_requested_name(call.target.query, name)
-    metric_selector = label_selector(call, "metricLabelSelector")
+    request.require_get()
+    request.representation()
+    check_numbers(request.target.query)
+    selector = request.label_selector("labelSelector")
+    check_requested_name(request.target.query, name)
+    metric_selector = request.label_selector("metricLabelSelector")
     resource, _, group = resource.partition(".")
     return CustomMetricRequest(
         resource=resource,
@@ -242,21 +235,21 @@ def _custom_request(call: Call, parts: Sequence[str]) -> CustomMetricRequest:
     )
 
 
-def _external_request(call: Call, parts: Sequence[str]) -> ExternalMetricRequest:
+def _external_request(request: Request, parts: Sequence[str]) -> ExternalMetricRequest:
     """Parse a request for an external metric. Raises StatusError for an invalid one."""
     match parts:
         case ("namespaces", namespace, metric):
             pass
         case _:
             raise no_such_resource()
-    require_get(call)
-    call.representation().require_form()
-    check_numbers(call.target.query)
-    selector = label_selector(call, "labelSelector")
-    field_selector(call.target.query)
-    if call.info.verb == "watch":
+    request.require_get()
+    request.representation().require_form()
+    check_numbers(request.target.query)
+    selector = request.label_selector("labelSelector")
+    field_selector(request.target.query)
+    if request.info.verb == "watch":
         raise _not_watched()
-    check_list(call.target.query)
+    check_list(request.target.query)
     return ExternalMetricRequest(namespace=namespace, metric=metric, selector=selector)
 
 
@@ -271,16 +264,16 @@ def _not_watched() -> StatusError:
 
 
 def _tagged(
-    call: Call, content: Encoded, tag: str, headers: Mapping[str, str] | None = None, *, gzip: bytes | None = None
-) -> Answer:
+    request: Request, content: Encoded, tag: str, headers: Mapping[str, str] | None = None, *, gzip: bytes | None = None
+) -> Response:
     """A document with its entity tag, or the news that the client has it already."""
-    if tag in call.known_tags:
-        return Answer(304, Encoded(b"", content.content_type), tag=tag, headers=headers or {})
-    return Answer(200, content, tag=tag, headers=headers or {}, gzip=gzip)
+    if tag in request.known_tags:
+        return Response(304, Encoded(b"", content.content_type), tag=tag, headers=headers or {})
+    return Response(200, content, tag=tag, headers=headers or {}, gzip=gzip)
 
 
-def _openapi(call: Call, page: OpenApiPage) -> Answer:
+def _openapi(request: Request, page: OpenApiPage) -> Response:
     headers = page.headers(now=time.time())
     if page.location:
-        return Answer(301, page.content, headers=headers)
-    return _tagged(call, page.content, page.tag, headers)
+        return Response(301, page.content, headers=headers)
+    return _tagged(request, page.content, page.tag, headers)

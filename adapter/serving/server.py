@@ -1,54 +1,46 @@
-"""The HTTP server: from a connection to an answer, and nothing about metrics.
+"""The request path: authenticate, authorize, route, encode.
 
-A request passes, in this order, the limit on requests in flight, authentication, authorization and the router, all
-within its deadline. Whatever goes wrong on the way, at any point, becomes a metav1.Status, because that is what
-clients of an API server decode; also what aiohttp itself refuses before there is a request, and also our own
-mistakes, which are logged with their traceback and shown to nobody (`connection`). A client that goes away takes its
-request with it.
+Everything happens within the request's deadline and the limit on requests in flight. Whatever goes wrong becomes a
+metav1.Status, which clients of an API server decode; also our own mistakes, which are logged with their traceback and
+not shown (`connection`). When a client disconnects, its request is cancelled.
 
-HTTP/2 is not spoken; clients settle for HTTP/1.1 during the TLS handshake.
+HTTP/2 is not served; clients settle for HTTP/1.1 during the TLS handshake.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import ssl
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from aiohttp import web
-from multidict import CIMultiDict
-from prometheus_client import CollectorRegistry
+from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
+from multidict import CIMultiDict, CIMultiDictProxy
 
-from adapter.content.encoding import Encoded, Representation
+from adapter.content.encoding import COMPRESS_FROM, Representation, compress
 from adapter.fairness import FairSemaphore, QueueFullError, enter_namespace
-from adapter.security.authentication import USUAL_HEADERS, Authenticator, Credentials
+from adapter.security.authentication import Authenticator
 from adapter.security.authorization import Authorizer
-from adapter.security.request_info import RequestInfo
-from adapter.serving.accepting import LimitedSite, within_open_files
-from adapter.serving.call import Answer, Call
-from adapter.serving.compression import COMPRESS_FROM, compressed, takes_gzip
-from adapter.serving.connection import ConnectionLimits, ConnectionServer
-from adapter.serving.open_connections import OpenConnections
-from adapter.serving.parsed_targets import ParsedTarget, ParsedTargets
+from adapter.serving.connection import ConnectionLimits, connection_of
+from adapter.serving.requests import Request, RequestLine, RequestLines, Response, accept
 from adapter.serving.routes import Router
-from adapter.serving.telemetry import RequestLabels, Telemetry
+from adapter.serving.telemetry import Telemetry
 from kube.deadlines import Deadline, DeadlineExceeded, within
-from kube.status import StatusError, forbidden, too_many_requests
+from kube.status import StatusError, bad_request, too_many_requests
 
 _log = logging.getLogger(__name__)
 
-# The data path keeps to the deadline and knows for what the time was too short; it is given that much to say so.
-_LAST_WORD_SECONDS = 0.1
-# What a request is counted as whose client did not wait for the answer; web servers' common number for it.
-_CLIENT_GONE = 499
-_FORBIDDEN = 403
+# Providers keep to the deadline themselves and know what took too long; they get this much longer to say so.
+_GRACE_SECONDS = 0.1
+# The status under which a request is counted whose client disconnected; web servers' common number for it.
+_CLIENT_CLOSED_REQUEST = 499
+_VERSIONS = (HttpVersion11, HttpVersion10)
 # Beside those of the documents there are few, of discovery's forms.
 _CONTENT_TYPES = 64
+_NO_GZIP = re.compile(r"q\s*=\s*0(\.0*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +49,11 @@ class ServerLimits:
 
     Attributes:
         connections: open at a time, those in their TLS handshake included.
-        in_flight: requests that are worked on at a time; of each namespace a quarter as many may wait to be next, and
-            more are answered with 429 at once.
+        in_flight: requests that are worked on at a time; of each namespace a quarter as many may wait, and more get
+            429 at once.
         request_seconds: how long a request may take; a `timeout` parameter can only shorten it.
         shutdown_seconds: how long requests in flight may still take when the process is told to end.
-        connection: how long clients may take their time.
+        connection: see ConnectionLimits.
     """
 
     connections: int = 2000
@@ -72,13 +64,13 @@ class ServerLimits:
 
 
 class RequestServer:
-    """Answers requests.
+    """Responds to requests.
 
     Args:
-        authenticator: finds out who is asking.
-        authorizer: decides whether they may.
-        router: has the answers; each request takes one at its start and keeps it to its end.
-        telemetry: counts them.
+        authenticator: finds the user.
+        authorizer: decides whether the user may do this.
+        router: returns the current router; each request keeps the one that it began with.
+        telemetry: counts requests.
         limits: see ServerLimits.
     """
 
@@ -96,202 +88,132 @@ class RequestServer:
         self._router = router
         self._telemetry = telemetry
         self._limits = limits
-        self._targets = ParsedTargets(authorizer.always_allows)
+        self._lines = RequestLines(authorizer.always_allows)
         self._in_flight = 0
         self._slots = FairSemaphore(limits.in_flight, max_waiting=limits.in_flight // 4)
         telemetry.count_in_flight(lambda: self._in_flight)
 
-    async def handle(self, request: web.BaseRequest, certificate: bytes | None) -> web.StreamResponse:
-        """Answer one request of a client with this certificate (DER)."""
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Respond to a request on a Connection."""
+        connection = connection_of(request)
+        connection.begin_request(request)
+        try:
+            response = await self.respond(request, connection.certificate)
+        finally:
+            may_reuse = connection.end_request()
+        if not may_reuse:
+            response.force_close()
+        return response
+
+    async def respond(self, request: web.BaseRequest, certificate: bytes | None) -> web.Response:
+        """Respond to a request of a client with this certificate (DER), which some CA verified."""
         started = time.monotonic()
-        router, labels, code = self._router(), None, 500
+        router, line, code = self._router(), None, 500
         try:
             try:
-                parsed = self._targets.parse(request.method, request.raw_path)
-                labels = _labels(parsed.info, router)
-                response = await self._within_limits(request, certificate, parsed, router)
+                if request.version not in _VERSIONS:
+                    raise _version_not_supported()
+                line = self._lines.parse(request.method, request.raw_path)
+                if line.timeout_error is not None:
+                    raise bad_request(line.timeout_error)
+                deadline = Deadline.after(min(line.timeout, self._limits.request_seconds))
+                work = self._process(request, certificate, line, router, deadline)
+                response = await within(Deadline(deadline.at + _GRACE_SECONDS), work)
+            except QueueFullError:
+                error = too_many_requests("Too many requests, please try again later.", retry_after=1)
+                response = error_response(error, request.headers)
+            except DeadlineExceeded:
+                message = "Timeout: request did not complete within the allotted timeout"
+                response = error_response(StatusError(504, "Timeout", message, details={}), request.headers)
             except StatusError as error:
-                response = await _response(_error_answer(error, request), request)
+                response = error_response(error, request.headers)
             code = response.status
             return response
         except asyncio.CancelledError:
-            code = _CLIENT_GONE
+            code = _CLIENT_CLOSED_REQUEST
             raise
         finally:
-            labels = labels or RequestLabels(verb=request.method.lower())
-            self._telemetry.observe(labels, code=code, seconds=time.monotonic() - started)
+            seconds = time.monotonic() - started
+            if line is not None:
+                self._telemetry.observe(line.info, router.knows, code=code, seconds=seconds)
+            else:
+                self._telemetry.observe_unparsed(request.method, code=code, seconds=seconds)
 
-    async def _within_limits(
-        self, request: web.BaseRequest, certificate: bytes | None, parsed: ParsedTarget, router: Router
-    ) -> web.Response:
-        enter_namespace(parsed.info.namespace)
-        deadline = Deadline.after(min(parsed.seconds(), self._limits.request_seconds))
-        work = self._in_turn(request, certificate, parsed, router, deadline)
-        try:
-            return await within(Deadline(deadline.at + _LAST_WORD_SECONDS), work)
-        except QueueFullError as error:
-            raise too_many_requests("Too many requests, please try again later.", retry_after=1) from error
-        except DeadlineExceeded as error:
-            message = "Timeout: request did not complete within the allotted timeout"
-            raise StatusError(504, "Timeout", message, details={}) from error
-
-    async def _in_turn(
+    async def _process(
         self,
         request: web.BaseRequest,
         certificate: bytes | None,
-        parsed: ParsedTarget,
+        line: RequestLine,
         router: Router,
         deadline: Deadline,
     ) -> web.Response:
-        """Answer within the limit on requests in flight, which namespaces share."""
-        # Clients without a certificate that some CA signed share one queue, so that none gets ahead by inventing names.
-        namespace = parsed.info.namespace if certificate is not None else ""
-        if not parsed.never_refused:
-            await self._slots.acquire(namespace)
+        """Authenticate, authorize and route a request, within the limit on requests in flight."""
+        namespace = line.info.namespace
+        enter_namespace(namespace)
+        # Clients without a verified certificate share one queue, so that none gets ahead by inventing namespaces.
+        queue = namespace if certificate is not None else ""
+        if not line.is_exempt and not self._slots.try_acquire(queue):
+            await self._slots.acquire(queue)
         self._in_flight += 1
         try:
-            return await self._answer(request, certificate, parsed, router, deadline)
+            if not line.is_public:
+                user = await self._authenticator.authenticate(certificate, request.raw_headers)
+                await self._authorizer.authorize(user, line.info)
+            response = await router.respond(Request(line, request.headers, deadline))
+            body = response.content.body
+            if len(body) < COMPRESS_FROM:
+                return web.Response(status=response.status, body=body, headers=_headers(response))
+            return await _compressed(response, request.headers)
         finally:
             self._in_flight -= 1
-            if not parsed.never_refused:
-                self._slots.release(namespace)
-
-    async def _answer(
-        self,
-        request: web.BaseRequest,
-        certificate: bytes | None,
-        parsed: ParsedTarget,
-        router: Router,
-        deadline: Deadline,
-    ) -> web.Response:
-        if not parsed.open_to_all:
-            user = await self._authenticator.authenticate(Credentials(certificate, request.raw_headers))
-            _refuse_impersonation(request)
-            await self._authorizer.authorize(user, parsed.info)
-            _log.debug("%s asks %s %s", user.name, request.method, parsed.target.path)
-        return await _response(await router.answer(_call(request, parsed, deadline)), request)
+            if not line.is_exempt:
+                self._slots.release(queue)
 
 
-class Listener:
-    """The listening socket and its connections.
-
-    Args:
-        server: answers the requests.
-        context: TLS for new connections.
-        limits: see ServerLimits.
-        registry: where connections are counted.
-    """
-
-    def __init__(
-        self,
-        server: RequestServer,
-        context: ssl.SSLContext,
-        limits: ServerLimits,
-        *,
-        registry: CollectorRegistry,
-    ) -> None:
-        self._connections = OpenConnections(most=within_open_files(limits.connections), registry=registry)
-        self._server = server
-        self._context = context
-        self._limits = limits
-        self._runner: web.ServerRunner | None = None
-
-    async def start(self, listening: socket.socket) -> None:
-        """Begin to accept connections on a bound socket, which is this listener's from now on."""
-        server = ConnectionServer(
-            self._server.handle,
-            error_response=_unknown_clients_response,
-            limits=self._limits.connection,
-        )
-        self._runner = web.ServerRunner(server, shutdown_timeout=self._limits.shutdown_seconds)
-        await self._runner.setup()
-        site = LimitedSite(
-            self._runner,
-            listening,
-            context=self._context,
-            handshake=self._limits.connection.handshake,
-            connections=self._connections,
-            protocol=server.connection,
-        )
-        await site.start()
-
-    async def stop(self) -> None:
-        """Accept nothing more, let requests in flight end, then close every connection."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+def error_response(error: StatusError, headers: CIMultiDictProxy[str] | None = None) -> web.Response:
+    """Return the response for an error to a request with these headers; None if they are not known."""
+    content = Representation.for_error(accept(headers) if headers is not None else "").encode_error(error)
+    more = {"X-Content-Type-Options": "nosniff"} if error.code == 403 else {}
+    response = Response(error.code, content, retry_after=error.retry_after, headers=more)
+    return web.Response(status=error.code, body=content.body, headers=_headers(response))
 
 
-def _labels(info: RequestInfo, router: Router) -> RequestLabels:
-    if not info.is_resource:
-        return RequestLabels(verb=info.verb)
-    if not router.knows(info.group, info.resource):
-        return RequestLabels(verb=info.verb, resource="unknown")
-    return RequestLabels(info.verb, info.group, info.version, info.resource)
+async def _compressed(response: Response, request_headers: CIMultiDictProxy[str]) -> web.Response:
+    """Compress a long response, if the client accepts it."""
+    headers, body = _headers(response), response.content.body
+    headers[hdrs.VARY] = "Accept, Accept-Encoding" if response.tag is not None else "Accept-Encoding"
+    if _accepts_gzip(request_headers):
+        headers[hdrs.CONTENT_ENCODING] = "gzip"
+        body = response.gzip if response.gzip is not None else await asyncio.to_thread(compress, body)
+    return web.Response(status=response.status, body=body, headers=headers)
 
 
-def _refuse_impersonation(request: web.BaseRequest) -> None:
-    """Whoever wants to be taken for somebody else must not be answered as who they are. Raises StatusError 403."""
-    for name, _ in request.raw_headers:
-        if name not in USUAL_HEADERS and name.lower().startswith(b"impersonate-"):
-            raise forbidden("impersonation is not possible here: ask the API server, which passes on who you are then")
+def _accepts_gzip(headers: CIMultiDictProxy[str]) -> bool:
+    for clause in ",".join(headers.getall(hdrs.ACCEPT_ENCODING, ())).split(","):
+        coding, *parameters = (part.strip().lower() for part in clause.split(";"))
+        if coding in ("gzip", "x-gzip"):
+            return not any(_NO_GZIP.fullmatch(parameter) for parameter in parameters)
+    return False
 
 
-def _call(request: web.BaseRequest, parsed: ParsedTarget, deadline: Deadline) -> Call:
-    headers = request.headers
-    known_tags = headers.get("If-None-Match")
-    return Call(
-        method=request.method,
-        target=parsed.target,
-        info=parsed.info,
-        accept=",".join(headers.getall("Accept", ())),
-        user_agent=headers.get("User-Agent", ""),
-        deadline=deadline,
-        known_tags=frozenset(tag.strip() for tag in known_tags.split(",")) if known_tags else frozenset(),
-    )
-
-
-def _error_answer(error: StatusError, request: web.BaseRequest | None) -> Answer:
-    accept = "" if request is None else ",".join(request.headers.getall("Accept", ()))
-    representation = Representation.for_error(accept)
-    headers = {"X-Content-Type-Options": "nosniff"} if error.code == _FORBIDDEN else {}
-    return Answer(error.code, representation.encode_error(error), retry_after=error.retry_after, headers=headers)
-
-
-def _unknown_clients_response(error: StatusError) -> web.Response:
-    answer = _error_answer(error, None)
-    return web.Response(status=answer.status, body=answer.content.body, headers=_headers(answer))
-
-
-async def _response(answer: Answer, request: web.BaseRequest) -> web.Response:
-    """An answer as it goes out, compressed where it is long and the client takes that."""
-    headers, body = _headers(answer), answer.content.body
-    if len(body) >= COMPRESS_FROM and takes_gzip(request.headers.getall("Accept-Encoding", ())):
-        headers["Content-Encoding"] = "gzip"
-        body = answer.gzip if answer.gzip is not None else await asyncio.to_thread(compressed, body)
-    return web.Response(status=answer.status, body=body, headers=headers)
-
-
-def _headers(answer: Answer) -> CIMultiDict[str]:
-    content: Encoded = answer.content
-    headers = _common_headers(content.content_type).copy()
-    varies = []
-    if answer.retry_after is not None:
-        headers["Retry-After"] = str(answer.retry_after)
-    if answer.tag is not None:
-        headers["ETag"] = answer.tag
-        varies.append("Accept")
-    if len(content.body) >= COMPRESS_FROM:
-        varies.append("Accept-Encoding")
-    if varies:
-        headers["Vary"] = ", ".join(varies)
-    for name, value in answer.headers.items():
-        headers[name] = value
+def _headers(response: Response) -> CIMultiDict[str]:
+    headers = _common_headers(response.content.content_type).copy()
+    if response.retry_after is not None:
+        headers[hdrs.RETRY_AFTER] = str(response.retry_after)
+    if response.tag is not None:
+        headers[hdrs.ETAG] = response.tag
+        headers[hdrs.VARY] = "Accept"
+    if response.headers:
+        headers.update(response.headers)
     return headers
 
 
 @lru_cache(maxsize=_CONTENT_TYPES)
 def _common_headers(content_type: str) -> CIMultiDict[str]:
-    """What every answer of a content type has; to be copied."""
-    named = {"Content-Type": content_type, "Cache-Control": "no-cache, private", "Server": "milliscale"}
+    """Return the headers of every response of a content type, to be copied."""
+    named = {hdrs.CONTENT_TYPE: content_type, hdrs.CACHE_CONTROL: "no-cache, private", hdrs.SERVER: "milliscale"}
     return CIMultiDict(named)
+
+
+def _version_not_supported() -> StatusError:
+    return StatusError(505, "HTTPVersionNotSupported", "the request's version of HTTP is not spoken here: use HTTP/1.1")

@@ -8,10 +8,11 @@ note says so.
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from autoscaler.core.config import Config, PodSelection
@@ -26,18 +27,18 @@ from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from autoscaler.loop.sharding import Shard
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from autoscaler.objects.fields import ParseError
-from autoscaler.objects.parse_targets import parse_owned
-from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa, track_pod
+from autoscaler.objects.hpa import RefusedHPA, TrackedHPA, track_hpa
+from autoscaler.objects.workloads import parse_owned, track_pod
 from autoscaler.records.build import build_record
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
 from kube.client import KubeClient, KubeError
+from kube.listing import list_objects
 from kube.mapping import NoMatchError, RestMapper
 from kube.status import StatusError
 
 _QPS: Final = 50.0
 _BURST: Final = 100
-_PAGE_SIZE: Final = 500
 _NOT_FOUND: Final = 404
 _MODE: Final = "explain"
 _LOAD_SECONDS: Final = 5.0
@@ -86,20 +87,18 @@ async def decide_once(
     mapper = RestMapper(client)
     served = [api for api in apis if await _is_served(mapper, api)]
     hpa = await _find(reading, namespace, name, served, scale_to_zero=config.scale_to_zero)
-    pods, selectors = PodIndex(), SelectorIndex()
-    controllers = await _controllers(reading, hpa)
+    controllers = await _controllers(client, hpa)
     observer = Observer(
         scales=ScaleClient(reading, mapper),
         metrics=MetricsClient(resource=reading, custom=reading, external=reading, mapper=mapper, version_seconds=60.0),
-        pods=pods,
-        selectors=selectors,
+        pods=await _pods(client, namespace),
+        selectors=SelectorIndex(),
         controllers=lambda: controllers,
         config=config,
     )
-    await _list_pods(reading, namespace, pods)
     histories = Histories()
     notes = [
-        *await _read_other_hpas(reading, hpa, observer, served, scale_to_zero=config.scale_to_zero),
+        *await _read_other_hpas(client, hpa, observer, served, scale_to_zero=config.scale_to_zero),
         *await _restore(reading, saved_history, histories, hpa),
     ]
     observed = await observer.observe(hpa)
@@ -148,39 +147,37 @@ async def _find(
     raise DecideError("; ".join(refused) or f"there is no HorizontalPodAutoscaler {namespace}/{name}")
 
 
-async def _controllers(client: ThrottledClient, hpa: HPA) -> Mapping[str, str] | None:
+async def _controllers(client: KubeClient, hpa: HPA) -> Mapping[str, str] | None:
     """Return {a ReplicaSet's uid: its controller's uid or ""}; None if the HPA does not select pods by owner."""
     if hpa.overrides.pod_selection is not PodSelection.OWNER:
         return None
-    controllers: dict[str, str] = {}
+    path = f"/apis/apps/v1/namespaces/{quote(hpa.namespace, safe='')}/replicasets"
     try:
-        async for raw in _items(client, f"/apis/apps/v1/namespaces/{quote(hpa.namespace, safe='')}/replicasets"):
-            owned = parse_owned(raw)
-            controllers[owned.uid] = owned.owner.uid if owned.owner else ""
+        listed = await list_objects(client, path, parse_owned)
     except (StatusError, KubeError, ParseError) as error:
         raise DecideError(f"the ReplicaSets cannot be listed: {error}") from error
-    return controllers
+    return {each.uid: each.owner.uid if each.owner else "" for each in listed.items}
 
 
-async def _list_pods(client: ThrottledClient, namespace: str, pods: PodIndex) -> None:
-    """List the pods into the index."""
+async def _pods(client: KubeClient, namespace: str) -> PodIndex:
     try:
-        async for raw in _items(client, f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"):
-            pod = track_pod(raw)
-            if pod is not None:
-                pods.apply((pod.namespace, pod.name), None, pod)
+        listed = await list_objects(client, f"/api/v1/namespaces/{quote(namespace, safe='')}/pods", track_pod)
     except (StatusError, KubeError) as error:
         raise DecideError(f"the pods cannot be listed: {error}") from error
+    pods = PodIndex()
+    for pod in listed.items:
+        pods.apply((pod.namespace, pod.name), None, pod)
+    return pods
 
 
 async def _read_other_hpas(
-    client: ThrottledClient, hpa: HPA, observer: Observer, apis: Iterable[HPAApi], *, scale_to_zero: bool
+    client: KubeClient, hpa: HPA, observer: Observer, apis: Iterable[HPAApi], *, scale_to_zero: bool
 ) -> list[str]:
     """Tell the observer the selectors of the namespace's other HPAs; return a note if they cannot be listed."""
     try:
         for api in apis:
-            async for raw in _items(client, api.path(hpa.namespace)):
-                other = track_hpa(raw, api=api, scale_to_zero=scale_to_zero)
+            track = functools.partial(track_hpa, api=api, scale_to_zero=scale_to_zero)
+            for other in (await list_objects(client, api.path(hpa.namespace), track)).items:
                 if isinstance(other, TrackedHPA) and other.hpa.key != hpa.key:
                     await observer.note(other.hpa)
     except (StatusError, KubeError) as error:
@@ -202,18 +199,3 @@ async def _restore(
         where = f" ({config_map} {store.problem})" if store.problem else f" (there is none in {config_map})"
     unknown = "stabilization and rate limits do not know the running autoscaler's recommendations and scale events"
     return [f"computed without history{where}: {unknown}"]
-
-
-async def _items(client: ThrottledClient, path: str) -> AsyncIterator[dict[str, Any]]:
-    """Yield the objects of a collection, page by page."""
-    token = ""
-    while True:
-        page = await client.get(path, {"limit": _PAGE_SIZE} | ({"continue": token} if token else {}))
-        items = page.get("items")
-        for item in items if isinstance(items, list) else ():
-            if isinstance(item, dict):
-                yield item
-        metadata = page.get("metadata")
-        token = str(metadata.get("continue") or "") if isinstance(metadata, dict) else ""
-        if not token:
-            return

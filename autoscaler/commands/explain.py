@@ -20,7 +20,7 @@ from rich.console import Console
 from autoscaler.commands.debug_client import DebugClientError, fetch_decisions, server_option
 from autoscaler.commands.decide_once import ComputedDecision, DecideError, decide_once
 from autoscaler.commands.explain_text import print_records
-from autoscaler.commands.flags import NamespacedName, config_options
+from autoscaler.commands.flags import NamespacedName, config_options, kubeconfig_options
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA_APIS
 from autoscaler.loop.saved_history import SavedHistoryLocation
@@ -60,7 +60,6 @@ class _Output(click.Choice[str]):
     "--last",
     type=click.IntRange(min=1),
     default=1,
-    show_default=True,
     help="Number of decisions to show, the latest in detail. More than one needs --server.",
 )
 @click.option(
@@ -68,15 +67,9 @@ class _Output(click.Choice[str]):
     "--output",
     type=_Output(["text", "json", "yaml"]),
     default="text",
-    show_default=True,
     help="Output format.",
 )
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path),
-    help="Path to a kubeconfig file.  [default: $KUBECONFIG, ~/.kube/config, or the pod's service account]",
-)
-@click.option("--context", help="Name of the kubeconfig context to use.  [default: the current one]")
+@kubeconfig_options
 @click.option("--api", type=click.Choice(list(_APIS)), help="API of the HPA, if both have one of this name.")
 @click.option(
     "--state-configmap",

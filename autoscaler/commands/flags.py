@@ -92,6 +92,18 @@ def _group(argument: str, build: Callable[..., object], *options: Callable[[_F],
     return decorate
 
 
+def kubeconfig_options(function: _F) -> _F:
+    """Add `--kubeconfig` and `--context`, for commands that run on a user's machine."""
+    path = click.option(
+        "--kubeconfig",
+        type=click.Path(path_type=Path),
+        show_default="$KUBECONFIG, ~/.kube/config, or the pod's service account",
+        help="Path to a kubeconfig file.",
+    )
+    context = click.option("--context", show_default="the current one", help="Name of the kubeconfig context to use.")
+    return path(context(function))
+
+
 # --- what decisions depend on --------------------------------------------------------------------------------------
 
 
@@ -120,7 +132,6 @@ config_options = _group(
         "downscale_stabilization",
         type=DURATION,
         default="5m0s",
-        show_default=True,
         help="Stabilization window for scaling down, for HPAs that set none.",
     ),
     click.option(
@@ -128,7 +139,6 @@ config_options = _group(
         "tolerance",
         type=FINITE,
         default=_CONFIG.tolerance,
-        show_default=True,
         help="Minimum change (from 1.0) in the ratio of a metric to its target for scaling.",
     ),
     click.option(
@@ -136,7 +146,6 @@ config_options = _group(
         "cpu_initialization_period",
         type=DURATION,
         default="5m0s",
-        show_default=True,
         help="Time after a pod's start in which CPU samples may be skipped.",
     ),
     click.option(
@@ -144,15 +153,14 @@ config_options = _group(
         "initial_readiness_delay",
         type=DURATION,
         default="30s",
-        show_default=True,
         help="Time after a pod's start in which readiness changes are treated as initial readiness.",
     ),
     click.option(
         "--feature-gates",
-        "feature_gates",
         type=_FeatureGates(),
         default="",
-        help=f"Comma-separated Name=true|false. Known: {', '.join(_FEATURE_GATES)} (default: true, as in Kubernetes "
+        show_default=False,
+        help="Comma-separated key=value pairs. Options are: HPAScaleToZero=true|false (default: true, as in Kubernetes "
         "1.37).",
     ),
 )
@@ -164,27 +172,27 @@ config_options = _group(
 def _availability(
     *,
     leader_elect: bool,
-    lease_duration: float,
-    renew_deadline: float,
-    retry_period: float,
-    resource_lock: str,  # noqa: ARG001  # Leases are the only kind
-    resource_name: str,
-    resource_namespace: str,
+    leader_elect_lease_duration: float,
+    leader_elect_renew_deadline: float,
+    leader_elect_retry_period: float,
+    leader_elect_resource_lock: str,  # noqa: ARG001  # Leases are the only kind
+    leader_elect_resource_name: str,
+    leader_elect_resource_namespace: str,
     state_configmap: str,
     shards: int,
     shard_index: int | None,
 ) -> Availability:
     shard = _shard(shards, shard_index)
-    if errors := rfc1123_subdomain_errors(resource_name):
-        raise click.UsageError(f"--leader-elect-resource-name={resource_name}: {errors[0]}")
-    if resource_namespace and (errors := rfc1123_label_errors(resource_namespace)):
-        raise click.UsageError(f"--leader-elect-resource-namespace={resource_namespace}: {errors[0]}")
+    if errors := rfc1123_subdomain_errors(leader_elect_resource_name):
+        raise click.UsageError(f"--leader-elect-resource-name={leader_elect_resource_name}: {errors[0]}")
+    if leader_elect_resource_namespace and (errors := rfc1123_label_errors(leader_elect_resource_namespace)):
+        raise click.UsageError(f"--leader-elect-resource-namespace={leader_elect_resource_namespace}: {errors[0]}")
     election = ElectionSettings(
-        namespace=resource_namespace or own_namespace(default=_DEFAULT_NAMESPACE),
-        name=shard.name(resource_name),
-        lease_duration=lease_duration,
-        renew_deadline=renew_deadline,
-        retry_period=retry_period,
+        namespace=leader_elect_resource_namespace or own_namespace(default=_DEFAULT_NAMESPACE),
+        name=shard.name(leader_elect_resource_name),
+        lease_duration=leader_elect_lease_duration,
+        renew_deadline=leader_elect_renew_deadline,
+        retry_period=leader_elect_retry_period,
     )
     _check_durations(election)
     return Availability(
@@ -250,58 +258,46 @@ availability_options = _group(
     bool_option(
         "--leader-elect",
         default=True,
-        show_default=True,
         help="Elect a leader before acting. Enable this when running several replicas for high availability.",
     ),
     click.option(
         "--leader-elect-lease-duration",
-        "lease_duration",
         type=POSITIVE_DURATION,
         default="15s",
-        show_default=True,
         help="Time after which other candidates may take over a Lease that is not renewed.",
     ),
     click.option(
         "--leader-elect-renew-deadline",
-        "renew_deadline",
         type=POSITIVE_DURATION,
         default="10s",
-        show_default=True,
         help="Time after which a leader that cannot renew its Lease stops acting; less than the lease duration.",
     ),
     click.option(
         "--leader-elect-retry-period",
-        "retry_period",
         type=POSITIVE_DURATION,
         default="2s",
-        show_default=True,
         help="Time between attempts to acquire or renew the Lease.",
     ),
     click.option(
         "--leader-elect-resource-lock",
-        "resource_lock",
         type=click.Choice(["leases"]),
         default="leases",
         hidden=True,  # kube-controller-manager's flag; there is no other kind.
     ),
     click.option(
         "--leader-elect-resource-name",
-        "resource_name",
         default="milliscale-autoscaler",
-        show_default=True,
         help="Name of the Lease; with --shards, each shard's number is added.",
     ),
     click.option(
         "--leader-elect-resource-namespace",
-        "resource_namespace",
         default="",
-        help=f"Namespace of the Lease.  [default: the pod's own; outside of pods {_DEFAULT_NAMESPACE}]",
+        show_default=f"the pod's own, or {_DEFAULT_NAMESPACE}",
+        help="Namespace of the Lease.",
     ),
     click.option(
         "--state-configmap",
-        "state_configmap",
         default="milliscale-autoscaler-state",
-        show_default=True,
         help="[NAMESPACE/]NAME of the ConfigMap in which recommendations and scale events are saved for the next "
         "leader. The default namespace is the Lease's. Empty: they are not saved.",
     ),
@@ -309,14 +305,13 @@ availability_options = _group(
         "--shards",
         type=click.IntRange(min=1),
         default=1,
-        show_default=True,
         help="Number of processes among which HPAs are divided, by a hash of namespace and name.",
     ),
     click.option(
         "--shard-index",
         type=click.IntRange(min=0),
-        help="Index of this process's shard, from 0.  [default: the ordinal at the end of the pod's name, as in a "
-        "StatefulSet, modulo --shards]",
+        show_default="the ordinal in the name of a StatefulSet's pod, modulo --shards",
+        help="Index of this process's shard, from 0.",
     ),
 )
 
@@ -345,34 +340,30 @@ decision_log_options = _group(
         "--kept-decisions",
         type=click.IntRange(0, 1000),
         default=_DECISION_LOG.max_per_hpa,
-        show_default=True,
         help="Number of decisions to keep in memory per HPA, for `explain`; at most 32 MiB for all HPAs.",
     ),
     click.option(
         "--debug-endpoints",
         type=click.Choice([each.value for each in DebugAccess]),
         default=_DECISION_LOG.debug_access.value,
-        show_default=True,
         help="Who may read /debug/decisions and /debug/shadow on --metrics-port. local: loopback connections, such as "
         "those of kubectl port-forward; all: everyone; off: nobody.",
     ),
     click.option(
         "--audit-log",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="File to which every decision is appended, one JSON object per line.  [default: none]",
+        help="File to which every decision is appended, one JSON object per line.",
     ),
     click.option(
         "--audit-log-maxsize",
         type=click.IntRange(min=1),
         default=100,
-        show_default=True,
         help="Maximum size in megabytes of the audit file before it is rotated.",
     ),
     click.option(
         "--audit-log-maxbackup",
         type=click.IntRange(min=0),
         default=10,
-        show_default=True,
         help="Maximum number of rotated audit files to retain; 0: no limit.",
     ),
 )

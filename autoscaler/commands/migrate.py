@@ -1,22 +1,20 @@
-"""`migrate`: prints how HPAs move between Kubernetes' API and ours. It only reads from the cluster."""
+"""`migrate`: print how to move HPAs between autoscaling/v2 and milliscale.io/v1. It only reads from the cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from autoscaler.commands.flags import kubeconfig_options
 from autoscaler.core.model import HPA_APIS, KUBERNETES, MILLISCALE, HPAApi
-from autoscaler.objects.apitypes import DecodeError
 from autoscaler.objects.defaults import default_hpa
+from autoscaler.objects.fields import ParseError
 from autoscaler.objects.migration import is_scaled_to_zero, move, render
 from autoscaler.objects.validation import validate_hpa
 from kube.client import KubeClient, KubeConfigError, KubeError
 from kube.config import default_kubeconfig
-from kube.flags import CONTEXT_SETTINGS
 from kube.process import run
 from kube.status import StatusError
 
@@ -24,30 +22,12 @@ _APIS: Final = {api.name: api for api in HPA_APIS}
 _NOT_FOUND: Final = 404
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """What the cluster has.
-
-    Attributes:
-        old: the HPAs that may move.
-        taken: (namespace, name) of the HPAs that the other API has already; None where it is not served.
-    """
-
-    old: Sequence[dict[str, Any]]
-    taken: frozenset[tuple[str, str]] | None
-
-
-@click.command(context_settings=CONTEXT_SETTINGS)
+@click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--to", type=click.Choice(list(_APIS)), required=True, help="The API to which they are to move.")
-@click.option("-n", "--namespace", default="default", show_default=True, help="The HPAs' namespace.")
-@click.option("-A", "--all-namespaces", is_flag=True, help="The HPAs of all namespaces.")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path),
-    help="Kubeconfig file.  [default: $KUBECONFIG, ~/.kube/config, or the service account of the pod this runs in]",
-)
-@click.option("--context", help="The kubeconfig's context.  [default: its current one]")
+@click.option("--to", type=click.Choice(list(_APIS)), required=True, help="API to move the HPAs to.")
+@click.option("-n", "--namespace", default="default", help="Namespace of the HPAs.")
+@click.option("-A", "--all-namespaces", is_flag=True, show_default=False, help="Move the HPAs of all namespaces.")
+@kubeconfig_options
 def migrate(
     *,
     names: tuple[str, ...],
@@ -57,83 +37,78 @@ def migrate(
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
-    """Print how HPAs move to the other API, as YAML with the steps to take. Nothing is changed.
+    """Print how to move HPAs to another API: YAML, with the steps as comments. Nothing is changed.
 
-    Without NAME all HPAs of the namespace are meant. An HPA that cannot be moved is told of and left out, and the exit
-    status is then 1.
+    Without NAME, all HPAs of the namespace are moved. For each HPA that cannot be moved there is an error on stderr,
+    and the exit status is 1.
     """
     if names and all_namespaces:
         raise click.UsageError("give names, or --all-namespaces, not both")
     target = _APIS[to]
     source = KUBERNETES if target is MILLISCALE else MILLISCALE
-    where = "" if all_namespaces else namespace
 
-    async def read() -> _Found:
-        chosen = kubeconfig or default_kubeconfig()
-        async with await KubeClient.connect(chosen, context=context, user_agent="milliscale-migrate") as client:
-            old = await _list(client, source, where)
-            if old is None:
-                raise click.ClickException(f"this cluster does not serve {source.api_version}")
-            taken = await _list(client, target, where)
-            return _Found(old=old, taken=None if taken is None else frozenset(map(_key, taken)))
+    async def read() -> tuple[list[dict[str, Any]] | None, list[dict[str, Any]] | None]:
+        path = kubeconfig or default_kubeconfig()
+        async with await KubeClient.connect(path, context=context, user_agent="milliscale-migrate") as client:
+            where = "" if all_namespaces else namespace
+            return await _list(client, source, where), await _list(client, target, where)
 
     try:
-        found = run(read())
+        hpas, existing = run(read())
     except (KubeConfigError, KubeError, StatusError) as error:
         raise click.ClickException(str(error)) from error
-    if found.taken is None:
+    if hpas is None:
+        raise click.ClickException(f"this cluster does not serve {source.api_version}")
+    if existing is None:
         click.echo(f"Note: this cluster does not serve {target.api_version} yet; apply manifests/crds first.", err=True)
-    problems = [
-        f"{namespace}/{name}: there is no such HPA in {source.api_version}" for name in _missing(names, found.old)
-    ]
-    chosen = [each for each in found.old if not names or each["metadata"]["name"] in names]
-    moving = []
-    for hpa in chosen:
-        problem = _problem(hpa, target, found.taken or frozenset())
+    absent = sorted(set(names) - {each["metadata"]["name"] for each in hpas})
+    errors = [f"{namespace}/{name}: there is no such HPA in {source.api_version}" for name in absent]
+    taken = frozenset(map(_key, existing or ()))
+    moves = []
+    for hpa in hpas:
+        if names and hpa["metadata"]["name"] not in names:
+            continue
+        problem = _problem(hpa, target, taken)
         if problem is None:
-            moving.append(move(hpa, target))
+            moves.append(move(hpa, target))
         else:
-            problems.append("/".join(_key(hpa)) + f": {problem}")
-    if moving:
-        click.echo(render(moving, target), nl=False)
-    elif not problems:
+            errors.append("/".join(_key(hpa)) + f": {problem}")
+    if moves:
+        click.echo(render(moves, target), nl=False)
+    elif not errors:
         click.echo(f"Note: there is no HPA in {source.api_version} to move.", err=True)
-    for problem in problems:
-        click.echo(f"Error: {problem}", err=True)
-    if problems:
+    for text in errors:
+        click.echo(f"Error: {text}", err=True)
+    if errors:
         raise SystemExit(1)
 
 
 async def _list(client: KubeClient, api: HPAApi, namespace: str) -> list[dict[str, Any]] | None:
-    """The HPAs of an API; None where it is not served."""
+    """List the HPAs of an API; None if it is not served."""
     try:
-        answer = await client.get(api.path(namespace) if namespace else api.collection)
+        page = await client.get(api.path(namespace) if namespace else api.collection)
     except StatusError as error:
         if error.code == _NOT_FOUND:
             return None
         raise
-    return [{**item, "apiVersion": api.api_version} for item in answer.get("items") or ()]
+    return [{**item, "apiVersion": api.api_version} for item in page.get("items") or ()]
 
 
 def _key(hpa: dict[str, Any]) -> tuple[str, str]:
     return hpa["metadata"]["namespace"], hpa["metadata"]["name"]
 
 
-def _missing(names: Sequence[str], hpas: Sequence[dict[str, Any]]) -> list[str]:
-    return sorted(set(names) - {each["metadata"]["name"] for each in hpas})
-
-
 def _problem(hpa: dict[str, Any], target: HPAApi, taken: frozenset[tuple[str, str]]) -> str | None:
-    """Why an HPA cannot be moved."""
+    """Return why an HPA cannot be moved; None if it can."""
     if _key(hpa) in taken:
         return f"{target.api_version} has an HPA of this name already"
     if is_scaled_to_zero(hpa):
         return (
-            "its target is scaled to zero, and only the HPA that did so wakes it again; wait until it is awake, "
-            "or set minReplicas to 1 for as long as it moves"
+            "its target is scaled to zero, and only this HPA scales it up again; wait until then, or set minReplicas "
+            "to 1 during the move"
         )
     try:
         errors = validate_hpa(default_hpa(hpa), scale_to_zero=True)
-    except DecodeError as error:
+    except ParseError as error:
         errors = [str(error)]
     return "; ".join(errors) if errors else None

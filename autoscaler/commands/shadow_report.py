@@ -13,7 +13,6 @@ from kube.process import run
 @click.command("shadow-report")
 @server_option(
     default="http://127.0.0.1:8080",
-    show_default=True,
     help="URL of the running autoscaler, for example behind kubectl port-forward.",
 )
 @click.option(
@@ -21,7 +20,6 @@ from kube.process import run
     "--output",
     type=click.Choice(["table", "json"]),
     default="table",
-    show_default=True,
     help="Output format.",
 )
 def shadow_report(*, server: str, output: str) -> None:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoscaler.core.model import Condition
+from autoscaler.core.model import Condition, InvalidHPA, Status
 from autoscaler.core.stabilization import Normalized
 
 ABLE_TO_SCALE = "AbleToScale"
 SCALING_ACTIVE = "ScalingActive"
 SCALING_LIMITED = "ScalingLimited"
 SCALED_TO_ZERO = "ScaledToZero"
+
+INVALID_SPEC = "InvalidSpec"
+"""Reason of the ScalingActive condition, and of the event, of an HPA that cannot be decoded."""
 
 _MESSAGES = {
     "DesiredWithinRange": "the desired count is within the acceptable range",
@@ -75,3 +78,12 @@ class Conditions:
     def all(self) -> tuple[Condition, ...]:
         """The conditions as they are now."""
         return tuple(self._conditions)
+
+
+def report_invalid_spec(hpa: InvalidHPA, now_ms: int) -> tuple[Status | None, str]:
+    """Return the status (None: it did not change) and the event's message for an HPA that cannot be decoded."""
+    conditions = Conditions(hpa.status.conditions, now_ms)
+    message = f"the HPA is left alone, because its spec is not valid: {hpa.problem}"
+    conditions.set(SCALING_ACTIVE, False, INVALID_SPEC, message)
+    status = replace(hpa.status, conditions=conditions.all, observed_generation=hpa.generation or None)
+    return None if status == hpa.status else status, message

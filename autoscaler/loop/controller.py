@@ -62,10 +62,11 @@ from autoscaler.loop.telemetry import Telemetry
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket, Urgency
 from autoscaler.loop.workers import Workers, workers_for
 from autoscaler.loop.workloads import Workloads
-from autoscaler.objects.watched import PODS, RefusedHPA, TrackedHPA, track_pod
+from autoscaler.objects.hpa import RefusedHPA, TrackedHPA
+from autoscaler.objects.workloads import PODS, track_pod
 from autoscaler.records.audit import audit_log
 from autoscaler.records.decision_log import DecisionLog
-from autoscaler.records.shadow import Shadow
+from autoscaler.records.shadow import ShadowComparer
 from kube.client import KubeClient
 from kube.election import LeaderElector, unique_identity
 from kube.mapping import RestMapper
@@ -105,7 +106,7 @@ async def run(options: Options) -> None:
         await stack.enter_async_context(client)
         on_record, telemetry = None, Telemetry()
         if options.decision_log.audit is not None:
-            audit = audit_log(options.decision_log.audit, on_lost=telemetry.audit_record_lost)
+            audit = audit_log(options.decision_log.audit, on_dropped=telemetry.audit_record_lost)
             on_record = (await stack.enter_async_context(audit)).write
         await Controller(client, options, on_record=on_record, telemetry=telemetry).run(stop)
 
@@ -197,7 +198,7 @@ class Controller:
                 replica_sets=lambda: self._replica_sets.stale,
             ),
         )
-        self._shadow = Shadow(
+        self._shadow = ShadowComparer(
             sync_period=options.sync_period, config=options.config, on_comparison=self._telemetry.compared
         )
         self._reconciler = Reconciler(

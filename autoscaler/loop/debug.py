@@ -24,7 +24,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from autoscaler.records.decision_log import DecisionLog, DecisionsPage, IndexPage
-from autoscaler.records.shadow import Shadow
+from autoscaler.records.shadow import ShadowComparer
 from autoscaler.records.shadow_report import ShadowPage, page_of
 
 INDEX_PATH: Final = "/debug/decisions"
@@ -68,7 +68,7 @@ def decision_routes(log: DecisionLog, access: DebugAccess) -> list[web.RouteDef]
 
 
 def shadow_routes(
-    shadow: Shadow,
+    shadow: ShadowComparer,
     access: DebugAccess,
     *,
     wall_clock: Callable[[], float] = time.time,
@@ -86,7 +86,7 @@ def shadow_routes(
         return []
 
     async def report(_: web.Request) -> web.Response:
-        return _json(page_of(shadow, round(wall_clock() * 1000), monotonic_ms=round(clock() * 1000)))
+        return _json(page_of(shadow, now_ms=round(wall_clock() * 1000), monotonic_ms=round(clock() * 1000)))
 
     return [web.get(SHADOW_PATH, _guarded(report, access))]
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Final
 
 from autoscaler.core.model import HPAKey
-from autoscaler.objects.watched import FOREIGN_MANAGER
+from autoscaler.objects.hpa import FOREIGN_MANAGER
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeAlias
 
 from autoscaler.core.model import HPAApi, HPAKey
-from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa
+from autoscaler.objects.hpa import RefusedHPA, TrackedHPA, track_hpa
 from kube.client import KubeClient, KubeError
 from kube.retries import Backoff
 from kube.status import StatusError

@@ -33,7 +33,7 @@ from autoscaler.core.observation import (
 from autoscaler.loop.metrics_query_coalescer import MetricsQuery, MetricsQueryCoalescer
 from autoscaler.loop.selector_index import PodIndex
 from autoscaler.loop.throttle import ThrottledClient
-from autoscaler.objects.fields import ParseError, plain_milli_value, time_ms
+from autoscaler.objects.fields import ParseError, milli_value, time_ms
 from kube.client import KubeError
 from kube.durations import DurationError, parse_duration
 from kube.mapping import NoMatchError, RestMapper
@@ -320,7 +320,7 @@ def _sample(item: _CustomValue) -> PodSample:
 def _milli(value: str | float) -> int:
     try:
         # White space is cut off. Upstream: resource.Quantity.UnmarshalJSON
-        return plain_milli_value(str(value).strip())
+        return milli_value(str(value).strip())
     except QuantityError as error:
         raise MetricError(str(error)) from None
 

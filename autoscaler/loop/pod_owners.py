@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from autoscaler.core.observation import MetricResponse, Owned, Pod, PodsResponse, ResourceResponse
 from autoscaler.objects.fields import ParseError
-from autoscaler.objects.parse_targets import parse_owned
+from autoscaler.objects.workloads import parse_owned
 from kube.client import KubeClient
 from kube.store import Key, Store
 

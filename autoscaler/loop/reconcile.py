@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from autoscaler.core.annotations import PREFIX
+from autoscaler.core.conditions import INVALID_SPEC, report_invalid_spec
 from autoscaler.core.config import Mode
 from autoscaler.core.decision import Decision, Event, Outcome
 from autoscaler.core.history import needs_initial_recommendation, record_foreign_scale
@@ -31,11 +32,10 @@ from autoscaler.loop.observe import Observed, Observer
 from autoscaler.loop.scales import ScaleClient, ScaleWriteError
 from autoscaler.loop.status import StatusWriteError, StatusWriter
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
-from autoscaler.objects.refusal import INVALID_SPEC, refuse
-from autoscaler.objects.watched import RefusedHPA, TrackedHPA
+from autoscaler.objects.hpa import RefusedHPA, TrackedHPA
 from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog
-from autoscaler.records.shadow import Shadow
+from autoscaler.records.shadow import ShadowComparer
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class Reconciler:
         telemetry: Telemetry,
         histories: Histories,
         decisions: DecisionLog,
-        shadow: Shadow,
+        shadow: ShadowComparer,
         mode: Mode = Mode.ACT,
         held: Callable[[HPAKey], bool] = lambda _: False,
         wall_clock: Callable[[], float] = time.time,
@@ -145,7 +145,7 @@ class Reconciler:
         # Kept before anything else can fail or be cancelled: the scale may have been written.
         self._histories.keep(hpa, outcome.history)
         if mode is Mode.SHADOW:
-            self._shadow.decided(decision)
+            self._shadow.add_decision(decision)
         self._record(hpa, outcome.events)
         step = _Step(
             tracked=tracked,
@@ -196,11 +196,11 @@ class Reconciler:
         """Tell an HPA that it is not valid, and do nothing else; the ending's error is what is wrong with it."""
         hpa, started = tracked.hpa, self._clock()
         self._tell_problems(hpa)
-        refusal = refuse(hpa, self._now_ms())
-        self._record(hpa, [Event("Warning", INVALID_SPEC, refusal.message)])
-        status = refusal.status if self.mode_of(hpa) is Mode.ACT else None
+        status, message = report_invalid_spec(hpa, self._now_ms())
+        self._record(hpa, [Event("Warning", INVALID_SPEC, message)])
+        status = status if self.mode_of(hpa) is Mode.ACT else None
         waits = status is not None and not self._statuses.free
-        return Ending(waits, partial(self._end_refusal, tracked, status, refusal.message, started))
+        return Ending(waits, partial(self._end_refusal, tracked, status, message, started))
 
     async def _end_refusal(
         self, tracked: RefusedHPA, status: Status | None, problem: str, started: float, _: asyncio.Future[None] | None
@@ -222,7 +222,7 @@ class Reconciler:
         """
         mode = self.mode_of(new)
         if old is not None and mode is not Mode.SHADOW and self.mode_of(old) is Mode.SHADOW:
-            self._shadow.forget(new.key)
+            self._shadow.remove(new.key)
             self._telemetry.no_longer_compared(new.key)
         if mode is Mode.ACT:
             return
@@ -241,12 +241,12 @@ class Reconciler:
             if after != before:
                 self._histories.keep(new, after)
         if mode is Mode.SHADOW:
-            self._shadow.saw(new, monotonic_ms)
+            self._shadow.add_status(new, monotonic_ms)
 
     def forget(self, key: HPAKey) -> None:
         """An HPA is gone: drop what is remembered of it."""
         self._histories.forget(key)
-        self._shadow.forget(key)
+        self._shadow.remove(key)
         self._told.pop(key, None)
         self._statuses.forget(key)
         self._telemetry.forget(key)
@@ -264,7 +264,7 @@ class Reconciler:
 
     def released(self, key: HPAKey) -> None:
         """Another controller no longer acts on an HPA, so there is nothing left to compare with."""
-        self._shadow.forget(key)
+        self._shadow.remove(key)
         self._telemetry.no_longer_compared(key)
 
     async def _decide(self, hpa: HPA) -> tuple[Observed, Decision]:

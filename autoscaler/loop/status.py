@@ -20,8 +20,8 @@ import msgspec
 from autoscaler.core.model import KIND, HPAKey, Status
 from autoscaler.core.status import status_json
 from autoscaler.loop.throttle import Superseded, ThrottledClient, Urgency
+from autoscaler.objects.hpa import RefusedHPA, TrackedHPA
 from autoscaler.objects.targets import targets_line
-from autoscaler.objects.watched import RefusedHPA, TrackedHPA
 from kube.client import KubeError
 from kube.status import StatusError
 

@@ -1,26 +1,25 @@
-"""An autoscaling/v2 HorizontalPodAutoscaler as the API server decodes it from a client and writes it back.
+"""An autoscaling/v2 HorizontalPodAutoscaler as Go decodes it, and as the API server writes it back.
 
-Two things set these types apart from the shapes in `autoscaler.objects.wire`, which read what a server serves. What is
-not there is UNSET and remains so, since defaults and validation depend on it; and what is written back has exactly the
-fields that Kubernetes would write: unknown ones are gone, empty optional ones too, required ones are there though
-empty, and quantities are in canonical form.
+A field that is not there is UNSET and remains so, since defaults and validation depend on it. The encoded spec has
+exactly the fields that Kubernetes would write: no unknown ones, no empty optional ones, required ones even if empty,
+and quantities in canonical form.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from functools import lru_cache
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from autoscaler.objects.fields import ParseError
 from kube.quantity import Quantity
 
 _MAX_DEPTH = 16  # an HPA's fields nest less deeply
 
+_T = TypeVar("_T")
+
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-
-
-class DecodeError(ValueError):
-    """An object has a field of a wrong type or a text that is no quantity; the message names the field."""
 
 
 class CanonicalQuantity(str):
@@ -29,9 +28,9 @@ class CanonicalQuantity(str):
     __slots__ = ()
 
     @property
-    def sign(self) -> int:
-        """-1, 0 or 1."""
-        return Quantity.parse(self).sign
+    def quantity(self) -> Quantity:
+        """The quantity."""
+        return Quantity.parse(self)
 
 
 class _Type(msgspec.Struct, rename="camel", kw_only=True):
@@ -170,33 +169,58 @@ class Spec(_Type):
 
 
 class ObjectMeta(_Type):
-    """`metadata`, as far as it is checked."""
+    """The fields of `metadata` that are checked or used."""
 
     name: str = ""
     generate_name: str = ""
     namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
 
 
 class HorizontalPodAutoscaler(_Type):
-    """The object without its status, which clients cannot set at create."""
+    """The object without its status."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: Spec = msgspec.field(default_factory=Spec)
 
 
 def decode_hpa(obj: Mapping[str, Any]) -> HorizontalPodAutoscaler:
-    """Read an object as Go's decoder reads it: unknown fields are ignored, null is the same as not there.
+    """Decode an object as Go does: unknown fields are ignored, null is the same as absent.
 
     Raises:
-        DecodeError: a field has the wrong type, or a text is no quantity.
+        ParseError: a field has the wrong type, or a text is no quantity; the message begins with the field.
     """
+    return _decode(obj, HorizontalPodAutoscaler)
+
+
+def decode_metric(metric: object) -> MetricSpec:
+    """Decode one metric.
+
+    Raises:
+        ParseError: a field has the wrong type, or a text is no quantity.
+    """
+    return _decode(metric, MetricSpec)
+
+
+def decode_selector(selector: object) -> LabelSelector:
+    """Decode a metav1.LabelSelector.
+
+    Raises:
+        ParseError: a field has the wrong type.
+    """
+    return _decode(selector, LabelSelector)
+
+
+def _decode(raw: object, form: type[_T]) -> _T:
     try:
-        return msgspec.convert(_without_nulls(obj), HorizontalPodAutoscaler, dec_hook=_decode_quantity)
+        return msgspec.convert(_without_nulls(raw), form, dec_hook=_decode_quantity)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$")
-        raise DecodeError(f"{path.strip('.`') or 'HorizontalPodAutoscaler'}: {problem}") from None
+        raise ParseError(f"{path.strip('.`') or 'HorizontalPodAutoscaler'}: {problem}") from None
 
 
 def encode_spec(spec: Spec) -> dict[str, Any]:
@@ -212,7 +236,12 @@ def _decode_quantity(type_: type, value: object) -> CanonicalQuantity:
     """Read a quantity from a JSON string or number; blanks around the text are allowed."""
     if type_ is not CanonicalQuantity or isinstance(value, bool | Mapping | list):
         raise ValueError(f"Expected a quantity, got `{value!r}`")
-    return CanonicalQuantity(Quantity.parse(str(value).strip(" ")))
+    return _canonical_quantity(str(value).strip(" "))
+
+
+@lru_cache(4096)
+def _canonical_quantity(text: str) -> CanonicalQuantity:
+    return CanonicalQuantity(Quantity.parse(text))
 
 
 def _without_nulls(value: Any, depth: int = _MAX_DEPTH) -> Any:

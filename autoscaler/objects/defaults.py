@@ -29,14 +29,15 @@ def default_hpa(obj: Mapping[str, Any]) -> dict[str, Any]:
     Everything but the spec is that of the given object.
 
     Raises:
-        DecodeError: a field has the wrong type, or a text is no quantity.
+        ParseError: a field has the wrong type, or a text is no quantity.
     """
     spec = decode_hpa(obj).spec
-    _set_defaults(spec)
+    set_defaults(spec)
     return {**obj, "spec": encode_spec(spec)}
 
 
-def _set_defaults(spec: Spec) -> None:
+def set_defaults(spec: Spec) -> None:
+    """Fill in the defaults, in place."""
     if spec.min_replicas is UNSET:
         spec.min_replicas = 1
     if not spec.metrics:

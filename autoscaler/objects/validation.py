@@ -59,7 +59,7 @@ def validate_hpa(obj: Mapping[str, Any], *, scale_to_zero: bool) -> list[str]:
         scale_to_zero: whether the feature gate HPAScaleToZero is on.
 
     Raises:
-        DecodeError: a field has the wrong type, or a text is no quantity.
+        ParseError: a field has the wrong type, or a text is no quantity.
     """
     hpa = decode_hpa(obj)
     return sorted(_metadata_errors(hpa.metadata) + _spec_errors(hpa.spec, scale_to_zero=scale_to_zero))
@@ -256,7 +256,7 @@ def _target_errors(path: str, target: MetricTarget) -> list[str]:
         detail = "must be either Utilization, Value, or AverageValue"
         errors.append(fields.invalid(f"{path}.type", target.type, detail))
     for name, quantity in (("value", target.value), ("averageValue", target.average_value)):
-        if not isinstance(quantity, UnsetType) and quantity.sign != 1:
+        if not isinstance(quantity, UnsetType) and quantity.quantity.sign != 1:
             errors.append(fields.invalid(f"{path}.{name}", quantity, "must be positive"))
     utilization = target.average_utilization
     if not isinstance(utilization, UnsetType) and utilization < 1:
@@ -278,7 +278,7 @@ def _rules_errors(path: str, rules: ScalingRules) -> list[str]:
         errors.append(fields.required(f"{path}.policies", "must specify at least one Policy"))
     for index, policy in enumerate(rules.policies or []):
         errors += _policy_errors(f"{path}.policies[{index}]", policy)
-    if not isinstance(rules.tolerance, UnsetType) and rules.tolerance.sign < 0:
+    if not isinstance(rules.tolerance, UnsetType) and rules.tolerance.quantity.sign < 0:
         errors.append(fields.invalid(f"{path}.tolerance", rules.tolerance, "must be greater than or equal to 0"))
     return errors
 

@@ -1,25 +1,21 @@
-"""Shadow mode's comparisons: what this controller decides against what the built-in one decides.
+"""Compare decisions in shadow mode with kube-controller-manager's, read from the HPAs' statuses.
 
-The two never look at the same moment: each has its own schedule, and metrics and windows move on in between. So a
-decision is not compared with what the other wants at that instant alone, but with all that it wants within one and a
-half sync periods before and after it, in which the other has looked at least once. It agrees if the other wants the
-same number at some time in there; how much later or earlier that is, is the lag. A difference that is one of timing
-passes as such, and one that stays is found by the next decision, when the window no longer hides it.
+The two controllers sync at different times, and metrics change in between. So a decision is compared with all values of
+`status.desiredReplicas` within one and a half sync periods before and after it, in which kube-controller-manager has
+synced at least once. It agrees if one of the values is equal. A difference that lasts is found by a later decision.
+Between two writes the status keeps its value, because an unchanged status is not written.
 
-What the other wants is in the HPA's status: `desiredReplicas`, or nothing where a condition says that no count could be
-found. Between two writes of the status the wish stays, since an unchanged status is not written.
+After a start the process does not know kube-controller-manager's history. Differences are not counted until every
+window of the HPA has passed once.
 
-After a start this process does not know what the other remembers of the minutes before. Differences are not held
-against either until every window of the HPA has passed once.
-
-Times are milliseconds of the history's clock (`autoscaler.core.history`), as only differences matter here.
+Times are milliseconds of the history's clock (`autoscaler.core.history`).
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -28,34 +24,32 @@ from autoscaler.core.config import Config
 from autoscaler.core.decision import Decision
 from autoscaler.core.model import HPA, HPAKey, Status
 
-_PERIODS_WAITED: Final = 1.5
-_DIFFERENCES_KEPT: Final = 20
-_FAILED_SCALE: Final = "FailedGetScale"
-_DISABLED: Final = "ScalingDisabled"
+_WINDOW_PERIODS: Final = 1.5
+_MAX_DIFFERENCES: Final = 20
 
 
 class Verdict(StrEnum):
-    """How a decision of ours compares with what the built-in controller wants in the window around it."""
+    """How a decision compares with kube-controller-manager's desired replicas in the window around it."""
 
     AGREED = "agreed"
-    """It wants the same, or has no count where we have none."""
+    """One value is equal, or both found no count."""
     HIGHER = "higher"
-    """Ours is higher than whatever it wants."""
+    """Ours is higher than all values."""
     LOWER = "lower"
-    """Ours is lower than whatever it wants."""
+    """Ours is lower than all values."""
     PASSED = "passed"
-    """It goes past our number without stopping there: it has looked at another moment of a change."""
+    """The values go past ours without being equal, because they saw another moment of a change."""
     ONLY_OURS = "only_ours"
-    """It has no count, and we do."""
+    """Only we found a count."""
     ONLY_THEIRS = "only_theirs"
-    """It has a count, and we do not."""
+    """Only kube-controller-manager found a count."""
     WARMING_UP = "warming_up"
-    """They differ, but what it remembers may be older than this process."""
+    """They differ, but perhaps because of history from before the start of this process."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """A replica count that the built-in controller wants from a time on; None: it could not find any."""
+class DesiredReplicas:
+    """Kube-controller-manager's desired replicas from a time on; None: it found no count."""
 
     time_ms: int
     replicas: int | None
@@ -66,57 +60,56 @@ class Comparison:
     """One decision, compared."""
 
     time_ms: int
-    """When we decided."""
+    """The time of our decision."""
     ours: int | None
-    """What we decided; None: no count was found."""
+    """Our desired replicas; None: no count was found."""
     theirs: int | None
-    """What the other wanted; where they differ, at the end of the window."""
+    """Kube-controller-manager's; if they differ, at the end of the window."""
     verdict: Verdict
     lag_ms: int = 0
-    """How much later the other came to the same; negative: how much earlier it had left that again."""
+    """How much later kube-controller-manager had the same value; negative: how much earlier it left that value."""
 
     @property
     def difference(self) -> int:
-        """Our replicas less theirs; 0 where one has no count."""
+        """Our replicas less theirs; 0 if one has no count."""
         return 0 if self.ours is None or self.theirs is None else self.ours - self.theirs
 
 
-def wish_of(status: Status) -> int | None:
-    """What the writer of an HPA's status wants; None: it says that it could not find a count."""
+def desired_replicas(status: Status) -> int | None:
+    """Return the desired replicas of a status; None if its conditions say that no count was found."""
     for condition in status.conditions:
-        if condition.status != "False":
-            continue
-        if condition.type == ABLE_TO_SCALE and condition.reason == _FAILED_SCALE:
-            return None
-        if condition.type == SCALING_ACTIVE and condition.reason != _DISABLED:
+        if condition.status == "False" and (
+            (condition.type == ABLE_TO_SCALE and condition.reason == "FailedGetScale")
+            or (condition.type == SCALING_ACTIVE and condition.reason != "ScalingDisabled")
+        ):
             return None
     return status.desired_replicas
 
 
-def judge(time_ms: int, ours: int | None, wishes: Sequence[Wish], *, complete: bool) -> Comparison | None:
-    """Compare a decision with the wishes in the window around it.
+def compare(
+    time_ms: int, ours: int | None, theirs: Sequence[DesiredReplicas], *, window_passed: bool
+) -> Comparison | None:
+    """Compare a decision with kube-controller-manager's desired replicas in the window around it.
 
     Args:
-        time_ms: when it was made.
-        ours: the count, None where none was found.
-        wishes: the other's that held at some time in the window, oldest first.
-        complete: the window has passed. Before that only an agreement can be told; otherwise the answer is None.
+        time_ms: the time of the decision.
+        ours: its desired replicas; None if no count was found.
+        theirs: the values in the window, oldest first.
+        window_passed: until it has, only agreement can be found, and otherwise the result is None.
     """
-    if not wishes:
+    if not theirs:
         return None
-    successors = (*wishes[1:], None)
     lags = [
-        _lag_ms(time_ms, wish, successor)
-        for wish, successor in zip(wishes, successors, strict=True)
-        if wish.replicas == ours
+        _lag_ms(time_ms, each, successor)
+        for each, successor in zip(theirs, (*theirs[1:], None), strict=True)
+        if each.replicas == ours
     ]
     if lags:
         lag_ms = min(lags, key=abs)
         return Comparison(time_ms=time_ms, ours=ours, theirs=ours, verdict=Verdict.AGREED, lag_ms=lag_ms)
-    if not complete:
+    if not window_passed:
         return None
-    theirs = wishes[-1].replicas
-    counts = [wish.replicas for wish in wishes if wish.replicas is not None]
+    counts = [each.replicas for each in theirs if each.replicas is not None]
     if ours is None:
         verdict = Verdict.ONLY_THEIRS
     elif not counts:
@@ -125,33 +118,33 @@ def judge(time_ms: int, ours: int | None, wishes: Sequence[Wish], *, complete: b
         verdict = Verdict.HIGHER
     else:
         verdict = Verdict.LOWER if ours < min(counts) else Verdict.PASSED
-    return Comparison(time_ms=time_ms, ours=ours, theirs=theirs, verdict=verdict)
+    return Comparison(time_ms=time_ms, ours=ours, theirs=theirs[-1].replicas, verdict=verdict)
 
 
 @dataclass(slots=True)
-class Standing:
-    """How the decisions on one HPA have compared so far."""
+class HPAComparisons:
+    """The comparisons on one HPA."""
 
     uid: str
     warm_ms: int
-    """From when on differences count."""
+    """The time from which differences count."""
     counts: Counter[Verdict] = field(default_factory=Counter)
     last: Comparison | None = None
-    differences: deque[Comparison] = field(default_factory=lambda: deque(maxlen=_DIFFERENCES_KEPT))
+    differences: deque[Comparison] = field(default_factory=lambda: deque(maxlen=_MAX_DIFFERENCES))
     """The latest that did not agree, oldest first."""
-    wishes: list[Wish] = field(default_factory=list)
-    """As far back as is still needed."""
-    waiting: deque[tuple[int, int | None]] = field(default_factory=deque)
-    """Time and count of the decisions that are not compared yet."""
+    theirs: list[DesiredReplicas] = field(default_factory=list)
+    """Kube-controller-manager's desired replicas, as far back as they are still needed."""
+    pending: deque[tuple[int, int | None]] = field(default_factory=deque)
+    """Time and desired replicas of our decisions that are not compared yet."""
 
 
-class Shadow:
-    """Compares the decisions on every HPA in shadow mode.
+class ShadowComparer:
+    """Compares the decisions on all HPAs in shadow mode.
 
     Args:
-        sync_period: that of the built-in controller, in seconds.
-        config: what the flags say.
-        on_comparison: told of each comparison as it is made.
+        sync_period: kube-controller-manager's, in seconds.
+        config: the settings by flag.
+        on_comparison: called with each comparison.
     """
 
     def __init__(
@@ -159,103 +152,91 @@ class Shadow:
         *,
         sync_period: float,
         config: Config,
-        on_comparison: Callable[[HPAKey, Comparison], None] | None = None,
+        on_comparison: Callable[[HPAKey, Comparison], None] = lambda _key, _comparison: None,
     ) -> None:
-        self._window_ms = round(sync_period * 1000 * _PERIODS_WAITED)
+        self.window_ms: Final = round(sync_period * 1000 * _WINDOW_PERIODS)
+        """How much earlier or later an equal value agrees."""
         self._config = config
         self._on_comparison = on_comparison
-        self._standings: dict[HPAKey, Standing] = {}
+        self._hpas: dict[HPAKey, HPAComparisons] = {}
 
-    @property
-    def window_ms(self) -> int:
-        """How much earlier or later than we the other may want the same."""
-        return self._window_ms
-
-    def saw(self, hpa: HPA, now_ms: int) -> None:
-        """Take note of an HPA's status, written by the other."""
+    def add_status(self, hpa: HPA, now_ms: int) -> None:
+        """Take the desired replicas from an HPA's status, which kube-controller-manager has written."""
         if not hpa.status.conditions:
-            return  # it has not looked at the HPA yet
-        standing = self._standing(hpa, now_ms)
-        replicas = wish_of(hpa.status)
-        if not standing.wishes or standing.wishes[-1].replicas != replicas:
-            standing.wishes.append(Wish(now_ms, replicas))
-        self._settle(hpa.key, standing, now_ms)
+            return  # not synced yet
+        compared = self._compared(hpa, now_ms)
+        replicas = desired_replicas(hpa.status)
+        if not compared.theirs or compared.theirs[-1].replicas != replicas:
+            compared.theirs.append(DesiredReplicas(now_ms, replicas))
+        self._compare_pending(hpa.key, compared, now_ms)
 
-    def decided(self, decision: Decision) -> None:
-        """Take note of a decision of ours."""
+    def add_decision(self, decision: Decision) -> None:
+        """Compare a decision of ours, at once or when the window has passed."""
         if decision.current_replicas is None:
-            return  # there is no scale to decide on, or no API server to read it from
+            return  # the scale could not be read
         hpa = decision.observation.hpa
-        standing = self._standing(hpa, decision.monotonic_ms)
+        compared = self._compared(hpa, decision.monotonic_ms)
         ours = None if decision.failed else decision.status.desired_replicas
-        standing.waiting.append((decision.monotonic_ms, ours))
-        self._settle(hpa.key, standing, decision.monotonic_ms)
+        compared.pending.append((decision.monotonic_ms, ours))
+        self._compare_pending(hpa.key, compared, decision.monotonic_ms)
 
-    def forget(self, key: HPAKey) -> None:
-        """An HPA is gone, or no longer in shadow mode."""
-        self._standings.pop(key, None)
+    def remove(self, key: HPAKey) -> None:
+        """Remove an HPA that was deleted, or is no longer in shadow mode."""
+        self._hpas.pop(key, None)
 
-    def standings(self, now_ms: int) -> dict[HPAKey, Standing]:
-        """How every HPA in shadow mode stands now."""
-        for key, standing in self._standings.items():
-            self._settle(key, standing, now_ms)
-        return dict(self._standings)
+    def comparisons(self, now_ms: int) -> dict[HPAKey, HPAComparisons]:
+        """Return the comparisons of each HPA in shadow mode."""
+        for key, compared in self._hpas.items():
+            self._compare_pending(key, compared, now_ms)
+        return dict(self._hpas)
 
-    def _standing(self, hpa: HPA, now_ms: int) -> Standing:
-        standing = self._standings.get(hpa.key)
-        if standing is None or standing.uid != hpa.uid:
-            standing = Standing(uid=hpa.uid, warm_ms=now_ms + _longest_window_ms(hpa, self._config))
-            self._standings[hpa.key] = standing
-        return standing
+    def _compared(self, hpa: HPA, now_ms: int) -> HPAComparisons:
+        compared = self._hpas.get(hpa.key)
+        if compared is None or compared.uid != hpa.uid:
+            compared = HPAComparisons(uid=hpa.uid, warm_ms=now_ms + _longest_window_ms(hpa, self._config))
+            self._hpas[hpa.key] = compared
+        return compared
 
-    def _settle(self, key: HPAKey, standing: Standing, now_ms: int) -> None:
-        """Compare what can be compared by now, in order."""
-        while standing.waiting:
-            time_ms, ours = standing.waiting[0]
-            end_ms = time_ms + self._window_ms
-            wishes = _within(standing.wishes, time_ms - self._window_ms, end_ms)
-            complete = now_ms > end_ms
-            comparison = judge(time_ms, ours, wishes, complete=complete)
-            if comparison is None and not complete:
+    def _compare_pending(self, key: HPAKey, compared: HPAComparisons, now_ms: int) -> None:
+        """Compare the pending decisions in order, as far as they can be compared now."""
+        while compared.pending:
+            time_ms, ours = compared.pending[0]
+            end_ms = time_ms + self.window_ms
+            theirs = _within(compared.theirs, time_ms - self.window_ms, end_ms)
+            comparison = compare(time_ms, ours, theirs, window_passed=now_ms > end_ms)
+            if comparison is None and now_ms <= end_ms:
                 break
-            standing.waiting.popleft()
+            compared.pending.popleft()
             if comparison is not None:
-                self._count(key, standing, comparison)
-        earliest_ms = standing.waiting[0][0] if standing.waiting else now_ms
-        standing.wishes = _within(standing.wishes, earliest_ms - self._window_ms, now_ms)
+                self._count(key, compared, comparison)
+        earliest_ms = compared.pending[0][0] if compared.pending else now_ms
+        compared.theirs = _within(compared.theirs, earliest_ms - self.window_ms, now_ms)
 
-    def _count(self, key: HPAKey, standing: Standing, comparison: Comparison) -> None:
+    def _count(self, key: HPAKey, compared: HPAComparisons, comparison: Comparison) -> None:
         if comparison.verdict is not Verdict.AGREED:
-            if comparison.time_ms < standing.warm_ms:
-                comparison = _warming_up(comparison)
-            standing.differences.append(comparison)
-        standing.last = comparison
-        standing.counts[comparison.verdict] += 1
-        if self._on_comparison is not None:
-            self._on_comparison(key, comparison)
+            if comparison.time_ms < compared.warm_ms:
+                comparison = replace(comparison, verdict=Verdict.WARMING_UP)
+            compared.differences.append(comparison)
+        compared.last = comparison
+        compared.counts[comparison.verdict] += 1
+        self._on_comparison(key, comparison)
 
 
-def _within(wishes: Sequence[Wish], start_ms: int, end_ms: int) -> list[Wish]:
-    """The wishes that held at some time from start to end."""
-    before = [wish for wish in wishes if wish.time_ms <= start_ms]
-    return [*before[-1:], *(wish for wish in wishes if start_ms < wish.time_ms <= end_ms)]
+def _within(theirs: Sequence[DesiredReplicas], start_ms: int, end_ms: int) -> list[DesiredReplicas]:
+    """Return the values that were valid at some time from start to end."""
+    before = [each for each in theirs if each.time_ms <= start_ms]
+    return [*before[-1:], *(each for each in theirs if start_ms < each.time_ms <= end_ms)]
 
 
-def _lag_ms(time_ms: int, wish: Wish, successor: Wish | None) -> int:
-    """How long after `time_ms` a wish came, or how long before that it had ended (negative); 0: it held then."""
-    if wish.time_ms > time_ms:
-        return wish.time_ms - time_ms
+def _lag_ms(time_ms: int, theirs: DesiredReplicas, successor: DesiredReplicas | None) -> int:
+    """Return how long after `time_ms` a value began, or how long before it ended (negative); 0: it was valid then."""
+    if theirs.time_ms > time_ms:
+        return theirs.time_ms - time_ms
     return 0 if successor is None or successor.time_ms > time_ms else successor.time_ms - time_ms
 
 
-def _warming_up(comparison: Comparison) -> Comparison:
-    return Comparison(
-        time_ms=comparison.time_ms, ours=comparison.ours, theirs=comparison.theirs, verdict=Verdict.WARMING_UP
-    )
-
-
 def _longest_window_ms(hpa: HPA, config: Config) -> int:
-    """How far back a decision on an HPA may look."""
+    """Return how far back a decision on an HPA may depend on its history."""
     config, behavior = hpa.overrides.apply_to(config), hpa.spec.behavior
     windows = [config.downscale_stabilization_ms]
     if behavior is not None:

@@ -1,7 +1,7 @@
-"""How shadow mode's comparisons stand, as the page /debug/shadow serves it and `shadow-report` prints it.
+"""The report on shadow mode: JSON for /debug/shadow, and a table for `shadow-report`.
 
-The JSON is documented for programs: names are stable, new fields may come. The table is for people: one line an HPA,
-the ones that agree least at the top, and below it the latest differences.
+The JSON is documented for programs: names are stable, new fields may be added. The table has one line per HPA, the
+lowest agreement first, followed by the latest differences.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Final
 import msgspec
 
 from autoscaler.core.model import HPAKey
-from autoscaler.records.shadow import Comparison, Shadow, Standing, Verdict
+from autoscaler.records.shadow import Comparison, HPAComparisons, ShadowComparer, Verdict
 
-_DIFFERENCES_SHOWN: Final = 10
-_DIFFERENCES_OF_ONE: Final = 3
-_WORDS: Final[Mapping[str, str]] = {
+_MAX_DIFFERENCES: Final = 10
+_MAX_DIFFERENCES_PER_HPA: Final = 3
+_VERDICTS: Final[Mapping[str, str]] = {
     Verdict.HIGHER: "ours is higher",
     Verdict.LOWER: "ours is lower",
-    Verdict.PASSED: "the built-in controller went past ours",
-    Verdict.ONLY_OURS: "the built-in controller found no count",
-    Verdict.ONLY_THEIRS: "ours found no count",
+    Verdict.PASSED: "theirs went past ours",
+    Verdict.ONLY_OURS: "only ours found a count",
+    Verdict.ONLY_THEIRS: "only theirs found a count",
     Verdict.WARMING_UP: "warming up, not counted",
 }
 
@@ -35,27 +35,27 @@ class ComparisonEntry(_Json, frozen=True, kw_only=True):
     """One decision, compared."""
 
     time: str
-    """When we decided: RFC 3339, UTC."""
+    """The time of our decision: RFC 3339, UTC."""
     ours: int | None
-    """None: no count was found."""
+    """Null: no count was found."""
     theirs: int | None
     verdict: str
     lag_seconds: float
-    """How much later the built-in controller came to the same; negative: how much earlier it had left that again."""
+    """How much later kube-controller-manager had the same value; negative: how much earlier it left that value."""
 
 
 class HPAEntry(_Json, frozen=True, kw_only=True):
-    """The comparisons on one HPA since the process started, or since the HPA is in shadow mode."""
+    """The comparisons on one HPA since the process started, or since the HPA entered shadow mode."""
 
     namespace: str
     name: str
     group: str
     comparisons: dict[str, int]
-    """How many by verdict."""
+    """The number per verdict."""
     agreement: float | None
-    """The part that agreed, of those that count: warming_up does not. None: there are none yet."""
+    """The fraction that agreed, without those of verdict warming_up; null: there are none yet."""
     waiting: int
-    """Decisions that are not compared yet."""
+    """The number of decisions that are not compared yet."""
     last: ComparisonEntry | None
     differences: list[ComparisonEntry]
     """The latest that did not agree, oldest first."""
@@ -66,32 +66,31 @@ class ShadowPage(_Json, frozen=True, kw_only=True):
 
     version: int = 1
     window_seconds: float
-    """How much earlier or later than we the built-in controller may want the same to agree."""
+    """How much earlier or later an equal value of kube-controller-manager agrees."""
     agreement: float | None
     """Of all HPAs."""
     hpas: list[HPAEntry]
 
 
-def page_of(shadow: Shadow, now_ms: int, *, monotonic_ms: int | None = None) -> ShadowPage:
-    """How all comparisons stand now.
+def page_of(comparer: ShadowComparer, *, now_ms: int, monotonic_ms: int) -> ShadowPage:
+    """Return the current comparisons.
 
     Args:
-        shadow: what compares.
+        comparer: the comparisons.
         now_ms: the current time, in milliseconds since the Unix epoch.
-        monotonic_ms: the same by the clock of the comparisons; None: `now_ms`.
+        monotonic_ms: the current time by the clock of the comparisons.
     """
-    monotonic_ms = now_ms if monotonic_ms is None else monotonic_ms
-    standings = shadow.standings(monotonic_ms)
-    ahead_ms = now_ms - monotonic_ms
+    comparisons = comparer.comparisons(monotonic_ms)
+    offset_ms = now_ms - monotonic_ms
     return ShadowPage(
-        window_seconds=shadow.window_ms / 1000,
-        agreement=_agreement(standings.values()),
-        hpas=[_entry(key, standings[key], ahead_ms) for key in sorted(standings)],
+        window_seconds=comparer.window_ms / 1000,
+        agreement=_agreement(comparisons.values()),
+        hpas=[_entry(key, comparisons[key], offset_ms) for key in sorted(comparisons)],
     )
 
 
 def as_table(page: ShadowPage) -> str:
-    """The page for people, without a newline at its end."""
+    """Return the page as a table, without a final newline."""
     if not page.hpas:
         return "No HPA is in shadow mode."
     hpas = sorted(page.hpas, key=lambda hpa: (2.0 if hpa.agreement is None else hpa.agreement, hpa.namespace, hpa.name))
@@ -101,7 +100,7 @@ def as_table(page: ShadowPage) -> str:
     rows += [_row(hpa) for hpa in hpas]
     lines = _aligned(rows)
     differences = sorted(
-        ((entry, hpa) for hpa in hpas for entry in hpa.differences[-_DIFFERENCES_OF_ONE:]),
+        ((entry, hpa) for hpa in hpas for entry in hpa.differences[-_MAX_DIFFERENCES_PER_HPA:]),
         key=lambda pair: pair[0].time,
         reverse=True,
     )
@@ -109,8 +108,8 @@ def as_table(page: ShadowPage) -> str:
         lines += ["", "Latest differences:"]
         lines += [
             f"  {entry.time}  {hpa.namespace}/{hpa.name}: ours {_count(entry.ours)}, theirs {_count(entry.theirs)} "
-            f"({_WORDS.get(entry.verdict, entry.verdict)})"
-            for entry, hpa in differences[:_DIFFERENCES_SHOWN]
+            f"({_VERDICTS.get(entry.verdict, entry.verdict)})"
+            for entry, hpa in differences[:_MAX_DIFFERENCES]
         ]
     total = "Nothing has been compared yet."
     if page.agreement is not None:
@@ -118,21 +117,21 @@ def as_table(page: ShadowPage) -> str:
     return "\n".join([*lines, "", total])
 
 
-def _entry(key: HPAKey, standing: Standing, ahead_ms: int) -> HPAEntry:
+def _entry(key: HPAKey, compared: HPAComparisons, offset_ms: int) -> HPAEntry:
     return HPAEntry(
         namespace=key.namespace,
         name=key.name,
         group=key.group,
-        comparisons={str(verdict): standing.counts[verdict] for verdict in Verdict},
-        agreement=_agreement([standing]),
-        waiting=len(standing.waiting),
-        last=None if standing.last is None else _comparison(standing.last, ahead_ms),
-        differences=[_comparison(each, ahead_ms) for each in standing.differences],
+        comparisons={str(verdict): compared.counts[verdict] for verdict in Verdict},
+        agreement=_agreement([compared]),
+        waiting=len(compared.pending),
+        last=None if compared.last is None else _comparison(compared.last, offset_ms),
+        differences=[_comparison(each, offset_ms) for each in compared.differences],
     )
 
 
-def _comparison(comparison: Comparison, ahead_ms: int) -> ComparisonEntry:
-    time = datetime.fromtimestamp((comparison.time_ms + ahead_ms) / 1000, UTC)
+def _comparison(comparison: Comparison, offset_ms: int) -> ComparisonEntry:
+    time = datetime.fromtimestamp((comparison.time_ms + offset_ms) / 1000, UTC)
     return ComparisonEntry(
         time=time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         ours=comparison.ours,
@@ -142,11 +141,11 @@ def _comparison(comparison: Comparison, ahead_ms: int) -> ComparisonEntry:
     )
 
 
-def _agreement(standings: Iterable[Standing]) -> float | None:
+def _agreement(hpas: Iterable[HPAComparisons]) -> float | None:
     agreed = counted = 0
-    for standing in standings:
-        agreed += standing.counts[Verdict.AGREED]
-        counted += standing.counts.total() - standing.counts[Verdict.WARMING_UP]
+    for compared in hpas:
+        agreed += compared.counts[Verdict.AGREED]
+        counted += compared.counts.total() - compared.counts[Verdict.WARMING_UP]
     return agreed / counted if counted else None
 
 
@@ -175,5 +174,5 @@ def _count(replicas: int | None) -> str:
 
 
 def _percent(part: float) -> str:
-    """Cut off rather than rounded, so that 100 % means all."""
+    """Round down, so that 100% means all."""
     return f"{int(part * 1000) / 10:g}%"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from autoscaler.objects.apitypes import DecodeError
 from autoscaler.objects.defaults import default_hpa
+from autoscaler.objects.fields import ParseError
 from autoscaler.objects.validation import validate_hpa
 from kube.status import bad_request
 from playground.apiserver.errors import invalid_object
@@ -67,7 +67,7 @@ def _default_namespace(obj: Object) -> None:
 def _default_hpa(obj: Object) -> None:
     try:
         defaulted = default_hpa(obj)
-    except DecodeError as error:
+    except ParseError as error:
         version = str(obj["apiVersion"]).rpartition("/")[2]
         raise bad_request(
             f'HorizontalPodAutoscaler in version "{version}" cannot be handled as a HorizontalPodAutoscaler: {error}'

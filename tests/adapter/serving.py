@@ -15,6 +15,7 @@ from typing import Any, overload
 import aiohttp
 import msgspec
 from aiohttp import web
+from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from adapter.catalog.inventory import CustomMetricInfo
@@ -30,12 +31,14 @@ from adapter.security.trust import TrustKeeper, TrustOptions
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
 from adapter.serving.health import Health
+from adapter.serving.listener import Listener
+from adapter.serving.requests import Request, RequestLines
 from adapter.serving.resource_routes import UsageProvider
 from adapter.serving.routes import Router
-from adapter.serving.server import Listener, RequestServer, ServerLimits
+from adapter.serving.server import RequestServer, ServerLimits
 from adapter.serving.telemetry import Telemetry
 from kube.certs import CertificateAuthority, KeyPair
-from kube.deadlines import Deadline
+from kube.deadlines import NO_DEADLINE, Deadline
 from kube.mapping import GroupResource
 from kube.selectors import LabelSelector
 from kube.status import not_found
@@ -138,6 +141,13 @@ class AccessApi:
             return web.json_response(review | {"status": {"authenticated": user is not None, "user": user or {}}})
         allowed = self.allowed(review["spec"])
         return web.json_response(review | {"status": {"allowed": allowed, "reason": self.reason}})
+
+
+def parsed_request(target: str, *, method: str = "GET", accept: str = "", user_agent: str = "") -> Request:
+    """A request as the router sees it."""
+    line = RequestLines(lambda _: False).parse(method, target)
+    headers = {name: value for name, value in (("Accept", accept), ("User-Agent", user_agent)) if value}
+    return Request(line, CIMultiDictProxy(CIMultiDict(headers)), NO_DEADLINE)
 
 
 def bound_socket() -> socket.socket:

@@ -40,7 +40,7 @@ def test_exactly_the_names_are_matched(names: list[str], others: list[str]) -> N
 
 @given(NAMES)
 def test_go_reads_the_expression_too(names: list[str]) -> None:
-    GoRegex.compile(alternation(names))
+    GoRegex(alternation(names))
 
 
 def test_the_pods_of_a_large_deployment_are_a_fraction_of_their_list() -> None:

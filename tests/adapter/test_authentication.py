@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from adapter.security.authentication import Authenticator, Credentials, RawHeaders, TokenReviewer, User
+from adapter.security.authentication import Authenticator, RawHeaders, TokenReviewer, User
 from adapter.security.authorization import AuthorizationOptions
 from adapter.security.trust import CertificateBundle, ClientTrust, FrontProxy, TrustOptions
 from kube.certs import CertificateAuthority, KeyPair
@@ -381,7 +381,7 @@ def trusting(authorities: Authorities) -> ClientTrust:
         return CertificateBundle.parse(authority.cert_pem.decode(), source="a test")
 
     proxy = FrontProxy(
-        authority=bundle(authorities.front_proxy),
+        ca=bundle(authorities.front_proxy),
         allowed_names=frozenset({FRONT_PROXY}),
         username_headers=("X-Remote-User",),
         group_headers=("X-Remote-Group",),
@@ -394,7 +394,7 @@ def trusting(authorities: Authorities) -> ClientTrust:
 async def named_by_proxy(authenticator: Authenticator, certificate: bytes, said: RawHeaders) -> User | None:
     """The user of a request with this certificate and these headers; None where it is refused."""
     try:
-        return await authenticator.authenticate(Credentials(certificate, said))
+        return await authenticator.authenticate(certificate, said)
     except StatusError as error:
         if error.code != 401:
             raise
@@ -419,7 +419,7 @@ def authorities() -> Authorities:
 async def authenticator(tmp_path: Path, clock: Clock, authorities: Authorities) -> AsyncIterator[Authenticator]:
     trust = trusting(authorities)
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        yield Authenticator(lambda: trust, TokenReviewer(client, ttl=10.0), now=clock)
+        yield Authenticator(lambda: trust, TokenReviewer(client, ttl=10.0), clock=lambda: clock().timestamp())
 
 
 async def test_a_certificate_is_not_believed_past_its_end_because_it_was_believed_a_moment_before(
@@ -430,12 +430,12 @@ async def test_a_certificate_is_not_believed_past_its_end_because_it_was_believe
     ends = [x509.load_pem_x509_certificate(pair.cert_pem).not_valid_after_utc for pair in (proxy, client)]
     clock.now = min(ends) - datetime.timedelta(seconds=1)
     assert await named_by_proxy(authenticator, der(proxy), SAYS_BOB) == BOB
-    assert await authenticator.authenticate(Credentials(der(client), NO_HEADERS)) == BOB
+    assert await authenticator.authenticate(der(client), NO_HEADERS) == BOB
 
     clock.now = max(ends) + datetime.timedelta(seconds=1)
     assert await named_by_proxy(authenticator, der(proxy), SAYS_BOB) is None
     with pytest.raises(StatusError, match="Unauthorized"):
-        await authenticator.authenticate(Credentials(der(client), NO_HEADERS))
+        await authenticator.authenticate(der(client), NO_HEADERS)
 
 
 async def test_a_certificate_is_looked_at_again_where_the_clock_was_set_back(
@@ -489,7 +489,7 @@ async def test_of_several_common_names_the_last_counts(authenticator: Authentica
         return builder.sign(authority.key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
 
     last = named(authorities.clients, "ann", "bob")
-    assert await authenticator.authenticate(Credentials(last, NO_HEADERS)) == BOB
+    assert await authenticator.authenticate(last, NO_HEADERS) == BOB
     assert await named_by_proxy(authenticator, named(authorities.front_proxy, "stranger", FRONT_PROXY), SAYS_BOB) == BOB
     assert (
         await named_by_proxy(authenticator, named(authorities.front_proxy, FRONT_PROXY, "stranger"), SAYS_BOB) is None

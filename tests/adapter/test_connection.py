@@ -9,13 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from adapter.serving import connection
-from adapter.serving.connection import ConnectionLimits
-from adapter.serving.server import ServerLimits
 from kube.certs import KeyPair
-from tests.adapter.raw_client import RawClient, raw_client
+from tests.adapter.raw_client import raw_client
 from tests.adapter.serving import FRONT_PROXY, POD_PATH, ServedAdapter, served_adapter
-from tests.eventually import eventually
 
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
 TRAILERS = b"0\r\nX-Remote-User: bob\r\nX-Remote-Group: system:masters\r\n\r\n"
@@ -77,12 +73,26 @@ async def test_trailers_are_not_collected(
     assert "closed a connection: what goes with the body of its request is too large" in caplog.messages
 
 
-async def test_what_came_before_a_chunked_request_is_answered(tmp_path: Path) -> None:
+async def test_pipelined_requests_are_not_answered(tmp_path: Path) -> None:
+    """Only the first one is; its response says that the connection ends, so the client repeats the others elsewhere."""
+    async with served_adapter(tmp_path) as adapter:
+        for between in (asked_by("bob"), asked_by("bob", more=CHUNKED) + TRAILERS):
+            async with raw_client(adapter, front_proxy(adapter)) as client:
+                client.send(asked_by("bob") + between + asked_by("mallory"))
+                response = await client.rest()
+                assert statuses(response) == [b"200"]
+                assert response.count(b"Connection: close") == 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 50, 1000])
+async def test_head_may_come_in_pieces(size: int, tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter, raw_client(adapter, front_proxy(adapter)) as client:
-        client.send(asked_by("bob") + asked_by("bob", "/livez", CHUNKED) + TRAILERS + asked_by("mallory"))
-        answer = await client.rest()
-        assert statuses(answer) == [b"200", b"200"]
-        assert answer.count(b"Connection: close") == 1
+        for _ in range(2):
+            head = asked_by("bob")
+            for start in range(0, len(head), size):
+                client.send(head[start : start + size])
+                await asyncio.sleep(0)
+            assert await client.status() == b"HTTP/1.1 200 OK"
 
 
 @pytest.mark.parametrize(
@@ -135,57 +145,3 @@ async def test_head_that_is_too_large_in_sum_is_answered(tmp_path: Path) -> None
         answer = await client.rest()
         assert statuses(answer) == [b"431"]
         assert b"the head of the request is longer than 131072 bytes" in answer
-
-
-def patient(*, idle: float) -> ServerLimits:
-    """Limits under which a connection is closed for its head long before it would be for being idle, or vice versa."""
-    return ServerLimits(shutdown_seconds=1.0, connection=ConnectionLimits(head=2.0, idle=idle))
-
-
-NO_HEAD = "closed a connection: its request did not come in time"
-BODY = b"POST /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n"
-
-
-@pytest.mark.parametrize(
-    ("pieces", "expects_head"),
-    [([b"x" * 10], False), ([b"x" * 4, b"x" * 6], False), ([b"x" * 4, b"x" * 6 + b"GET /li"], True)],
-    ids=["at once", "in parts", "with a part of a head"],
-)
-async def test_after_the_end_of_a_body_no_head_is_due(
-    pieces: list[bytes], expects_head: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG, logger="adapter.serving.connection")
-    async with served_adapter(tmp_path, limits=patient(idle=3.0)) as adapter, raw_client(adapter) as client:
-        client.send(BODY)
-        assert await client.status() == b"HTTP/1.1 405 Method Not Allowed"
-        for piece in pieces:
-            client.send(piece)
-        assert await client.ended()
-    assert (NO_HEAD in caplog.messages) is expects_head
-
-
-async def test_unread_answers_are_not_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written for a client that does not read stays within the limit and one answer."""
-    connections: list[connection._Connection] = []
-    made = connection._Connection.connection_made
-
-    def connection_made(self: connection._Connection, transport: asyncio.BaseTransport) -> None:
-        made(self, transport)
-        connections.append(self)
-
-    monkeypatch.setattr(connection._Connection, "connection_made", connection_made)
-    async with served_adapter(tmp_path) as adapter:
-        adapter.metrics.count = 200
-        adapter.api.tokens["secret"] = {"username": "bob"}
-        client = await RawClient.connect(adapter, narrow=True)
-        path = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/big/pods/*/conn_open"
-        client.send(f"GET {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\r\n\r\n".encode() * 600)
-
-        async def is_full() -> bool:
-            return bool(connections) and connections[0].writing_paused
-
-        await eventually(is_full, within=20.0, every=0.01)
-        assert len(connections) == 1
-        assert connections[0].transport is not None
-        assert 64 * 1024 <= connections[0].transport.get_write_buffer_size() < 128 * 1024
-        client.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import re
+import json
 from collections.abc import Mapping
 
 import pytest
@@ -22,7 +22,7 @@ DATA: Mapping[str, Value] = {
 
 
 def render(source: str) -> str:
-    return Template.parse(source, fields=DATA).render(DATA)
+    return Template(source, fields=DATA).render(DATA)
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,6 @@ def render(source: str) -> str:
         pytest.param("<<range .GroupBySlice>>[<<.>>]<<end>>", "[namespace][pod]", id="range sets the dot"),
         pytest.param("<<range $k, $v := .LabelValuesByName>><<$k>>=<<$v>>;<<end>>", "namespace=a;pod=x|y;", id="map"),
         pytest.param("<<range slice .GroupBySlice 0 0>>x<<else>>none<<end>>", "none", id="range with else"),
-        pytest.param('<<range .GroupBySlice>><<if eq . "pod">><<break>><<end>><<.>><<end>>', "namespace", id="break"),
-        pytest.param('<<range .GroupBySlice>><<if ne . "pod">><<continue>><<end>><<.>><<end>>', "pod", id="continue"),
         pytest.param('<<if eq .Series "a" "packets">>yes<<else>>no<<end>>', "yes", id="eq of several"),
         pytest.param("<<if eq 1 2>>a<<else if lt 1 2>>b<<else>>c<<end>>", "b", id="else if"),
         pytest.param(
@@ -52,28 +50,18 @@ def render(source: str) -> str:
         pytest.param("<<and 1 .Series>> <<or 0 .Series>> <<not .Series>>", "packets packets false", id="logic"),
         pytest.param("<<or .Series (index .GroupBySlice 9)>>", "packets", id="or stops when it can"),
         pytest.param('<<le 1 1>><<gt "b" "a">><<ge 1 2>><<ne 1 2>>', "truetruefalsetrue", id="order"),
-        pytest.param('<<.GroupBySlice | len | printf "%03d">>', "002", id="pipeline"),
-        pytest.param(
-            '<<printf "%q %s %v %5d|%-4s|%.2f %t %%" .Series "a" 1 42 "b" 1.5 true>>',
-            '"packets" a 1    42|b   |1.50 true %',
-            id="printf",
-        ),
-        pytest.param('<<print 1 2 "x" 3>><<println "a" 1>>', "1 2x3a 1\n", id="print"),
+        pytest.param('<<.GroupBySlice | len | printf "%d">>', "2", id="pipeline"),
+        pytest.param('<<printf "%q %s %v %d %v %%" .Series "a" 1 42 true>>', '"packets" a 1 42 true %', id="printf"),
+        pytest.param('<<print 1 2 "x" 3>>', "1 2x3", id="print"),
         pytest.param("<<slice .Series 1 3>>", "ac", id="slice of a string"),
         pytest.param(
             "<<.GroupBySlice>> <<.LabelValuesByName>>", "[namespace pod] map[namespace:a pod:x|y]", id="whole"
         ),
         pytest.param("a  <<- .Series ->>  \n b", "apacketsb", id="trim"),
         pytest.param("a<</* why */>>b <<- /* why\nnot */ ->> c", "abc", id="comments"),
-        pytest.param('<<"\\u00e9\\x41\\101\\n">><<`raw\\n`>>', "éAA\nraw\\n", id="strings"),
-        pytest.param('<<"\\a\\b\\f\\r\\t\\v\\\\\\"">>', '\a\b\f\r\t\v\\"', id="escapes of one letter"),
-        pytest.param('<<"\\xc3\\xa9\\303\\251 \\U0001F600">>', "éé \U0001f600", id="escapes of bytes"),
-        pytest.param('<<"a\\xff\\377b">>', "a\ufffd\ufffdb", id="bytes that are no UTF-8"),
+        pytest.param(r"""<<"\u00e9\t\"\\\n">><<`raw\n`>>""", 'é\t"\\\nraw\\n', id="strings"),
         pytest.param("<<`a\r\n\"'\\ud800`>>", "a\n\"'\\ud800", id="raw string"),
-        pytest.param("<<'a'>> <<'é'>> <<'\\''>> <<'\"'>> <<'\\n'>>", "97 233 39 34 10", id="characters"),
-        pytest.param("<<'\\xff'>> <<'\\377'>> <<'\\u00e9'>>", "255 255 233", id="characters by number"),
-        pytest.param("<<1e3>> <<0x1F>> <<-3>> <<1.50>> <<1e30>> <<1e-7>>", "1000 31 -3 1.5 1e+30 1e-07", id="numbers"),
-        pytest.param("<<017>> <<-0_17>> <<0o17>> <<1_000>> <<0>>", "15 -15 15 1000 0", id="octal numbers"),
+        pytest.param("<<0>> <<-3>> <<123456789012345678>>", "0 -3 123456789012345678", id="numbers"),
         pytest.param("<<(index .GroupBySlice 0)>>", "namespace", id="parentheses"),
         pytest.param("<<\n  .Series\n>>", "packets", id="an action over several lines"),
     ],
@@ -98,45 +86,35 @@ def test_renders_as_go_does(source: str, text: str) -> None:
         ("<<else>>", "<<else>>: there is nothing open"),
         ("<<if 1>>a<<else>>b<<else>>c<<end>>", "a second else"),
         ("<<range .GroupBySlice>>a<<else if 1>>b<<end>>", "unexpected if after else"),
-        ("<<break>>", "there is no range to break"),
         ("<<$x>>", "undefined variable $x"),
         ("<<if 1>><<$x := 1>><<end>><<$x>>", "undefined variable $x"),
         ("<<$x = 1>>", "undefined variable $x"),
         ("<<if $a, $b := 1>><<end>>", "only range declares two variables"),
         ("<<.Series .GroupBy>>", ".Series is not a function"),
         ("<<.Series | .GroupBy>>", ".GroupBy is not a function"),
-        ("<<nil>>", "nil is not a command"),
+        ("<<nil>>", "nil is not supported"),
+        ("<<range .GroupBySlice>><<break>><<end>>", "break is not supported"),
         ("<<not>>", "not takes 1 arguments, not 0"),
         ("<<eq 1>>", "eq takes 2 or more arguments, not 1"),
-        ('<<printf "%x" 1>>', "%d, %f, %g, %t, not %x"),
-        ('<<printf "%9999d" 1>>', "no wider than"),
+        ('<<printf "%x" 1>>', "%x in printf is not supported; there are %s, %v, %q, %d and %%"),
+        ('<<printf "%03d" 1>>', "%03d in printf is not supported"),
         ("<<(.Series>>", "a ( is not closed"),
-        ('<<"a>>', '<<"a>>: unterminated quoted string'),
-        ('<<"a\n">>', "unterminated quoted string"),
-        ('<<"a\\">>', "unterminated quoted string"),
-        ("<<`a>>", "unterminated raw quoted string"),
-        ("<<'a>>", "unterminated character constant"),
-        ('<<"\\q">>', r'"\q" has an unknown escape: \q'),
-        ('<<"\\\'">>', "has an unknown escape: \\'"),
-        ('<<"\\x4">>', "has an unknown escape: \\x"),
-        ('<<"\\u00e">>', "has an unknown escape: \\u"),
-        ('<<"\\08">>', "has an unknown escape: \\0"),
-        ('<<"\\400">>', "has an unknown escape: \\4"),
-        ('<<"\\ud800">>', r'"\ud800": \ud800 is no character'),
-        ('<<"\\ud83d\\ude00">>', r"\ud83d is no character"),
-        ('<<"\\U00110000">>', r"\U00110000 is no character"),
-        ("<<''>>", "malformed character constant: ''"),
-        ("<<'ab'>>", "malformed character constant: 'ab'"),
-        ("<<'\\\"'>>", 'has an unknown escape: \\"'),
-        ("<<'\\ud800'>>", "is no character"),
+        ('<<"a>>', '<<"a>>: a string does not end'),
+        ('<<"a\n">>', "a string does not end"),
+        ('<<"a\\">>', "a string does not end"),
+        ("<<`a>>", "a string does not end"),
+        ("<<'a'>>", "character constants are not supported"),
+        ('<<"\\q">>', r"a string has an escape other than \b, \f, \n,"),
+        ('<<"\\x41">>', "a string has an escape other than"),
+        ('<<"\\u00e">>', "a string has an escape other than"),
+        ('<<"\\ud83d\\ude00">>', "a string has an escape other than"),
         ('<<print "a""b">>', 'there is no space before "b"'),
-        ("<<print'a'>>", "there is no space before 'a'"),
         ("<<print(1)>>", "there is no space before ("),
         ('<<"a".Series>>', "unexpected .Series: what is before it has no fields"),
-        ("<<08>>", "bad number syntax: 08"),
-        ("<<9223372036854775808>>", "the number is too large"),
-        ("<<1e999>>", "the number is too large"),
-        ("<<1.2.3>>", "bad number syntax: 1.2.3"),
+        *(
+            (f"<<{number}>>", "only decimal integers of up to 18 digits")
+            for number in ("08", "1.5", ".5", "1e3", "0x1F", "9" * 19)
+        ),
         ("<</* a >>", "a comment ends with */>>"),
         ("<<if 1>>" * 60 + "<<end>>" * 60, "nested more than 50 deep"),
         ("<<" + "(" * 60 + "1" + ")" * 60 + ">>", "nested more than 50 deep"),
@@ -144,7 +122,7 @@ def test_renders_as_go_does(source: str, text: str) -> None:
 )
 def test_mistakes_are_found_when_a_template_is_read(source: str, says: str) -> None:
     with pytest.raises(TemplateError) as refused:
-        Template.parse(source, fields=DATA)
+        Template(source, fields=DATA)
     assert says in str(refused.value)
 
 
@@ -152,7 +130,7 @@ def test_mistakes_are_found_when_a_template_is_read(source: str, says: str) -> N
     ("source", "says"),
     [
         ("<<index .GroupBySlice 5>>", "index 5 is out of range: there are 2"),
-        ("<<index .GroupBySlice .Series>>", "an index is an integer, not a string"),
+        ("<<index .GroupBySlice .Series>>", "expected an integer, got a string"),
         ("<<range .Series>><<end>>", "range cannot iterate over a string"),
         ('<<eq 1 "a">>', "cannot compare an integer with a string"),
         ("<<eq .GroupBySlice .GroupBySlice>>", "cannot compare a list with a list"),
@@ -160,46 +138,37 @@ def test_mistakes_are_found_when_a_template_is_read(source: str, says: str) -> N
         ("<<.Series.Foo>>", "cannot evaluate field Foo in a string"),
         ("<<len 3>>", "an integer has no length"),
         ("<<slice .Series 4 2>>", "slice 4:2 is out of range"),
-        ('<<printf "%d" "x">>', "an index is an integer, not a string"),
+        ('<<printf "%d" "x">>', "expected an integer, got a string"),
         ('<<printf "%s">>', "nothing is left for %s"),
         ('<<printf "a" 1>>', "more arguments than verbs"),
     ],
 )
 def test_what_only_the_data_can_show_is_found_when_it_is_filled_in(source: str, says: str) -> None:
-    template = Template.parse(source, fields=DATA)
+    template = Template(source, fields=DATA)
     with pytest.raises(TemplateError) as refused:
         template.render(DATA)
     assert says in str(refused.value)
 
 
 def test_an_absurdly_long_text_is_refused() -> None:
-    template = Template.parse("<<range $.Many>>" * 3 + "x" * 200 + "<<end>>" * 3, fields=["Many"])
+    template = Template("<<range $.Many>>" * 3 + "x" * 200 + "<<end>>" * 3, fields=["Many"])
     with pytest.raises(TemplateError, match="longer than"):
         template.render({"Many": ["a"] * 40})
 
 
-WRITTEN_ESCAPES = r"""\a \\ \" \' \x \x4 \xff \x80 \0 \101 \400 \u \u00e9 \ud800 \udfff \U0001f600 \U00110000 \q \ """
+WRITTEN_ESCAPES = r"""\a \\ \" \' \b \n \x \x4 \xff \0 \101 \u \u00e9 \ud800 \udfff \U0001f600 \q \ """
 ESCAPES = st.sampled_from(WRITTEN_ESCAPES.split())
-LETTERS = st.sampled_from(["a", "é", "\U0001f600", "'", '"', "`", "\r", "0"])
+LETTERS = st.sampled_from(["a", "é", "\U0001f600", "'", '"', "`", "\r", "\t", "\x00", "0"])
 
 
-def valid_in_go(body: str, quote: str) -> bool:
-    """Whether Go takes this between two quotes, by its specification of string and rune literals."""
-    code_point = r"u(?!d[89a-f])[0-9a-f]{4}|U(?!0000d[89a-f])00(?:0.|10)[0-9a-f]{4}"
-    escape = rf"\\(?:[abfnrtv\\{quote}]|[0-3][0-7]{{2}}|x[0-9a-f]{{2}}|{code_point})"
-    one = rf"(?:[^\\\n{quote}]|{escape})"
-    return re.fullmatch(one if quote == "'" else f"{one}*", body) is not None
-
-
-@given(st.lists(ESCAPES | LETTERS, max_size=5).map("".join), st.sampled_from("\"'"))
-def test_of_any_literal_comes_a_text_or_an_error_as_in_go(body: str, quote: str) -> None:
+@given(st.lists(ESCAPES | LETTERS, max_size=5).map("".join))
+def test_string_literals_are_those_of_json(body: str) -> None:
     try:
-        text = render(f"<<{quote}{body}{quote}>>")
+        text = render(f'<<"{body}">>')
     except TemplateError:
-        assert not valid_in_go(body, quote)
-    else:
-        assert valid_in_go(body, quote)
-        text.encode()
+        return
+    assert text == json.loads(f'"{body}"', strict=False)
+    text.encode()
 
 
 WORDS = """<< >> <<- ->> if else end range with break $x := = .Series .LabelValuesByName .GroupBySlice . $ $v , | ( )
@@ -226,7 +195,7 @@ def test_no_text_does_worse_than_being_refused(source: str) -> None:
     ],
 )
 def test_a_field_that_is_only_written(source: str) -> None:
-    assert Template.parse(source, fields=DATA).only_writes("LabelMatchers")
+    assert Template(source, fields=DATA).only_writes("LabelMatchers")
 
 
 @pytest.mark.parametrize(
@@ -246,4 +215,4 @@ def test_a_field_that_is_only_written(source: str) -> None:
     ],
 )
 def test_a_field_that_decides_something(source: str) -> None:
-    assert not Template.parse(source, fields=DATA).only_writes("LabelMatchers")
+    assert not Template(source, fields=DATA).only_writes("LabelMatchers")

@@ -18,18 +18,15 @@ from multidict import CIMultiDict
 from adapter.content.encoding import Representation
 from adapter.security.authentication import Authenticator, TokenReviewer
 from adapter.security.authorization import AuthorizationOptions, Authorizer
-from adapter.security.request_info import RequestInfo, Target
 from adapter.security.trust import ClientTrust
-from adapter.serving.call import Call
 from adapter.serving.discovery import Discovery
 from adapter.serving.health import Health
 from adapter.serving.routes import Router
 from adapter.serving.server import RequestServer, ServerLimits
 from adapter.serving.telemetry import Telemetry
-from kube.deadlines import NO_DEADLINE
 from kube.status import StatusError
 from tests.adapter.metrics_bed import MetricsBed, metrics_bed, objects, packets, vector
-from tests.adapter.serving import AccessApi, Authorities, CannedMetrics, CannedNames
+from tests.adapter.serving import AccessApi, Authorities, CannedMetrics, CannedNames, parsed_request
 
 # Pieces that mean something, among others that do not.
 SEGMENTS = st.one_of(
@@ -74,11 +71,8 @@ ROUTER = Router(
 @settings(max_examples=400, deadline=None)
 async def test_any_request_has_an_answer_or_a_status(method: str, raw: str, accept: str) -> None:
     try:
-        target = Target.parse(raw)
-        info = RequestInfo.of(method, target)
-        call = Call(method=method, target=target, info=info, accept=accept, user_agent="", deadline=NO_DEADLINE)
-        answer = await ROUTER.answer(call)
-        code = answer.status
+        response = await ROUTER.respond(parsed_request(raw, method=method, accept=accept))
+        code = response.status
     except StatusError as error:
         code = error.code
         Representation().encode_error(error)
@@ -98,11 +92,9 @@ async def test_what_is_answered_is_what_was_authorized(raw: str) -> None:
         telemetry=Telemetry(),
     )
     with contextlib.suppress(StatusError):
-        target = Target.parse(raw)
-        info = RequestInfo.of("GET", target)
-        await router.answer(
-            Call(method="GET", target=target, info=info, accept="", user_agent="", deadline=NO_DEADLINE)
-        )
+        request = parsed_request(raw)
+        info = request.info
+        await router.respond(request)
     for asked in metrics.asked:
         assert info.is_resource
         if info.group == "external.metrics.k8s.io":
@@ -244,7 +236,7 @@ async def test_whole_server_never_fails(requests: list[Any], samples: list[tuple
             server = app(bed)
             for method, path, query, headers in requests:
                 request = make_mocked_request(method, f"{path}?{query}", CIMultiDict(headers), transport=PLAIN)
-                answer = await server.handle(request, None)
+                answer = await server.respond(request, None)
                 assert isinstance(answer, web.Response)
                 assert answer.status < 500, (method, path, query, answer.body)
                 if answer.content_type == "application/json" and answer.status != 301:

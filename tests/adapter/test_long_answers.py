@@ -31,7 +31,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> set[int]:
         return note
 
     for place, names in (
-        (routes, ("custom_list", "external_list")),
+        (routes, ("CustomMetricList", "ExternalMetricList")),
         (resource_routes, ("pod_list", "node_list", "pod_table", "node_table")),
         (Representation, ("encode",)),
     ):

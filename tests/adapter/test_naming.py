@@ -30,7 +30,7 @@ from kube.mapping import GroupResource
     ],
 )
 def test_a_label_names_its_resource(template: str, label: str, resource: GroupResource | None) -> None:
-    assert LabelTemplate.parse(template).resource_in(label) == resource
+    assert LabelTemplate(template).resource_in(label) == resource
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,4 @@ def test_a_label_names_its_resource(template: str, label: str, resource: GroupRe
     ],
 )
 def test_a_resource_names_its_label(template: str, group: str, singular: str, label: str) -> None:
-    assert LabelTemplate.parse(template).label_for(group=group, singular=singular) == label
+    assert LabelTemplate(template).label_for(group=group, singular=singular) == label

@@ -8,7 +8,7 @@ import pytest
 
 from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference
 from adapter.content import protobuf
-from adapter.content.documents import custom_list, external_list
+from adapter.content.documents import CustomMetricList, ExternalMetricList
 from adapter.content.protobuf import encode_error, encode_list
 from adapter.content.wire import message
 from kube.selectors import LabelSelector
@@ -44,7 +44,7 @@ def pod_value(name: str, milli: int, *, selector: str = "", window: int | None =
 
 
 def test_custom_list() -> None:
-    document = custom_list("v1beta2", [pod_value("pod-1-1", 100_995), pod_value("pod-1-2", 101_995)])
+    document = CustomMetricList("v1beta2", [pod_value("pod-1-1", 100_995), pod_value("pod-1-2", 101_995)])
     assert encode_list(document) == base64.b64decode(TWO_PODS)
 
 
@@ -56,7 +56,7 @@ def test_external_list() -> None:
         window_seconds=None,
         milli=1_001_000,
     )
-    assert encode_list(external_list([value])) == base64.b64decode(QUEUE)
+    assert encode_list(ExternalMetricList([value])) == base64.b64decode(QUEUE)
 
 
 def test_error() -> None:
@@ -67,8 +67,8 @@ def test_error() -> None:
 @pytest.mark.parametrize(
     ("written", "piece"),
     [
-        (encode_list(custom_list("v1beta1", [pod_value("p", 1, window=60)])), b"\x20\x3c\x2a\x04\x0a\x021m"),
-        (encode_list(custom_list("v1beta2", [pod_value("p", 1, window=60)])), b"\x20\x3c\x2a\x04\x0a\x021m"),
+        (encode_list(CustomMetricList("v1beta1", [pod_value("p", 1, window=60)])), b"\x20\x3c\x2a\x04\x0a\x021m"),
+        (encode_list(CustomMetricList("v1beta2", [pod_value("p", 1, window=60)])), b"\x20\x3c\x2a\x04\x0a\x021m"),
         (
             encode_error(internal_error("x")),
             b"\x0a\x00\x12\x00\x1a\x00\x22\x07\x0a\x00\x12\x01x\x1a\x00\x28\x00\x32\x00",
@@ -86,7 +86,7 @@ def test_parts(written: bytes, piece: bytes) -> None:
 
 
 def test_selector_of_v1beta1_follows_the_value() -> None:
-    written = encode_list(custom_list("v1beta1", [pod_value("p", 1, selector="a=b,c in (d,e)")]))
+    written = encode_list(CustomMetricList("v1beta1", [pod_value("p", 1, selector="a=b,c in (d,e)")]))
     labels = b"\x0a\x06\x0a\x01a\x12\x01b"
     expression = b"\x12\x0d\x0a\x01c\x12\x02In\x1a\x01d\x1a\x01e"
     assert b"\x2a\x04\x0a\x021m\x32" + bytes([len(labels + expression)]) + labels + expression in written
@@ -129,11 +129,10 @@ def test_what_is_kept_of_one_item_is_not_written_into_another() -> None:
     items += [msgspec.structs.replace(items[0], metric=metric, timestamp=float(at)) for metric in "xy" for at in (1, 2)]
 
     def written(*values: MetricValue) -> bytes:
-        return protobuf._items(custom_list("v1beta2", values).items)
+        return b"".join(protobuf._custom_items(values, is_v1beta1=False))
 
     each = [written(value) for value in items]
     assert len(set(each)) == len(items) - 3, "the name `a` is there twice"
     assert written(*items) == b"".join(each)
     protobuf._short_reference.cache_clear()
-    protobuf._kept_identifier.cache_clear()
     assert [written(value) for value in reversed(items)] == each[::-1]

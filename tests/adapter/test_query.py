@@ -21,7 +21,7 @@ EVERYTHING = LabelSelector.parse("")
 
 
 def template(source: str) -> Template:
-    return Template.parse(source, fields=QUERY_FIELDS)
+    return Template(source, fields=QUERY_FIELDS)
 
 
 def pods(source: str, *names: str, namespace: str = "shop", selector: str = "") -> str:

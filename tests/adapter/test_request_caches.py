@@ -7,6 +7,7 @@ and targets are read once.
 from __future__ import annotations
 
 import datetime
+import functools
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -14,20 +15,18 @@ from typing import Any
 
 import pytest
 
-from adapter.planning.kept_plans import KeptPlans
-from adapter.planning.planner import Plan
+from adapter.planning.plans import Plan, PlanCache
 from adapter.security.authentication import (
     Authenticator,
-    Credentials,
+    FrontProxyUsers,
     RawHeaders,
     TokenReviewer,
     User,
-    _RemoteUsers,
 )
 from adapter.security.authorization import AuthorizationOptions, Authorizer
 from adapter.security.request_info import RequestInfo, Target
-from adapter.serving import parsed_targets
-from adapter.serving.parsed_targets import ParsedTargets
+from adapter.serving import requests
+from adapter.serving.requests import RequestLines
 from bench.recorded_heads import RecordedRequest, recorded_requests
 from kube.status import StatusError
 from tests.adapter.front_proxy import front_proxy
@@ -84,15 +83,15 @@ async def test_the_front_proxys_certificate_is_verified_again_when_the_cas_chang
     """At once, of a user and a certificate that were known a moment ago."""
     before, after = Authorities(), Authorities()
     certificate = der(before.front_proxy.issue(FRONT_PROXY, client=True))
-    credentials = Credentials(certificate, ((b"X-Remote-User", b"bob"),))
+    headers = ((b"X-Remote-User", b"bob"),)
     trust = [trusting(before)]
     now = datetime.datetime.now(datetime.UTC)
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        authenticator = Authenticator(lambda: trust[0], TokenReviewer(client, ttl=10.0), now=lambda: now)
-        assert (await authenticator.authenticate(credentials)).name == "bob"
+        authenticator = Authenticator(lambda: trust[0], TokenReviewer(client, ttl=10.0), clock=lambda: now.timestamp())
+        assert (await authenticator.authenticate(certificate, headers)).name == "bob"
         trust[0] = trusting(after)
         with pytest.raises(StatusError, match="Unauthorized"):
-            await authenticator.authenticate(credentials)
+            await authenticator.authenticate(certificate, headers)
 
 
 @pytest.mark.parametrize("allowed_first", [True, False])
@@ -182,16 +181,16 @@ def grown(fill: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def test_cached_targets_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsed_targets, "_MAX_BYTES", 2 * MIB)
+def test_cached_request_lines_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "_MAX_CACHED_BYTES", 2 * MIB)
 
-    def fill() -> ParsedTargets:
-        targets = ParsedTargets(lambda _: False)
+    def fill() -> RequestLines:
+        lines = RequestLines(lambda _: False)
         for number in range(30):
-            parsed = targets.parse("GET", f"/apis/x/y/z{number}?" + "&".join(["a=%62%63"] * 900))
-            assert parsed.target.query.get("a") == "bc"
-            assert parsed.target.segments[-1] == f"z{number}"
-        return targets
+            line = lines.parse("GET", f"/apis/x/y/z{number}?" + "&".join(["a=%62%63"] * 900))
+            assert line.target.query.get("a") == "bc"
+            assert line.target.segments[-1] == f"z{number}"
+        return lines
 
     assert grown(fill) < 3 * MIB
 
@@ -200,13 +199,13 @@ def test_cached_users_are_bounded_in_bytes() -> None:
     proxy = trusting(Authorities()).front_proxy
     assert proxy is not None
 
-    def fill() -> _RemoteUsers:
-        users = _RemoteUsers(proxy)
+    def fill() -> FrontProxyUsers:
+        users = FrontProxyUsers(proxy)
         for number in range(3_000):
             headers: RawHeaders = ((b"X-Remote-User", b"bob"), (b"X-Remote-Extra-A", b"%d" % number + b"a" * 10_000))
-            user = users.named(headers)
+            user = users.user(headers)
             assert user is not None
-            assert users.named(headers) is user
+            assert users.user(headers) is user
         return users
 
     assert grown(fill) < 8 * MIB
@@ -234,18 +233,18 @@ async def test_cached_decisions_are_bounded_in_bytes(tmp_path: Path, monkeypatch
 def test_cached_plans_are_bounded_in_bytes() -> None:
     source = object()
 
-    def fill() -> KeptPlans:
-        plans = KeptPlans()
+    def fill() -> PlanCache:
+        plans = PlanCache()
         for number in range(3_000):
             text = f"{number}" + "a" * 10_000
-            assert plans.get(source, (text,), lambda text=text: Plan((text,))).queries == (text,)  # type: ignore[misc]
+            assert plans.get(source, (text,), functools.partial(Plan, (text,))).queries == (text,)
         return plans
 
     assert grown(fill) < 24 * MIB
 
 
 def test_plans_are_those_of_the_source_that_is_asked() -> None:
-    plans, old, new = KeptPlans(), ["rule"], ["rule"]
+    plans, old, new = PlanCache(), ["rule"], ["rule"]
     assert old == new
     assert plans.get(old, ("ns",), lambda: Plan(("old",))).queries == ("old",)
     assert plans.get(new, ("ns",), lambda: Plan(("new",))).queries == ("new",)

@@ -8,13 +8,12 @@ import msgspec
 import pytest
 
 from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage, Usage
-from adapter.security.request_info import RequestInfo, Target
-from adapter.serving.call import Answer, Call
+from adapter.serving.requests import Response
 from adapter.serving.resource_routes import ResourceRoutes
-from kube.deadlines import NO_DEADLINE, Deadline
+from kube.deadlines import Deadline
 from kube.selectors import LabelSelector
 from kube.status import StatusError
-from tests.adapter.serving import SAMPLED_AT, SAMPLED_TEXT
+from tests.adapter.serving import SAMPLED_AT, SAMPLED_TEXT, parsed_request
 
 MEBI_MILLI = 1000 * 2**20
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -54,17 +53,11 @@ class Cluster:
         return [NODE] if name in ("", NODE.name) else []
 
 
-async def answered(path: str, accept: str, *, method: str = "GET") -> Answer:
-    target = Target.parse(f"/apis/metrics.k8s.io/v1beta1/{path}")
-    call = Call(
-        method=method,
-        target=target,
-        info=RequestInfo.of(method, target),
-        accept=accept,
-        user_agent="kubectl/v1.36.0",
-        deadline=NO_DEADLINE,
+async def answered(path: str, accept: str, *, method: str = "GET") -> Response:
+    request = parsed_request(
+        f"/apis/metrics.k8s.io/v1beta1/{path}", method=method, accept=accept, user_agent="kubectl/v1.36.0"
     )
-    return await ResourceRoutes(Cluster()).answer(call, target.segments[3:])
+    return await ResourceRoutes(Cluster()).respond(request, request.target.segments[3:])
 
 
 async def document(path: str, accept: str) -> Any:

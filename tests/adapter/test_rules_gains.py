@@ -136,7 +136,7 @@ def test_a_rules_digest_says_whether_it_changed_and_not_where_it_stands() -> Non
         ("externalRules: [{name: a, query: '<<.Series>>'}]", "externalRules[0].query: the query of a short rule is no"),
         (
             "externalRules: [{name: a, query: b, resources: {pod: pod}}]",
-            "externalRules[0].resources: an external metric is about no object",
+            "externalRules[0].resources.pod: an external metric is about no object",
         ),
         (
             "rules: [{name: a, query: b, resources: {pod: pod, svc: service}}]",
@@ -156,7 +156,7 @@ def test_a_rules_digest_says_whether_it_changed_and_not_where_it_stands() -> Non
             "rules[1].nan: expected zero, missing or",
         ),
         (f"rules: [{{{SERIES_RULE}, maxAge: 5}}]", 'rules[0].maxAge: missing unit in duration "5"'),
-        (f"rules: [{{{SERIES_RULE}, maxAge: 0s}}]", "rules[0].maxAge: must be more than nothing, got 0s"),
+        (f"rules: [{{{SERIES_RULE}, maxAge: 0s}}]", "rules[0].maxAge: must be more than 0, got 0s"),
         (f"rules: [{{{SERIES_RULE}, headers: {{'a b': c}}}}]", "rules[0].headers: 'a b' is not the name of a header"),
         (f'rules: [{{{SERIES_RULE}, headers: {{a: "b\\nc"}}}}]', "rules[0].headers: the value of a cannot be sent"),
         ("prometheusServers: {default: {url: 'http://x'}}", "prometheusServers.default: default is the server of --pr"),
@@ -172,7 +172,11 @@ def test_a_rules_digest_says_whether_it_changed_and_not_where_it_stands() -> Non
         ),
         (
             "prometheusServers: {a: {url: 'http://x', maxQueryBytes: 16k}}",
-            "prometheusServers.a.maxQueryBytes: expected a number of bytes, got '16k'",
+            "prometheusServers.a.maxQueryBytes: expected a whole number, got text",
+        ),
+        (
+            "prometheusServers: {a: {url: 'http://x', maxQueryBytes: 16}}",
+            "prometheusServers.a.maxQueryBytes: expected a whole number >= 1024",
         ),
         ("prometheusServers: {a: {urll: x}}", "prometheusServers.a: unknown key `urll`"),
         (

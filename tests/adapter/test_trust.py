@@ -28,7 +28,7 @@ DAY = datetime.timedelta(days=1)
 def vouches(authority: CertificateAuthority, pair: KeyPair, *, now: datetime.datetime = NOW) -> bool:
     bundle = CertificateBundle.parse(authority.cert_pem.decode(), source="test")
     (certificate,) = CertificateBundle.parse(pair.cert_pem.decode(), source="test").certificates
-    return bundle.vouches_for(certificate, now=now)
+    return bundle.verifies(certificate, now=now)
 
 
 def test_authority_vouches_for_its_own_valid_client_certificates_alone() -> None:
@@ -56,7 +56,7 @@ def test_a_certificate_is_a_clients_where_its_usages_say_so() -> None:
         builder = builder.not_valid_before(NOW - DAY).not_valid_after(NOW + DAY)
         if extension is not None:
             builder = builder.add_extension(extension, critical=False)
-        return bundle.vouches_for(builder.sign(authority.key, hashes.SHA256()), now=NOW)
+        return bundle.verifies(builder.sign(authority.key, hashes.SHA256()), now=NOW)
 
     assert trusted(None)
     assert trusted(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]))
@@ -136,7 +136,7 @@ async def test_config_map_says_everything_that_flags_leave_open(tmp_path: Path) 
         proxy = trust.front_proxy
         assert proxy is not None
         assert kept.api.config_map is not None
-        assert proxy.authority.pem == kept.api.config_map["requestheader-client-ca-file"]
+        assert proxy.ca.pem == kept.api.config_map["requestheader-client-ca-file"]
         assert proxy.allowed_names == {"front-proxy-client"}
         assert proxy.username_headers == ("X-Remote-User",)
         assert proxy.extra_prefixes == ("X-Remote-Extra-",)
@@ -169,7 +169,7 @@ async def test_flags_win_over_the_config_map(tmp_path: Path) -> None:
     async with keeper(tmp_path, options) as kept:
         trust = await kept.knows()
         assert trust.front_proxy is not None
-        assert trust.front_proxy.authority.pem == own.cert_pem.decode()
+        assert trust.front_proxy.ca.pem == own.cert_pem.decode()
         assert trust.front_proxy.allowed_names == {"me"}
         assert trust.clients is not None
         assert kept.api.config_map is not None

@@ -36,7 +36,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli.main, ["run", *arguments])
 
 
-def test_the_defaults_are_those_of_kube_controller_manager_with_scale_to_zero(controller: Controller) -> None:
+def test_defaults_are_those_of_kube_controller_manager_with_scale_to_zero(controller: Controller) -> None:
     assert run().exit_code == 0
     assert controller.options == Options(
         kubeconfig=None,
@@ -62,7 +62,7 @@ def test_the_defaults_are_those_of_kube_controller_manager_with_scale_to_zero(co
     )
 
 
-def test_every_flag_reaches_the_loop(controller: Controller) -> None:
+def test_every_flag_becomes_an_option(controller: Controller) -> None:
     result = run(
         "--kubeconfig=/etc/kubeconfig",
         "--horizontal-pod-autoscaler-sync-period=1m30s",
@@ -119,7 +119,7 @@ def test_every_flag_reaches_the_loop(controller: Controller) -> None:
 
 
 @pytest.mark.parametrize("text", ["HPAScaleToZero=false", "HPAScaleToZero=F"])
-def test_the_feature_can_be_off_in_so_many_words(text: str, controller: Controller) -> None:
+def test_feature_gate_can_be_false(text: str, controller: Controller) -> None:
     assert run(f"--feature-gates={text}").exit_code == 0
     assert controller.options is not None
     assert not controller.options.config.scale_to_zero
@@ -147,7 +147,7 @@ def test_the_feature_can_be_off_in_so_many_words(text: str, controller: Controll
         ("--no-such-flag", "No such option"),
     ],
 )
-def test_a_wrong_flag_is_one_clear_line_and_status_2(argument: str, part: str, controller: Controller) -> None:
+def test_wrong_flag_is_one_line_and_status_2(argument: str, part: str, controller: Controller) -> None:
     result = run(argument)
     assert result.exit_code == 2
     error = result.output.strip().splitlines()[-1]
@@ -156,14 +156,14 @@ def test_a_wrong_flag_is_one_clear_line_and_status_2(argument: str, part: str, c
     assert controller.options is None
 
 
-def test_a_missing_kubeconfig_is_one_clear_line_and_status_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_kubeconfig_is_one_line_and_status_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "setup_logging", lambda verbosity: None)
     result = run(f"--kubeconfig={tmp_path}/none", "--metrics-port=0", "--bind-address=127.0.0.1")
     assert result.exit_code == 1
     assert result.output.strip().splitlines() == [f"Error: kubeconfig {tmp_path}/none: there is no such file"]
 
 
-def test_outside_of_a_cluster_the_error_says_what_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_outside_of_a_cluster_names_the_kubeconfig_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "setup_logging", lambda verbosity: None)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     result = run("--metrics-port=0", "--bind-address=127.0.0.1")
@@ -172,14 +172,14 @@ def test_outside_of_a_cluster_the_error_says_what_to_give(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("mode", ["dry-run", "shadow"])
-def test_a_process_that_does_not_act_takes_no_lease_and_saves_no_memory(mode: str, controller: Controller) -> None:
+def test_modes_other_than_act_take_no_lease_and_save_no_history(mode: str, controller: Controller) -> None:
     assert run(f"--mode={mode}", "--shards=3", "--shard-index=1").exit_code == 0
     assert controller.options is not None
     assert controller.options.mode is Mode(mode)
     assert controller.options.availability == Availability(shard=Shard(index=1, count=3))
 
 
-def test_a_mode_that_does_not_exist_is_refused() -> None:
+def test_unknown_mode_is_a_usage_error() -> None:
     result = run("--mode=watch")
     assert result.exit_code == 2
     assert "'watch' is not one of 'act', 'dry-run', 'shadow'" in result.output

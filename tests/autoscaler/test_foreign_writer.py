@@ -10,7 +10,7 @@ import pytest
 from autoscaler.core.config import Mode
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.foreign_writer import EVENT_MESSAGE, EVENT_REASON, ForeignWriterDetector
-from autoscaler.objects.watched import TrackedHPA, track_hpa
+from autoscaler.objects.hpa import TrackedHPA, track_hpa
 from kube.mapping import GroupResource
 from tests.autoscaler.cluster import Cluster, running_cluster
 from tests.autoscaler.test_modes import ACTING, SOON, Running, _reached, autoscaler, until

@@ -1,4 +1,4 @@
-"""What a controller that does not act remembers of the scales that another one makes."""
+"""History: scales of other controllers, and the initial recommendation."""
 
 from dataclasses import replace
 
@@ -23,26 +23,26 @@ def seen(new: Status, *, old: Status = BEFORE, after_ms: int = 300, rules: Behav
     return record_foreign_scale(History(), old=old, new=new, behavior=rules, now_ms=NOW + after_ms)
 
 
-def test_a_scale_is_what_a_status_with_a_new_time_tells() -> None:
+def test_new_last_scale_time_is_a_scale() -> None:
     up = Status(current_replicas=2, desired_replicas=6, last_scale_ms=NOW)
     assert seen(up) == History(scale_up_events=(ScaleEvent(4, NOW + 300),))
     down = Status(current_replicas=6, desired_replicas=5, last_scale_ms=NOW)
     assert seen(down) == History(scale_down_events=(ScaleEvent(1, NOW + 300),))
 
 
-def test_the_first_scale_ever_is_one() -> None:
+def test_first_last_scale_time_is_a_scale() -> None:
     first = Status(current_replicas=2, desired_replicas=6, last_scale_ms=NOW)
     assert seen(first, old=Status()).scale_up_events == (ScaleEvent(4, NOW + 300),)
 
 
 @pytest.mark.parametrize(("after_ms", "time_ms"), [(0, NOW), (999, NOW + 999), (45_000, NOW + 999), (-50, NOW - 50)])
-def test_it_was_made_within_the_second_that_the_status_names(after_ms: int, time_ms: int) -> None:
+def test_scale_happened_within_the_second_of_last_scale_time(after_ms: int, time_ms: int) -> None:
     up = Status(current_replicas=2, desired_replicas=6, last_scale_ms=NOW)
     assert seen(up, after_ms=after_ms).scale_up_events == (ScaleEvent(4, time_ms),)
 
 
 @pytest.mark.parametrize(("after_ms", "age_ms"), [(300, 0), (45_000, 44_001), (-3_600_000, 0)])
-def test_its_age_by_the_wall_clock_is_its_age_in_the_history(after_ms: int, age_ms: int) -> None:
+def test_age_by_the_wall_clock_is_the_age_in_the_history(after_ms: int, age_ms: int) -> None:
     up = Status(current_replicas=2, desired_replicas=6, last_scale_ms=NOW)
     history = record_foreign_scale(
         History(), old=BEFORE, new=up, behavior=RULES, now_ms=NOW + after_ms, monotonic_ms=7_000
@@ -59,15 +59,15 @@ def test_its_age_by_the_wall_clock_is_its_age_in_the_history(after_ms: int, age_
     ],
     ids=["the same time", "no change", "no time"],
 )
-def test_other_changes_of_the_status_are_none(status: Status) -> None:
+def test_other_status_changes_are_not_scales(status: Status) -> None:
     assert seen(status) == History()
 
 
-def test_without_behavior_nothing_is_remembered_as_in_kubernetes() -> None:
+def test_without_behavior_no_scale_event_is_stored() -> None:
     assert seen(Status(current_replicas=2, desired_replicas=6, last_scale_ms=NOW), rules=None) == History()
 
 
-def test_who_follows_remembers_what_the_one_who_acts_does_and_is_held_by_the_same_limits() -> None:
+def test_following_controller_has_the_history_of_the_acting_one() -> None:
     """Two controllers on one HPA, one of them only looking on."""
     acting = World(hpa(pods_metric(100), behavior=RULES, maximum=100), replicas=10)
     following = acting.history
@@ -86,41 +86,57 @@ def test_who_follows_remembers_what_the_one_who_acts_does_and_is_held_by_the_sam
     assert following.scale_down_events
 
 
-# --- after a process that was killed -------------------------------------------------------------------------------
+# --- history that was saved before its process ended ---------------------------------------------------------------
 
 SAVED = History(
     recommendations=(Recommendation(1, NOW - 20_000),), scale_up_events=(ScaleEvent(1, NOW - 60_000),), complete=False
 )
 
 
-def caught_up(history: History, status: Status = BEFORE) -> History:
+def seeded(history: History, status: Status = BEFORE) -> History:
     return record_initial_recommendation(history, current_replicas=3, status=status, behavior=RULES, now_ms=NOW)
 
 
-def test_a_memory_that_is_complete_stays_as_it_is() -> None:
+def test_complete_history_is_not_seeded() -> None:
     complete = replace(SAVED, complete=True)
-    assert caught_up(complete, Status(current_replicas=1, desired_replicas=3, last_scale_ms=NOW - 5_000)) == complete
+    assert seeded(complete, Status(current_replicas=1, desired_replicas=3, last_scale_ms=NOW - 5_000)) == complete
 
 
-def test_one_that_is_not_begins_with_the_current_number_of_replicas_beside_what_it_has() -> None:
-    after = caught_up(SAVED)
+def test_incomplete_history_is_seeded_with_current_replicas() -> None:
+    after = seeded(SAVED)
     assert after == replace(SAVED, recommendations=(*SAVED.recommendations, Recommendation(3, NOW)), complete=True), (
         "once"
     )
-    assert caught_up(after) == after
+    assert seeded(after) == after
 
 
-def test_the_scale_that_is_missing_in_it_is_taken_from_the_status() -> None:
+def test_missing_last_scale_is_taken_from_the_status() -> None:
     scaled = Status(current_replicas=1, desired_replicas=3, last_scale_ms=NOW - 5_000)
-    assert caught_up(SAVED, scaled).scale_up_events == (*SAVED.scale_up_events, ScaleEvent(2, NOW - 4_001))
+    assert seeded(SAVED, scaled).scale_up_events == (*SAVED.scale_up_events, ScaleEvent(2, NOW - 4_001))
 
 
-def test_a_scale_that_it_knows_is_not_added_again() -> None:
+def test_stored_scale_is_not_added_again() -> None:
     known = Status(current_replicas=1, desired_replicas=2, last_scale_ms=NOW - 60_000)
-    assert caught_up(SAVED, known).scale_up_events == SAVED.scale_up_events
+    assert seeded(SAVED, known).scale_up_events == SAVED.scale_up_events
 
 
-def test_nothing_is_scaled_down_by_a_memory_from_before_the_last_scale_up() -> None:
+@pytest.mark.parametrize("monotonic_ms", [7_000, NOW + 10_000_000])
+def test_stored_scales_are_compared_by_the_wall_clock(monotonic_ms: int) -> None:
+    """Whatever the monotonic clock's zero is: both scales below are older than the clock, or younger."""
+    stored = (ScaleEvent(1, monotonic_ms - 60_000),)
+    for last_scale_ms, added in ((NOW - 60_000, ()), (NOW - 5_000, (ScaleEvent(2, monotonic_ms - 4_001),))):
+        history = record_initial_recommendation(
+            History(scale_up_events=stored, complete=False),
+            current_replicas=3,
+            status=Status(current_replicas=1, desired_replicas=3, last_scale_ms=last_scale_ms),
+            behavior=RULES,
+            now_ms=NOW,
+            monotonic_ms=monotonic_ms,
+        )
+        assert history.scale_up_events == (*stored, *added)
+
+
+def test_incomplete_history_does_not_scale_down() -> None:
     early, in_time = World(hpa(pods_metric(10)), replicas=3), World(hpa(pods_metric(10)), replicas=3)
     early.history, in_time.history = replace(SAVED, complete=True), SAVED
     early.step(1)

@@ -50,7 +50,7 @@ def commands(to: Any, **metadata: Any) -> list[str]:
     return [command for command, _ in move(served(**metadata), to).steps]
 
 
-def test_the_new_object_is_the_old_one_under_another_api_version() -> None:
+def test_manifest_has_the_spec_and_another_api_version() -> None:
     annotations = {"note": "kept", LAST_APPLIED: "{}", "autoscaling.alpha.kubernetes.io/conditions": "[]"}
     assert move(served(labels={"team": "a"}, annotations=annotations), MILLISCALE).manifest == {
         "apiVersion": "milliscale.io/v1",
@@ -65,7 +65,7 @@ def test_the_new_object_is_the_old_one_under_another_api_version() -> None:
     }
 
 
-def test_towards_milliscale_the_new_one_rehearses_until_the_old_one_is_gone() -> None:
+def test_new_milliscale_hpa_is_in_dry_run_until_the_old_one_is_deleted() -> None:
     assert commands(MILLISCALE) == [
         "kubectl apply --filename=FILE",
         "python -m autoscaler explain shop/web --api=milliscale",
@@ -74,7 +74,7 @@ def test_towards_milliscale_the_new_one_rehearses_until_the_old_one_is_gone() ->
     ]
 
 
-def test_towards_kubernetes_the_old_one_rests_before_the_new_one_is_made() -> None:
+def test_old_milliscale_hpa_is_in_dry_run_before_the_new_one_is_created() -> None:
     assert commands(KUBERNETES) == [
         "kubectl annotate mhpa --namespace=shop web milliscale.io/mode=dry-run --overwrite",
         "kubectl apply --filename=FILE",
@@ -82,7 +82,7 @@ def test_towards_kubernetes_the_old_one_rests_before_the_new_one_is_made() -> No
     ]
 
 
-def test_there_and_back_again_is_the_same_object() -> None:
+def test_round_trip_returns_the_same_object() -> None:
     first = served(labels={"team": "a"}, annotations={"note": "kept"})
     there = move(first, MILLISCALE).manifest
     back = move(there, KUBERNETES).manifest
@@ -94,7 +94,7 @@ def test_there_and_back_again_is_the_same_object() -> None:
     }
 
 
-def test_what_gets_lost_or_comes_back_is_said() -> None:
+def test_owners_and_lost_annotations_are_warnings() -> None:
     owner = {"kind": "ScaledObject", "name": "web", "uid": "u-2"}
     assert move(served(ownerReferences=[owner]), MILLISCALE).warnings == [
         "it is made by ScaledObject web, which may make it again after it is deleted; change that first."
@@ -104,20 +104,20 @@ def test_what_gets_lost_or_comes_back_is_said() -> None:
     assert warning == "Kubernetes' own controller does not know milliscale.io/tolerance; they will have no effect."
 
 
-def test_one_that_may_scale_to_zero_has_to_be_kept_from_it_while_it_moves() -> None:
+def test_min_replicas_0_is_a_warning() -> None:
     asleep = served()
     asleep["spec"]["minReplicas"] = 0
     (warning,) = move(asleep, MILLISCALE).warnings
     assert warning.startswith("it may scale its target to zero, and the new HPA would not wake it")
 
 
-def test_names_that_yaml_or_a_shell_would_read_otherwise_stay_as_they_are() -> None:
+def test_unusual_names_are_quoted() -> None:
     moved = move(served(name="0x10", annotations={"odd": "a: 'b'\n---\n# c"}), MILLISCALE)
     (found,) = [each for each in yaml.safe_load_all(render([moved], MILLISCALE)) if each]
     assert found == moved.manifest
 
 
-async def test_the_hpas_of_a_namespace_are_printed_and_nothing_is_changed(cluster: Cluster) -> None:
+async def test_hpas_of_a_namespace_are_printed_and_nothing_is_changed(cluster: Cluster) -> None:
     for name in ("one", "two"):
         cluster.add_hpa(name)
     before = cluster.hpa("one"), cluster.hpa("two")
@@ -133,7 +133,7 @@ async def test_the_hpas_of_a_namespace_are_printed_and_nothing_is_changed(cluste
         cluster.server.create(each)  # the API server takes them as they are printed
 
 
-async def test_what_cannot_be_moved_is_told_of_and_does_not_keep_the_others(cluster: Cluster) -> None:
+async def test_hpas_that_cannot_be_moved_are_errors_beside_the_others(cluster: Cluster) -> None:
     for name in ("one", "two"):
         cluster.add_hpa(name)
     cluster.add_hpa("two", api=MILLISCALE)
@@ -146,7 +146,7 @@ async def test_what_cannot_be_moved_is_told_of_and_does_not_keep_the_others(clus
     ]
 
 
-async def test_one_whose_target_is_scaled_to_zero_is_not_moved(cluster: Cluster) -> None:
+async def test_hpa_whose_target_is_scaled_to_0_is_not_moved(cluster: Cluster) -> None:
     cluster.add_hpa("web")
     hpa = cluster.hpa("web")
     hpa["status"] = {"conditions": [{"type": "ScaledToZero", "status": "True", "reason": "ScaledToZero"}]}
@@ -156,7 +156,7 @@ async def test_one_whose_target_is_scaled_to_zero_is_not_moved(cluster: Cluster)
     assert "its target is scaled to zero" in errors
 
 
-async def test_where_there_is_nothing_to_move_that_is_said(cluster: Cluster) -> None:
+async def test_nothing_to_move_is_a_note(cluster: Cluster) -> None:
     assert await migrate(cluster, "--to=kubernetes", "-A") == (
         0,
         "",
@@ -164,7 +164,7 @@ async def test_where_there_is_nothing_to_move_that_is_said(cluster: Cluster) -> 
     )
 
 
-async def test_names_and_all_namespaces_contradict_each_other(cluster: Cluster) -> None:
+async def test_names_with_all_namespaces_are_a_usage_error(cluster: Cluster) -> None:
     status, _, errors = await migrate(cluster, "--to=kubernetes", "-A", "web")
     assert status == 2
     assert errors.endswith("Error: give names, or --all-namespaces, not both\n")

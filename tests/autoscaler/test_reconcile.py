@@ -19,10 +19,10 @@ from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from autoscaler.loop.status import StatusWriter
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.loop.throttle import ThrottledClient
-from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa
+from autoscaler.objects.hpa import RefusedHPA, TrackedHPA, track_hpa
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.record import Written
-from autoscaler.records.shadow import Comparison, Shadow, Verdict
+from autoscaler.records.shadow import Comparison, ShadowComparer, Verdict
 from kube.client import KubeClient
 from kube.mapping import RestMapper
 from tests.autoscaler.scripted_api import ScriptedApi
@@ -112,8 +112,8 @@ def decisions() -> DecisionLog:
 
 
 @pytest.fixture
-def shadow(telemetry: Telemetry) -> Shadow:
-    return Shadow(sync_period=15, config=FLAGS, on_comparison=telemetry.compared)
+def shadow(telemetry: Telemetry) -> ShadowComparer:
+    return ShadowComparer(sync_period=15, config=FLAGS, on_comparison=telemetry.compared)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def reconciler(
     kube: KubeClient,
     recorder: EventRecorder,
     telemetry: Telemetry,
-    shadow: Shadow,
+    shadow: ShadowComparer,
     decisions: DecisionLog,
     clock: WallClock,
 ) -> Reconciler:
@@ -454,7 +454,7 @@ async def test_an_hpa_that_is_not_valid_is_told_so_as_the_mode_allows(
 
 
 async def test_a_shadow_compares_and_follows(
-    api: ScriptedApi, reconciler: Reconciler, shadow: Shadow, clock: WallClock
+    api: ScriptedApi, reconciler: Reconciler, shadow: ShadowComparer, clock: WallClock
 ) -> None:
     """The other controller scales from 2 to 4; one pod more in 60 s is what the rules allow after that: none."""
     active = [{"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound"}]
@@ -471,22 +471,22 @@ async def test_a_shadow_compares_and_follows(
     scaled_to(api, 4)
     clock.now += 10
     await step(reconciler, new)
-    (standing,) = shadow.standings(round(clock.monotonic() * 1000)).values()
-    assert standing.counts == {Verdict.AGREED: 2}
-    assert standing.last is not None
-    assert (standing.last.ours, standing.last.lag_ms) == (4, 0), "without the other's scale, 6 would be allowed"
+    (compared,) = shadow.comparisons(round(clock.monotonic() * 1000)).values()
+    assert compared.counts == {Verdict.AGREED: 2}
+    assert compared.last is not None
+    assert (compared.last.ours, compared.last.lag_ms) == (4, 0), "without the other's scale, 6 would be allowed"
 
 
 async def test_an_hpa_that_leaves_shadow_mode_is_no_longer_compared(
-    reconciler: Reconciler, shadow: Shadow, telemetry: Telemetry
+    reconciler: Reconciler, shadow: ShadowComparer, telemetry: Telemetry
 ) -> None:
     status = {"conditions": [{"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound"}]}
     old, new = hpa(mode="shadow", status=status), hpa(mode="act", status=status)
     reconciler.changed(None, old.hpa)
-    assert shadow.standings(0)
+    assert shadow.comparisons(0)
     telemetry.compared(old.hpa.key, Comparison(time_ms=0, ours=2, theirs=2, verdict=Verdict.AGREED))
     reconciler.changed(old.hpa, new.hpa)
-    assert not shadow.standings(0)
+    assert not shadow.comparisons(0)
     assert "shadow_comparisons_total{" not in telemetry.render().decode()
 
 

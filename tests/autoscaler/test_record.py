@@ -45,7 +45,7 @@ from tests.autoscaler.worlds import (
     samples,
     some_pods,
 )
-from tests.conformance.reconcile_traces import Taken, steps_taken
+from tests.conformance.reconcile_traces import Reconciled, reconciliations
 from tests.conformance.runner import RECORDED
 
 # One worker, which computes all records once.
@@ -55,16 +55,20 @@ pytestmark = pytest.mark.xdist_group("recording")
 
 
 @pytest.fixture(scope="module")
-def recorded() -> list[tuple[Taken, DecisionRecord]]:
+def recorded() -> list[tuple[Reconciled, DecisionRecord]]:
     """Every reconciliation of every trace, its record as the decision log returns it."""
     with gzip.open(RECORDED / "reconcile_traces.jsonl.gz", "rt") as lines:
-        taken = [each for line in lines for each in steps_taken(json.loads(line))]
-    return [(each, _logged(each)) for each in taken]
+        reconciled = [each for line in lines for each in reconciliations(json.loads(line))]
+    return [(each, _logged(each)) for each in reconciled]
 
 
-def _logged(taken: Taken) -> DecisionRecord:
+def _logged(reconciled: Reconciled) -> DecisionRecord:
     record = build_record(
-        taken.decision, taken.outcome, scale_error=taken.scale_error, status_error=taken.status_error, mode="act"
+        reconciled.decision,
+        reconciled.outcome,
+        scale_error=reconciled.scale_error,
+        status_error=reconciled.status_error,
+        mode="act",
     )
     log = DecisionLog(1)
     log.add(record)
@@ -75,28 +79,28 @@ def _logged(taken: Taken) -> DecisionRecord:
 
 
 def test_desired_replicas_can_be_computed_from_each_record(
-    recorded: list[tuple[Taken, DecisionRecord]],
+    recorded: list[tuple[Reconciled, DecisionRecord]],
 ) -> None:
-    for taken, record in recorded:
-        decision = taken.decision
+    for reconciled, record in recorded:
+        decision = reconciled.decision
         wanted = decision.current_replicas if decision.scale_to is None else decision.scale_to
         assert record.desired_replicas == (None if decision.failed else wanted)
         assert replay(record) == record.desired_replicas, record.sentence
 
 
-def test_each_sentence_names_the_decisive_numbers(recorded: list[tuple[Taken, DecisionRecord]]) -> None:
+def test_each_sentence_names_the_decisive_numbers(recorded: list[tuple[Reconciled, DecisionRecord]]) -> None:
     for _, record in recorded:
         for number in _decisive(record):
             assert number in record.sentence, record
 
 
-def test_each_failure_is_in_record_and_sentence(recorded: list[tuple[Taken, DecisionRecord]]) -> None:
-    for taken, record in recorded:
+def test_each_failure_is_in_record_and_sentence(recorded: list[tuple[Reconciled, DecisionRecord]]) -> None:
+    for reconciled, record in recorded:
         for metric in record.metrics:
             if metric.failure is not None:
                 assert metric.failure.message in record.sentence
         assert record.written is not None
-        failed = None if taken.decision.scale_to is None else taken.scale_error
+        failed = None if reconciled.decision.scale_to is None else reconciled.scale_error
         assert record.written.scale_error == failed
         assert failed is None or failed in record.sentence
 

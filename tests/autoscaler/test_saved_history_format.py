@@ -18,7 +18,7 @@ from autoscaler.core.stabilization import Normalized
 from autoscaler.loop.histories import HistoryEntry
 from autoscaler.loop.saved_history_format import SavedHistoryError, decode, encode
 from tests.autoscaler.worlds import NOW, behavior, normalize, percent, rules, some_pods
-from tests.conformance.runner import RECORDED, find_file, load_judge, run_file
+from tests.conformance.runner import RECORDED, find_file, load_check, run_file
 
 WEB = HPAKey("default", "web")
 OTHER = HPAKey("default", "web", "milliscale.io")
@@ -146,7 +146,7 @@ def test_what_kubernetes_was_recorded_to_do_holds_with_a_restart_before_every_st
     monkeypatch.setattr("tests.conformance.reconcile_traces.decide", decide_after_a_restart)
     path = find_file(RECORDED, "reconcile_traces")
     assert path is not None
-    outcome = run_file(path, load_judge("reconcile_traces"))
+    outcome = run_file(path, load_check("reconcile_traces"))
     assert outcome.failures == []
     assert restarts > outcome.passed > 0
 

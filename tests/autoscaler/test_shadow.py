@@ -1,4 +1,4 @@
-"""Shadow mode's comparisons: when two controllers that look at different moments agree."""
+"""Comparisons of shadow mode: when do two controllers agree that sync at different times?"""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from autoscaler.core.history import History
 from autoscaler.core.model import Behavior, Condition, HPAKey, Status
 from autoscaler.core.observation import Observation, Scale, ScaleError
 from autoscaler.core.reconcile import decide
-from autoscaler.records.shadow import Comparison, Shadow, Verdict, Wish, judge, wish_of
+from autoscaler.records.shadow import Comparison, DesiredReplicas, ShadowComparer, Verdict, compare, desired_replicas
 from tests.autoscaler.worlds import NOW, behavior, hpa, percent, rules, some_pods
 
 PERIOD = 10.0
@@ -19,42 +19,42 @@ AT_ONCE = Config(downscale_stabilization_ms=0)
 WEB = HPAKey("default", "web")
 
 
-def wishes(*pairs: tuple[int, int | None]) -> list[Wish]:
+def theirs_at(*pairs: tuple[int, int | None]) -> list[DesiredReplicas]:
     """(seconds after NOW, replicas)."""
-    return [Wish(NOW + seconds * 1000, replicas) for seconds, replicas in pairs]
+    return [DesiredReplicas(NOW + seconds * 1000, replicas) for seconds, replicas in pairs]
 
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "lag_seconds"),
     [
-        (3, wishes((-60, 3)), 0),
-        (3, wishes((-60, 2), (0, 3)), 0),
-        (3, wishes((-60, 2), (8, 3)), 8),
-        (3, wishes((-60, 2), (4, 5), (8, 3)), 8),
-        (3, wishes((-60, 3), (-8, 2)), -8),
-        (3, wishes((-60, 3), (-8, 2), (3, 3)), 3),
-        (3, wishes((-60, 3), (8, 2)), 0),
-        (None, wishes((-60, None)), 0),
-        (None, wishes((-60, 2), (8, None)), 8),
-        (0, wishes((-60, 0)), 0),
+        (3, theirs_at((-60, 3)), 0),
+        (3, theirs_at((-60, 2), (0, 3)), 0),
+        (3, theirs_at((-60, 2), (8, 3)), 8),
+        (3, theirs_at((-60, 2), (4, 5), (8, 3)), 8),
+        (3, theirs_at((-60, 3), (-8, 2)), -8),
+        (3, theirs_at((-60, 3), (-8, 2), (3, 3)), 3),
+        (3, theirs_at((-60, 3), (8, 2)), 0),
+        (None, theirs_at((-60, None)), 0),
+        (None, theirs_at((-60, 2), (8, None)), 8),
+        (0, theirs_at((-60, 0)), 0),
     ],
     ids=[
-        "it has wanted that for long",
-        "it comes to it at the same time",
-        "it comes to it later",
-        "it comes to it by way of another",
-        "it has left that already",
-        "the nearer of two times counts",
-        "it leaves that later",
+        "equal for a long time",
+        "equal from the same time on",
+        "equal later",
+        "equal later, after another value",
+        "equal earlier",
+        "equal earlier and later: the nearer counts",
+        "equal until later",
         "neither has a count",
-        "its metrics fail later",
+        "their metrics fail later",
         "both at zero",
     ],
 )
-def test_agreement_is_the_same_count_at_some_time_in_the_window(
-    ours: int | None, theirs: list[Wish], lag_seconds: int
+def test_equal_count_within_the_window_agrees(
+    ours: int | None, theirs: list[DesiredReplicas], lag_seconds: int
 ) -> None:
-    comparison = judge(NOW, ours, theirs, complete=False)
+    comparison = compare(NOW, ours, theirs, window_passed=False)
     assert comparison is not None
     assert comparison.verdict is Verdict.AGREED
     assert comparison.lag_ms == lag_seconds * 1000
@@ -64,26 +64,26 @@ def test_agreement_is_the_same_count_at_some_time_in_the_window(
 @pytest.mark.parametrize(
     ("ours", "theirs", "verdict", "difference"),
     [
-        (5, wishes((-60, 3)), Verdict.HIGHER, 2),
-        (2, wishes((-60, 3)), Verdict.LOWER, -1),
-        (5, wishes((-60, 3), (5, 4)), Verdict.HIGHER, 1),
-        (5, wishes((-60, 3), (5, 8)), Verdict.PASSED, -3),
-        (5, wishes((-60, None)), Verdict.ONLY_OURS, 0),
-        (5, wishes((-60, None), (5, 3)), Verdict.HIGHER, 2),
-        (None, wishes((-60, 3)), Verdict.ONLY_THEIRS, 0),
+        (5, theirs_at((-60, 3)), Verdict.HIGHER, 2),
+        (2, theirs_at((-60, 3)), Verdict.LOWER, -1),
+        (5, theirs_at((-60, 3), (5, 4)), Verdict.HIGHER, 1),
+        (5, theirs_at((-60, 3), (5, 8)), Verdict.PASSED, -3),
+        (5, theirs_at((-60, None)), Verdict.ONLY_OURS, 0),
+        (5, theirs_at((-60, None), (5, 3)), Verdict.HIGHER, 2),
+        (None, theirs_at((-60, 3)), Verdict.ONLY_THEIRS, 0),
     ],
 )
-def test_a_difference_has_a_direction_and_is_told_when_the_window_is_over(
-    ours: int | None, theirs: list[Wish], verdict: Verdict, difference: int
+def test_difference_is_reported_when_the_window_has_passed(
+    ours: int | None, theirs: list[DesiredReplicas], verdict: Verdict, difference: int
 ) -> None:
-    assert judge(NOW, ours, theirs, complete=False) is None
-    comparison = judge(NOW, ours, theirs, complete=True)
+    assert compare(NOW, ours, theirs, window_passed=False) is None
+    comparison = compare(NOW, ours, theirs, window_passed=True)
     assert comparison is not None
     assert (comparison.verdict, comparison.difference) == (verdict, difference)
 
 
-def test_what_nobody_answers_is_not_compared() -> None:
-    assert judge(NOW, 3, [], complete=True) is None
+def test_decision_without_counterpart_is_not_compared() -> None:
+    assert compare(NOW, 3, [], window_passed=True) is None
 
 
 def condition(type_: str, status: str, reason: str) -> Condition:
@@ -91,7 +91,7 @@ def condition(type_: str, status: str, reason: str) -> Condition:
 
 
 @pytest.mark.parametrize(
-    ("conditions", "wish"),
+    ("conditions", "expected"),
     [
         ((condition("AbleToScale", "True", "ReadyForNewScale"), condition("ScalingActive", "True", "Valid")), 4),
         ((condition("ScalingActive", "False", "ScalingDisabled"),), 4),
@@ -101,90 +101,92 @@ def condition(type_: str, status: str, reason: str) -> Condition:
         ((condition("AbleToScale", "False", "FailedGetScale"),), None),
     ],
 )
-def test_what_the_other_wants_is_in_the_status(conditions: tuple[Condition, ...], wish: int | None) -> None:
-    assert wish_of(Status(desired_replicas=4, conditions=conditions)) == wish
+def test_desired_replicas_are_read_from_status_and_conditions(
+    conditions: tuple[Condition, ...], expected: int | None
+) -> None:
+    assert desired_replicas(Status(desired_replicas=4, conditions=conditions)) == expected
 
 
-class Watcher:
-    """A shadow on one HPA, its clock, and the other controller's wishes as its status says them."""
+class World:
+    """A comparer with one HPA in shadow mode, and a clock."""
 
     def __init__(self, config: Config = AT_ONCE, rules: Behavior | None = None) -> None:
         self.comparisons: list[Comparison] = []
-        self.shadow = Shadow(
+        self.shadow = ShadowComparer(
             sync_period=PERIOD, config=config, on_comparison=lambda _, made: self.comparisons.append(made)
         )
         self.now_ms = NOW
         self.hpa = hpa(behavior=rules)
 
-    def other_wants(self, replicas: int) -> None:
+    def they_decide(self, replicas: int) -> None:
         active = condition("ScalingActive", "True", "ValidMetricFound")
         status = Status(desired_replicas=replicas, conditions=(active,))
-        self.shadow.saw(replace(self.hpa, status=status), self.now_ms)
+        self.shadow.add_status(replace(self.hpa, status=status), self.now_ms)
 
-    def we_want(self, replicas: int) -> None:
-        """A step of ours on a target at 1, which must have so many."""
+    def we_decide(self, replicas: int) -> None:
+        """Reconcile a target of 1 replica with `replicas` as its minimum."""
         scale = Scale(spec_replicas=1, status_replicas=1, selector="app=web")
         spec = replace(self.hpa.spec, min_replicas=replicas)
         observation = Observation(hpa=replace(self.hpa, spec=spec), scale=scale)
-        self.shadow.decided(decide(observation, History(), self.now_ms))
+        self.shadow.add_decision(decide(observation, History(), self.now_ms))
 
     def pass_time(self, seconds: float) -> None:
         self.now_ms += round(seconds * 1000)
 
     def verdicts(self) -> list[Verdict]:
-        self.shadow.standings(self.now_ms)
+        self.shadow.comparisons(self.now_ms)
         return [comparison.verdict for comparison in self.comparisons]
 
 
-def test_a_decision_waits_for_the_other_to_look() -> None:
-    watcher = Watcher()
-    watcher.other_wants(2)
-    watcher.pass_time(60)
-    watcher.we_want(3)
-    watcher.pass_time(8)
-    assert watcher.verdicts() == []
-    watcher.other_wants(3)
-    assert watcher.verdicts() == [Verdict.AGREED]
-    assert watcher.comparisons[0].lag_ms == 8000
+def test_decision_is_pending_until_the_status_changes() -> None:
+    world = World()
+    world.they_decide(2)
+    world.pass_time(60)
+    world.we_decide(3)
+    world.pass_time(8)
+    assert world.verdicts() == []
+    world.they_decide(3)
+    assert world.verdicts() == [Verdict.AGREED]
+    assert world.comparisons[0].lag_ms == 8000
 
 
-def test_what_comes_after_the_window_is_too_late() -> None:
-    watcher = Watcher()
-    watcher.other_wants(2)
-    watcher.we_want(3)
-    watcher.pass_time(WINDOW / 1000 + 0.001)
-    watcher.other_wants(3)
-    assert watcher.verdicts() == [Verdict.HIGHER]
-    assert (watcher.comparisons[0].ours, watcher.comparisons[0].theirs) == (3, 2)
+def test_equal_count_after_the_window_is_a_difference() -> None:
+    world = World()
+    world.they_decide(2)
+    world.we_decide(3)
+    world.pass_time(WINDOW / 1000 + 0.001)
+    world.they_decide(3)
+    assert world.verdicts() == [Verdict.HIGHER]
+    assert (world.comparisons[0].ours, world.comparisons[0].theirs) == (3, 2)
 
 
-def test_a_difference_that_stays_is_found_when_the_window_no_longer_hides_it() -> None:
-    watcher = Watcher()
-    watcher.other_wants(3)
-    watcher.pass_time(60)
-    watcher.other_wants(2)
+def test_lasting_difference_is_found_by_later_decisions() -> None:
+    world = World()
+    world.they_decide(3)
+    world.pass_time(60)
+    world.they_decide(2)
     for _ in range(4):
-        watcher.pass_time(PERIOD)
-        watcher.we_want(3)
-    watcher.pass_time(60)
-    assert watcher.verdicts() == [Verdict.AGREED, Verdict.HIGHER, Verdict.HIGHER, Verdict.HIGHER]
+        world.pass_time(PERIOD)
+        world.we_decide(3)
+    world.pass_time(60)
+    assert world.verdicts() == [Verdict.AGREED, Verdict.HIGHER, Verdict.HIGHER, Verdict.HIGHER]
 
 
-def test_an_hpa_that_the_other_has_not_looked_at_is_not_compared() -> None:
-    watcher = Watcher()
-    watcher.shadow.saw(watcher.hpa, watcher.now_ms)
-    watcher.we_want(3)
-    watcher.pass_time(60)
-    assert watcher.verdicts() == []
+def test_hpa_without_conditions_is_not_compared() -> None:
+    world = World()
+    world.shadow.add_status(world.hpa, world.now_ms)
+    world.we_decide(3)
+    world.pass_time(60)
+    assert world.verdicts() == []
 
 
-def test_a_step_without_a_scale_is_not_compared() -> None:
-    watcher = Watcher()
-    watcher.other_wants(2)
-    lost = Observation(hpa=watcher.hpa, scale=ScaleError("the API server cannot be reached"))
-    watcher.shadow.decided(decide(lost, History(), watcher.now_ms))
-    watcher.pass_time(60)
-    assert watcher.verdicts() == []
+def test_decision_without_scale_is_not_compared() -> None:
+    world = World()
+    world.they_decide(2)
+    lost = Observation(hpa=world.hpa, scale=ScaleError("the API server cannot be reached"))
+    world.shadow.add_decision(decide(lost, History(), world.now_ms))
+    world.pass_time(60)
+    assert world.verdicts() == []
 
 
 @pytest.mark.parametrize(
@@ -197,54 +199,54 @@ def test_a_step_without_a_scale_is_not_compared() -> None:
         (Config(downscale_stabilization_ms=120_000), behavior(down=rules(percent(10, 60))), 120),
     ],
 )
-def test_until_every_window_has_passed_differences_are_not_held_against_either(
+def test_differences_are_not_counted_until_every_window_has_passed(
     config: Config, rules: Behavior | None, seconds: int
 ) -> None:
-    watcher = Watcher(config, rules)
-    watcher.other_wants(2)
-    watcher.pass_time(seconds - 0.001)
-    watcher.we_want(3)
-    watcher.we_want(2)
-    watcher.pass_time(0.001)
-    watcher.we_want(3)
-    watcher.pass_time(60)
-    assert watcher.verdicts() == [Verdict.WARMING_UP, Verdict.AGREED, Verdict.HIGHER]
+    world = World(config, rules)
+    world.they_decide(2)
+    world.pass_time(seconds - 0.001)
+    world.we_decide(3)
+    world.we_decide(2)
+    world.pass_time(0.001)
+    world.we_decide(3)
+    world.pass_time(60)
+    assert world.verdicts() == [Verdict.WARMING_UP, Verdict.AGREED, Verdict.HIGHER]
 
 
-def test_the_standing_counts_and_keeps_the_latest_differences() -> None:
-    watcher = Watcher()
-    watcher.other_wants(2)
+def test_latest_differences_are_kept() -> None:
+    world = World()
+    world.they_decide(2)
     for _ in range(30):
-        watcher.we_want(3)
-    watcher.pass_time(60)
-    watcher.we_want(2)
-    standing = watcher.shadow.standings(watcher.now_ms)[WEB]
-    assert standing.counts == {Verdict.HIGHER: 30, Verdict.AGREED: 1}
-    assert standing.last is not None
-    assert standing.last.verdict is Verdict.AGREED
-    assert len(standing.differences) == 20
+        world.we_decide(3)
+    world.pass_time(60)
+    world.we_decide(2)
+    compared = world.shadow.comparisons(world.now_ms)[WEB]
+    assert compared.counts == {Verdict.HIGHER: 30, Verdict.AGREED: 1}
+    assert compared.last is not None
+    assert compared.last.verdict is Verdict.AGREED
+    assert len(compared.differences) == 20
 
 
-def test_memory_stays_small_however_often_the_other_changes_its_mind() -> None:
-    watcher = Watcher()
+def test_old_desired_replicas_are_dropped() -> None:
+    world = World()
     for replicas in range(1000):
-        watcher.other_wants(replicas)
-        watcher.pass_time(1)
-    assert len(watcher.shadow.standings(watcher.now_ms)[WEB].wishes) <= WINDOW // 1000 + 1
+        world.they_decide(replicas)
+        world.pass_time(1)
+    assert len(world.shadow.comparisons(world.now_ms)[WEB].theirs) <= WINDOW // 1000 + 1
 
 
-def test_an_hpa_made_anew_under_the_same_name_begins_anew() -> None:
-    watcher = Watcher()
-    watcher.other_wants(2)
-    watcher.we_want(2)
-    watcher.hpa = replace(watcher.hpa, uid="u-2")
-    watcher.other_wants(4)
-    assert watcher.shadow.standings(watcher.now_ms)[WEB].counts == {}
+def test_recreated_hpa_starts_with_no_comparisons() -> None:
+    world = World()
+    world.they_decide(2)
+    world.we_decide(2)
+    world.hpa = replace(world.hpa, uid="u-2")
+    world.they_decide(4)
+    assert world.shadow.comparisons(world.now_ms)[WEB].counts == {}
 
 
-def test_a_forgotten_one_is_gone() -> None:
-    watcher = Watcher()
-    watcher.other_wants(2)
-    watcher.shadow.forget(WEB)
-    watcher.shadow.forget(WEB)
-    assert watcher.shadow.standings(watcher.now_ms) == {}
+def test_removed_hpa_has_no_comparisons() -> None:
+    world = World()
+    world.they_decide(2)
+    world.shadow.remove(WEB)
+    world.shadow.remove(WEB)
+    assert world.shadow.comparisons(world.now_ms) == {}

@@ -15,7 +15,7 @@ from autoscaler.core.config import Config
 from autoscaler.core.model import Condition, HPAKey, Status
 from autoscaler.loop.debug import DebugAccess, shadow_routes
 from autoscaler.loop.health import serving
-from autoscaler.records.shadow import Comparison, Shadow, Standing, Verdict
+from autoscaler.records.shadow import Comparison, HPAComparisons, ShadowComparer, Verdict
 from autoscaler.records.shadow_report import as_table, page_of
 from tests.autoscaler.worlds import NOW, hpa
 
@@ -23,51 +23,51 @@ START = "2001-09-09T01:46:40.000Z"
 """NOW, as text."""
 
 
-class FakeShadow(Shadow):
-    """A shadow whose standings are given."""
+class FakeComparer(ShadowComparer):
+    """Returns given comparisons."""
 
-    def __init__(self, standings: dict[HPAKey, Standing]) -> None:
+    def __init__(self, comparisons: dict[HPAKey, HPAComparisons]) -> None:
         super().__init__(sync_period=10, config=Config())
-        self._given = standings
+        self._given = comparisons
 
-    def standings(self, now_ms: int) -> dict[HPAKey, Standing]:
+    def comparisons(self, now_ms: int) -> dict[HPAKey, HPAComparisons]:
         return self._given
 
 
-def compared(verdict: Verdict, ours: int | None, theirs: int | None, *, lag_ms: int = 0) -> Comparison:
+def comparison_of(verdict: Verdict, ours: int | None, theirs: int | None, *, lag_ms: int = 0) -> Comparison:
     return Comparison(time_ms=NOW, ours=ours, theirs=theirs, verdict=verdict, lag_ms=lag_ms)
 
 
-def standing(*comparisons: Comparison, agreed: int = 0) -> Standing:
-    standing = Standing(uid="u", warm_ms=NOW)
-    standing.counts[Verdict.AGREED] += agreed
+def hpa_comparisons(*comparisons: Comparison, agreed: int = 0) -> HPAComparisons:
+    compared = HPAComparisons(uid="u", warm_ms=NOW)
+    compared.counts[Verdict.AGREED] += agreed
     for comparison in comparisons:
-        standing.counts[comparison.verdict] += 1
-        standing.last = comparison
+        compared.counts[comparison.verdict] += 1
+        compared.last = comparison
         if comparison.verdict is not Verdict.AGREED:
-            standing.differences.append(comparison)
-    return standing
+            compared.differences.append(comparison)
+    return compared
 
 
 @pytest.fixture
-def shadow() -> Shadow:
-    return FakeShadow(
+def shadow() -> ShadowComparer:
+    return FakeComparer(
         {
-            HPAKey("shop", "web"): standing(
-                compared(Verdict.WARMING_UP, 2, 3),
-                compared(Verdict.HIGHER, 5, 3),
-                compared(Verdict.PASSED, 4, 6),
-                compared(Verdict.ONLY_THEIRS, None, 6),
+            HPAKey("shop", "web"): hpa_comparisons(
+                comparison_of(Verdict.WARMING_UP, 2, 3),
+                comparison_of(Verdict.HIGHER, 5, 3),
+                comparison_of(Verdict.PASSED, 4, 6),
+                comparison_of(Verdict.ONLY_THEIRS, None, 6),
                 agreed=996,
             ),
-            HPAKey("shop", "api"): standing(compared(Verdict.AGREED, 3, 3, lag_ms=7250), agreed=9),
-            HPAKey("shop", "new"): standing(),
+            HPAKey("shop", "api"): hpa_comparisons(comparison_of(Verdict.AGREED, 3, 3, lag_ms=7250), agreed=9),
+            HPAKey("shop", "new"): hpa_comparisons(),
         }
     )
 
 
-def test_the_page_has_every_hpa_with_its_counts_and_latest_differences(shadow: Shadow) -> None:
-    page = page_of(shadow, NOW)
+def test_page_has_counts_and_latest_differences_of_every_hpa(shadow: ShadowComparer) -> None:
+    page = page_of(shadow, now_ms=NOW, monotonic_ms=NOW)
     assert [(entry.namespace, entry.name, entry.agreement) for entry in page.hpas] == [
         ("shop", "api", 1.0),
         ("shop", "new", None),
@@ -90,8 +90,8 @@ def test_the_page_has_every_hpa_with_its_counts_and_latest_differences(shadow: S
     assert [each.verdict for each in web_.differences] == ["warming_up", "higher", "passed", "only_theirs"]
 
 
-def test_the_table_begins_with_those_that_agree_least_and_ends_with_a_few_differences_of_each(shadow: Shadow) -> None:
-    assert as_table(page_of(shadow, NOW)).splitlines() == [
+def test_table_has_lowest_agreement_first_and_latest_differences_last(shadow: ShadowComparer) -> None:
+    assert as_table(page_of(shadow, now_ms=NOW, monotonic_ms=NOW)).splitlines() == [
         "NAMESPACE   NAME   AGREEMENT   COMPARED   HIGHER   LOWER   OTHER   WARMING UP   OURS   THEIRS",
         "shop        web    99.6%       999        1        0       2       1            none   6",
         "shop        api    100%        10         0        0       0       0            3      3",
@@ -99,28 +99,28 @@ def test_the_table_begins_with_those_that_agree_least_and_ends_with_a_few_differ
         "",
         "Latest differences:",
         f"  {START}  shop/web: ours 5, theirs 3 (ours is higher)",
-        f"  {START}  shop/web: ours 4, theirs 6 (the built-in controller went past ours)",
-        f"  {START}  shop/web: ours none, theirs 6 (ours found no count)",
+        f"  {START}  shop/web: ours 4, theirs 6 (theirs went past ours)",
+        f"  {START}  shop/web: ours none, theirs 6 (only theirs found a count)",
         "",
         "99.7% of all decisions agree, within 15 s of each other.",
     ]
 
 
-def test_the_table_says_where_there_is_nothing_to_show() -> None:
-    assert as_table(page_of(FakeShadow({}), NOW)) == "No HPA is in shadow mode."
-    waiting = as_table(page_of(FakeShadow({HPAKey("shop", "new"): standing()}), NOW))
+def test_empty_table_is_a_sentence() -> None:
+    assert as_table(page_of(FakeComparer({}), now_ms=NOW, monotonic_ms=NOW)) == "No HPA is in shadow mode."
+    waiting = as_table(page_of(FakeComparer({HPAKey("shop", "new"): hpa_comparisons()}), now_ms=NOW, monotonic_ms=NOW))
     assert waiting.endswith("Nothing has been compared yet.")
 
 
 @pytest.fixture
-async def server(shadow: Shadow) -> AsyncIterator[str]:
+async def server(shadow: ShadowComparer) -> AsyncIterator[str]:
     app = web.Application()
     app.add_routes(shadow_routes(shadow, DebugAccess.LOCAL, wall_clock=lambda: NOW / 1000, clock=lambda: NOW / 1000))
     async with serving(app, host="127.0.0.1", port=0) as port:
         yield f"http://127.0.0.1:{port}"
 
 
-async def test_it_is_served_as_json(server: str) -> None:
+async def test_page_is_served_as_json(server: str) -> None:
     async with aiohttp.ClientSession() as http, http.get(f"{server}/debug/shadow") as response:
         assert response.content_type == "application/json"
         page = await response.json()
@@ -134,22 +134,22 @@ async def test_it_is_served_as_json(server: str) -> None:
     }
 
 
-def test_where_the_pages_are_off_it_is_not_there(shadow: Shadow) -> None:
+def test_page_is_absent_without_debug_endpoints(shadow: ShadowComparer) -> None:
     assert shadow_routes(shadow, DebugAccess.OFF) == []
 
 
-async def test_a_real_shadow_fills_it() -> None:
-    shadow = Shadow(sync_period=10, config=Config())
+async def test_page_has_hpas_whose_status_was_seen() -> None:
+    shadow = ShadowComparer(sync_period=10, config=Config())
     active = Condition(type="ScalingActive", status="True", reason="", message="", last_transition_ms=NOW)
     web_ = hpa(status=Status(desired_replicas=3, conditions=(active,)))
-    shadow.saw(web_, NOW)
-    assert [entry.name for entry in page_of(shadow, NOW).hpas] == ["web"]
+    shadow.add_status(web_, NOW)
+    assert [entry.name for entry in page_of(shadow, now_ms=NOW, monotonic_ms=NOW).hpas] == ["web"]
 
 
 class TestCommand:
     @pytest.fixture
-    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        """The pages that were asked for; they are empty."""
+    def requested(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """The URLs that were requested; the pages are empty."""
         urls: list[str] = []
 
         async def get_page(url: str) -> bytes:
@@ -163,15 +163,15 @@ class TestCommand:
         monkeypatch.setattr(debug_client, "get_page", get_page)
         return urls
 
-    def test_prints_a_table(self, asked: list[str]) -> None:
+    def test_prints_a_table(self, requested: list[str]) -> None:
         result = CliRunner().invoke(cli.main, ["shadow-report"])
         assert (result.exit_code, result.output) == (0, "No HPA is in shadow mode.\n")
-        assert asked == ["http://127.0.0.1:8080/debug/shadow"]
+        assert requested == ["http://127.0.0.1:8080/debug/shadow"]
 
-    def test_prints_json(self, asked: list[str]) -> None:
+    def test_prints_json(self, requested: list[str]) -> None:
         result = CliRunner().invoke(cli.main, ["shadow-report", "--server=http://autoscaler:80/", "-o", "json"])
         assert json.loads(result.output) == {"version": 1, "windowSeconds": 22.5, "agreement": None, "hpas": []}
-        assert asked == ["http://autoscaler:80/debug/shadow"]
+        assert requested == ["http://autoscaler:80/debug/shadow"]
 
     @pytest.mark.parametrize(
         ("server", "problem"),
@@ -180,13 +180,13 @@ class TestCommand:
             ("http://other:80", "http://other:80/debug/shadow is not a page of the autoscaler: JSON is malformed"),
         ],
     )
-    def test_says_in_one_line_what_is_wrong(self, server: str, problem: str, asked: list[str]) -> None:
+    def test_error_is_one_line(self, server: str, problem: str, requested: list[str]) -> None:
         result = CliRunner().invoke(cli.main, ["shadow-report", f"--server={server}"])
         assert result.exit_code == 1
         assert result.output.startswith(f"Error: {problem}")
         assert result.output.count("\n") == 1
 
-    def test_refuses_what_is_no_server(self) -> None:
+    def test_invalid_server_is_a_usage_error(self) -> None:
         result = CliRunner().invoke(cli.main, ["shadow-report", "--server=autoscaler"])
         assert result.exit_code == 2
         assert "must be the autoscaler's URL, such as http://127.0.0.1:8080" in result.output

@@ -8,7 +8,8 @@ import pytest
 from autoscaler.core.model import Condition, CurrentMetric, Status
 from autoscaler.loop.status import StatusWriteError, StatusWriter
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket
-from autoscaler.objects.watched import RefusedHPA, TrackedHPA, track_hpa, track_pod
+from autoscaler.objects.hpa import RefusedHPA, TrackedHPA, track_hpa
+from autoscaler.objects.workloads import track_pod
 from kube.client import KubeClient
 from tests.autoscaler.scripted_api import ScriptedApi
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from autoscaler.objects.watched import track_pod
+from autoscaler.objects.workloads import track_pod
 from bench.hpa_pods import running_pod
 
 

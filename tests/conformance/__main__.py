@@ -1,6 +1,6 @@
 """The command `python -m tests.conformance`: a line for each file of recorded cases, exit status 1 if any fails.
 
-Files that are missing are named and left out. A file that nothing judges is a failure, since nobody knows.
+Missing files are named and skipped. A file without a check is a failure.
 """
 
 import textwrap
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from tests.conformance.runner import RECORDED, Failure, NoJudgeError, corpus_names, find_file, load_judge, run_file
+from tests.conformance.runner import RECORDED, Failure, NoCheckError, corpus_names, find_file, load_check, run_file
 
-_FAILURES_SHOWN = 3
-_CASE_SHOWN = 400
+_MAX_FAILURES = 3
+_MAX_CASE_CHARACTERS = 400
 
 
 @click.command()
@@ -23,32 +23,32 @@ _CASE_SHOWN = 400
     help="Directory with NAME.jsonl or NAME.jsonl.gz files.  [default: tests/data]",
 )
 def main(corpus_dir: Path) -> None:
-    """Hold milliscale against recorded behaviour of Kubernetes."""
-    wrong = judged = 0
+    """Compare milliscale with recorded behaviour of Kubernetes."""
+    failed = checked = 0
     for name in corpus_names(corpus_dir):
         path = find_file(corpus_dir, name)
         if path is None:
             click.echo(f"{name}.jsonl: not in {corpus_dir}, left out")
             continue
         try:
-            judge = load_judge(name)
-        except NoJudgeError as error:
-            click.echo(f"{name}.jsonl: NOT JUDGED, {error}")
-            wrong += 1
+            check = load_check(name)
+        except NoCheckError as error:
+            click.echo(f"{name}.jsonl: NOT CHECKED, {error}")
+            failed += 1
             continue
-        outcome = run_file(path, judge)
+        outcome = run_file(path, check)
         click.echo(f"{name}.jsonl: {outcome}")
-        for failure in outcome.failures[:_FAILURES_SHOWN]:
+        for failure in outcome.failures[:_MAX_FAILURES]:
             click.echo(_describe(failure), err=True)
-        wrong += len(outcome.failures)
-        judged += 1
-    if not judged:
+        failed += len(outcome.failures)
+        checked += 1
+    if not checked:
         raise click.ClickException(f"no recorded cases in {corpus_dir}")
-    raise SystemExit(1 if wrong else 0)
+    raise SystemExit(1 if failed else 0)
 
 
 def _describe(failure: Failure) -> str:
-    case = textwrap.shorten(failure.case, _CASE_SHOWN, placeholder=" ...", break_long_words=True)
+    case = textwrap.shorten(failure.case, _MAX_CASE_CHARACTERS, placeholder=" ...", break_long_words=True)
     return f"  line {failure.line}:\n{textwrap.indent(failure.difference, '    ')}\n    case: {case}"
 
 

@@ -1,21 +1,21 @@
-"""Saying in a readable way how what we got differs from what was recorded."""
+"""Describe the differences between a recorded result and ours."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_MOST = 6
+_MAX_LINES = 6
 
 
 def difference(expected: Any, actual: Any) -> str | None:
-    """Return the places where two JSON values differ, one a line, or None if they are equal.
+    """Return the paths at which two JSON values differ, one per line, or None if they are equal.
 
     As in JSON, 1 and 1.0 are equal and true is not 1. Integers are compared exactly.
     """
     found = list(_differences(expected, actual, ""))
     if not found:
         return None
-    more = len(found) - _MOST
-    return "\n".join(found[:_MOST] + ([f"... and {more} more"] if more > 0 else []))
+    more = len(found) - _MAX_LINES
+    return "\n".join(found[:_MAX_LINES] + ([f"... and {more} more"] if more > 0 else []))
 
 
 def _differences(expected: Any, actual: Any, path: str) -> Sequence[str]:

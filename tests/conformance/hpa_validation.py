@@ -1,18 +1,18 @@
-"""Judge of hpa_validation.jsonl: an HPA as the API server takes it at create: decoded, defaulted, validated."""
+"""Check hpa_validation.jsonl: an HPA is decoded, defaulted and validated as by the API server."""
 
 from typing import Any
 
-from autoscaler.objects.apitypes import DecodeError
 from autoscaler.objects.defaults import default_hpa
+from autoscaler.objects.fields import ParseError
 from autoscaler.objects.validation import validate_hpa
 from tests.conformance.comparison import difference
 
 
-def judge(case: dict[str, Any]) -> str | None:
-    """Compare the defaulted spec and the errors; that it cannot be decoded is compared as a fact."""
+def check(case: dict[str, Any]) -> str | None:
+    """Compare the defaulted spec and the validation errors, or the fact that the HPA cannot be decoded."""
     try:
         obj = default_hpa(case["input"])
-    except DecodeError as error:
+    except ParseError as error:
         return None if "decodeError" in case else f"cannot be decoded: {error}"
     if "decodeError" in case:
         return f"decoded, where Kubernetes says: {case['decodeError']}"

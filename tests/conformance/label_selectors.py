@@ -1,4 +1,4 @@
-"""Judge of label_selectors.jsonl: a text parsed as a label selector, and labels matched with it."""
+"""Check label_selectors.jsonl: a text is parsed as a label selector, and labels are matched with it."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from kube.selectors import LabelSelector, SelectorError
 from tests.conformance.comparison import difference
 
 
-def judge(case: dict[str, Any]) -> str | None:
+def check(case: dict[str, Any]) -> str | None:
     """Compare parse result, canonical form, requirements and matches."""
     expected = {key: value for key, value in case.items() if key != "input"}
     if case["ok"]:

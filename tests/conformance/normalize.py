@@ -1,4 +1,4 @@
-"""Judges stabilisation, rate limits and their memory against normalize.jsonl."""
+"""Check normalize.jsonl: stabilization, rate limits and their history."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from autoscaler.core.stabilization import (
     normalize_desired_replicas_with_behaviors,
 )
 from autoscaler.objects.defaults import default_hpa
-from autoscaler.objects.parse import parse_hpa
+from autoscaler.objects.hpa import parse_hpa
 from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds
 
 
-def judge(case: dict[str, Any]) -> str | None:
-    """What is wrong with our answer to `case`; None if nothing is."""
+def check(case: dict[str, Any]) -> str | None:
+    """Return the differences of our result from the recorded one; None if they are equal."""
     expected: dict[str, Any] = dict(case["output"])
     actual = _store(case) if case["kind"] == "store_scale_event" else _normalize(case)
     if case.get("platformDependent"):
@@ -52,7 +52,7 @@ def _normalize(case: dict[str, Any]) -> dict[str, Any]:
         normalized = normalize_desired_replicas_with_behaviors(arg, behavior)
     conditions = Conditions((), now_ms=0)
     conditions.set_normalized(normalized)
-    answer = {
+    result = {
         "desiredReplicas": normalized.desired_replicas,
         "stabilizedReplicas": normalized.stabilized_replicas,
         "conditions": [
@@ -64,9 +64,9 @@ def _normalize(case: dict[str, Any]) -> dict[str, Any]:
         ],
     }
     if case["kind"] == "normalize_behaviors":
-        answer["scaleUpLimit"] = normalized.scale_up_limit.replicas
-        answer["scaleDownLimit"] = normalized.scale_down_limit and normalized.scale_down_limit.replicas
-    return answer
+        result["scaleUpLimit"] = normalized.scale_up_limit.replicas
+        result["scaleDownLimit"] = normalized.scale_down_limit and normalized.scale_down_limit.replicas
+    return result
 
 
 def _store(case: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _store(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _behavior(given: dict[str, Any]) -> Behavior | None:
-    """The behavior as a user wrote it, so that our defaults are judged too."""
+    """Parse the behavior as a user wrote it, so that our defaults are checked, too."""
     if given["behavior"] is None:
         return None
     spec = {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 1, "behavior": given["behavior"]}

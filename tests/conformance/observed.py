@@ -1,4 +1,4 @@
-"""Reads the corpus' own notation for pods and times (seconds as numbers) into the autoscaler's model."""
+"""Parse the notation of the recorded cases for pods and times (seconds as numbers)."""
 
 from __future__ import annotations
 

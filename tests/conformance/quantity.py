@@ -1,4 +1,4 @@
-"""Judge of quantity.jsonl: a text parsed as a quantity, or thousandths written as one."""
+"""Check quantity.jsonl: a text is parsed as a quantity, or a milli-value is formatted as one."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ from kube.quantity import Format, Quantity, QuantityError
 from tests.conformance.comparison import difference
 
 
-def judge(case: dict[str, Any]) -> str | None:
+def check(case: dict[str, Any]) -> str | None:
     """Compare but for integers flagged as not being the mathematical value."""
     if case["kind"] == "fromMilli":
         written = {

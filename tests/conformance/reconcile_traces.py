@@ -1,7 +1,6 @@
-"""Judges whole reconciliations against reconcile_traces.jsonl: one HPA followed over many steps.
+"""Check reconcile_traces.jsonl: the reconciliations of one HPA, one after the other.
 
-The recorded inputs of a step play the cluster. Only what `next_read` asks for is shown to `decide`, so the judge also
-finds out whether it asks for enough.
+The observation has only what `next_read` returns, so this also checks that it returns enough.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, nex
 from autoscaler.core.reconcile import conclude, decide
 from autoscaler.core.status import status_json
 from autoscaler.objects.fields import time_ms
-from autoscaler.objects.parse import parse_hpa
+from autoscaler.objects.hpa import parse_hpa
 from kube.selectors import LabelSelector
 from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds, parse_pod
@@ -41,8 +40,8 @@ _GARBAGE = "-9223372036854775808m"
 """What Kubernetes shows for an average over no replicas; we show nothing."""
 
 
-def judge(case: dict[str, Any]) -> str | None:
-    """What is wrong with our answer to the first step that we answer wrongly; None if none is."""
+def check(case: dict[str, Any]) -> str | None:
+    """Return the differences in the first reconciliation that differs; None if none does."""
     cluster = _Cluster(case)
     for index, step in enumerate(case["steps"]):
         found = difference(_expected(step), cluster.step(step))
@@ -52,8 +51,8 @@ def judge(case: dict[str, Any]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """One step as we took it."""
+class Reconciled:
+    """One reconciliation of ours."""
 
     decision: Decision
     outcome: Outcome
@@ -61,17 +60,17 @@ class Taken:
     status_error: str | None
 
 
-def steps_taken(case: dict[str, Any]) -> Iterator[Taken]:
-    """All steps of a trace, as we take them."""
+def reconciliations(case: dict[str, Any]) -> Iterator[Reconciled]:
+    """Reconcile a whole trace."""
     cluster = _Cluster(case)
     for step in case["steps"]:
         cluster.step(step)
-        assert cluster.taken is not None
-        yield cluster.taken
+        assert cluster.reconciled is not None
+        yield cluster.reconciled
 
 
 class _Cluster:
-    """The recorded world of one trace, and our memory of it."""
+    """The recorded cluster of one trace, and our history."""
 
     def __init__(self, trace: dict[str, Any]) -> None:
         self._start_ms = time_ms(trace["start"], "start")
@@ -91,10 +90,10 @@ class _Cluster:
         self._pods: list[dict[str, Any]] = []
         self._conditions: list[dict[str, Any]] | None = None
         self._history = History()
-        self.taken: Taken | None = None
+        self.reconciled: Reconciled | None = None
 
     def step(self, step: dict[str, Any]) -> dict[str, Any]:
-        """One reconciliation, in the form of the recorded output."""
+        """Reconcile once; return the form of the recorded output."""
         spec = self._hpa.spec
         spec = replace(
             spec,
@@ -106,14 +105,14 @@ class _Cluster:
             self._pods = step["pods"]
 
         observation = Observation(hpa=self._hpa, config=self._config)
-        while (wanted := next_read(observation)) is not None:
-            observation = self._observe(observation, wanted, step)
+        while (read := next_read(observation)) is not None:
+            observation = self._observe(observation, read, step)
         now_ms = self._time(step["t"])
         decision = decide(observation, self._history, now_ms)
         outcome = conclude(decision, scale_error=step.get("scaleUpdateError"))
         if outcome.status is not None and "statusUpdateError" in step:
             outcome = outcome.status_not_stored(self._hpa, step["statusUpdateError"])
-        self.taken = Taken(
+        self.reconciled = Reconciled(
             decision=decision,
             outcome=outcome,
             scale_error=step.get("scaleUpdateError"),
@@ -133,9 +132,9 @@ class _Cluster:
         }
 
     def _observe(
-        self, observation: Observation, wanted: ReadScale | ListPods | FetchMetrics, step: dict[str, Any]
+        self, observation: Observation, read: ReadScale | ListPods | FetchMetrics, step: dict[str, Any]
     ) -> Observation:
-        match wanted:
+        match read:
             case ReadScale():
                 return replace(observation, scale=self._scale(step))
             case ListPods(selector):
@@ -144,11 +143,11 @@ class _Cluster:
                 return replace(observation, pods=selected, other_selectors=self._others)
             case FetchMetrics(flags):
                 metrics = observation.hpa.spec.metrics
-                answers = [
-                    self._answer(spec.source, step["metrics"]) if flag else None
+                responses = [
+                    self._response(spec.source, step["metrics"]) if flag else None
                     for spec, flag in zip(metrics, flags, strict=True)
                 ]
-                return replace(observation, responses=tuple(answers))
+                return replace(observation, responses=tuple(responses))
 
     def _scale(self, step: dict[str, Any]) -> Scale | ScaleError | TargetError:
         target = self._hpa.spec.scale_target_ref
@@ -162,52 +161,52 @@ class _Cluster:
             spec_replicas=scale["specReplicas"], status_replicas=scale["statusReplicas"], selector=scale["selector"]
         )
 
-    def _answer(self, source: MetricSource, metrics: dict[str, Any]) -> MetricResponse:
+    def _response(self, source: MetricSource, metrics: dict[str, Any]) -> MetricResponse:
         match source:
             case ResourceMetric():
-                return self._resource_answer(metrics["resource"])
+                return self._resource_response(metrics["resource"])
             case PodsMetric(metric):
-                return self._pods_answer(metrics["pods"][metric.name])
+                return self._pods_response(metrics["pods"][metric.name])
             case ObjectMetric(metric):
-                answer = metrics["object"][metric.name]
-                if "error" in answer:
-                    return MetricError(answer["error"])
-                return ValuesResponse(values=(answer["value"],), timestamp_ms=self._time(answer["timestamp"]))
+                recorded = metrics["object"][metric.name]
+                if "error" in recorded:
+                    return MetricError(recorded["error"])
+                return ValuesResponse(values=(recorded["value"],), timestamp_ms=self._time(recorded["timestamp"]))
             case ExternalMetric(metric):
-                answer = metrics["external"][metric.name]
-                if "error" in answer:
-                    return MetricError(answer["error"])
-                values = tuple(answer.get("values") or ())
+                recorded = metrics["external"][metric.name]
+                if "error" in recorded:
+                    return MetricError(recorded["error"])
+                values = tuple(recorded.get("values") or ())
                 return ValuesResponse(values=values, timestamp_ms=0)
             case _:
-                raise ValueError(f"no answers to {source}")
+                raise ValueError(f"no response for {source}")
 
-    def _resource_answer(self, answer: dict[str, Any]) -> ResourceResponse | MetricError:
-        if "error" in answer:
-            return MetricError(answer["error"])
+    def _resource_response(self, recorded: dict[str, Any]) -> ResourceResponse | MetricError:
+        if "error" in recorded:
+            return MetricError(recorded["error"])
         return ResourceResponse(
             tuple(
                 PodUsage(
                     name=name,
-                    timestamp_ms=self._time(answer["timestamp"]),
-                    window_ms=milliseconds(answer["windowSeconds"]),
+                    timestamp_ms=self._time(recorded["timestamp"]),
+                    window_ms=milliseconds(recorded["windowSeconds"]),
                     containers=tuple(containers.items()),
                 )
-                for name, containers in (answer.get("containers") or {}).items()
+                for name, containers in (recorded.get("containers") or {}).items()
             )
         )
 
-    def _pods_answer(self, answer: dict[str, Any]) -> PodsResponse | MetricError:
-        if "error" in answer:
-            return MetricError(answer["error"])
+    def _pods_response(self, recorded: dict[str, Any]) -> PodsResponse | MetricError:
+        if "error" in recorded:
+            return MetricError(recorded["error"])
         return PodsResponse(
             {
                 name: PodSample(
                     value=value,
-                    timestamp_ms=self._time(answer["timestamp"]),
-                    window_ms=milliseconds(answer["windowSeconds"]),
+                    timestamp_ms=self._time(recorded["timestamp"]),
+                    window_ms=milliseconds(recorded["windowSeconds"]),
                 )
-                for name, value in (answer.get("pods") or {}).items()
+                for name, value in (recorded.get("pods") or {}).items()
             }
         )
 

@@ -1,4 +1,4 @@
-"""Judges the replica arithmetic against replica_calculator.jsonl: one computation for one metric a case."""
+"""Check replica_calculator.jsonl: one computation of the replica calculator per case."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from autoscaler.core.metrics import external_metric_text, object_metric_text
 from autoscaler.core.model import CrossVersionObjectReference, MetricIdentifier
 from autoscaler.core.observation import MetricError, Pod, PodListError, PodSample
 from autoscaler.core.replica_calculator import Proposal, ReplicaCalculator, Tolerances
-from autoscaler.objects.parse import metric_selector
+from autoscaler.objects.hpa import metric_selector
 from kube.selectors import LabelSelector, SelectorError
 from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds, parse_pod
 
 
-def judge(case: dict[str, Any]) -> str | None:
-    """What is wrong with our answer to `case`; None if nothing is.
-
-    The timestamp is not compared: nothing is decided by it.
-    """
+def check(case: dict[str, Any]) -> str | None:
+    """Return the differences of our result from the recorded one, but for the timestamp; None if they are equal."""
     expected: dict[str, Any] = case["output"]
     try:
         actual = _outcome(_compute(case))
@@ -81,7 +78,7 @@ def _compute(case: dict[str, Any]) -> Proposal:
             return compute_object(error or fetched["value"], metric=name, target_usage=given["targetUsage"])
         case "external_value" | "external_average" as method:
             LabelSelector.from_object(given.get("metricSelector"))
-            selector = metric_selector(given.get("metricSelector"), "metric.selector")
+            selector = metric_selector(given.get("metricSelector"))
             name = external_metric_text(MetricIdentifier(given["metricName"], selector), given["namespace"])
             compute_external = {
                 "external_value": calculator.get_external_metric_replicas,

@@ -1,4 +1,4 @@
-"""Reading files of recorded cases and running each through its judge."""
+"""Read files of recorded cases, and check each case."""
 
 import gzip
 import importlib
@@ -24,20 +24,20 @@ CORPUS = (
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 _FLAGS = ("platformDependent", "milliValueWrong", "valueWrong")
 
-Judge = Callable[[dict[str, Any]], str | None]
+Check = Callable[[dict[str, Any]], str | None]
 
 
 class Skip(Exception):
-    """Raised by a judge where the recorded result means nothing."""
+    """Raised by a check if the recorded result is meaningless."""
 
 
-class NoJudgeError(LookupError):
-    """There is no module that judges this file."""
+class NoCheckError(LookupError):
+    """There is no module that checks this file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A case that our code does not fulfil."""
+    """A case in which our result differs."""
 
     line: int
     case: str
@@ -46,10 +46,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the cases of one file.
-
-    `flagged` of the passed and failed ones were compared without the numbers that the recording flags.
-    """
+    """The results of one file; `flagged` of the cases were compared without the numbers that the recording flags."""
 
     passed: int = 0
     skipped: int = 0
@@ -77,28 +74,28 @@ def find_file(directory: Path, name: str) -> Path | None:
     return next((path for suffix in _SUFFIXES if (path := directory / f"{name}{suffix}").is_file()), None)
 
 
-def load_judge(name: str) -> Judge:
-    """Return the function that judges cases of the file `name`.
+def load_check(name: str) -> Check:
+    """Return the function that checks the cases of the file `name`.
 
     Raises:
-        NoJudgeError: there is no such module.
+        NoCheckError: there is no such module.
     """
     module = f"tests.conformance.{name}"
     if not name.isidentifier() or importlib.util.find_spec(module) is None:
-        raise NoJudgeError(f"no tests/conformance/{name}.py")
-    judge: Judge | None = getattr(importlib.import_module(module), "judge", None)
-    if judge is None:
-        raise NoJudgeError(f"tests/conformance/{name}.py has no judge()")
-    return judge
+        raise NoCheckError(f"no tests/conformance/{name}.py")
+    check: Check | None = getattr(importlib.import_module(module), "check", None)
+    if check is None:
+        raise NoCheckError(f"tests/conformance/{name}.py has no check()")
+    return check
 
 
-def run_file(path: Path, judge: Judge) -> Outcome:
-    """Judge every case of a file. What a judge raises is a failure of that case alone."""
+def run_file(path: Path, check: Check) -> Outcome:
+    """Check every case of a file. An exception is a failure of its case only."""
     outcome = Outcome()
     for line, text in _lines(path):
         try:
             case = json.loads(text)
-            found = judge(case)
+            found = check(case)
         except Skip:
             outcome.skipped += 1
             continue

@@ -1,4 +1,4 @@
-"""How the processes end: quickly on SIGTERM, with one clear line on what makes no sense, and leaving nothing behind."""
+"""How processes end: soon after SIGTERM, with one line for a usage error, and without leaving processes."""
 
 import asyncio
 import signal
@@ -30,14 +30,14 @@ async def test_sigterm_ends_each_process_with_exit_status_0(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("rules", "told"),
+    ("rules", "message"),
     [
         ("rules:\n- seriesQuery: '{__name__=~\"^a\"}'\n  metricQuery: x\n", "metricQuery"),
         ("rules: [", "rules.yaml"),
     ],
     ids=["unknown key", "no YAML"],
 )
-async def test_a_wrong_rules_file_is_exit_status_1_and_one_clear_message(tmp_path: Path, rules: str, told: str) -> None:
+async def test_invalid_rules_file_is_one_message_and_status_1(tmp_path: Path, rules: str, message: str) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text(rules)
     command = [sys.executable, "-m", "adapter", "serve", f"--config={path}", "--prometheus-url=http://127.0.0.1:9"]
@@ -45,11 +45,11 @@ async def test_a_wrong_rules_file_is_exit_status_1_and_one_clear_message(tmp_pat
         async with asyncio.timeout(PATIENCE):
             assert await adapter.wait() == 1
     output = (tmp_path / "log").read_text()
-    assert told in output
+    assert message in output
     assert "Traceback" not in output
 
 
-async def test_the_demo_ends_after_its_time_with_a_summary_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_demo_ends_after_its_seconds_and_leaves_no_process(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     command = [*DEMO, "--seconds=1", f"--folder={folder}"]
     async with await ChildProcess.start("demo", command, log=tmp_path / "log") as demo:
@@ -65,9 +65,7 @@ async def test_the_demo_ends_after_its_time_with_a_summary_and_leaves_nothing(tm
 
 
 @pytest.mark.parametrize(("number", "moment"), [(signal.SIGINT, "running"), (signal.SIGTERM, "starting")])
-async def test_a_signal_at_any_moment_leaves_nothing_running(
-    tmp_path: Path, number: signal.Signals, moment: str
-) -> None:
+async def test_signal_at_any_time_leaves_no_process(tmp_path: Path, number: signal.Signals, moment: str) -> None:
     folder = tmp_path / "demo"
     command = [*DEMO, "--period=20", f"--folder={folder}"]
     async with await ChildProcess.start("demo", command, log=tmp_path / "log") as demo:
@@ -87,7 +85,7 @@ async def test_a_signal_at_any_moment_leaves_nothing_running(
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
-async def test_a_demo_that_is_killed_takes_its_processes_with_it(tmp_path: Path) -> None:
+async def test_killed_demo_leaves_no_process(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     demo = await ChildProcess.start("demo", [*DEMO, f"--folder={folder}"], log=tmp_path / "log")
 
@@ -104,7 +102,7 @@ async def test_a_demo_that_is_killed_takes_its_processes_with_it(tmp_path: Path)
     assert await eventually(none_left, within=10)
 
 
-async def test_two_demos_do_not_share_a_folder(tmp_path: Path) -> None:
+async def test_second_demo_in_the_same_folder_is_an_error(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     async with await ChildProcess.start("first", [*DEMO, f"--folder={folder}"], log=tmp_path / "first.log"):
 
@@ -118,7 +116,7 @@ async def test_two_demos_do_not_share_a_folder(tmp_path: Path) -> None:
         assert "a demo is already running" in (tmp_path / "log").read_text()
 
 
-async def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
+async def test_folder_with_other_files_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
     command = [*DEMO, f"--folder={tmp_path}"]
     async with await ChildProcess.start("demo", command, log=tmp_path.with_suffix(".log")) as demo:

@@ -1,4 +1,4 @@
-"""A small round of the differential fuzz; `make fuzz` runs larger ones, and other seeds."""
+"""A short differential fuzz test; `make fuzz` runs longer ones with other seeds."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.e2e.fuzz.bed import run
 pytestmark = [*needs_controller_manager, pytest.mark.timeout(600)]
 
 
-async def test_random_hpas_are_treated_as_by_kubernetes(tmp_path: Path) -> None:
+async def test_random_hpas_have_the_same_decisions_as_with_kube_controller_manager(tmp_path: Path) -> None:
     report = await run(tmp_path, hpas=40, phases=2, seed=1)
     assert not report.differences, "\n".join(map(str, report.differences))
     assert report.cases > 30

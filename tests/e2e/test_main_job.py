@@ -1,4 +1,4 @@
-"""The main job with everything real: Prometheus, the adapter and the autoscaler as processes, kubectl, TLS."""
+"""Scaling end to end: Prometheus, the adapter and the autoscaler as processes, kubectl, TLS."""
 
 import re
 from collections.abc import AsyncIterator
@@ -52,9 +52,9 @@ def condition(hpa: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 async def test_kubectl_reads_packets_per_second_of_every_pod(bundle: Bundle) -> None:
-    answer = await kubectl(bundle, "get", "--raw", METRIC_PATHS[0])
-    assert answer.status == 0, answer.errors
-    metrics = answer.json
+    result = await kubectl(bundle, "get", "--raw", METRIC_PATHS[0])
+    assert result.status == 0, result.errors
+    metrics = result.json
     assert (metrics["kind"], metrics["apiVersion"]) == ("MetricValueList", "custom.metrics.k8s.io/v1beta2")
     described = {item["describedObject"]["name"] for item in metrics["items"]}
     assert {name.split("-")[0] for name in described} == {"router", "shop"}
@@ -66,7 +66,7 @@ async def test_kubectl_reads_packets_per_second_of_every_pod(bundle: Bundle) -> 
         assert item["timestamp"]
 
 
-async def test_kubectl_reads_the_metric_of_a_service_and_of_a_queue(bundle: Bundle) -> None:
+async def test_kubectl_reads_object_and_external_metrics(bundle: Bundle) -> None:
     service = (await kubectl(bundle, "get", "--raw", METRIC_PATHS[1])).json["items"][0]
     assert service["describedObject"]["kind"] == "Service"
     assert service["describedObject"]["name"] == "shop"
@@ -74,10 +74,10 @@ async def test_kubectl_reads_the_metric_of_a_service_and_of_a_queue(bundle: Bund
     assert (queue["metricName"], queue["metricLabels"]) == ("queue_depth", {"queue": "orders"})
 
 
-async def test_an_unknown_metric_is_not_found(bundle: Bundle) -> None:
-    answer = await kubectl(bundle, "get", "--raw", METRIC_PATHS[0].replace("packets_per_second", "unheard_of"))
-    assert answer.status == 1
-    assert "NotFound" in answer.errors
+async def test_unknown_metric_is_not_found(bundle: Bundle) -> None:
+    result = await kubectl(bundle, "get", "--raw", METRIC_PATHS[0].replace("packets_per_second", "unheard_of"))
+    assert result.status == 1
+    assert "NotFound" in result.errors
 
 
 async def test_the_metrics_apis_are_discovered_and_available(bundle: Bundle) -> None:
@@ -95,12 +95,12 @@ async def test_every_hpa_scales_up_and_down(bundle: Bundle, scoreboard: Scoreboa
     assert any(event.reason == "SuccessfulRescale" and "New size" in event.message for event in scoreboard.events)
     for standing in scoreboard.standings:
         assert standing.tally.lowest >= 1
-        assert standing.tally.highest >= 3, "the load is that of six pods at its top"
+        assert standing.tally.highest >= 3, "the peak of the load needs six pods"
     table = (await kubectl(bundle, "get", "hpa", f"--namespace={NAMESPACE}")).output
     assert re.search(r"router +Deployment/router +\S+/100", table), table
 
 
-async def test_an_hpa_without_its_target_says_so_and_hinders_nobody(bundle: Bundle, scoreboard: Scoreboard) -> None:
+async def test_hpa_without_target_does_not_affect_others(bundle: Bundle, scoreboard: Scoreboard) -> None:
     hpa = {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
@@ -122,22 +122,22 @@ async def test_an_hpa_without_its_target_says_so_and_hinders_nobody(bundle: Bund
     await bundle.client.post(HPAS_PATH, hpa)
     try:
 
-        async def told() -> bool:
+        async def target_not_found() -> bool:
             able = condition(await bundle.client.get(f"{HPAS_PATH}/lost"), "AbleToScale")
             return (able.get("status"), able.get("reason")) == ("False", "FailedGetScale")
 
-        assert await eventually(told, within=20)
+        assert await eventually(target_not_found, within=20)
         ups = {standing.hpa.name: standing.tally.ups for standing in scoreboard.standings}
 
-        async def others_go_on() -> bool:
+        async def others_scale() -> bool:
             return all(standing.tally.ups > ups[standing.hpa.name] for standing in scoreboard.standings)
 
-        assert await eventually(others_go_on, within=60, every=0.5)
+        assert await eventually(others_scale, within=60, every=0.5)
     finally:
         await bundle.client.delete(f"{HPAS_PATH}/lost")
 
 
-async def test_the_rights_of_the_manifests_suffice(bundle: Bundle, scoreboard: Scoreboard) -> None:
+async def test_rbac_of_the_manifests_suffices(bundle: Bundle, scoreboard: Scoreboard) -> None:
     await eventually(lambda: all_swung(bundle, scoreboard), within=90, every=0.5)
     for child in (bundle.adapter, bundle.autoscaler):
         log = child.log.read_text().lower()
@@ -145,20 +145,20 @@ async def test_the_rights_of_the_manifests_suffice(bundle: Bundle, scoreboard: S
         assert "traceback" not in log
 
 
-async def test_the_adapter_believes_nobody_but_the_front_proxy(bundle: Bundle) -> None:
+async def test_adapter_rejects_identity_headers_from_others_than_the_front_proxy(bundle: Bundle) -> None:
     spoofed = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
     status, body = await fetch(bundle.adapter_url + METRIC_PATHS[0], spoofed)
     assert status in (401, 403), body
     assert '"kind":"Status"' in body
 
 
-async def test_who_may_not_read_metrics_is_told_by_the_adapter(bundle: Bundle) -> None:
-    impostor = {"Authorization": "Bearer none"}
-    status, _ = await fetch(bundle.adapter_url + METRIC_PATHS[0], impostor)
+async def test_adapter_rejects_an_invalid_token(bundle: Bundle) -> None:
+    invalid_token = {"Authorization": "Bearer none"}
+    status, _ = await fetch(bundle.adapter_url + METRIC_PATHS[0], invalid_token)
     assert status == 401
 
 
-async def test_both_processes_are_healthy_and_show_their_own_metrics(bundle: Bundle) -> None:
+async def test_both_processes_serve_health_and_metrics(bundle: Bundle) -> None:
     for url in (bundle.adapter_url, bundle.autoscaler_url):
         for path in ("/livez", "/readyz"):
             assert (await fetch(url + path))[0] == 200, url + path
@@ -167,7 +167,7 @@ async def test_both_processes_are_healthy_and_show_their_own_metrics(bundle: Bun
     assert "horizontal_pod_autoscaler_controller_reconciliations_total" in text
 
 
-async def test_an_object_that_does_not_exist_is_not_found(bundle: Bundle) -> None:
+async def test_metric_of_an_absent_object_is_not_found(bundle: Bundle) -> None:
     with pytest.raises(StatusError) as error:
         await bundle.client.get(METRIC_PATHS[1].replace("shop", "closed"))
     assert error.value.code == 404

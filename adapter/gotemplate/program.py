@@ -1,0 +1,144 @@
+"""What a template is compiled to: closures over a frame. An expression returns a value, a statement writes text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from adapter.gotemplate import functions
+from adapter.gotemplate.functions import TemplateError, Value
+
+_MAX_CHARACTERS = 8 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Frame:
+    """The state of one rendering: the data, the dot, the variables by slot, and the text so far."""
+
+    data: Value
+    dot: Value
+    variables: list[Value]
+    out: list[str] = field(default_factory=list)
+    size: int = 0
+
+    def write(self, text: str) -> None:
+        """Append a text.
+
+        Raises:
+            TemplateError: the whole would be absurdly long.
+        """
+        self.size += len(text)
+        if self.size > _MAX_CHARACTERS:
+            raise TemplateError(f"the text is longer than {_MAX_CHARACTERS} characters")
+        self.out.append(text)
+
+
+Expression = Callable[[Frame], Value]
+Statement = Callable[[Frame], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A parsed template.
+
+    Attributes:
+        examined: the fields that are not only written as they are: compared, measured, passed on.
+    """
+
+    statement: Statement
+    slots: int
+    examined: frozenset[str]
+
+    def render(self, data: Mapping[str, Value]) -> str:
+        """Return the text for this data.
+
+        Raises:
+            TemplateError: the template does not fit the data.
+        """
+        frame = Frame(data, data, [None] * self.slots)
+        self.statement(frame)
+        return "".join(frame.out)
+
+
+def constant(value: Value) -> Expression:
+    """Return an expression for a literal."""
+    return lambda _: value
+
+
+def dot(frame: Frame) -> Value:
+    """Evaluate `.`: the data, or what the innermost range or with has put in its place."""
+    return frame.dot
+
+
+def logic(arguments: Sequence[Expression], *, until: bool) -> Expression:
+    """Return an expression for `or` and `and`: the first argument that is `until`, otherwise the last."""
+
+    def evaluate(frame: Frame) -> Value:
+        value: Value = None
+        for argument in arguments:
+            value = argument(frame)
+            if bool(value) == until:
+                break
+        return value
+
+    return evaluate
+
+
+def text(text: str) -> Statement:
+    """Return a statement that writes a text."""
+    return lambda frame: frame.write(text)
+
+
+def assign(slot: int, expression: Expression) -> Statement:
+    """Return a statement that sets a variable."""
+
+    def run(frame: Frame) -> None:
+        frame.variables[slot] = expression(frame)
+
+    return run
+
+
+def sequence(statements: Sequence[Statement]) -> Statement:
+    """Return a statement that runs others in order."""
+
+    def run(frame: Frame) -> None:
+        for statement in statements:
+            statement(frame)
+
+    return run
+
+
+def branch(
+    slots: Sequence[int], condition: Expression, body: Statement, otherwise: Statement, *, sets_dot: bool
+) -> Statement:
+    """Return a statement for `if`, or with `sets_dot` for `with`; the variables get the value of the condition."""
+
+    def run(frame: Frame) -> None:
+        value, outer = condition(frame), frame.dot
+        for slot in slots:
+            frame.variables[slot] = value
+        if value:
+            frame.dot = value if sets_dot else outer
+            body(frame)
+            frame.dot = outer
+        else:
+            otherwise(frame)
+
+    return run
+
+
+def loop(slots: Sequence[int], over: Expression, body: Statement, otherwise: Statement) -> Statement:
+    """Return a statement for `range`; the variables are the element, or its key and the element."""
+
+    def run(frame: Frame) -> None:
+        elements, outer = functions.elements(over(frame)), frame.dot
+        for pair in elements:
+            for slot, value in zip(slots, pair[2 - len(slots) :], strict=True):
+                frame.variables[slot] = value
+            frame.dot = pair[1]
+            body(frame)
+        frame.dot = outer
+        if not elements:
+            otherwise(frame)
+
+    return run

@@ -1,0 +1,130 @@
+"""What the schema of a rules file is made of: strict mappings, and types of text with the functions that parse them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+
+from adapter.upstream import header
+from kube.durations import parse_duration
+from kube.mapping import GroupResource
+
+_LABEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_BOOLEANS = {
+    spelling: value
+    for value, words in ((True, ("true", "yes", "on", "y")), (False, ("false", "no", "off", "n")))
+    for word in words
+    for spelling in (word, word.capitalize(), word.upper())
+}
+_WINDOW = re.compile(r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
+_WINDOW_MILLIS = (365 * 86_400_000, 7 * 86_400_000, 86_400_000, 3_600_000, 60_000, 1000, 1)
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """A mapping with known keys."""
+
+
+RequiredText = Annotated[str, msgspec.Meta(pattern=r"\S")]
+"""Text that is not blank."""
+
+
+class Boolean(int):
+    """A boolean as YAML 1.1 and Go's yaml.v2 spell it."""
+
+    __slots__ = ()
+
+
+class Duration(float):
+    """Seconds, more than 0; in the file a duration of Go's, such as 1m30s."""
+
+    __slots__ = ()
+
+
+class Window(float):
+    """Seconds; in the file a duration of Prometheus', such as 1d12h."""
+
+    __slots__ = ()
+
+
+class Headers(tuple[tuple[str, str], ...]):
+    """HTTP headers in the order of the file."""
+
+    __slots__ = ()
+
+
+class Overrides(tuple[tuple[str, GroupResource], ...]):
+    """Labels and the resources that they name, in the order of the file."""
+
+    __slots__ = ()
+
+
+class ShortOverrides(Overrides):
+    """The same of a short rule, where `deployment.apps` is written for {group: apps, resource: deployment}."""
+
+    __slots__ = ()
+
+
+def boolean(text: str) -> Boolean:
+    """Parse true, no, ON, ..."""
+    if text not in _BOOLEANS:
+        raise ValueError(f"expected true or false, got {text!r}")
+    return Boolean(_BOOLEANS[text])
+
+
+def duration(text: str) -> Duration:
+    """Parse a duration of Go's."""
+    seconds = Duration(parse_duration(text))
+    if seconds <= 0:
+        raise ValueError(f"must be more than 0, got {text}")
+    return seconds
+
+
+def window(text: str) -> Window:
+    """Parse a duration of Prometheus'."""
+    found = _WINDOW.fullmatch("0s" if text == "0" else text)
+    if found is None or not text or len(text) > 32:
+        raise ValueError(f"not a duration: {text!r}; write it as 5m or 1h30m")
+    parts = zip(found.groups(), _WINDOW_MILLIS, strict=True)
+    return Window(sum(int(count or 0) * millis for count, millis in parts) / 1000)
+
+
+def headers(entries: Mapping[str, object]) -> Headers:
+    """Parse a mapping of names to values."""
+    out = []
+    for name, value in entries.items():
+        if not isinstance(value, str):
+            raise ValueError(f"{name}: expected text")
+        out.append(header(name, value))
+    return Headers(out)
+
+
+def overrides(entries: Mapping[str, object]) -> Overrides:
+    """Parse a mapping of labels to resources, each such as {group: apps, resource: deployment}."""
+    out = []
+    for label, entry in entries.items():
+        if not isinstance(entry, dict) or not {"resource"} <= entry.keys() <= {"group", "resource"}:
+            raise ValueError(f"{label}: expected a mapping with the key resource, and maybe group")
+        group, resource = entry.get("group", ""), entry["resource"]
+        if not isinstance(group, str) or not isinstance(resource, str) or not resource:
+            raise ValueError(f"{label}: group and resource must be text, and resource is required")
+        out.append((label, GroupResource(group, resource)))
+    return Overrides(out)
+
+
+def short_overrides(entries: Mapping[str, object]) -> ShortOverrides:
+    """Parse a mapping of labels to resources, such as {ns: namespace, deploy: deployment.apps}."""
+    out = []
+    for label, word in entries.items():
+        if not isinstance(word, str) or not word.strip():
+            raise ValueError(f"{label}: expected a resource, such as pod or deployment.apps")
+        resource, _, group = word.partition(".")
+        out.append((label, GroupResource(group, resource)))
+    return ShortOverrides(out)
+
+
+def is_label_name(text: str) -> bool:
+    """Tell whether a label of Prometheus can have this name."""
+    return _LABEL_NAME.fullmatch(text) is not None

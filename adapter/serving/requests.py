@@ -1,0 +1,218 @@
+"""Requests and responses as routes see them, and what most routes do with them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TypeVar
+
+import msgspec
+from aiohttp import hdrs
+from cachetools import LRUCache
+from multidict import CIMultiDictProxy
+
+from adapter.content.encoding import Conversion, Document, Encoded, Representation
+from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
+from adapter.security.request_info import RequestInfo, Target
+from kube import status
+from kube.deadlines import Deadline
+from kube.durations import DurationError, parse_duration
+from kube.names import OLDER_LABEL_WORDS
+from kube.selectors import LabelSelector, SelectorError
+from kube.status import StatusError, bad_request
+
+_T = TypeVar("_T")
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+# Clients choose how long a request line is. Of usual ones, these are some 11,000.
+_MAX_CACHED_BYTES = 48 * 1024 * 1024
+_LINE_BYTES = 1_000
+_BYTES_OF_CHARACTER = 30
+# Selectors of up to this length are cached, a few kilobytes each.
+_SHORT_SELECTOR = 256
+_SELECTORS = 4_096
+# To encode so many values takes a millisecond as JSON and thirty as YAML; a thread costs a tenth of one.
+_MANY = 500
+
+
+class RequestLine(msgspec.Struct, eq=False):
+    """The method and target of a request, parsed. It is cached and shared by requests.
+
+    Attributes:
+        method: the HTTP method.
+        target: the path and query.
+        info: the attributes for authorization.
+        is_public: no authentication is needed.
+        is_exempt: from the limit on requests in flight. A busy process must not look like a dead one to probes, and the
+            API server takes a whole API for unavailable without discovery.
+        timeout: the seconds that the client allows, infinite if it does not say.
+        timeout_error: what is wrong with the client's timeout, if anything.
+        length: of the raw target, in characters.
+        metric: the request for a metric; the router parses it at the first request.
+    """
+
+    method: str
+    target: Target
+    info: RequestInfo
+    is_public: bool
+    is_exempt: bool
+    timeout: float
+    timeout_error: str | None
+    length: int
+    metric: CustomMetricRequest | ExternalMetricRequest | None = None
+
+
+class RequestLines:
+    """Parses request lines; controllers send the same ones every 15 seconds."""
+
+    def __init__(self, is_public: Callable[[str], bool]) -> None:
+        """`is_public` tells whether a path needs no authentication."""
+        self._is_public = is_public
+        self._cache: LRUCache[tuple[str, str], RequestLine] = LRUCache(_MAX_CACHED_BYTES, getsizeof=_size)
+
+    def parse(self, method: str, raw_target: str) -> RequestLine:
+        """Parse a request line. Raises StatusError 400, as Target.parse."""
+        key = (method, raw_target)
+        try:
+            return self._cache[key]
+        except KeyError:
+            pass
+        target = Target.parse(raw_target)
+        info = RequestInfo.of(method, target)
+        is_public = self._is_public(target.path)
+        is_discovery = target.segments[:1] == ("apis",) and not info.is_resource
+        timeout, error = _timeout(target)
+        line = RequestLine(method, target, info, is_public, is_public or is_discovery, timeout, error, len(raw_target))
+        self._cache[key] = line
+        return line
+
+
+def _size(line: RequestLine) -> int:
+    """Estimate the bytes of a cached line; the most are those of many short parameters."""
+    return _LINE_BYTES + _BYTES_OF_CHARACTER * line.length
+
+
+def _timeout(target: Target) -> tuple[float, str | None]:
+    text = target.query.get("timeout")
+    try:
+        seconds = parse_duration(text) if text else 0.0
+    except DurationError as error:
+        return 0.0, f"invalid timeout specified in the request URL - time: {error.what}"
+    return seconds if seconds > 0 else float("inf"), None
+
+
+class Request(msgspec.Struct, eq=False):
+    """A request that has been authorized.
+
+    Attributes:
+        line: its method and target.
+        headers: its headers.
+        deadline: when the response is due.
+    """
+
+    line: RequestLine
+    headers: CIMultiDictProxy[str]
+    deadline: Deadline
+
+    @property
+    def target(self) -> Target:
+        """The path and query."""
+        return self.line.target
+
+    @property
+    def info(self) -> RequestInfo:
+        """The attributes that were authorized."""
+        return self.line.info
+
+    @property
+    def accept(self) -> str:
+        """The Accept header."""
+        return accept(self.headers)
+
+    @property
+    def known_tags(self) -> Collection[str]:
+        """The entity tags of responses that the client has."""
+        return [tag.strip() for tag in self.headers.get(hdrs.IF_NONE_MATCH, "").split(",")]
+
+    def representation(self, offered: Collection[Conversion] = (), *, streamed: bool = True) -> Representation:
+        """Negotiate how the response is encoded, and to which of what is offered it is converted.
+
+        `streamed` is False for what is not a resource. Raises StatusError 406.
+        """
+        return Representation.negotiate(
+            accept(self.headers),
+            pretty=self.line.target.query.get("pretty"),
+            user_agent=self.headers.get(hdrs.USER_AGENT, ""),
+            offered=offered,
+            streamed=streamed,
+        )
+
+    def require_get(self, *others: str) -> None:
+        """Refuse other methods than GET and `others`. Raises StatusError 405."""
+        if self.line.method != "GET" and self.line.method not in others:
+            raise method_not_allowed()
+
+    def label_selector(self, parameter: str) -> LabelSelector:
+        """Parse the label selector in a parameter. Raises StatusError 400 in prometheus-adapter's words."""
+        text = self.line.target.query.get(parameter)
+        try:
+            return _cached_selector(text) if len(text) <= _SHORT_SELECTOR else _selector(text)
+        except SelectorError as error:
+            raise bad_request(str(error)) from error
+
+
+class Response(msgspec.Struct, frozen=True):
+    """A response.
+
+    Attributes:
+        status: the HTTP status.
+        content: the body and its media type.
+        retry_after: the seconds after which the client should try again, if it should.
+        tag: the entity tag, if there is one.
+        gzip: the compressed body, if there is one.
+        headers: beside the usual ones, or in their place.
+    """
+
+    status: int
+    content: Encoded
+    retry_after: int | None = None
+    tag: str | None = None
+    gzip: bytes | None = None
+    headers: Mapping[str, str] = _NO_HEADERS
+
+
+def accept(headers: CIMultiDictProxy[str]) -> str:
+    """Return the Accept header, of which there may be several."""
+    values = headers.getall(hdrs.ACCEPT, ())
+    return values[0] if len(values) == 1 else ",".join(values)
+
+
+async def encode_list(
+    representation: Representation, values: Sequence[_T], document: Callable[[Sequence[_T]], Document]
+) -> Encoded:
+    """Encode the document of some values; in a thread if there are many, so that the event loop goes on.
+
+    Raises:
+        StatusError: 406, as Representation.encode.
+    """
+    if len(values) < _MANY:
+        return representation.encode(document(values))
+    return await asyncio.to_thread(lambda: representation.encode(document(values)))
+
+
+def method_not_allowed() -> StatusError:
+    """405, in the words that API servers use for every path."""
+    return status.method_not_allowed("the server does not allow this method on the requested resource")
+
+
+def no_such_resource() -> StatusError:
+    """404, in the words that API servers use for paths inside an API."""
+    return StatusError(404, "NotFound", "the server could not find the requested resource", details={})
+
+
+def _selector(text: str) -> LabelSelector:
+    return LabelSelector.parse(text, words=OLDER_LABEL_WORDS)
+
+
+_cached_selector = lru_cache(maxsize=_SELECTORS)(_selector)

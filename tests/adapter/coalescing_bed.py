@@ -1,0 +1,62 @@
+"""Rules and sources for the tests of coalesced queries, and a real Prometheus at one moment."""
+
+from __future__ import annotations
+
+import aiohttp
+
+from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource
+from adapter.prometheus import DEFAULT_DESTINATION, Destination, Scalar, Vector
+from adapter.prometheus.answers import decode
+from adapter.rules import Rule, parse_rules
+from kube.deadlines import NO_DEADLINE, Deadline
+from kube.mapping import GroupResource
+from kube.selectors import LabelSelector
+
+EVERYTHING = LabelSelector()
+SUM = "sum(rate(<<.Series>>{<<.LabelMatchers>>}[5m])) by (<<.GroupBy>>)"
+RAW = "<<.Series>>{<<.LabelMatchers>>}"
+PODS = GroupResource("", "pods")
+
+
+def rule(query: str, merge: str = "auto", *, namespaced: bool = True, more: str = "") -> Rule:
+    """A rule; `more` are further keys of it."""
+    text = f"""
+prometheusServers: {{tenant: {{url: 'http://tenant.example'}}}}
+rules:
+- seriesQuery: 'packets_total'
+  resources:
+    namespaced: {str(namespaced).lower()}
+    overrides: {{namespace: {{resource: namespace}}, pod: {{resource: pod}}}}
+  metricsQuery: '{query.replace("'", "''")}'
+  merge: {merge}
+"""
+    return parse_rules(text + more, source="rules.yaml").custom[0]
+
+
+def source(query: str, merge: str = "auto", *, more: str = "") -> CustomSource:
+    """A metric of pods."""
+    info = CustomMetricInfo(PODS, "packets_total", namespaced=True)
+    return CustomSource(info, rule(query, merge, more=more), "packets_total", "pod", "namespace")
+
+
+def external(query: str, merge: str = "auto", *, namespaced: bool = True, more: str = "") -> ExternalSource:
+    """An external metric."""
+    made_by = rule(query, merge, namespaced=namespaced, more=more)
+    return ExternalSource("packets_total", made_by, "packets_total", "namespace" if namespaced else "")
+
+
+class AtOneMoment:
+    """A real Prometheus that evaluates everything at one moment, so that two ways of asking can be compared."""
+
+    def __init__(self, http: aiohttp.ClientSession, url: str, moment: float) -> None:
+        self._http, self._url, self._moment = http, url, moment
+        self.asked = 0
+
+    async def instant(
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+    ) -> Vector | Scalar:
+        """The result of a query."""
+        self.asked += 1
+        parameters = {"query": query, "time": f"{self._moment:.3f}"}
+        async with self._http.post(f"{self._url}/api/v1/query", data=parameters) as answer:
+            return decode(answer.status, await answer.read()).result

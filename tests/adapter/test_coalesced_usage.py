@@ -1,0 +1,245 @@
+"""metrics.k8s.io with merged queries: how often Prometheus is asked, and that the answers are the same."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.metrics.objects import ObjectMetadata
+from adapter.metrics.resource_metrics import ResourceMetrics
+from adapter.metrics.usage import PodUsage
+from adapter.planning.coalescer import MetricsQueryCoalescer
+from adapter.planning.rule_queries import RuleQueries
+from adapter.planning.vector_cache import InstantQueries, VectorCache
+from adapter.prometheus import DEFAULT_DESTINATION, PrometheusQueryError, Sample, Vector
+from adapter.rules import ResourceRules, load_rules, parse_rules
+from kube.deadlines import Deadline
+from kube.mapping import ResourceInfo
+from kube.selectors import LabelSelector
+from playground.prometheus import PrometheusServer, Series, openmetrics
+from tests.adapter.coalescing_bed import AtOneMoment
+from tests.adapter.metrics_bed import NOW, RULES
+from tests.adapter.test_resource_metrics import Prometheus
+
+EVERYTHING = LabelSelector()
+MATCHERS = 'container!="",namespace=~".+",pod=~".+"'
+CPU = f"sum by (pod,container,namespace) (rate(container_cpu_usage_seconds_total{{{MATCHERS}}}[5m]))"
+MEMORY = f"sum by (pod,container,namespace) (container_memory_working_set_bytes{{{MATCHERS}}})"
+
+
+class Cluster:
+    """Pods that are selected by a label, and nodes."""
+
+    def __init__(self, *found: ObjectMetadata) -> None:
+        self.found = sorted(found, key=lambda one: (one.namespace, one.name))
+
+    async def objects(
+        self, info: ResourceInfo, *, namespace: str, selector: LabelSelector, name: str = ""
+    ) -> list[ObjectMetadata]:
+        return [
+            one
+            for one in self.found
+            if bool(one.namespace) == info.namespaced
+            and namespace in ("", one.namespace)
+            and name in ("", one.name)
+            and selector.matches(one.labels)
+        ]
+
+
+def pods(namespaces: int, each: int) -> list[ObjectMetadata]:
+    return [
+        ObjectMetadata(f"ns-{n}", f"web-{pod}", {"app": f"web-{pod}"}) for n in range(namespaces) for pod in range(each)
+    ]
+
+
+def canned(found: list[ObjectMetadata]) -> Prometheus:
+    """Each pod has two containers, whose values are told apart by all that they are of."""
+    samples = [
+        Sample({"namespace": pod.namespace, "pod": pod.name, "container": container}, NOW, float(index) + more)
+        for index, pod in enumerate(found)
+        for container, more in (("app", 0.25), ("proxy", 0.5))
+    ]
+    return Prometheus(samples, samples)
+
+
+def rules() -> ResourceRules:
+    found = load_rules(RULES / "resource.yaml").resource
+    assert found is not None
+    return found
+
+
+def path(
+    prometheus: InstantQueries,
+    cluster: Cluster,
+    *,
+    coalescer: MetricsQueryCoalescer | None,
+    wanted: ResourceRules | None = None,
+) -> ResourceMetrics:
+    queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()), coalescer=coalescer)
+    return ResourceMetrics(wanted or rules(), queries, cluster)
+
+
+def containers(found: list[PodUsage]) -> dict[tuple[str, str], list[tuple[str, int]]]:
+    return {
+        (one.namespace, one.name): [(container.name, container.usage.cpu_milli) for container in one.containers]
+        for one in found
+    }
+
+
+async def test_requests_of_many_namespaces_are_one_coalesced_query_of_each_resource() -> None:
+    known = pods(50, 2)
+    prometheus = canned(known)
+    async with VectorCache(prometheus, ttl=60.0) as cache:
+        metrics = path(cache, Cluster(*known), coalescer=MetricsQueryCoalescer(cache))
+        for _ in range(3):
+            for index, pod in enumerate(known[1:], 1):
+                selector = LabelSelector.parse(f"app={pod.name}")
+                await cache.prefetches()
+                is_merged = cache.cached(CPU, DEFAULT_DESTINATION) is not None
+                found = await metrics.pods(namespace=pod.namespace, selector=selector, deadline=Deadline.after(5))
+                if is_merged:  # before that the canned answer has too much
+                    assert containers(found) == {
+                        (pod.namespace, pod.name): [("app", index * 1000 + 250), ("proxy", index * 1000 + 500)]
+                    }
+    assert sorted(query for query in prometheus.queries if ".+" in query) == [MEMORY, CPU]
+    assert len(prometheus.queries) == 6
+
+
+async def test_list_of_all_namespaces_is_one_coalesced_query_of_each_resource() -> None:
+    known = pods(50, 2)
+    prometheus = canned(known)
+    async with VectorCache(prometheus, ttl=60.0) as cache:
+        metrics = path(cache, Cluster(*known), coalescer=MetricsQueryCoalescer(cache))
+        await metrics.pods(namespace="", selector=EVERYTHING, deadline=Deadline.after(5))
+        await cache.prefetches()
+        assert sorted(query for query in prometheus.queries if ".+" in query) == [MEMORY, CPU]
+        prometheus.queries.clear()
+        for _ in range(3):
+            found = await metrics.pods(namespace="", selector=EVERYTHING, deadline=Deadline.after(5))
+            await cache.prefetches()
+    assert prometheus.queries == []
+    assert len(found) == 100
+
+
+async def test_after_a_failure_pods_are_asked_for_alone() -> None:
+    known = pods(2, 1)
+
+    class Limited(Prometheus):
+        async def instant(self, query: str, **arguments: object) -> Vector:
+            self.queries.append(query)
+            if ".+" in query:
+                raise PrometheusQueryError("too many samples")
+            return Vector(tuple(sample for sample in self.cpu if f'"{sample.labels["namespace"]}"' in query))
+
+    samples = canned(known).cpu
+    prometheus = Limited(samples, samples)
+    async with VectorCache(prometheus, ttl=60.0) as cache:
+        metrics = path(cache, Cluster(*known), coalescer=MetricsQueryCoalescer(cache))
+        for _ in range(3):
+            found = await metrics.pods(namespace="", selector=EVERYTHING, deadline=Deadline.after(5))
+            await cache.prefetches()
+    assert [one.name for one in found] == ["web-0", "web-0"]
+    assert len([query for query in prometheus.queries if ".+" in query]) == 2
+
+
+async def test_freshness_is_observed() -> None:
+    known = [*pods(2, 1), ObjectMetadata("", "node-a", {})]
+    prometheus, registry = canned(known[:2]), CollectorRegistry()
+    prometheus.cpu.append(Sample({"node": "node-a"}, NOW, 1.0))
+    queries = RuleQueries(prometheus, telemetry=RuleTelemetry(registry))
+    metrics = ResourceMetrics(rules(), queries, Cluster(*known), clock=lambda: NOW + 3)
+    assert len(await metrics.pods(namespace="", selector=EVERYTHING, deadline=Deadline.after(5))) == 2
+    assert len(await metrics.nodes(selector=EVERYTHING, deadline=Deadline.after(5))) == 1
+    ages = "metrics_apiserver_metric_freshness_seconds_sum"
+    assert registry.get_sample_value(ages, {"group": "metrics.k8s.io"}) == pytest.approx(9.0)
+
+
+NAMESPACES = ("a", "b", "c")
+QUERIES = (
+    "sum by (<<.GroupBy>>) (rate(<<series>>{<<.LabelMatchers>>}[5m]))",
+    "sum by (<<.GroupBy>>) (<<series>>{container!='',<<.LabelMatchers>>})",
+    "max by (<<.GroupBy>>, image) (<<series>>{<<.LabelMatchers>>})",
+    "<<series>>{<<.LabelMatchers>>}",
+    "sum by (pod, container) (<<series>>{<<.LabelMatchers>>})",
+    "topk(1, <<series>>{<<.LabelMatchers>>})",
+)
+
+
+def written(pick: random.Random) -> ResourceRules:
+    """Rules of forms that can be merged and of those that cannot."""
+
+    def rule(series: str) -> str:
+        query = pick.choice(QUERIES).replace("<<series>>", series)
+        return f"""
+    containerQuery: "{query}"
+    nodeQuery: "{query.replace("pod, container", "node")}"
+    resources: {{overrides: {{node: {{resource: node}}, namespace: {{resource: namespace}}, pod: {{resource: pod}}}}}}
+    containerLabel: container"""
+
+    text = f"resourceRules:\n  window: 5m\n  cpu:{rule('cpu_total')}\n  memory:{rule('memory_bytes')}\n"
+    found = parse_rules(text, source="rules.yaml").resource
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+async def real(tmp_path: Path) -> AsyncIterator[AtOneMoment]:
+    moment = time.time() - 60
+    times = [moment - 600 + 20 * step for step in range(31)]
+    of_pods = [
+        {"namespace": namespace, "pod": pod, "container": container, "image": image}
+        for namespace in NAMESPACES
+        for pod in ("web.0", "web-0", "web-1")
+        for container, image in (("app", "v1"), ("app", "v2"), ("proxy", "v1"), ("", ""))
+        if (namespace, pod) != ("b", "web-1")
+    ]
+    labels = [*of_pods, *({"node": f"node-{n}", "cpu": cpu} for n in range(3) for cpu in ("0", "1"))]
+    samples = openmetrics(
+        Series(name, one, [(at, (index + more) * (at - times[0])) for at in times])
+        for name, more in (("cpu_total", 3), ("memory_bytes", 70))
+        for index, one in enumerate(labels)
+        if name == "cpu_total" or index % 5
+    )
+    async with PrometheusServer(tmp_path, samples=samples) as server, aiohttp.ClientSession() as http:
+        yield AtOneMoment(http, server.url, moment)
+
+
+@pytest.mark.e2e
+async def test_coalesced_usage_equals_that_of_single_requests(real: AtOneMoment) -> None:
+    known = [
+        *(ObjectMetadata(ns, pod, {"app": pod[-1]}) for ns in NAMESPACES for pod in ("web.0", "web-0", "web-1", "new")),
+        *(ObjectMetadata("", f"node-{n}", {}) for n in range(4)),
+    ]
+    cluster = Cluster(*known)
+    pick = random.Random(7)
+    saved = 0
+    for _ in range(40):
+        wanted = written(pick)
+        alone = path(real, cluster, coalescer=None, wanted=wanted)
+        async with VectorCache(real, ttl=60.0) as cache:
+            together = path(cache, cluster, coalescer=MetricsQueryCoalescer(cache), wanted=wanted)
+            asked = [0, 0]
+            for _ in range(6):
+                namespace = pick.choice(["", *NAMESPACES])
+                selector = LabelSelector.parse(pick.choice(["", "app=0", "app in (0,1)"]))
+                both = []
+                for index, metrics in enumerate((together, alone)):
+                    await cache.prefetches()
+                    before = real.asked
+                    both.append(
+                        [
+                            *await metrics.pods(namespace=namespace, selector=selector, deadline=Deadline.after(9)),
+                            *await metrics.nodes(selector=EVERYTHING, deadline=Deadline.after(9)),
+                        ]
+                    )
+                    asked[index] += real.asked - before
+                assert both[0] == both[1], (wanted, namespace, str(selector))
+            saved += asked[0] < asked[1]
+    assert saved > 20

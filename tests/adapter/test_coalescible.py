@@ -1,0 +1,143 @@
+"""Which templates can be asked for all objects at once."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from adapter.planning.coalescible import can_coalesce, coalesced_custom_query, coalesced_external_query
+from kube.selectors import LabelSelector
+from tests.adapter.coalescing_bed import EVERYTHING, RAW, SUM, external, source
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        SUM,
+        "<<.Series>>{<<.LabelMatchers>>}",
+        "max by (<<.GroupBy>>) (max_over_time(<<.Series>>{<<.LabelMatchers>>}[5m]))",
+        "sum(a{<<.LabelMatchers>>}) by (<<.GroupBy>>) / sum(b{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
+        "histogram_quantile(0.9, sum(rate(<<.Series>>{<<.LabelMatchers>>}[5m])) by (le, <<.GroupBy>>))",
+    ],
+)
+def test_templates_that_keep_objects_apart_can_be_merged(query: str) -> None:
+    assert can_coalesce(source(query))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "sum(<<.Series>>{<<.LabelMatchers>>})",
+        "sum(<<.Series>>{<<.LabelMatchers>>}) by (pod)",  # pods of one name in two namespaces
+        "topk(1, <<.Series>>{<<.LabelMatchers>>})",
+        "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>) / scalar(sum(<<.Series>>))",
+        "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>) or vector(0)",
+        'sum(<<.Series>>{pod=~"<<index .LabelValuesByName "pod">>",<<.LabelMatchers>>}) by (<<.GroupBy>>)',
+        "sum(<<.Series>>) by (<<.GroupBy>>)",
+        "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<index .GroupBySlice 0>>)",
+        "sum(a{<<.LabelMatchers>>}) by (namespace, <<.GroupBy>>) and sum(b{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
+        "a{<<.LabelMatchers>>} and sum(b{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
+        "sum(a{<<.LabelMatchers>>} / sum(b{<<.LabelMatchers>>}) by (<<.GroupBy>>)) by (<<.GroupBy>>)",
+        'label_replace(<<.Series>>{<<.LabelMatchers>>}, "pod", "x", "", "")',
+    ],
+)
+def test_templates_of_which_nobody_can_tell_are_asked_alone(query: str) -> None:
+    assert not can_coalesce(source(query))
+
+
+def test_external_metrics_can_be_merged_where_the_namespace_stays_in_the_result() -> None:
+    assert can_coalesce(external("<<.Series>>{<<.LabelMatchers>>}"))
+    assert not can_coalesce(external("max(<<.Series>>{<<.LabelMatchers>>}) by (queue)"))
+    assert can_coalesce(external(RAW, namespaced=False))
+
+
+def test_a_rule_can_demand_it_for_a_form_that_nobody_can_tell_of() -> None:
+    query = "label_join(<<.Series>>{<<.LabelMatchers>>}, 'x', 'y', 'z')"
+    assert [can_coalesce(source(query, merge)) for merge in ("auto", "always")] == [False, True]
+    assert not can_coalesce(source(SUM, "never"))
+    assert not can_coalesce(external(RAW, "never"))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        '<<if eq .LabelMatchers "a">>max<<else>>sum<<end>>(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)',
+        "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>) * <<len .LabelMatchers>>",
+        "<<if eq .GroupBy `pod`>>max<<else>>sum<<end>>(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
+        "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>) * <<len .GroupBySlice>>",
+        "<<with .LabelMatchers>>sum(a{<<.>>})<<end>> by (<<.GroupBy>>)",
+    ],
+)
+def test_a_template_that_does_more_with_the_matchers_than_write_them_may_make_another_query(query: str) -> None:
+    assert not can_coalesce(source(query))
+    assert can_coalesce(source(query, "always"))
+
+
+def test_nor_may_one_of_an_external_metric() -> None:
+    query = "<<if eq .LabelMatchers `a`>>rate<<else>>irate<<end>>(<<.Series>>{<<.LabelMatchers>>}[5m])"
+    assert not can_coalesce(external(query))
+    assert not can_coalesce(external(query, namespaced=False))
+
+
+def test_a_template_may_look_at_the_series() -> None:
+    assert can_coalesce(source("<<if eq .Series `a`>>max<<else>>sum<<end>>(a{<<.LabelMatchers>>}) by (<<.GroupBy>>)"))
+
+
+def test_the_query_for_all_objects() -> None:
+    verb = LabelSelector.parse("verb=GET")
+    start = "sum(rate(packets_total{"
+    assert [coalesced_custom_query(source(SUM), namespaced, verb) for namespaced in (True, False)] == [
+        start + 'verb="GET",namespace=~".+",pod=~".+"}[5m])) by (pod,namespace)',
+        start + 'verb="GET",pod=~".+"}[5m])) by (pod)',
+    ]
+    with_container = dataclasses.replace(source(SUM), group_by=("container",))
+    assert coalesced_custom_query(with_container, True, EVERYTHING) == (
+        start + 'namespace=~".+",pod=~".+"}[5m])) by (pod,container,namespace)'
+    )
+
+
+def test_the_query_for_all_namespaces_and_selectors() -> None:
+    verb = LabelSelector.parse("verb=GET")
+    assert coalesced_external_query(external(RAW), verb) == 'packets_total{namespace=~".+"}'
+    assert coalesced_external_query(external(RAW, namespaced=False), verb) == "packets_total{}"
+    assert coalesced_external_query(dataclasses.replace(external(RAW), namespace_label=""), verb) == ""
+
+
+@pytest.mark.parametrize("namespaced", [True, False])
+@pytest.mark.parametrize(
+    "selector",
+    [
+        *("verb>3", "verb<3"),  # which Prometheus does not have
+        *("verb=", "verb!=", "verb in (,a)", "verb notin (a,)"),  # where a label that is not there is an empty one
+        *("verb in (a.b,c)", "verb notin (a.b)"),  # where a dot is any character
+    ],
+)
+def test_selectors_that_prometheus_takes_otherwise_are_asked_for_alone(selector: str, namespaced: bool) -> None:
+    assert not coalesced_external_query(external(RAW, namespaced=namespaced), LabelSelector.parse(selector))
+
+
+@pytest.mark.parametrize(
+    "selector", ["verb=a.b", "verb!=a.b", "verb in (a,b)", "verb notin (a,b)", "verb", "!verb", ""]
+)
+@pytest.mark.parametrize("namespaced", [True, False])
+def test_other_selectors_are_applied_to_the_answer_for_all(selector: str, namespaced: bool) -> None:
+    assert coalesced_external_query(external(RAW, namespaced=namespaced), LabelSelector.parse(selector))
+
+
+@pytest.mark.parametrize("namespaced", [True, False])
+def test_buckets_that_become_one_quantile_cannot_be_selected_by_in_its_answer(namespaced: bool) -> None:
+    wanted = external(
+        "histogram_quantile(0.9, sum(<<.Series>>{<<.LabelMatchers>>}) by (le, namespace))", namespaced=namespaced
+    )
+    assert coalesced_external_query(wanted, LabelSelector.parse("namespace=a"))
+    assert not coalesced_external_query(wanted, LabelSelector.parse("le=1"))
+
+
+@pytest.mark.parametrize("namespaced", [True, False])
+@pytest.mark.parametrize("by", ["namespace", "namespace, queue"])
+def test_labels_that_the_query_takes_away_cannot_be_selected_by_in_its_answer(by: str, namespaced: bool) -> None:
+    wanted = external(f"sum(<<.Series>>{{<<.LabelMatchers>>}}) by ({by})", namespaced=namespaced)
+    assert coalesced_external_query(wanted, EVERYTHING)
+    assert bool(coalesced_external_query(wanted, LabelSelector.parse("queue=a"))) == ("queue" in by)
+    assert not coalesced_external_query(wanted, LabelSelector.parse("queue=a,verb=b"))

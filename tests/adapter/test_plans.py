@@ -1,0 +1,144 @@
+"""What is asked for long lists of objects, and what of the answers counts."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from adapter.catalog.inventory import CustomMetricInfo, CustomSource
+from adapter.planning.coalescible import is_separable
+from adapter.planning.plans import Plan, custom_plan
+from adapter.rules import Rule, parse_rules
+from kube.mapping import GroupResource
+from kube.selectors import LabelSelector
+
+EVERYTHING = LabelSelector()
+GROUPED = "sum(rate(<<.Series>>{<<.LabelMatchers>>}[1m])) by (<<.GroupBy>>)"
+SHARE = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>) / scalar(sum(<<.Series>>{<<.LabelMatchers>>}))"
+PODS = [f"web-{number}" for number in range(1000)]
+RANDOM = [f"web-{number * 2654435761 % 2**32:08x}-{number * 40503 % 2**16:04x}" for number in range(4000)]
+
+
+def rule(query: str, *, limit: int | None = None) -> Rule:
+    server = f"prometheusServers: {{big: {{url: 'http://x', maxQueryBytes: {limit}}}}}\n" if limit else ""
+    text = f"{server}rules: [{{seriesQuery: a, metricsQuery: '{query}'{', prometheus: big' if limit else ''}}}]"
+    return parse_rules(text, source="rules.yaml").custom[0]
+
+
+def plan(made_by: Rule, names: list[str], *, all_objects: bool = False) -> Plan:
+    info = CustomMetricInfo(GroupResource("", "pods"), "a", True)
+    source = CustomSource(info, made_by, "a_total", "pod", "namespace")
+    return custom_plan(source, names=names, all_objects=all_objects, namespace="shop", metric_selector=EVERYTHING)
+
+
+def matched(query: str, names: list[str]) -> set[str]:
+    """The names that the query's matcher of pods finds, as Prometheus would."""
+    found = re.search(r'pod=~?"((?:[^"\\]|\\.)*)"', query)
+    assert found is not None
+    expression = re.compile(found[1].replace("\\\\", "\\"))
+    return {name for name in names if expression.fullmatch(name)}
+
+
+def test_a_thousand_pods_are_asked_for_as_prometheus_adapter_asks() -> None:
+    [query] = plan(rule(GROUPED), PODS).queries
+    assert query == f'sum(rate(a_total{{namespace="shop",pod=~"{"|".join(PODS)}"}}[1m])) by (pod)'
+
+
+def test_a_longer_list_is_written_shorter_and_means_the_same() -> None:
+    names = [f"a-rather-long-name-for-a-workload-{number}" for number in range(1000)]
+    [query] = plan(rule(GROUPED), names).queries
+    assert len(query) < 8 * 1024
+    others = [f"a-rather-long-name-for-a-workload-{number}" for number in range(1000, 1200)]
+    assert matched(query, [*names, *others]) == set(names)
+
+
+def test_what_is_still_too_long_is_asked_in_parts() -> None:
+    wanted = RANDOM[::2]
+    made = plan(rule(GROUPED), wanted)
+    assert 2 <= len(made.queries) <= 4
+    assert all(len(query) <= 16 * 1024 for query in made.queries)
+    parts = [matched(query, RANDOM) for query in made.queries]
+    assert set().union(*parts) == set(wanted)
+    assert sum(map(len, parts)) == len(wanted)
+
+
+def test_the_limit_is_the_servers() -> None:
+    assert len(plan(rule(GROUPED, limit=1_000_000), RANDOM).queries) == 1
+    assert all(len(query) <= 4096 for query in plan(rule(GROUPED, limit=4096), RANDOM).queries)
+
+
+def test_a_server_may_take_less_than_prometheus_adapter_would_send() -> None:
+    made = plan(rule(GROUPED, limit=2048), RANDOM[:300])  # some 5 KiB
+    assert len(made.queries) > 1
+    assert all(len(query) <= 2048 for query in made.queries)
+
+
+def test_where_all_objects_are_wanted_nobody_lists_them() -> None:
+    made = plan(rule(GROUPED), RANDOM, all_objects=True)
+    assert made.queries == ('sum(rate(a_total{namespace="shop",pod=~".+"}[1m])) by (pod)',)
+
+
+def test_a_query_that_looks_across_objects_is_not_divided() -> None:
+    made = plan(rule(SHARE), RANDOM, all_objects=True)
+    assert made.too_long
+    assert len(made.queries) == 1
+    assert matched(made.queries[0], RANDOM) == set(RANDOM)
+
+
+def test_nor_is_one_that_has_the_names_in_a_place_of_its_own() -> None:
+    source = 'sum(a{pod=~"<<index .LabelValuesByName "pod">>"}) by (<<.GroupBy>>)'
+    assert plan(rule(source), RANDOM).too_long
+
+
+def test_nor_one_that_does_more_with_the_matchers_than_write_them() -> None:
+    source = GROUPED + " * <<if eq .LabelMatchers `a`>>1<<else>>2<<end>>"
+    assert plan(rule(source), RANDOM).too_long
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        'x{pod="x"}',
+        'sum(x{pod="x"}) by (pod)',
+        'sum by (pod) (rate(x{a="}",pod="x"}[5m] offset 1m))',
+        'histogram_quantile(0.9, sum(rate(x{pod="x"}[5m])) by (pod, le))',
+        'max(avg_over_time(x{pod="x"}[1h:1m])) by (pod) / max(y{pod="x"}) by (pod) * 100',
+        'clamp_min(x{pod="x"} - y{pod="x"}, 0) # sum(',
+        'x{pod="x"} > bool 1 or y{pod="x"}',
+    ],
+)
+def test_queries_that_can_be_asked_for_each_object_alone(query: str) -> None:
+    assert is_separable(query, label="pod", name="x")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        'sum(x{pod="x"})',
+        'sum(x{pod="x"}) by (namespace)',
+        'sum(x{pod="x"}) without (port)',
+        'sum(sum(x{pod="x"})) by (pod)',
+        'max(sum(x{pod="x"}) by (le)) by (pod)',
+        'topk(3, x{pod="x"})',
+        'x{pod="x"} / scalar(sum(x{pod="x"}))',
+        'x{pod="x"} / on() y{pod="x"}',
+        'x{pod="x"} / ignoring(pod) y{pod="x"}',
+        'x{pod="x"} * on(pod) group_left y{pod="x"}',
+        'absent(x{pod="x"})',
+        'x{pod="x"} or vector(0)',
+        'label_replace(x{pod="x"}, "pod", "y", "a", "b")',
+        'count_values("pod", x{pod="x"})',
+        'x{pod="x"} / y',
+        'x{pod="x"} / y{a="b"}',
+        "x{a='pod=\"x\"'}",
+        "1",
+        "sum(",
+        "sum",
+        "x{",
+        "sum by",
+        "",
+    ],
+)
+def test_queries_that_cannot_or_that_nobody_can_tell(query: str) -> None:
+    assert not is_separable(query, label="pod", name="x")

@@ -1,0 +1,319 @@
+"""How often Prometheus is asked, through the whole data path."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.fairness import current_namespace, enter_namespace
+from adapter.metrics.custom import CustomMetrics
+from adapter.metrics.external import ExternalMetrics
+from adapter.metrics.objects import ListedObjects
+from adapter.planning.coalescer import MetricsQueryCoalescer
+from adapter.planning.rule_queries import RuleQueries
+from adapter.planning.vector_cache import Outcome, VectorCache
+from adapter.planning.vector_index import IndexedVector, ObjectLabels
+from adapter.prometheus import (
+    DEFAULT_DESTINATION,
+    Destination,
+    PrometheusBusy,
+    PrometheusOptions,
+    PrometheusQueryError,
+    PrometheusTimeout,
+    Sample,
+    Scalar,
+    Vector,
+)
+from adapter.rules import parse_rules
+from kube.deadlines import NO_DEADLINE, Deadline
+from kube.selectors import LabelSelector
+from kube.status import StatusError
+from tests.adapter.metrics_bed import (
+    NOW,
+    CannedPrometheus,
+    MetricsBed,
+    custom_request,
+    external_request,
+    metrics_bed,
+    packets,
+    series,
+    vector,
+)
+from tests.kube.scripted import Turns
+
+ALL = LabelSelector()
+
+
+def paths(bed: MetricsBed, cache: VectorCache) -> tuple[CustomMetrics, ExternalMetrics]:
+    coalescer = MetricsQueryCoalescer(cache)
+    queries = RuleQueries(cache, telemetry=RuleTelemetry(CollectorRegistry()), coalescer=coalescer)
+    return (
+        CustomMetrics(bed.catalog, queries, ListedObjects(bed.client), bed.mapper, clock=lambda: NOW),
+        ExternalMetrics(bed.catalog, queries, clock=lambda: NOW),
+    )
+
+
+async def test_query_refused_for_another_namespaces_full_queue_is_sent_again() -> None:
+    class Prometheus(CannedPrometheus):
+        async def instant(
+            self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+        ) -> Vector | Scalar:
+            await asyncio.sleep(0)
+            if current_namespace() == "noisy":
+                raise PrometheusBusy("noisy")
+            return await super().instant(query, deadline=deadline, destination=destination)
+
+    async def ask(cache: VectorCache, namespace: str) -> Vector | Scalar:
+        enter_namespace(namespace)
+        return await cache.instant("depth", deadline=Deadline.after(5))
+
+    prometheus = Prometheus(result=vector(({}, 5)))
+    async with VectorCache(prometheus, ttl=60.0) as cache:
+        asked = [asyncio.create_task(ask(cache, namespace)) for namespace in ("noisy", "quiet", "noisy")]
+        first, second, third = await asyncio.gather(*asked, return_exceptions=True)
+    assert isinstance(second, Vector)
+    assert second.samples == ((Sample({}, NOW, 5),))
+    assert isinstance(first, PrometheusBusy)
+    assert isinstance(third, PrometheusBusy)
+    assert prometheus.queries == ["depth"]
+
+
+async def test_thousand_requests_are_one_coalesced_query_and_those_before_its_result(
+    tmp_path: Path,
+) -> None:
+    rules, prometheus = packets()
+    labels = [{"namespace": f"ns-{n}", "pod": f"web-{pod}"} for n in range(10) for pod in range(10)]
+    async with metrics_bed(tmp_path, rules, prometheus) as bed, VectorCache(prometheus, ttl=60.0) as cache:
+        await bed.catalog.relist()
+        custom, _ = paths(bed, cache)
+
+        async def ask(one: dict[str, str]) -> int:
+            values = await custom.values(
+                custom_request(namespace=one["namespace"], name=one["pod"], metric="http_packets_per_second")
+            )
+            assert values[0].timestamp == NOW
+            return values[0].milli
+
+        prometheus.result = vector((labels[0], 7.0))
+        assert await ask(labels[0]) == 7000
+        prometheus.result = vector(*((one, float(number)) for number, one in enumerate(labels)))
+        assert await ask(labels[1]) in (0, 1000)  # the canned answer has a web-1 of each namespace
+        await cache.prefetches()
+        for _ in range(10):
+            answers = await asyncio.gather(*map(ask, labels[1:]))
+            assert answers == [number * 1000 for number in range(1, 100)]
+    assert sorted(prometheus.queries) == [
+        'sum(rate(http_packets_total{namespace="ns-0",pod="web-0"}[1m])) by (pod)',
+        'sum(rate(http_packets_total{namespace="ns-0",pod="web-1"}[1m])) by (pod)',
+        'sum(rate(http_packets_total{namespace=~".+",pod=~".+"}[1m])) by (pod,namespace)',
+    ]
+
+
+async def test_external_metric_that_cannot_be_coalesced_is_one_query_for_each_namespace(tmp_path: Path) -> None:
+    rules, prometheus = packets()
+    prometheus.result = vector(({"queue": "q1", "tier": "gold"}, 3.0))
+    async with metrics_bed(tmp_path, rules, prometheus) as bed, VectorCache(prometheus, ttl=60.0) as cache:
+        await bed.catalog.relist()
+        _, external = paths(bed, cache)
+        for _ in range(20):
+            for namespace in ("a", "b"):
+                await external.values(external_request(namespace=namespace, metric="queue_depth"))
+    assert prometheus.queries == [f'max(queue_depth{{namespace="{namespace}"}}) by (queue, tier)' for namespace in "ab"]
+
+
+async def test_request_waits_until_its_own_deadline() -> None:
+    _, prometheus = packets()
+    asked, hold = asyncio.Event(), asyncio.Event()
+    instant = prometheus.instant
+
+    async def slow(query: str, **arguments: object) -> object:
+        asked.set()
+        await hold.wait()
+        return await instant(query)
+
+    prometheus.instant = slow  # type: ignore[method-assign, assignment]
+    async with VectorCache(prometheus, ttl=60.0) as cache:
+        patient = asyncio.create_task(cache.instant("up", deadline=Deadline.after(10.0)))
+        await asked.wait()
+        with pytest.raises(PrometheusTimeout):
+            await cache.instant("up", deadline=Deadline.after(0.01))
+        hold.set()
+        assert isinstance(await patient, Vector)
+    assert prometheus.queries == ["up"]
+
+
+@pytest.mark.looptime
+async def test_shared_query_gets_the_latest_deadline() -> None:
+    _, prometheus = packets()
+    async with VectorCache(prometheus, ttl=0.0) as cache:
+        await cache.instant("alone", deadline=Deadline.after(3.0))
+        together = [Deadline.after(seconds) for seconds in (3.0, 7.0, 5.0)]
+        await asyncio.gather(*(cache.instant("together", deadline=deadline) for deadline in together))
+        await asyncio.gather(cache.instant("no limit", deadline=Deadline.after(3.0)), cache.instant("no limit"))
+    deadlines = dict(zip(prometheus.queries, prometheus.deadlines, strict=True))
+    assert deadlines["alone"] < deadlines["together"] == max(together)
+    assert deadlines["no limit"] == NO_DEADLINE
+
+
+@pytest.mark.looptime
+async def test_request_with_a_later_deadline_sends_the_query_again() -> None:
+    _, prometheus = packets()
+    asked, instant = asyncio.Event(), prometheus.instant
+
+    async def slow(query: str, *, deadline: Deadline = NO_DEADLINE, **_: object) -> object:
+        if not asked.is_set():
+            asked.set()
+            await asyncio.sleep(deadline.remaining() or 0)
+            raise PrometheusTimeout("slow")
+        return await instant(query, deadline=deadline)
+
+    prometheus.instant = slow  # type: ignore[method-assign, assignment]
+    async with VectorCache(prometheus, ttl=60.0) as cache:
+        hurried = asyncio.create_task(cache.instant("up", deadline=Deadline.after(0.05)))
+        await asked.wait()
+        assert await cache.instant("up", deadline=Deadline.after(10.0))
+        with pytest.raises(PrometheusTimeout):
+            await hurried
+    assert prometheus.queries == ["up"]
+
+
+async def test_queries_of_different_tenants_are_not_shared() -> None:
+    _, prometheus = packets()
+    others = [Destination(headers=(("X-Scope-OrgID", tenant),)) for tenant in "ab"]
+    others.append(Destination(server=PrometheusOptions(url="http://other.example")))
+    async with VectorCache(prometheus, ttl=60.0) as cache:
+        for number, destination in enumerate((DEFAULT_DESTINATION, *others) * 2):
+            prometheus.result = vector(({"pod": "web-0"}, float(number)))
+            alone = await cache.instant("up", destination=destination)
+            assert isinstance(alone, Vector)
+            assert cache.cached("up", destination) is alone
+            assert alone.samples[0].value == number % 4
+    assert prometheus.destinations == [DEFAULT_DESTINATION, *others]
+
+
+async def test_cached_values_keep_their_timestamp(tmp_path: Path) -> None:
+    rules, prometheus = packets()
+    sampled = NOW - 40.0
+    labels = {"namespace": "shop", "pod": "web-0"}
+    prometheus.result = Vector((Sample(labels, sampled, 1.0),))
+    async with metrics_bed(tmp_path, rules, prometheus) as bed, VectorCache(prometheus, ttl=60.0) as cache:
+        await bed.catalog.relist()
+        custom, external = paths(bed, cache)
+        for name in ("web-0", "web-0", "web-1", "web-0"):  # alone, from memory, and then merged
+            await cache.prefetches()
+            with contextlib.suppress(StatusError):  # there is no web-1
+                values = await custom.values(custom_request(name=name, metric="http_packets_per_second"))
+                assert [(value.timestamp, value.milli) for value in values] == [(sampled, 1000)]
+        for namespace in ("shop", "shop", "other", "shop"):
+            items = await external.values(external_request(namespace=namespace, metric="queue_depth"))
+            assert {value.timestamp for value in items} == {sampled}
+
+
+QUEUES = """
+externalRules:
+- seriesQuery: queue_depth
+  resources: {overrides: {namespace: {resource: namespace}}}
+  metricsQuery: 'rate(<<.Series>>{<<.LabelMatchers>>}[5m])'
+"""
+
+
+class FailingForAll(CannedPrometheus):
+    """Cannot answer for all namespaces, because of what one of them has."""
+
+    async def instant(self, query: str, **arguments: Any) -> Vector | Scalar:
+        found = await super().instant(query, **arguments)
+        if '=~".+"' in query:
+            raise PrometheusQueryError("vector cannot contain metrics with the same labelset")
+        return found
+
+
+async def test_failing_coalesced_query_does_not_affect_requests(tmp_path: Path) -> None:
+    prometheus = FailingForAll(found={"queue_depth": (series("queue_depth", "namespace", "queue"),)})
+    prometheus.result = vector(({"queue": "q"}, 1.0))
+    rules = parse_rules(QUEUES, source="rules.yaml")
+    async with metrics_bed(tmp_path, rules, prometheus) as bed, VectorCache(prometheus, ttl=60.0) as cache:
+        await bed.catalog.relist()
+        _, external = paths(bed, cache)
+        for _ in range(3):
+            for namespace in "abc":
+                values = await external.values(external_request(namespace=namespace, metric="queue_depth"))
+                assert [value.milli for value in values] == [1000]
+    alone = [f'rate(queue_depth{{namespace="{namespace}"}}[5m])' for namespace in "abc"]
+    assert sorted(prometheus.queries) == [*alone, 'rate(queue_depth{namespace=~".+"}[5m])']
+
+
+async def test_long_external_list_yields_to_other_tasks(tmp_path: Path) -> None:
+    rules, prometheus = packets()
+    prometheus.result = vector(*(({"region": f"r{number:05d}"}, number) for number in range(5_000)))
+    turns = Turns()
+    async with metrics_bed(tmp_path, rules, prometheus) as bed:
+        await bed.catalog.relist()
+        async with turns.counted():
+            found = await bed.external.values(external_request(metric="backlog"))
+    assert [value.milli for value in found] == [number * 1000 for number in range(5_000)]
+    assert turns.count >= 5
+
+
+class CountedLabels(dict[str, str]):
+    """Labels of which one sees when they go."""
+
+    gone = 0
+
+    def __del__(self) -> None:
+        CountedLabels.gone += 1
+
+
+@pytest.mark.parametrize("objects", [None, ("namespace", "pod")])
+@pytest.mark.parametrize("several", [False, True])
+async def test_large_vectors_are_freed_in_parts(objects: ObjectLabels | None, several: bool) -> None:
+    """All at once they would hold up the loop, also when a reload ends the use of all of them."""
+    count, prometheus = 20_000, CannedPrometheus()
+    CountedLabels.gone = 0
+    prometheus.result = Vector(
+        tuple(Sample(CountedLabels(namespace="a", pod=f"web-{n // (1 + several)}"), 1.0, 1.0) for n in range(count))
+    )
+    cache, came, end = VectorCache(prometheus, ttl=60.0), asyncio.Event(), asyncio.Event()
+
+    async def use() -> None:
+        async with cache:
+            cache.prefetch("up", DEFAULT_DESTINATION, index=objects, observe=lambda _: came.set())
+            await end.wait()
+
+    using = asyncio.create_task(use())
+    await came.wait()
+    await cache.prefetches()
+    prometheus.result = Vector(())
+    end.set()
+    at_once = []
+    async with asyncio.timeout(60):
+        while (before := CountedLabels.gone) < count:
+            await asyncio.sleep(0)
+            at_once.append(CountedLabels.gone - before)
+        await using
+    assert max(at_once) <= 1_000
+
+
+async def test_prefetched_query_is_sent_once_and_its_result_indexed() -> None:
+    prometheus = CannedPrometheus(result=vector(({"namespace": "a", "pod": "web-0"}, 1.0)))
+    outcomes: list[Outcome] = []
+    came = asyncio.Event()
+
+    def observe(outcome: Outcome) -> None:
+        outcomes.append(outcome)
+        came.set()
+
+    async with VectorCache(prometheus, ttl=60.0) as cache:
+        for _ in range(3):
+            assert cache.cached("up", DEFAULT_DESTINATION) is None
+            cache.prefetch("up", DEFAULT_DESTINATION, index=("namespace", "pod"), observe=observe)
+        await came.wait()
+        found = await cache.instant("up")
+        assert cache.cached("up", DEFAULT_DESTINATION) is found
+    assert isinstance(found, IndexedVector)
+    assert found.index.objects(("namespace", "pod"), "a") == {"web-0": found.samples[0]}
+    assert outcomes == [found]
+    assert prometheus.queries == ["up"]

@@ -1,0 +1,185 @@
+"""The index of a cached vector: what it finds, and how often it goes through the whole vector."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from adapter.planning import vector_index
+from adapter.planning.vector_cache import VectorCache
+from adapter.planning.vector_index import IndexedVector, indexed, matching, several
+from adapter.prometheus import DEFAULT_DESTINATION, Sample, Vector
+from adapter.prometheus.answers import sample_order
+from kube.selectors import LabelSelector
+from tests.adapter.metrics_bed import CannedPrometheus
+
+COUNT = 20_000
+LONG = Vector(
+    tuple(
+        sorted(
+            (
+                Sample({"namespace": f"ns-{n % 5}", "queue": f"q{n}", **({"tier": "gold"} if n % 3 else {})}, 1.0, n)
+                for n in range(COUNT)
+            ),
+            key=sample_order,
+        )
+    ),
+)
+
+
+def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The labels of the indexes that are built."""
+    made: list[str] = []
+    index = vector_index._index
+
+    def note(samples: Sequence[Sample], labels: tuple[str, ...]) -> object:
+        made.extend(labels)
+        return index(samples, labels)
+
+    monkeypatch.setattr(vector_index, "_index", note)
+    return made
+
+
+async def found(vector: Vector, namespace: str, selector: str) -> list[float]:
+    labels = (("namespace", namespace),) if namespace else ()
+    result = await matching(vector, labels, LabelSelector.parse(selector))
+    return [sample.value for sample in result.samples]
+
+
+@pytest.mark.parametrize("namespace", ["", "ns-1", "none"])
+@pytest.mark.parametrize(
+    "selector",
+    [
+        *("", "queue=q1", "queue==q1", "queue!=q1", "queue in (q6,q11,q1,q1006)", "queue notin (q1,q6)"),
+        *(
+            "tier",
+            "!tier",
+            "tier=gold,queue=q1",
+            "tier=gold,queue!=q1",
+            "zone=a",
+            "zone!=a",
+            "queue in (none)",
+            "zone=",
+        ),
+    ],
+)
+async def test_an_index_finds_what_matches_in_the_same_order(namespace: str, selector: str) -> None:
+    wanted = LabelSelector.parse(selector)
+    expected = [
+        sample.value
+        for sample in LONG.samples
+        if (not namespace or sample.labels["namespace"] == namespace) and wanted.matches(sample.labels)
+    ]
+    assert await found(await indexed(LONG), namespace, selector) == expected
+    assert await found(LONG, namespace, selector) == expected
+
+
+async def test_long_vector_is_scanned_once_for_all_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+    index, select = vector_index._index, vector_index._matching
+
+    def note_all(samples: Sequence[Sample], labels: tuple[str, ...]) -> object:
+        looked_at.append(len(samples))
+        return index(samples, labels)
+
+    def note_some(found: Sequence[Sequence[Sample]], *rest: object) -> object:
+        looked_at.append(sum(map(len, found)))
+        return select(found, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(vector_index, "_index", note_all)
+    monkeypatch.setattr(vector_index, "_matching", note_some)
+    vector = await indexed(LONG)
+    asked = [random.Random(n).randrange(COUNT) for n in range(100)]
+    answers = await asyncio.gather(*(found(vector, f"ns-{n % 5}", f"queue=q{n}") for n in asked))
+    assert answers == [[float(n)] for n in asked]
+    assert sorted(looked_at, reverse=True) == [COUNT, COUNT, *[1] * 100]
+
+
+async def test_labels_that_clients_make_up_get_no_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = built(monkeypatch)
+    vector = await indexed(LONG)
+    for n in range(20):
+        assert await found(vector, "", f"label{n}=a") == []
+        assert await found(vector, "", f"label{n}!=a,queue=q{n}") == [n]
+    assert made == ["queue"], "labels that no sample has get no index"
+
+
+async def test_refreshed_vector_has_the_indexes_that_were_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = built(monkeypatch)
+    prometheus = CannedPrometheus(result=LONG)
+    async with VectorCache(prometheus, ttl=600.0) as shared:
+
+        async def following(before: IndexedVector) -> IndexedVector:
+            made.clear()
+            shared._cache._refresh(("queue_depth", DEFAULT_DESTINATION))
+            async with asyncio.timeout(60):
+                while (result := await shared.instant("queue_depth")) and isinstance(result, IndexedVector):
+                    if result.index is not before.index:
+                        return result
+                    await asyncio.sleep(0.01)
+            raise AssertionError
+
+        await shared.instant("queue_depth")
+        first = await shared.instant("queue_depth")
+        assert isinstance(first, IndexedVector)
+        assert await found(first, "ns-1", "queue=q1,zone!=a") == [1.0]
+        assert await found(first, "", "zone=a") == []
+        second = await following(first)
+        assert sorted(made) == ["namespace", "queue"]
+        made.clear()
+        assert len(await found(second, "ns-1", "")) == COUNT // 5
+        assert made == []
+        await following(second)
+        assert made == ["namespace"], "what nobody asked for again is not made again"
+
+
+async def test_vector_has_at_most_four_indexes() -> None:
+    labels = {f"label{n}": "a" for n in range(20)}
+    vector = await indexed(Vector(tuple(Sample({**labels, "queue": f"q{n}"}, 1.0, float(n)) for n in range(1_000))))
+    assert isinstance(vector, IndexedVector)
+    for n in range(20):
+        assert await found(vector, "", f"label{n}=a,queue=q7") == [7.0]
+    assert len(vector.index._by_labels) == 4
+
+
+async def test_short_vectors_are_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = built(monkeypatch)
+    short = await indexed(Vector(LONG.samples[:16]))
+    assert await found(short, LONG.samples[7].labels["namespace"], f"queue={LONG.samples[7].labels['queue']}") == [
+        LONG.samples[7].value
+    ]
+    assert made == []
+
+
+@pytest.mark.parametrize("count", [3, 2_000])
+async def test_samples_are_found_by_object_whatever_their_number(count: int) -> None:
+    labels = [{"namespace": f"ns-{n % 2}", "pod": f"web-{n // 2}"} for n in range(count)]
+    samples = tuple(Sample(one, 1.0, float(n)) for n, one in enumerate(labels))
+    again = Sample({"namespace": "ns-0", "pod": "web-0", "port": "80"}, 1.0, 7.0)
+    cluster_scoped = Sample({"pod": "web-0"}, 1.0, 8.0)
+    vector = await indexed(Vector((*samples, again, cluster_scoped)), [("namespace", "pod"), ("", "pod")])
+    first, second, unnamed = (vector.index.objects(("namespace", "pod"), space) for space in ("ns-0", "ns-1", ""))
+    assert first is not None
+    assert first["web-0"] == [samples[0], again]
+    assert second is not None
+    assert second["web-0"] is samples[1]
+    assert unnamed == {"web-0": cluster_scoped}
+    everywhere = vector.index.objects(("", "pod"), "")
+    assert everywhere is not None
+    assert len(several(everywhere["web-0"])) == 4
+    assert vector.index.objects(("namespace", "service"), "ns-0") is None, "there is no such index"
+
+
+async def test_prepared_values_are_bounded() -> None:
+    index = (await indexed(LONG)).index
+    owner = object()
+    for n in range(5 * COUNT):
+        index.prepare(index.prepared((owner,), ("shop", f"selector {n}")), "web-0", n)
+    assert sum(len(values) for _, values in index._prepared.values()) <= COUNT + 500
+    assert index.prepared((owner,), ("shop", f"selector {5 * COUNT - 1}")) == {"web-0": 5 * COUNT - 1}
+    assert index.prepared((object(),), ("shop", f"selector {5 * COUNT - 1}")) == {}, "of another source"
