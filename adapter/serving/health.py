@@ -88,9 +88,7 @@ class Health:
                 else HealthResponse(500, f"internal server error: {problem}\n")
             )
         excluded = set(target.query.getall("exclude"))
-        problems = {
-            name: self._run(endpoint, name, check) for name, check in checks.items() if name not in excluded
-        }
+        problems = {name: self._run(endpoint, name, check) for name, check in checks.items() if name not in excluded}
         failed = any(problem is not None for problem in problems.values())
         if not failed and "verbose" not in target.query:
             return HealthResponse(200, "ok")
