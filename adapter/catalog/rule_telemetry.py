@@ -73,10 +73,10 @@ class RuleTelemetry:
             with contextlib.suppress(KeyError):
                 self._families.prometheus.remove(path, server)
 
-    def handed_out(self, group: str, ages: Sequence[float]) -> None:
-        """Note the ages of values, in seconds."""
-        if len(ages) == 1:
-            self._families.freshness.add(group, ages[0], 1)
+    def observe_freshness(self, group: str, ages: Sequence[float]) -> None:
+        """Observe the ages of the values in a response, in seconds; most often they are the same."""
+        if ages and ages.count(ages[0]) == len(ages):
+            self._families.freshness.add(group, ages[0], len(ages))
             return
         for age, count in Counted(ages).items():
             self._families.freshness.add(group, age, count)

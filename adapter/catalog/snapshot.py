@@ -23,9 +23,9 @@ from adapter.catalog.inventory import (
     external_series_sources,
     label_meanings,
 )
+from adapter.gil import releasing_gil
 from adapter.prometheus import Series
 from adapter.rules import AnyRule, QueryRule, Rule
-from adapter.turns import leaving_turns
 from kube.mapping import GroupResource, NoMatchError, ResourceLookup
 
 T = TypeVar("T")
@@ -59,8 +59,8 @@ class RulePart:
         return replace(
             self,
             rule=rule,
-            custom=tuple(replace(source, rule=rule) for source in leaving_turns(self.custom)),
-            external=tuple(replace(source, rule=rule) for source in leaving_turns(self.external)),
+            custom=tuple(replace(source, rule=rule) for source in releasing_gil(self.custom)),
+            external=tuple(replace(source, rule=rule) for source in releasing_gil(self.external)),
         )
 
     @property
@@ -167,7 +167,7 @@ def _compared(found: tuple[Series, ...], before: RulePart | None) -> tuple[bool,
 def _made(
     rule: Rule, found: tuple[Series, ...], labels: frozenset[str], meanings: LabelMeanings | None, *, external: bool
 ) -> RulePart:
-    series = leaving_turns(found)
+    series = releasing_gil(found)
     if external:
         sources = external_series_sources(rule, series, meanings)
         return RulePart(rule, found, labels, meanings, external=sources)
@@ -180,17 +180,17 @@ def _put_together(parts: tuple[RulePart, ...]) -> Snapshot:
     overlaps: dict[tuple[str, str], Overlap] = {}
     custom: dict[tuple[GroupResource, str], CustomSource] = {}
     external: dict[str, ExternalSource] = {}
-    for source in leaving_turns(source for part in parts for source in part.custom):
+    for source in releasing_gil(source for part in parts for source in part.custom):
         key = (source.info.resource, source.info.metric)
         if key in custom:
             _note(overlaps, str(source.info), custom[key], source)
         custom[key] = source
-    for found in leaving_turns(found for part in parts for found in part.external):
+    for found in releasing_gil(found for part in parts for found in part.external):
         if found.metric in external:
             _note(overlaps, found.metric, external[found.metric], found)
         external[found.metric] = found
     infos = sorted(
-        (source.info for source in leaving_turns(custom.values())), key=lambda info: (info.metric, info.resource)
+        (source.info for source in releasing_gil(custom.values())), key=lambda info: (info.metric, info.resource)
     )
     resources = {resource for resource, _ in custom}
     return Snapshot(

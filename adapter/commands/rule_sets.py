@@ -32,9 +32,9 @@ from adapter.metrics.forward import Forwarder, MergedNames
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.metrics.watched_objects import WatchedObjects
 from adapter.openapi import OpenApiPages
-from adapter.planning.merged import MergedQueries
+from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.rule_queries import RuleQueries
-from adapter.planning.shared_queries import SharedQueries
+from adapter.planning.vector_cache import VectorCache
 from adapter.prometheus import PrometheusServers
 from adapter.rules import RulesFile
 from adapter.serving.debug_pages import DebugPages
@@ -86,7 +86,7 @@ class RuleSet:
 
     rules: RulesFile
     catalog: Catalog
-    queries: SharedQueries
+    cache: VectorCache
     forwarder: Forwarder
     telemetry: RuleTelemetry
     router: Router
@@ -104,14 +104,14 @@ class RuleSet:
             telemetry=telemetry,
         )
         forwarder = Forwarder(
-            rules.forward, relist_interval=options.relist_interval, freshness=options.freshness, http=shared.http
+            rules.forward, relist_interval=options.relist_interval, ttl=options.freshness, http=shared.http
         )
-        cache = SharedQueries(shared.prometheus, freshness=options.freshness)
-        queries = RuleQueries(cache, telemetry=telemetry)
-        # Where nothing is kept, a query for all objects would be sent for each of them.
-        merged = MergedQueries(cache, telemetry=telemetry) if options.freshness else None
-        if merged is not None:
-            telemetry.watch_paused(lambda: ((rule, why.value) for rule, _, why in merged.paused()))
+        cache = VectorCache(shared.prometheus, ttl=options.freshness)
+        # Without cached results, a query for all objects would be sent for each of them.
+        coalescer = MetricsQueryCoalescer(cache, telemetry=telemetry) if options.freshness else None
+        if coalescer is not None:
+            telemetry.watch_paused(lambda: ((rule, why.value) for rule, _, why in coalescer.paused()))
+        queries = RuleQueries(cache, telemetry=telemetry, coalescer=coalescer)
         probe = Probe(catalog, shared.prometheus, shared.objects, shared.mapper, forwarder=forwarder)
         router = Router(
             discovery=Discovery(
@@ -121,15 +121,15 @@ class RuleSet:
                 resource=rules.resource is not None,
                 port=shared.port,
             ),
-            custom=CustomMetrics(catalog, queries, shared.objects, shared.mapper, merged=merged),
-            external=ExternalMetrics(catalog, queries, forwarder=forwarder, merged=merged),
-            usage=ResourceMetrics(rules.resource, queries, shared.objects, merged=merged),
-            debug=DebugPages(catalog, shared.mapper, probe, merged.paused if merged is not None else tuple),
+            custom=CustomMetrics(catalog, queries, shared.objects, shared.mapper),
+            external=ExternalMetrics(catalog, queries, forwarder=forwarder),
+            usage=ResourceMetrics(rules.resource, queries, shared.objects),
+            debug=DebugPages(catalog, shared.mapper, probe, coalescer.paused if coalescer is not None else tuple),
             health=shared.health,
             telemetry=shared.telemetry,
             openapi=shared.openapi,
         )
-        return cls(rules=rules, catalog=catalog, queries=cache, forwarder=forwarder, telemetry=telemetry, router=router)
+        return cls(rules=rules, catalog=catalog, cache=cache, forwarder=forwarder, telemetry=telemetry, router=router)
 
     async def prepare(self, previous: RuleSet, *, seconds: float) -> None:
         """Take over what the version before has listed, and list the rest; give up after so many seconds."""
@@ -147,7 +147,7 @@ class RuleSet:
 
     async def run(self, running: asyncio.Event) -> None:
         """Do the background work, until cancelled; `running` is set once requests can be answered."""
-        async with self.queries, self.forwarder:
+        async with self.cache, self.forwarder:
             running.set()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.catalog.run(), name="catalog")

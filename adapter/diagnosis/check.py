@@ -15,8 +15,8 @@ from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Finding, MetricReport, Report, RuleReport, error, warning
 from adapter.diagnosis.rule_results import RuleResult, Source, rule_results
 from adapter.metrics.resource_metrics import resource_sources
-from adapter.planning.merge_costs import BENEFIT_OF_THE_DOUBT, Pause
-from adapter.planning.mergeable import merged_custom_query, merged_external_query
+from adapter.planning.coalescible import coalesced_custom_query, coalesced_external_query
+from adapter.planning.coalescing_costs import BENEFIT_OF_THE_DOUBT, Pause
 from adapter.prometheus import PrometheusError, Vector
 from adapter.rules import Merge, ResourceRules, Rule
 from kube.mapping import GroupResource, ResourceLookup
@@ -162,5 +162,5 @@ async def _merge_finding(source: Source, metric: str, alone: str, probe: Probe) 
 
 def _merged_query(source: Source) -> str:
     if isinstance(source, ExternalSource):
-        return merged_external_query(source, _EVERYTHING)
-    return merged_custom_query(source, source.info.namespaced, _EVERYTHING)
+        return coalesced_external_query(source, _EVERYTHING)
+    return coalesced_custom_query(source, source.info.namespaced, _EVERYTHING)

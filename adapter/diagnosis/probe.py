@@ -18,7 +18,8 @@ from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forward import Forwarder
 from adapter.metrics.objects import ObjectNames
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalMetricRequest
-from adapter.planning.rule_queries import InstantQueries, RuleQueries
+from adapter.planning.rule_queries import RuleQueries
+from adapter.planning.vector_cache import InstantQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Vector
 from adapter.rules import QueryRule, Rule
 from adapter.rules.query import QueryError, custom_query

@@ -18,7 +18,7 @@ from adapter.catalog.inventory import (
 )
 from adapter.diagnosis.lint import about
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport, error, warning
-from adapter.planning.mergeable import can_merge
+from adapter.planning.coalescible import can_coalesce
 from adapter.rules import AnyRule, QueryRule, Rule
 from kube.durations import format_duration
 from kube.mapping import NoMatchError, ResourceLookup
@@ -71,7 +71,7 @@ async def _result(catalog: Catalog, rule: AnyRule, lookup: ResourceLookup, *, ex
             metric=metric_name(source),
             series=source.series,
             hidden_by=_winner(catalog, source),
-            merges=can_merge(source),
+            merges=can_coalesce(source),
         )
         for source in sources
     )

@@ -1,8 +1,11 @@
-"""The values of metrics for one request: what the three APIs answer with, before it is encoded.
+"""The values of metrics for one request, before they are encoded.
 
+requests          what the router passes to the providers
 custom            metrics of objects
-external          metrics of nothing in the cluster
-resource_metrics  CPU and memory of nodes and pods, with `usage` for their shape
-forward           external metrics that another adapter has
-objects           the names of the objects that a selector matches; `watched_objects` has them in memory
+external          metrics that describe no object of the cluster
+resource_metrics  CPU and memory of nodes and pods; `usage` has their types
+forward           external metrics of another adapter
+objects           the objects that a selector matches; `watched_objects` has them in memory
+
+Neither HTTP nor PromQL belongs here.
 """

@@ -33,9 +33,10 @@ from adapter.catalog.inventory import CustomMetricInfo
 from adapter.catalog.values import ExternalMetricValue
 from adapter.fairness import FairSemaphore, QueueFullError, current_namespace
 from adapter.metrics.requests import ExternalMetricRequest
-from adapter.planning.fresh import Fresh
+from adapter.planning.refresh_ahead import RefreshAheadCache
 from adapter.rules import ForwardOptions
 from adapter.upstream import Credentials, CredentialsError, UpstreamConfigError
+from kube.deadlines import Deadline
 from kube.quantity import Quantity, QuantityError
 from kube.retries import Backoff
 from kube.status import StatusError, service_unavailable, too_many_requests
@@ -51,8 +52,8 @@ _MAX_ANSWER = 16 * 1024 * 1024
 _REQUESTS, _MAX_WAITING = 8, 256
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
-# Values that are kept of all answers together; each takes some 500 bytes.
-_MAX_VALUES = 50_000
+_MAX_CACHE_BYTES = 25_000_000
+_VALUE_BYTES = 500
 _UNREACHABLE = "the adapter that external metrics are forwarded to cannot be reached"
 _UNREADABLE = "the adapter that external metrics are forwarded to gave an unusable answer"
 _TOO_SLOW = "Timeout: the adapter that external metrics are forwarded to did not answer in time"
@@ -91,7 +92,7 @@ class Forwarder:
     Args:
         options: where it is; None for none.
         relist_interval: the seconds between two lists of its metrics.
-        freshness: for how many seconds values are given again; 0 for never.
+        ttl: of cached values, in seconds; 0 caches nothing.
         http: connections that outlive this forwarder, so that requests in flight end undisturbed; None to open some.
         clock: the time, in seconds since the epoch.
     """
@@ -101,12 +102,12 @@ class Forwarder:
         options: ForwardOptions | None,
         *,
         relist_interval: float,
-        freshness: float = 0.0,
+        ttl: float = 0.0,
         http: aiohttp.ClientSession | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._fresh: Fresh[list[ExternalMetricValue]] = Fresh(
-            period=freshness, weigh=lambda values: len(values) + 1, max_weight=_MAX_VALUES
+        self._cache: RefreshAheadCache[list[ExternalMetricValue]] = RefreshAheadCache(
+            ttl=ttl, size=lambda values: _VALUE_BYTES * len(values), max_bytes=_MAX_CACHE_BYTES
         )
         self._peer = _peer(options)
         self._relist_interval = relist_interval
@@ -122,13 +123,13 @@ class Forwarder:
     async def __aenter__(self) -> Self:
         if self._owns_http:
             self._http = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
-        await self._fresh.__aenter__()
+        await self._cache.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._fresh.__aexit__(None, None, None)
+        await self._cache.__aexit__(None, None, None)
         if self._http is not None and self._owns_http:
             await self._http.close()
             self._http = None
@@ -179,18 +180,16 @@ class Forwarder:
         path = f"/namespaces/{quote(request.namespace, safe='')}/{quote(request.metric, safe='')}"
         selector = str(request.selector)
 
-        async def ask() -> list[ExternalMetricValue]:
-            return await self._ask(peer, path, selector)
+        async def fetch(_: Deadline) -> list[ExternalMetricValue]:
+            return await self._fetch(peer, path, selector)
 
         try:
-            async with request.deadline.timeout():
-                kept = await self._fresh.get((path, selector), ask)
+            return await self._cache.get((path, selector), fetch, request.deadline)
         except TimeoutError as error:
             raise timed_out(_TOO_SLOW) from error
-        return list(kept.value)
 
-    async def _ask(self, peer: _Peer, path: str, selector: str) -> list[ExternalMetricValue]:
-        """Ask the other adapter, for all who wait: it has the time that the options allow, whatever theirs is."""
+    async def _fetch(self, peer: _Peer, path: str, selector: str) -> list[ExternalMetricValue]:
+        """Fetch the values for all callers: within the time that the options allow, whatever their deadlines."""
         query = {"timeout": f"{peer.options.timeout:.3f}s"}
         if selector:
             query["labelSelector"] = selector

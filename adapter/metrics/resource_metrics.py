@@ -1,12 +1,12 @@
 """metrics.k8s.io: the CPU and memory that pods and nodes use, from the queries of resourceRules.
 
-Each list of objects is a pair of queries in each namespace, one for CPU and one for memory; where they can be merged,
-one pair for all namespaces and selectors. A pod or node for which
-one of the two has nothing is left out, as prometheus-adapter leaves it out: an HPA then knows that it is missing. A
-container that only one of them has uses 0 of the other. What is negative or not a number is 0.
+Each list of objects is a pair of queries in each namespace, one for CPU and one for memory; where they are coalesced,
+one pair for all namespaces. A pod or node for which one of the two has no sample is left out, as prometheus-adapter
+leaves it out: an HPA then knows that it is missing. A container that only one of them has uses 0 of the other. Negative
+values and NaN are 0.
 
-Where Prometheus fails, the whole answer is an error. (prometheus-adapter then answers without the pods that it could
-not ask for, which looks as if they were gone.)
+Where Prometheus fails, the whole response is an error. (prometheus-adapter's is then a list without the pods whose
+query failed, as if they were gone.)
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from adapter.catalog.inventory import CustomMetricInfo, CustomSource
 from adapter.gotemplate import Template
 from adapter.metrics.objects import ObjectMetadata, ObjectSource
 from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage, Usage
-from adapter.planning.merged import AllSamples, MergedQueries, SendAlone
-from adapter.planning.planner import custom_plan
+from adapter.planning.metric_queries import ObjectsQuery
 from adapter.planning.rule_queries import RuleQueries
-from adapter.prometheus import Sample, Vector
+from adapter.planning.vector_index import ObjectSamples, several
+from adapter.prometheus import Sample
 from adapter.rules import Policy, ResourceRule, ResourceRules, Rule, ValuePolicy
 from adapter.rules.naming import MetricNaming, ResourceNaming
 from adapter.rules.query import QueryError
@@ -44,13 +44,13 @@ _NAMESPACES = ResourceInfo(
 _EVERYTHING = LabelSelector()
 _NO_NAMES = MetricNaming()
 _VALUES = ValuePolicy(nan=Policy.ZERO, inf=Policy.MISSING)
-# Two queries each. All of them at once would be more than may wait for their turn in a cluster with many namespaces.
+# Two queries each. All at once would be too many for the queue of a namespace in a large cluster.
 _NAMESPACES_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """CPU or memory of pods or of nodes: the rule, and where its query's values are."""
+    """CPU or memory of pods or of nodes."""
 
     source: CustomSource
     container_label: str
@@ -63,7 +63,7 @@ class _Measure:
 
 
 class ResourceMetrics:
-    """Answers requests for what pods and nodes use."""
+    """Returns the usage of pods and nodes."""
 
     def __init__(
         self,
@@ -71,11 +71,9 @@ class ResourceMetrics:
         queries: RuleQueries,
         objects: ObjectSource,
         *,
-        merged: MergedQueries | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`merged` answers several requests at once; `clock` is the time in seconds since the epoch."""
-        self._merged = merged
+        """`clock` returns the seconds since the epoch."""
         self._clock = clock
         self._queries = queries
         self._objects = objects
@@ -89,17 +87,17 @@ class ResourceMetrics:
     async def pods(
         self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
     ) -> list[PodUsage]:
-        """What pods use, in the order of namespaces and names; those without values are left out.
+        """Return the usage of pods, in the order of namespaces and names; those without values are left out.
 
         Args:
             namespace: the pods' namespace, or "" for all.
-            selector: which of them.
-            name: the only one that is wanted, or "".
+            selector: selects pods.
+            name: selects a single pod, unless it is "".
             deadline: when the response is due.
 
         Raises:
-            StatusError: 404 when there is no pod of the `name`, 503 and 504 when Prometheus or the API server is away
-                or slow, 500 when a query is wrong or no label means pods.
+            StatusError: 404 when there is no pod of the `name`, 503 and 504 when Prometheus or the API server is
+                unavailable or slow, 500 when a query is wrong or no label means pods.
         """
         async with _timeout_at(deadline):
             found = await self._listed(_PODS, namespace, selector, name)
@@ -109,18 +107,18 @@ class ResourceMetrics:
             everything = selector.empty and not name
             free = asyncio.Semaphore(_NAMESPACES_AT_ONCE)
 
-            async def both(space: str, names: list[str]) -> tuple[AllSamples, AllSamples]:
+            async def both(space: str, names: list[str]) -> tuple[ObjectSamples, ObjectSamples]:
                 async with free:
                     return await self._both(self._pods, space, names, deadline, all_objects=everything)
 
             results = await all_of(both(space, names) for space, names in by_namespace.items())
         measured = dict(zip(by_namespace, results, strict=True))
         usages = [usage for pod in found if (usage := self._pod(pod, *measured[pod.namespace])) is not None]
-        self._handed_out(usages)
+        self._observe_freshness(usages)
         return usages
 
     async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: Deadline) -> list[NodeUsage]:
-        """What nodes use, in the order of their names; see `pods`."""
+        """Return the usage of nodes, in the order of their names; see `pods`."""
         async with _timeout_at(deadline):
             found = await self._listed(_NODES, "", selector, name)
             if not found:
@@ -129,7 +127,7 @@ class ResourceMetrics:
                 self._nodes, "", [node.name for node in found], deadline, all_objects=selector.empty and not name
             )
         usages = [usage for node in found if (usage := self._node(node, cpu, memory)) is not None]
-        self._handed_out(usages)
+        self._observe_freshness(usages)
         return usages
 
     async def _listed(
@@ -140,12 +138,12 @@ class ResourceMetrics:
             raise status.not_found(f'{info.plural} "{name}" not found', details={"name": name, "kind": info.plural})
         return found
 
-    def _handed_out(self, usages: Sequence[PodUsage] | Sequence[NodeUsage]) -> None:
+    def _observe_freshness(self, usages: Sequence[PodUsage] | Sequence[NodeUsage]) -> None:
         now = self._clock()
-        self._queries.handed_out(RESOURCE_GROUP, [now - usage.timestamp for usage in usages])
+        self._queries.observe_freshness(RESOURCE_GROUP, [now - usage.timestamp for usage in usages])
 
-    def _pod(self, pod: ObjectMetadata, cpu: AllSamples, memory: AllSamples) -> PodUsage | None:
-        of_cpu, of_memory = cpu.get(pod.name, ()), memory.get(pod.name, ())
+    def _pod(self, pod: ObjectMetadata, cpu: ObjectSamples, memory: ObjectSamples) -> PodUsage | None:
+        of_cpu, of_memory = several(cpu.get(pod.name)), several(memory.get(pod.name))
         if not of_cpu or not of_memory:
             return None
         cores, bytes_ = (
@@ -164,8 +162,8 @@ class ResourceMetrics:
             ),
         )
 
-    def _node(self, node: ObjectMetadata, cpu: AllSamples, memory: AllSamples) -> NodeUsage | None:
-        of_cpu, of_memory = cpu.get(node.name, ()), memory.get(node.name, ())
+    def _node(self, node: ObjectMetadata, cpu: ObjectSamples, memory: ObjectSamples) -> NodeUsage | None:
+        of_cpu, of_memory = several(cpu.get(node.name)), several(memory.get(node.name))
         if not of_cpu or not of_memory:
             return None
         cores, bytes_ = (
@@ -191,7 +189,7 @@ class ResourceMetrics:
         return values
 
     def _milli(self, measure: _Measure, sample: Sample) -> int | None:
-        milli = self._queries.milli(measure.rule, sample)
+        milli = self._queries.milli(measure.rule, sample.value)
         return None if milli is None else max(milli, 0)
 
     async def _both(
@@ -202,8 +200,8 @@ class ResourceMetrics:
         deadline: Deadline,
         *,
         all_objects: bool,
-    ) -> tuple[AllSamples, AllSamples]:
-        """The samples of CPU and those of memory."""
+    ) -> tuple[ObjectSamples, ObjectSamples]:
+        """Return the samples of CPU and those of memory."""
         cpu, memory = await all_of(
             self._samples(measure, namespace, names, deadline, all_objects=all_objects) for measure in measures
         )
@@ -211,35 +209,21 @@ class ResourceMetrics:
 
     async def _samples(
         self, measure: _Measure, namespace: str, names: list[str], deadline: Deadline, *, all_objects: bool
-    ) -> AllSamples:
+    ) -> ObjectSamples:
         source, rule = measure.source, measure.rule
         if not source.resource_label or (namespace and not source.namespace_label):
             missing = "namespaces" if source.resource_label else str(source.info.resource)
-            self._queries.say_once(rule, f"no label means {missing}; add one to resources.overrides")
+            self._queries.warn_once(rule, f"no label means {missing}; add one to resources.overrides")
             raise internal_error("unable to fetch metrics")
-        alone = SendAlone()
-        if self._merged is not None:
-            found = await self._merged.all_samples(source, namespace=namespace, names=names)
-            if not isinstance(found, SendAlone):
-                return found
-            alone = found
         try:
-            plan = custom_plan(
-                source, names=names, all_objects=all_objects, namespace=namespace, metric_selector=_EVERYTHING
-            )
+            query = ObjectsQuery(source, namespace, names, all_objects, _EVERYTHING)
+            samples = await self._queries.objects(query, deadline)
         except QueryError as error:
-            self._queries.say_once(rule, str(error))
+            self._queries.warn_once(rule, str(error))
             raise internal_error("unable to fetch metrics") from error
-        result = await self._queries.carry_out(rule, plan, deadline=deadline)
-        if not isinstance(result, Vector):
-            self._queries.say_once(rule, "the query must make a vector, with a value for each object")
+        if samples is None:
+            self._queries.warn_once(rule, "the query must make a vector, with a value for each object")
             raise internal_error("unable to fetch metrics")
-        alone.took(result.seconds)
-        samples: dict[str, list[Sample]] = {}
-        for sample in result.samples:
-            name = source.object_of(sample.labels, namespace=namespace)
-            if name is not None:
-                samples.setdefault(name, []).append(sample)
         return samples
 
 

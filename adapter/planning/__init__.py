@@ -1,12 +1,14 @@
-"""From what requests ask to the fewest queries that answer it.
+"""From a request for a metric to the fewest queries of Prometheus that serve it.
 
-planner         a request's query, and the one that would answer many such requests at once
-kept_plans      queries that were made before
-separable       whether a query can be asked for many objects at once
-mergeable       which query that is, if a rule's template allows it
-merged          one query for what many requests ask of a rule, and each one's part of its answer
-sample_index    a request's part of a long answer
-fresh           cached results with single flight and refresh-ahead
-shared_queries  queries by text, each sent once
-rule_queries    what a rule's query came back with, and what its policy makes of it
+plans              which queries a request needs, and which samples of the results count
+metric_queries     what a request queries: a metric of some objects, or an external metric
+coalescible        which query has the values of many requests, if there is one
+coalescer          sends that query in the background, and serves requests from its result
+coalescing_costs   whether it costs less than it saves
+refresh_ahead      a TTL cache with single flight and refresh-ahead
+vector_cache       the cache of Prometheus' results
+vector_index       a cached vector with its index
+rule_queries       coalesced, or else planned and executed; with a rule's policies and errors
+
+HTTP, the shape of responses and the catalog of metrics are not decided here.
 """

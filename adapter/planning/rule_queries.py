@@ -1,7 +1,7 @@
-"""Asking Prometheus on behalf of a rule, and saying what went wrong in the words of the metrics APIs.
+"""Query Prometheus on behalf of rules, with errors in the words of the metrics APIs.
 
-Clients learn which rule is affected and nothing of Prometheus itself. The log learns what Prometheus said: once when a
-rule begins to fail, and once when it works again, not at every step of every autoscaler.
+Clients learn which rule is affected and nothing of Prometheus itself. What Prometheus said is logged: once when a rule
+begins to fail, and once when it works again.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import asyncio
 import logging
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
+from adapter.catalog.inventory import CustomSource
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import to_milli
-from adapter.planning.planner import Plan
-from adapter.planning.sample_index import matching
+from adapter.planning.coalescer import MetricsQueryCoalescer
+from adapter.planning.metric_queries import MetricQuery, ObjectsQuery
+from adapter.planning.plans import Plan, PlanCache
+from adapter.planning.vector_cache import InstantQueries
+from adapter.planning.vector_index import IndexedVector, ObjectSamples, matching
 from adapter.prometheus import (
-    DEFAULT_DESTINATION,
-    Destination,
     PrometheusBadAnswer,
     PrometheusBusy,
     PrometheusError,
@@ -30,48 +31,85 @@ from adapter.prometheus import (
     Vector,
 )
 from adapter.rules import AnyRule, Policy
+from adapter.rules.query import SelectorNotSupported
 from kube import status
 from kube.deadlines import NO_DEADLINE, Deadline
-from kube.status import StatusError
+from kube.status import StatusError, bad_request
 from kube.tasks import all_of
 
 _log = logging.getLogger(__name__)
 
 _SHOWN_QUERY = 500
-# What is said of a rule can have the request's words in it, so this many remarks of this length are said and kept.
-_MAX_REMARKS = 8
-_SHOWN_REMARK = 500
-# How many parts of one divided query are asked at a time.
-_AT_ONCE = 4
-
-
-class InstantQueries(Protocol):
-    """Where queries are evaluated; see PrometheusServers.instant."""
-
-    async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
-        """Evaluate a query now."""
+# Warnings can quote the request, so this many of this length are logged, and kept, of each rule.
+_MAX_WARNINGS = 8
+_SHOWN_WARNING = 500
+# Queries of one plan in flight.
+_CONCURRENCY = 4
+# Plans for more objects are not cached.
+_MAX_CACHED_NAMES = 50
 
 
 class RuleQueries:
-    """Evaluates the rules' queries."""
+    """Evaluates the rules' queries: coalesced, or else planned and executed for the request alone."""
 
-    def __init__(self, prometheus: InstantQueries, *, telemetry: RuleTelemetry) -> None:
-        """`telemetry` counts queries that fail, and samples that no Quantity can hold."""
+    def __init__(
+        self,
+        prometheus: InstantQueries,
+        *,
+        telemetry: RuleTelemetry,
+        coalescer: MetricsQueryCoalescer | None = None,
+    ) -> None:
+        """`telemetry` counts failed queries, and samples that no Quantity can hold."""
         self._prometheus = prometheus
         self._telemetry = telemetry
+        self._coalescer = coalescer
+        self._plans = PlanCache()
         self._failing: set[str] = set()
-        self._said: dict[str, set[str]] = {}
+        self._warned: dict[str, set[str]] = {}
 
-    async def carry_out(self, rule: AnyRule, plan: Plan, *, deadline: Deadline) -> Vector | Scalar | None:
-        """Evaluate the queries of a plan, and take what counts of the result; None when it has no single values.
+    def coalesced(self, query: MetricQuery) -> IndexedVector | None:
+        """Return the cached result of the coalesced query; None if the request has to be executed alone."""
+        return None if self._coalescer is None else self._coalescer.cached(query)
+
+    async def objects(self, query: ObjectsQuery, deadline: Deadline) -> ObjectSamples | None:
+        """Return the samples of objects by name, in the order of labels; None if the result is no vector.
 
         Raises:
-            StatusError: as for `ask`.
+            QueryError, StatusError: as for `execute`.
         """
+        vector = self.coalesced(query)
+        if vector is None:
+            return by_name(query.source, query.namespace, await self.execute(query, deadline))
+        found = vector.index.objects(query.index, query.namespace)
+        if found is None:
+            await vector.index.build([query.index])
+            found = vector.index.objects(query.index, query.namespace) or {}
+        return found
+
+    async def execute(self, query: MetricQuery, deadline: Deadline) -> Vector | Scalar | None:
+        """Plan a request, execute its queries, and return the samples that count; None without single values.
+
+        Raises:
+            QueryError: the rule can make no query for the request.
+            StatusError: 400 for a selector that Prometheus cannot have; others as for `ask`.
+        """
+        try:
+            plan = self._plan(query)
+        except SelectorNotSupported as error:
+            raise bad_request(str(error)) from error
+        result = await self._carry_out(query.source.rule, plan, deadline)
+        if result is not None and self._coalescer is not None:
+            self._coalescer.sent_alone(query, result.seconds)
+        return result
+
+    def _plan(self, query: MetricQuery) -> Plan:
+        if isinstance(query, ObjectsQuery) and len(query.names) > _MAX_CACHED_NAMES:
+            return query.plan()
+        return self._plans.get(query.source, query.plan_key, query.plan)
+
+    async def _carry_out(self, rule: AnyRule, plan: Plan, deadline: Deadline) -> Vector | Scalar | None:
         if plan.too_long:
-            self.say_once(
+            self.warn_once(
                 rule,
                 "the query for this many objects is longer than the server is said to take, and of a form that cannot"
                 " be divided; aggregate it with by (<<.GroupBy>>)",
@@ -79,27 +117,20 @@ class RuleQueries:
         if len(plan.queries) == 1:
             result = await self.ask(rule, plan.queries[0], deadline=deadline)
         else:
-            results = await self._ask_all(rule, plan.queries, deadline=deadline)
+            results = await self._ask_all(rule, plan.queries, deadline)
             vectors = [result for result in results if isinstance(result, Vector)]
             samples = tuple(sample for vector in vectors for sample in vector.samples)
             result = Vector(samples, seconds=sum(vector.seconds for vector in vectors))
-        if not plan.filters:
-            return result
-        if isinstance(result, Vector):
-            return await matching(result, plan.labels, plan.selector)
-        return Vector(()) if plan.labels or not plan.selector.matches({}) else result
+        if isinstance(result, Scalar) and (plan.labels or not plan.selector.matches({})):
+            return Vector(())
+        return await matching(result, plan.labels, plan.selector) if isinstance(result, Vector) else result
 
-    async def ask(self, rule: AnyRule, query: str, *, deadline: Deadline) -> Vector | Scalar | None:
+    async def ask(self, rule: AnyRule, query: str, *, deadline: Deadline = NO_DEADLINE) -> Vector | Scalar | None:
         """Evaluate a query of a rule; None when its result has no single values.
 
-        Args:
-            rule: whose query it is.
-            query: PromQL.
-            deadline: when the result is due.
-
         Raises:
-            StatusError: 503 or 504 when Prometheus is away or slow, 500 when the query is wrong, 429 when too many
-                queries of the namespace wait.
+            StatusError: 503 or 504 when Prometheus is unavailable or slow, 500 when the query is wrong, 429 when too
+                many queries of the namespace wait.
         """
         try:
             result = await self._prometheus.instant(query, deadline=deadline, destination=rule.destination)
@@ -117,10 +148,10 @@ class RuleQueries:
         return result
 
     async def _ask_all(
-        self, rule: AnyRule, queries: tuple[str, ...], *, deadline: Deadline
+        self, rule: AnyRule, queries: tuple[str, ...], deadline: Deadline
     ) -> list[Vector | Scalar | None]:
         """Evaluate several queries, a few at a time; the first that fails ends the others."""
-        free = asyncio.Semaphore(_AT_ONCE)
+        free = asyncio.Semaphore(_CONCURRENCY)
 
         async def one(query: str) -> Vector | Scalar | None:
             async with free:
@@ -128,39 +159,39 @@ class RuleQueries:
 
         return await all_of(one(query) for query in queries)
 
-    def milli(self, rule: AnyRule, sample: Sample | Scalar) -> int | None:
-        """A sample's value in thousandths, by the rule's policy; None, counted and logged once, where it has none.
+    def milli(self, rule: AnyRule, value: float) -> int | None:
+        """Convert a sample's value to milli-units, by the rule's policy; None, counted and logged once, if it has none.
 
         Raises:
             StatusError: 503 when the rule makes such a value an error.
         """
-        milli = to_milli(sample.value)
+        milli = to_milli(value)
         if milli:
             return milli
-        unusual = math.isnan(sample.value)
-        if milli is not None and not unusual:
+        nan = math.isnan(value)
+        if milli is not None and not nan:
             return milli
-        match rule.values.nan if unusual else rule.values.inf:
+        match rule.values.nan if nan else rule.values.inf:
             case Policy.ZERO:
                 return 0
             case Policy.ERROR:
-                what = "not a number" if unusual else "infinite or too large"
+                what = "not a number" if nan else "infinite or too large"
                 raise status.service_unavailable(f"a value is {what}, which {rule} makes an error")
         self._telemetry.left_out(rule.key)
-        what = "that is not a number" if unusual else "that is infinite or too large for a quantity"
-        self.say_once(rule, f"left out a sample {what}")
+        what = "that is not a number" if nan else "that is infinite or too large for a quantity"
+        self.warn_once(rule, f"left out a sample {what}")
         return None
 
-    def handed_out(self, group: str, ages: Sequence[float]) -> None:
-        """Note the ages of values that go out, in seconds."""
-        self._telemetry.handed_out(group, ages)
+    def observe_freshness(self, group: str, ages: Sequence[float]) -> None:
+        """Observe the ages of the values in a response, in seconds."""
+        self._telemetry.observe_freshness(group, ages)
 
-    def say_once(self, rule: AnyRule, remark: str) -> None:
-        """Warn of something that a rule's answers have, once for this rule, and of a few things for each."""
-        said = self._said.setdefault(rule.key, set())
-        shown = remark[:_SHOWN_REMARK]
-        if shown not in said and len(said) < _MAX_REMARKS:
-            said.add(shown)
+    def warn_once(self, rule: AnyRule, warning: str) -> None:
+        """Log a warning once for this rule, and a few for each."""
+        warned = self._warned.setdefault(rule.key, set())
+        shown = warning[:_SHOWN_WARNING]
+        if shown not in warned and len(warned) < _MAX_WARNINGS:
+            warned.add(shown)
             _log.warning("%s: %s", rule, shown)
 
     def _failed(self, rule: AnyRule, query: str, error: PrometheusError) -> None:
@@ -168,6 +199,23 @@ class RuleQueries:
         self._failing.add(rule.key)
         self._telemetry.query_failed(rule.key)
         _log.log(level, "%s: %s (the query was %s)", rule, error, query[:_SHOWN_QUERY])
+
+
+def by_name(source: CustomSource, namespace: str, result: Vector | Scalar | None) -> ObjectSamples | None:
+    """Return the samples of a namespace's objects by name; None if the result is no vector."""
+    if not isinstance(result, Vector):
+        return None
+    samples: dict[str, Sample | list[Sample]] = {}
+    for sample in result.samples:
+        name = source.object_of(sample.labels, namespace=namespace)
+        if name is None:
+            continue
+        known = samples.setdefault(name, sample)
+        if isinstance(known, list):
+            known.append(sample)
+        elif known is not sample:
+            samples[name] = [known, sample]
+    return samples
 
 
 def _status(rule: AnyRule, error: PrometheusError) -> StatusError:

@@ -10,8 +10,8 @@ from itertools import chain
 
 import msgspec
 
+from adapter.gil import releasing_gil
 from adapter.prometheus.errors import PrometheusBadAnswer, PrometheusResultError, refusal
-from adapter.turns import leaving_turns
 
 _MAX_TIMESTAMP = 253_402_300_799.0  # the end of the year 9999, after which RFC 3339 has no dates
 
@@ -112,7 +112,7 @@ def decode(status: int, body: bytes) -> Answer:
     envelope, found = _read(status, body)
     if isinstance(found, Scalar):
         return Answer(found, envelope)
-    return Answer(Vector(tuple(sorted(found, key=_order)), memory=_memory(found, len(body))), envelope)
+    return Answer(Vector(tuple(sorted(found, key=sample_order)), memory=_memory(found, len(body))), envelope)
 
 
 class VectorReader:
@@ -168,10 +168,12 @@ class VectorReader:
         samples, memory = self._samples + found, self._memory + _memory(found, len(text))
         self._samples = []
         parts = [
-            sorted(leaving_turns(samples[start : start + _PART]), key=_order) for start in range(0, len(samples), _PART)
+            sorted(releasing_gil(samples[start : start + _PART]), key=sample_order)
+            for start in range(0, len(samples), _PART)
         ]
         del samples
-        return Answer(Vector(tuple(leaving_turns(heapq.merge(*parts, key=_order))), memory=memory), warnings)
+        ordered = tuple(releasing_gil(heapq.merge(*parts, key=sample_order)))
+        return Answer(Vector(ordered, memory=memory), warnings)
 
     def _find_list(self) -> bool:
         """Look for the beginning of the list; whether it is there."""
@@ -216,8 +218,8 @@ def _memory(samples: Iterable[Sample], text: int) -> int:
     return text + sum(_SAMPLE_BYTES + _LABEL_BYTES * len(sample.labels) for sample in samples)
 
 
-def _order(sample: Sample) -> str:
-    # Prometheus promises no order. This one makes answers stable, and "the first" of several well-defined.
+def sample_order(sample: Sample) -> str:
+    """Return the key that sorts samples by their labels: Prometheus promises no order, and responses must be stable."""
     return "\0".join(chain.from_iterable(sorted(sample.labels.items())))
 
 

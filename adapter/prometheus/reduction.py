@@ -12,8 +12,8 @@ import re
 import sys
 from collections.abc import Iterable
 
+from adapter.gil import releasing_gil
 from adapter.prometheus.series import Series
-from adapter.turns import leaving_turns
 
 _DATA = re.compile(r'"data"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
@@ -67,7 +67,7 @@ class SeriesReducer:
 
     def series(self) -> tuple[Series, ...]:
         """What was read, in the order of the names. It takes long where they are many, and so pauses: for a thread."""
-        return tuple(Series(name, frozenset(labels)) for name, labels in leaving_turns(sorted(self._labels.items())))
+        return tuple(Series(name, frozenset(labels)) for name, labels in releasing_gil(sorted(self._labels.items())))
 
     def _read_entries(self) -> int:
         """Read all that is complete; where the rest begins."""

@@ -21,7 +21,7 @@ from adapter.diagnosis.explain import Target, explain
 from adapter.diagnosis.lint import in_order
 from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Explanation, Report
-from adapter.planning.merge_costs import Pause
+from adapter.planning.coalescing_costs import Pause
 from adapter.security.request_info import Query
 from kube.client import KubeError
 from kube.deadlines import Deadline

@@ -30,6 +30,7 @@ from adapter.catalog.groups import (
 )
 from adapter.catalog.inventory import CustomMetricInfo
 from adapter.content.encoding import COMPRESS_FROM, Conversion, Encoded, Representation, compress
+from adapter.gil import releasing_gil
 from adapter.serving.aggregated_discovery import (
     GroupEntry,
     ResourceEntry,
@@ -38,7 +39,6 @@ from adapter.serving.aggregated_discovery import (
     external_resources,
     usage_resources,
 )
-from adapter.turns import leaving_turns
 from kube.process import installed_version
 
 # The documents of fewer metrics are written at once: a millisecond.
@@ -299,12 +299,12 @@ def _written(form: Representation, make: Callable[[], msgspec.Struct]) -> Docume
 
 def _resource_list(view: _View, group: str, version: str) -> msgspec.Struct:
     if group == CUSTOM_GROUP:
-        custom = leaving_turns(view.custom)
+        custom = releasing_gil(view.custom)
         resources = [_Resource(str(info), "", info.namespaced, "MetricValueList", _GET) for info in custom]
     elif group == RESOURCE_GROUP:
         resources = list(_USAGE.values())
     else:
-        external = leaving_turns(view.external)
+        external = releasing_gil(view.external)
         resources = [_Resource(name, "", True, "ExternalMetricValueList", _GET) for name in external]
     return _ResourceList("APIResourceList", "v1", f"{group}/{version}", resources)
 
@@ -312,10 +312,10 @@ def _resource_list(view: _View, group: str, version: str) -> msgspec.Struct:
 def _aggregated_resources(view: _View, group: str, version: str) -> tuple[ResourceEntry, ...]:
     match group:
         case "custom.metrics.k8s.io":
-            return custom_resources(group, version, leaving_turns(view.custom))
+            return custom_resources(group, version, releasing_gil(view.custom))
         case "metrics.k8s.io":
             return usage_resources(group, version)
-    return external_resources(group, version, leaving_turns(view.external))
+    return external_resources(group, version, releasing_gil(view.external))
 
 
 def _group(name: str, addresses: tuple[_ServerAddress, ...]) -> _GroupSummary:

@@ -17,10 +17,11 @@ from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import MetricValue, ObjectReference
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.objects import ListedObjects
-from adapter.planning.merged import MergedQueries
+from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.rule_queries import RuleQueries
-from adapter.planning.shared_queries import SharedQueries
+from adapter.planning.vector_cache import VectorCache
 from adapter.prometheus import (
+    DEFAULT_DESTINATION,
     PrometheusBadAnswer,
     PrometheusError,
     PrometheusQueryError,
@@ -382,12 +383,11 @@ async def test_a_result_without_the_namespaces_label_counts_for_any_namespace(tm
         assert [(value.described_object.name, value.milli) for value in values] == [("a", 7000)]
 
 
-async def test_a_merged_result_is_filtered_by_namespace_and_object(tmp_path: Path) -> None:
-    async with unmatched(tmp_path, merge="always") as bed, SharedQueries(bed.prometheus, freshness=5.0) as shared:
-        queries = RuleQueries(shared, telemetry=RuleTelemetry(CollectorRegistry()))
-        bed.custom = CustomMetrics(
-            bed.catalog, queries, ListedObjects(bed.client), bed.mapper, merged=MergedQueries(shared)
-        )
+async def test_coalesced_result_is_filtered_by_namespace_and_object(tmp_path: Path) -> None:
+    async with unmatched(tmp_path, merge="always") as bed, VectorCache(bed.prometheus, ttl=5.0) as cache:
+        coalescer = MetricsQueryCoalescer(cache)
+        queries = RuleQueries(cache, telemetry=RuleTelemetry(CollectorRegistry()), coalescer=coalescer)
+        bed.custom = CustomMetrics(bed.catalog, queries, ListedObjects(bed.client), bed.mapper)
         values = await selected(bed, metric="num_requests_waiting")
         assert [(value.described_object.name, value.milli) for value in values] == [("a", 1_000_000)]
         [value] = await named(bed, metric="num_requests_waiting", namespace="default")
@@ -402,3 +402,44 @@ async def test_the_advice_names_the_matchers_where_the_query_lacks_them(
         bed.prometheus.result = vector(({"pod": "a", "path": "/"}, 7), ({"pod": "a", "path": "/x"}, 8))
         await named(bed, metric="num_requests_waiting")
     assert "write {<<.LabelMatchers>>} after its series, and aggregate it with by (<<.GroupBy>>)" in caplog.text
+
+
+async def test_object_with_several_values_has_a_query_of_its_own(tmp_path: Path) -> None:
+    rules, prometheus = packets()
+    labels = [{"namespace": "shop", "pod": pod} for pod in ("a", "b")]
+    several = [{**labels[0], "port": port} for port in ("80", "443")]
+    prometheus.result = vector(*((one, 1.0) for one in (*several, labels[1])))
+    async with metrics_bed(tmp_path, rules, prometheus) as bed, VectorCache(prometheus, ttl=60.0) as cache:
+        await bed.catalog.relist()
+        coalescer = MetricsQueryCoalescer(cache)
+        queries = RuleQueries(cache, telemetry=RuleTelemetry(CollectorRegistry()), coalescer=coalescer)
+        bed.custom = CustomMetrics(bed.catalog, queries, ListedObjects(bed.client), bed.mapper)
+        for _ in range(2):
+            for name in ("a", "b"):
+                await named(bed, name)
+            await cache.prefetches()
+        prometheus.queries.clear()
+        alone = 'sum(rate(http_packets_total{namespace="shop",pod="a"}[1m])) by (pod)'
+        cache._cache._evict((alone, DEFAULT_DESTINATION))
+        assert [value.milli for name in ("a", "b") for value in await named(bed, name)] == [1000, 1000]
+    assert prometheus.queries == [alone]
+
+
+async def test_values_are_made_once_for_each_coalesced_result(tmp_path: Path) -> None:
+    rules, prometheus = packets()
+    prometheus.result = vector(({"namespace": "shop", "pod": "a"}, 1.0), ({"namespace": "shop", "pod": "b"}, 2.0))
+    async with metrics_bed(tmp_path, rules, prometheus) as bed, VectorCache(prometheus, ttl=60.0) as cache:
+        await bed.catalog.relist()
+        coalescer = MetricsQueryCoalescer(cache)
+        queries = RuleQueries(cache, telemetry=RuleTelemetry(CollectorRegistry()), coalescer=coalescer)
+        bed.custom = CustomMetrics(bed.catalog, queries, ListedObjects(bed.client), bed.mapper)
+        for name in ("a", "b"):
+            await named(bed, name)
+        await cache.prefetches()
+        [before] = await named(bed)
+        assert (await named(bed))[0] is before
+        prometheus.result = vector(({"namespace": "shop", "pod": "a"}, 3.0))
+        [query] = [query for query in prometheus.queries if ".+" in query]
+        cache._cache._refresh((query, DEFAULT_DESTINATION))
+        await cache.prefetches()
+        assert [value.milli for value in await named(bed)] == [3000]

@@ -10,7 +10,7 @@ from adapter.diagnosis.report import (
     Explanation,
     Report,
 )
-from adapter.planning.merge_costs import Pause
+from adapter.planning.coalescing_costs import Pause
 from adapter.security.request_info import Query
 from adapter.serving.debug_pages import DebugPages
 from kube.deadlines import NO_DEADLINE
@@ -74,4 +74,4 @@ async def test_paused_merging_is_a_finding_on_the_debug_page(tmp_path: Path) -> 
     assert isinstance(report, Report)
     [finding] = report.findings
     assert (finding.code, finding.where) == ("merging-paused", "rules[0]")
-    assert finding.message == "requests are sent alone for a while: the merged query costs more than it saves"
+    assert finding.message == "requests are sent alone for a while: the coalesced query costs more than it saves"

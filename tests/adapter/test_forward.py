@@ -97,7 +97,7 @@ async def forwarding(
     known, prometheus = packets()
     async with (
         metrics_bed(folder, rules or known, prometheus) as bed,
-        Forwarder(options, relist_interval=60, freshness=freshness, clock=lambda: NOW) as forwarder,
+        Forwarder(options, relist_interval=60, ttl=freshness, clock=lambda: NOW) as forwarder,
     ):
         await bed.catalog.relist()
         queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()))

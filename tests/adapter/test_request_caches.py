@@ -7,6 +7,7 @@ and targets are read once.
 from __future__ import annotations
 
 import datetime
+import functools
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from adapter.planning.kept_plans import KeptPlans
-from adapter.planning.planner import Plan
+from adapter.planning.plans import Plan, PlanCache
 from adapter.security.authentication import (
     Authenticator,
     FrontProxyUsers,
@@ -233,18 +233,18 @@ async def test_cached_decisions_are_bounded_in_bytes(tmp_path: Path, monkeypatch
 def test_cached_plans_are_bounded_in_bytes() -> None:
     source = object()
 
-    def fill() -> KeptPlans:
-        plans = KeptPlans()
+    def fill() -> PlanCache:
+        plans = PlanCache()
         for number in range(3_000):
             text = f"{number}" + "a" * 10_000
-            assert plans.get(source, (text,), lambda text=text: Plan((text,))).queries == (text,)  # type: ignore[misc]
+            assert plans.get(source, (text,), functools.partial(Plan, (text,))).queries == (text,)
         return plans
 
     assert grown(fill) < 24 * MIB
 
 
 def test_plans_are_those_of_the_source_that_is_asked() -> None:
-    plans, old, new = KeptPlans(), ["rule"], ["rule"]
+    plans, old, new = PlanCache(), ["rule"], ["rule"]
     assert old == new
     assert plans.get(old, ("ns",), lambda: Plan(("old",))).queries == ("old",)
     assert plans.get(new, ("ns",), lambda: Plan(("new",))).queries == ("new",)

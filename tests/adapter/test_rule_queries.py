@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.planning.rule_queries import RuleQueries
-from tests.adapter.merging_bed import RAW, rule
+from tests.adapter.coalescing_bed import RAW, rule
 from tests.adapter.metrics_bed import CannedPrometheus
 
 
@@ -18,14 +18,14 @@ def test_remarks_that_depend_on_requests_neither_fill_the_log_nor_the_memory(cap
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             for n in range(1_000):
-                queries.say_once(rule(RAW), f"printf 'pod={n}': " + "more arguments than verbs " * 1_000)
+                queries.warn_once(rule(RAW), f"printf 'pod={n}': " + "more arguments than verbs " * 1_000)
     assert len(caplog.messages) == 8
     assert max(map(len, caplog.messages)) < 600
-    assert sum(len(remark) for said in queries._said.values() for remark in said) < 5_000
+    assert sum(len(warning) for warned in queries._warned.values() for warning in warned) < 5_000
 
     caplog.clear()
     queries = RuleQueries(CannedPrometheus(), telemetry=RuleTelemetry(CollectorRegistry()))  # of the next version
     with caplog.at_level(logging.WARNING):
-        queries.say_once(rule(RAW), "left out a sample")
-        queries.say_once(rule(RAW), "left out a sample")
+        queries.warn_once(rule(RAW), "left out a sample")
+        queries.warn_once(rule(RAW), "left out a sample")
     assert len(caplog.messages) == 1

@@ -57,9 +57,7 @@ async def external(bed: MetricsBed, metric: str, selector: str = "") -> list[Ext
     )
 
 
-async def test_short_rules_are_listed_without_a_query(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_short_rules_are_listed_without_a_query(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with metrics_bed(tmp_path, parse(SHORT), CannedPrometheus()) as bed:
         await bed.catalog.relist()
         assert {str(info): info.namespaced for info in bed.catalog.custom} == {

@@ -1,4 +1,4 @@
-"""HPAs of autoscaling/v1, as `kubectl autoscale` makes them: reconciled like any other, and read back as v1."""
+"""HPAs of autoscaling/v1, as `kubectl autoscale` creates them, are reconciled and read as v1."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -71,16 +71,16 @@ async def add_deployment(admin: KubeClient) -> None:
 
 
 async def settled(admin: KubeClient, replicas: int) -> dict[str, Any]:
-    """The v1 HPA, once it has come to a number of replicas at half of what the pods request."""
+    """Wait for a number of replicas at 50% of the requests; return the v1 HPA."""
 
-    async def look() -> dict[str, Any]:
+    async def has_settled() -> dict[str, Any]:
         found = await admin.get(f"{V1_HPAS}/web")
         status = found["status"]
         assert (status["currentReplicas"], status["desiredReplicas"]) == (replicas, replicas)
         assert status["currentCPUUtilizationPercentage"] == 50
         return found
 
-    return await eventually(look, within=20)
+    return await eventually(has_settled, within=20)
 
 
 async def test_hpa_created_by_a_v1_client_scales(admin: KubeClient, metrics: ScriptedMetrics) -> None:

@@ -1,4 +1,4 @@
-"""What is merged equals what is asked for alone, by a real Prometheus and templates of many forms."""
+"""Coalesced values equal those of single requests: a real Prometheus, and templates of many forms."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.planning.merged import MergedQueries, SendAlone
-from adapter.planning.planner import custom_plan, external_plan
+from adapter.planning.coalescer import MetricsQueryCoalescer
+from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery
 from adapter.planning.rule_queries import RuleQueries
-from adapter.planning.shared_queries import SharedQueries
+from adapter.planning.vector_cache import VectorCache
+from adapter.planning.vector_index import IndexedVector, matching
 from adapter.prometheus import Sample, Vector
 from kube.deadlines import NO_DEADLINE
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 from playground.prometheus import PrometheusServer, Series, openmetrics
-from tests.adapter.merging_bed import AtOneMoment, external, fetched, source
+from tests.adapter.coalescing_bed import AtOneMoment, external, source
 
 pytestmark = pytest.mark.e2e
 
@@ -71,7 +72,7 @@ async def real(tmp_path: Path) -> AsyncIterator[AtOneMoment]:
 
 
 class Template:
-    """Makes metricsQueries, of those that can be merged and of those that cannot."""
+    """Makes metricsQueries, of those that can be coalesced and of those that cannot."""
 
     def __init__(self, pick: random.Random, groups: list[str]) -> None:
         """`groups` are what values may be grouped by."""
@@ -120,32 +121,33 @@ Source = TypeVar("Source", CustomSource, ExternalSource)
 Found = Mapping[str, tuple[float, float]]
 
 
-def seen(samples: Mapping[str, Sample], names: list[str]) -> Found:
-    return {name: (samples[name].value, samples[name].timestamp) for name in names if name in samples}
+def seen(samples: Mapping[str, Sample | list[Sample]], names: list[str]) -> Found:
+    found = ((name, samples.get(name)) for name in names)
+    return {name: (sample.value, sample.timestamp) for name, sample in found if isinstance(sample, Sample)}
 
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_custom_metrics(real: AtOneMoment, seed: int) -> None:
     pick = random.Random(seed)
     templates = Template(pick, ["<<.GroupBy>>"] * 6 + ["<<.GroupBy>>, verb", "pod", "namespace, <<.GroupBy>>"])
-    # All rules of one file, behind one planner, asked for as it comes.
+    # All rules of one file, behind one coalescer, in random order.
     sources = [numbered(source(templates.make()), number) for number in range(TEMPLATES)]
     selectors = [pick.choice(SELECTORS) for _ in sources]
     alone = RuleQueries(real, telemetry=RuleTelemetry(CollectorRegistry()))
     compared = 0
-    async with SharedQueries(real, freshness=3600.0) as shared:
-        merged = MergedQueries(shared)
+    async with VectorCache(real, ttl=3600.0) as cache:
+        coalescer = MetricsQueryCoalescer(cache)
         for wanted, selector in sorted(zip(sources * 5, selectors * 5, strict=True), key=lambda _: pick.random()):
             namespace = pick.choice(NAMESPACES)
             names = sorted(pick.sample(NAMES, pick.randint(1, len(NAMES))))
-            await merged.samples(wanted, namespace=namespace, names=names, metric_selector=selector)
-            await fetched(shared)
-            together = await merged.samples(wanted, namespace=namespace, names=names, metric_selector=selector)
-            if isinstance(together, SendAlone):
+            query = ObjectsQuery(wanted, namespace, names, False, selector)
+            vector = await coalesced(coalescer, cache, query)
+            samples = vector.index.objects(query.index, namespace) if vector is not None else None
+            if samples is None or any(isinstance(samples.get(name), list) for name in names):
                 continue
             compared += 1
-            expected = await objects_alone(alone, wanted, namespace, names, selector)
-            found = seen(together, names)
+            expected = await objects_alone(alone, query)
+            found = seen(samples, names)
             assert found.keys() == expected.keys(), (wanted.rule, namespace, names, str(selector))
             for name in found:
                 assert found[name] == pytest.approx(expected[name], rel=1e-12, nan_ok=True), (
@@ -156,17 +158,21 @@ async def test_custom_metrics(real: AtOneMoment, seed: int) -> None:
     assert compared > TEMPLATES / 2
 
 
-async def objects_alone(
-    queries: RuleQueries, wanted: CustomSource, namespace: str, names: list[str], selector: LabelSelector
-) -> Found:
+async def coalesced(coalescer: MetricsQueryCoalescer, cache: VectorCache, query: MetricQuery) -> IndexedVector | None:
+    """The coalesced result, once the one that is prefetched for this request is there."""
+    coalescer.cached(query)
+    await cache.prefetches()
+    return coalescer.cached(query)
+
+
+async def objects_alone(queries: RuleQueries, query: ObjectsQuery) -> Found:
     """Each object's value and time, by a query for exactly these objects."""
-    plan = custom_plan(wanted, names=names, all_objects=False, namespace=namespace, metric_selector=selector)
-    found = await queries.carry_out(wanted.rule, plan, deadline=NO_DEADLINE)
+    found = await queries.execute(query, NO_DEADLINE)
     assert isinstance(found, Vector)
-    first: dict[str, Sample] = {}
+    first: dict[str, Sample | list[Sample]] = {}
     for sample in found.samples:
         first.setdefault(sample.labels["pod"], sample)
-    return seen(first, names)
+    return seen(first, query.names)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -178,18 +184,17 @@ async def test_external_metrics(real: AtOneMoment, seed: int, namespaced: bool) 
     sources = [numbered(external(templates.make(), namespaced=namespaced), number) for number in range(TEMPLATES)]
     alone = RuleQueries(real, telemetry=RuleTelemetry(CollectorRegistry()))
     compared = 0
-    async with SharedQueries(real, freshness=3600.0) as shared:
-        merged = MergedQueries(shared)
+    async with VectorCache(real, ttl=3600.0) as cache:
+        coalescer = MetricsQueryCoalescer(cache)
         for wanted in sorted(sources * 8, key=lambda _: pick.random()):
             namespace, selector = pick.choice(NAMESPACES), pick.choice(SELECTORS)
-            await merged.external(wanted, namespace=namespace, metric_selector=selector)
-            await fetched(shared)
-            together = await merged.external(wanted, namespace=namespace, metric_selector=selector)
-            if isinstance(together, SendAlone):
+            query = ExternalQuery(wanted, namespace, selector)
+            vector = await coalesced(coalescer, cache, query)
+            if vector is None:
                 continue
             compared += 1
-            expected = await series_alone(alone, wanted, namespace, selector)
-            found = series_of(together)
+            expected = await series_alone(alone, query)
+            found = series_of(await matching(vector, query.labels, selector))
             assert found.keys() == expected.keys(), (wanted.rule, namespace, str(selector))
             for key in found:
                 assert found[key] == pytest.approx(expected[key], rel=1e-12, nan_ok=True), (wanted.rule, namespace, key)
@@ -203,15 +208,12 @@ def series_of(vector: Vector) -> Labelled:
     return {tuple(sorted(one.labels.items())): (one.value, one.timestamp) for one in vector.samples}
 
 
-async def series_alone(
-    queries: RuleQueries, wanted: ExternalSource, namespace: str, selector: LabelSelector
-) -> Labelled:
+async def series_alone(queries: RuleQueries, query: ExternalQuery) -> Labelled:
     """Each series' value and time, by labels, by a query for exactly this namespace and selector."""
-    plan = external_plan(wanted, namespace=namespace, metric_selector=selector)
     try:
-        found = await queries.carry_out(wanted.rule, plan, deadline=NO_DEADLINE)
+        found = await queries.execute(query, NO_DEADLINE)
     except StatusError as error:
-        raise AssertionError(f"{plan.queries} fails, and the merged one does not") from error
+        raise AssertionError(f"{query.plan().queries} fails, and the coalesced one does not") from error
     assert isinstance(found, Vector)
     return series_of(found)
 

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from adapter.planning.mergeable import can_merge, merged_custom_query, merged_external_query
+from adapter.planning.coalescible import can_coalesce, coalesced_custom_query, coalesced_external_query
 from kube.selectors import LabelSelector
-from tests.adapter.merging_bed import EVERYTHING, RAW, SUM, external, source
+from tests.adapter.coalescing_bed import EVERYTHING, RAW, SUM, external, source
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from tests.adapter.merging_bed import EVERYTHING, RAW, SUM, external, source
     ],
 )
 def test_templates_that_keep_objects_apart_can_be_merged(query: str) -> None:
-    assert can_merge(source(query))
+    assert can_coalesce(source(query))
 
 
 @pytest.mark.parametrize(
@@ -43,20 +43,20 @@ def test_templates_that_keep_objects_apart_can_be_merged(query: str) -> None:
     ],
 )
 def test_templates_of_which_nobody_can_tell_are_asked_alone(query: str) -> None:
-    assert not can_merge(source(query))
+    assert not can_coalesce(source(query))
 
 
 def test_external_metrics_can_be_merged_where_the_namespace_stays_in_the_result() -> None:
-    assert can_merge(external("<<.Series>>{<<.LabelMatchers>>}"))
-    assert not can_merge(external("max(<<.Series>>{<<.LabelMatchers>>}) by (queue)"))
-    assert can_merge(external(RAW, namespaced=False))
+    assert can_coalesce(external("<<.Series>>{<<.LabelMatchers>>}"))
+    assert not can_coalesce(external("max(<<.Series>>{<<.LabelMatchers>>}) by (queue)"))
+    assert can_coalesce(external(RAW, namespaced=False))
 
 
 def test_a_rule_can_demand_it_for_a_form_that_nobody_can_tell_of() -> None:
     query = "label_join(<<.Series>>{<<.LabelMatchers>>}, 'x', 'y', 'z')"
-    assert [can_merge(source(query, merge)) for merge in ("auto", "always")] == [False, True]
-    assert not can_merge(source(SUM, "never"))
-    assert not can_merge(external(RAW, "never"))
+    assert [can_coalesce(source(query, merge)) for merge in ("auto", "always")] == [False, True]
+    assert not can_coalesce(source(SUM, "never"))
+    assert not can_coalesce(external(RAW, "never"))
 
 
 @pytest.mark.parametrize(
@@ -70,38 +70,38 @@ def test_a_rule_can_demand_it_for_a_form_that_nobody_can_tell_of() -> None:
     ],
 )
 def test_a_template_that_does_more_with_the_matchers_than_write_them_may_make_another_query(query: str) -> None:
-    assert not can_merge(source(query))
-    assert can_merge(source(query, "always"))
+    assert not can_coalesce(source(query))
+    assert can_coalesce(source(query, "always"))
 
 
 def test_nor_may_one_of_an_external_metric() -> None:
     query = "<<if eq .LabelMatchers `a`>>rate<<else>>irate<<end>>(<<.Series>>{<<.LabelMatchers>>}[5m])"
-    assert not can_merge(external(query))
-    assert not can_merge(external(query, namespaced=False))
+    assert not can_coalesce(external(query))
+    assert not can_coalesce(external(query, namespaced=False))
 
 
 def test_a_template_may_look_at_the_series() -> None:
-    assert can_merge(source("<<if eq .Series `a`>>max<<else>>sum<<end>>(a{<<.LabelMatchers>>}) by (<<.GroupBy>>)"))
+    assert can_coalesce(source("<<if eq .Series `a`>>max<<else>>sum<<end>>(a{<<.LabelMatchers>>}) by (<<.GroupBy>>)"))
 
 
 def test_the_query_for_all_objects() -> None:
     verb = LabelSelector.parse("verb=GET")
     start = "sum(rate(packets_total{"
-    assert [merged_custom_query(source(SUM), namespaced, verb) for namespaced in (True, False)] == [
+    assert [coalesced_custom_query(source(SUM), namespaced, verb) for namespaced in (True, False)] == [
         start + 'verb="GET",namespace=~".+",pod=~".+"}[5m])) by (pod,namespace)',
         start + 'verb="GET",pod=~".+"}[5m])) by (pod)',
     ]
     with_container = dataclasses.replace(source(SUM), group_by=("container",))
-    assert merged_custom_query(with_container, True, EVERYTHING) == (
+    assert coalesced_custom_query(with_container, True, EVERYTHING) == (
         start + 'namespace=~".+",pod=~".+"}[5m])) by (pod,container,namespace)'
     )
 
 
 def test_the_query_for_all_namespaces_and_selectors() -> None:
     verb = LabelSelector.parse("verb=GET")
-    assert merged_external_query(external(RAW), verb) == 'packets_total{namespace=~".+"}'
-    assert merged_external_query(external(RAW, namespaced=False), verb) == "packets_total{}"
-    assert merged_external_query(dataclasses.replace(external(RAW), namespace_label=""), verb) == ""
+    assert coalesced_external_query(external(RAW), verb) == 'packets_total{namespace=~".+"}'
+    assert coalesced_external_query(external(RAW, namespaced=False), verb) == "packets_total{}"
+    assert coalesced_external_query(dataclasses.replace(external(RAW), namespace_label=""), verb) == ""
 
 
 @pytest.mark.parametrize("namespaced", [True, False])
@@ -114,7 +114,7 @@ def test_the_query_for_all_namespaces_and_selectors() -> None:
     ],
 )
 def test_selectors_that_prometheus_takes_otherwise_are_asked_for_alone(selector: str, namespaced: bool) -> None:
-    assert not merged_external_query(external(RAW, namespaced=namespaced), LabelSelector.parse(selector))
+    assert not coalesced_external_query(external(RAW, namespaced=namespaced), LabelSelector.parse(selector))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_selectors_that_prometheus_takes_otherwise_are_asked_for_alone(selector:
 )
 @pytest.mark.parametrize("namespaced", [True, False])
 def test_other_selectors_are_applied_to_the_answer_for_all(selector: str, namespaced: bool) -> None:
-    assert merged_external_query(external(RAW, namespaced=namespaced), LabelSelector.parse(selector))
+    assert coalesced_external_query(external(RAW, namespaced=namespaced), LabelSelector.parse(selector))
 
 
 @pytest.mark.parametrize("namespaced", [True, False])
@@ -130,14 +130,14 @@ def test_buckets_that_become_one_quantile_cannot_be_selected_by_in_its_answer(na
     wanted = external(
         "histogram_quantile(0.9, sum(<<.Series>>{<<.LabelMatchers>>}) by (le, namespace))", namespaced=namespaced
     )
-    assert merged_external_query(wanted, LabelSelector.parse("namespace=a"))
-    assert not merged_external_query(wanted, LabelSelector.parse("le=1"))
+    assert coalesced_external_query(wanted, LabelSelector.parse("namespace=a"))
+    assert not coalesced_external_query(wanted, LabelSelector.parse("le=1"))
 
 
 @pytest.mark.parametrize("namespaced", [True, False])
 @pytest.mark.parametrize("by", ["namespace", "namespace, queue"])
 def test_labels_that_the_query_takes_away_cannot_be_selected_by_in_its_answer(by: str, namespaced: bool) -> None:
     wanted = external(f"sum(<<.Series>>{{<<.LabelMatchers>>}}) by ({by})", namespaced=namespaced)
-    assert merged_external_query(wanted, EVERYTHING)
-    assert bool(merged_external_query(wanted, LabelSelector.parse("queue=a"))) == ("queue" in by)
-    assert not merged_external_query(wanted, LabelSelector.parse("queue=a,verb=b"))
+    assert coalesced_external_query(wanted, EVERYTHING)
+    assert bool(coalesced_external_query(wanted, LabelSelector.parse("queue=a"))) == ("queue" in by)
+    assert not coalesced_external_query(wanted, LabelSelector.parse("queue=a,verb=b"))

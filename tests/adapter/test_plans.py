@@ -7,8 +7,8 @@ import re
 import pytest
 
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource
-from adapter.planning.planner import Plan, custom_plan
-from adapter.planning.separable import is_separable
+from adapter.planning.coalescible import is_separable
+from adapter.planning.plans import Plan, custom_plan
 from adapter.rules import Rule, parse_rules
 from kube.mapping import GroupResource
 from kube.selectors import LabelSelector

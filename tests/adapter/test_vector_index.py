@@ -1,4 +1,4 @@
-"""Whose samples are found in a long answer, and how often the whole of it is looked at for that."""
+"""The index of a cached vector: what it finds, and how often it goes through the whole vector."""
 
 from __future__ import annotations
 
@@ -8,20 +8,39 @@ from collections.abc import Sequence
 
 import pytest
 
-from adapter.planning import sample_index
-from adapter.planning.sample_index import IndexedVector, by_object, indexed, matching
-from adapter.planning.shared_queries import SharedQueries
+from adapter.planning import vector_index
+from adapter.planning.vector_cache import VectorCache
+from adapter.planning.vector_index import IndexedVector, indexed, matching, several
 from adapter.prometheus import DEFAULT_DESTINATION, Sample, Vector
+from adapter.prometheus.answers import sample_order
 from kube.selectors import LabelSelector
 from tests.adapter.metrics_bed import CannedPrometheus
 
 COUNT = 20_000
 LONG = Vector(
     tuple(
-        Sample({"namespace": f"ns-{n % 5}", "queue": f"q{n}", **({"tier": "gold"} if n % 3 else {})}, 1.0, float(n))
-        for n in range(COUNT)
+        sorted(
+            (
+                Sample({"namespace": f"ns-{n % 5}", "queue": f"q{n}", **({"tier": "gold"} if n % 3 else {})}, 1.0, n)
+                for n in range(COUNT)
+            ),
+            key=sample_order,
+        )
     ),
 )
+
+
+def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The labels of the indexes that are built."""
+    made: list[str] = []
+    index = vector_index._index
+
+    def note(samples: Sequence[Sample], labels: tuple[str, ...]) -> object:
+        made.extend(labels)
+        return index(samples, labels)
+
+    monkeypatch.setattr(vector_index, "_index", note)
+    return made
 
 
 async def found(vector: Vector, namespace: str, selector: str) -> list[float]:
@@ -58,20 +77,20 @@ async def test_an_index_finds_what_matches_in_the_same_order(namespace: str, sel
     assert await found(LONG, namespace, selector) == expected
 
 
-async def test_a_long_answer_is_gone_through_once_for_all_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_vector_is_scanned_once_for_all_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[int] = []
-    by_value, pick = sample_index._by_value, sample_index._pick
+    index, select = vector_index._index, vector_index._matching
 
-    def note_all(samples: Sequence[Sample], label: str) -> object:
+    def note_all(samples: Sequence[Sample], labels: tuple[str, ...]) -> object:
         looked_at.append(len(samples))
-        return by_value(samples, label)
+        return index(samples, labels)
 
-    def note_some(samples: Sequence[Sample], positions: Sequence[Sequence[int]], *rest: object) -> object:
-        looked_at.append(sum(map(len, positions)))
-        return pick(samples, positions, *rest)  # type: ignore[arg-type]
+    def note_some(found: Sequence[Sequence[Sample]], *rest: object) -> object:
+        looked_at.append(sum(map(len, found)))
+        return select(found, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(sample_index, "_by_value", note_all)
-    monkeypatch.setattr(sample_index, "_pick", note_some)
+    monkeypatch.setattr(vector_index, "_index", note_all)
+    monkeypatch.setattr(vector_index, "_matching", note_some)
     vector = await indexed(LONG)
     asked = [random.Random(n).randrange(COUNT) for n in range(100)]
     answers = await asyncio.gather(*(found(vector, f"ns-{n % 5}", f"queue=q{n}") for n in asked))
@@ -79,39 +98,25 @@ async def test_a_long_answer_is_gone_through_once_for_all_who_ask(monkeypatch: p
     assert sorted(looked_at, reverse=True) == [COUNT, COUNT, *[1] * 100]
 
 
-async def test_clients_cannot_have_an_index_made_for_every_label_that_they_think_of(
+async def test_labels_that_clients_make_up_get_no_index(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made: list[str] = []
-    by_value = sample_index._by_value
-
-    def note(samples: Sequence[Sample], label: str) -> object:
-        made.append(label)
-        return by_value(samples, label)
-
-    monkeypatch.setattr(sample_index, "_by_value", note)
+    made = built(monkeypatch)
     vector = await indexed(LONG)
     for n in range(20):
         assert await found(vector, "", f"label{n}=a") == []
         assert await found(vector, "", f"label{n}!=a,queue=q{n}") == [n]
-    assert made == ["label0", "queue"], "the labels that there are are known then, and the others take no place"
+    assert made == ["queue"], "labels that no sample has get no index"
 
 
-async def test_what_was_asked_of_an_answer_is_prepared_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
-    by_value = sample_index._by_value
-
-    def note(samples: Sequence[Sample], label: str) -> object:
-        made.append(label)
-        return by_value(samples, label)
-
-    monkeypatch.setattr(sample_index, "_by_value", note)
+async def test_refreshed_vector_has_the_indexes_that_were_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = built(monkeypatch)
     prometheus = CannedPrometheus(result=LONG)
-    async with SharedQueries(prometheus, freshness=600.0) as shared:
+    async with VectorCache(prometheus, ttl=600.0) as shared:
 
         async def following(before: IndexedVector) -> IndexedVector:
             made.clear()
-            shared._answers._renew(("queue_depth", DEFAULT_DESTINATION))
+            shared._cache._refresh(("queue_depth", DEFAULT_DESTINATION))
             async with asyncio.timeout(60):
                 while (result := await shared.instant("queue_depth")) and isinstance(result, IndexedVector):
                     if result.index is not before.index:
@@ -133,19 +138,22 @@ async def test_what_was_asked_of_an_answer_is_prepared_for_the_next(monkeypatch:
         assert made == ["namespace"], "what nobody asked for again is not made again"
 
 
-async def test_of_one_answer_there_are_four_indexes() -> None:
+async def test_vector_has_at_most_four_indexes() -> None:
     labels = {f"label{n}": "a" for n in range(20)}
     vector = await indexed(Vector(tuple(Sample({**labels, "queue": f"q{n}"}, 1.0, float(n)) for n in range(1_000))))
     assert isinstance(vector, IndexedVector)
     for n in range(20):
         assert await found(vector, "", f"label{n}=a,queue=q7") == [7.0]
-    assert len(vector.index._by_label) == 4
+    assert len(vector.index._by_labels) == 4
 
 
-async def test_short_answers_need_none() -> None:
-    short = Vector(LONG.samples[:16])
-    assert await indexed(short) is short
-    assert await found(short, "ns-1", "queue=q6") == [6.0]
+async def test_short_vectors_are_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = built(monkeypatch)
+    short = await indexed(Vector(LONG.samples[:16]))
+    assert await found(short, LONG.samples[7].labels["namespace"], f"queue={LONG.samples[7].labels['queue']}") == [
+        LONG.samples[7].value
+    ]
+    assert made == []
 
 
 @pytest.mark.parametrize("count", [3, 2_000])
@@ -153,14 +161,25 @@ async def test_samples_are_found_by_object_whatever_their_number(count: int) -> 
     labels = [{"namespace": f"ns-{n % 2}", "pod": f"web-{n // 2}"} for n in range(count)]
     samples = tuple(Sample(one, 1.0, float(n)) for n, one in enumerate(labels))
     again = Sample({"namespace": "ns-0", "pod": "web-0", "port": "80"}, 1.0, 7.0)
-    rootless = Sample({"pod": "web-0"}, 1.0, 8.0)
-    vector = await indexed(Vector((*samples, again, rootless)), objects=[("namespace", "pod")])
-    found = await by_object(vector, ("namespace", "pod"))
-    assert found["ns-0"]["web-0"] == [samples[0], again]
-    assert found["ns-1"]["web-0"] is samples[1]
-    assert found[""]["web-0"] is rootless
-    assert "web-1" not in found[""]
-    assert await by_object(vector, ("namespace", "pod")) is found
-    several = (await by_object(vector, ("", "pod")))[""]["web-0"]
-    assert isinstance(several, list)
-    assert len(several) == 4
+    cluster_scoped = Sample({"pod": "web-0"}, 1.0, 8.0)
+    vector = await indexed(Vector((*samples, again, cluster_scoped)), [("namespace", "pod"), ("", "pod")])
+    first, second, unnamed = (vector.index.objects(("namespace", "pod"), space) for space in ("ns-0", "ns-1", ""))
+    assert first is not None
+    assert first["web-0"] == [samples[0], again]
+    assert second is not None
+    assert second["web-0"] is samples[1]
+    assert unnamed == {"web-0": cluster_scoped}
+    everywhere = vector.index.objects(("", "pod"), "")
+    assert everywhere is not None
+    assert len(several(everywhere["web-0"])) == 4
+    assert vector.index.objects(("namespace", "service"), "ns-0") is None, "there is no such index"
+
+
+async def test_prepared_values_are_bounded() -> None:
+    index = (await indexed(LONG)).index
+    owner = object()
+    for n in range(5 * COUNT):
+        index.prepare(index.prepared((owner,), ("shop", f"selector {n}")), "web-0", n)
+    assert sum(len(values) for _, values in index._prepared.values()) <= COUNT + 500
+    assert index.prepared((owner,), ("shop", f"selector {5 * COUNT - 1}")) == {"web-0": 5 * COUNT - 1}
+    assert index.prepared((object(),), ("shop", f"selector {5 * COUNT - 1}")) == {}, "of another source"

@@ -1,13 +1,10 @@
-"""Rules and sources for the tests of merged queries, and a real Prometheus that stands still."""
+"""Rules and sources for the tests of coalesced queries, and a real Prometheus at one moment."""
 
 from __future__ import annotations
-
-import asyncio
 
 import aiohttp
 
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource
-from adapter.planning.shared_queries import SharedQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, Scalar, Vector
 from adapter.prometheus.answers import decode
 from adapter.rules import Rule, parse_rules
@@ -46,12 +43,6 @@ def external(query: str, merge: str = "auto", *, namespaced: bool = True, more: 
     """An external metric."""
     made_by = rule(query, merge, namespaced=namespaced, more=more)
     return ExternalSource("packets_total", made_by, "packets_total", "namespace" if namespaced else "")
-
-
-async def fetched(shared: SharedQueries) -> None:
-    """Wait for the queries that are being answered in the background."""
-    while shared._answers._fetching:
-        await asyncio.wait(shared._answers._fetching.values())
 
 
 class AtOneMoment:

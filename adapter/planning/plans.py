@@ -1,24 +1,27 @@
-"""What to ask Prometheus for a request, and what of the answer counts.
+"""Which queries a request needs, and which samples of the results count.
 
-A rule with a seriesQuery makes a query for exactly what was asked. Where the list of objects is so long that servers
-or proxies would refuse the query, in this order:
+A rule with a seriesQuery makes a query for exactly the objects of the request. Where the list of objects is so long
+that servers or proxies would refuse the query, in this order:
 
 1. up to 8 KiB, where the server takes that much, the query is what prometheus-adapter would send
 2. beyond, the list of names is written shorter: `web-(a|b)` matches the same as `web-a|web-b`
-3. still longer than the server takes, and the rule's query is of a form whose answer for one object does not depend on
-   the others: all objects of the namespace are asked for where all were wanted, and otherwise several queries are sent
-4. a query of another form is sent as it is
+3. still longer than the server takes, and the rule's query is separable: the query is for all objects of the namespace
+   where the request is for all, and is otherwise split into several
+4. any other query is sent as it is
 
-A short rule's query is always sent as it stands, and the answer filtered.
+A short rule's query is always sent as it stands, and the result filtered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+from cachetools import LRUCache
+
 from adapter.catalog.inventory import CustomSource, ExternalSource
-from adapter.planning.separable import is_separable
+from adapter.planning.coalescible import is_separable
 from adapter.rules import QueryRule, Rule
 from adapter.rules.query import alternation, custom_query, external_query, require_label_names
 from kube.selectors import LabelSelector
@@ -27,17 +30,19 @@ _COMPACT_FROM = 8 * 1024
 _EVERYTHING = LabelSelector()
 _ANY_NAME = ".+"
 _SAMPLE_NAME = "x"
+_MAX_CACHE_BYTES = 16 * 1024 * 1024
+_PLAN_BYTES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is asked, and what of the answer counts.
+    """The queries for a request, and which samples of their results count.
 
     Attributes:
-        queries: PromQL; their results belong together.
-        labels: what the labels of a sample must be.
-        selector: what must match a sample's labels beside.
-        too_long: the query is longer than the server takes, and cannot be divided.
+        queries: PromQL; the results belong together.
+        labels: the labels that a sample must have, with their values.
+        selector: selects samples by their labels.
+        too_long: the query is longer than the server takes, and cannot be split.
     """
 
     queries: tuple[str, ...]
@@ -45,23 +50,49 @@ class Plan:
     selector: LabelSelector = _EVERYTHING
     too_long: bool = False
 
-    @property
-    def filters(self) -> bool:
-        """Not every sample counts."""
-        return bool(self.labels) or not self.selector.empty
+
+class _Entry(msgspec.Struct, frozen=True):
+    source: object
+    plan: Plan
+    size: int
+
+
+class PlanCache:
+    """Plans by source and request, bounded in bytes, since clients choose how long names are.
+
+    Sources are compared by identity. A relist that changes a metric makes another source, so plans of metrics that are
+    gone are never used again.
+    """
+
+    def __init__(self) -> None:
+        self._plans: LRUCache[tuple[int, tuple[str, ...]], _Entry] = LRUCache(
+            _MAX_CACHE_BYTES, getsizeof=lambda entry: entry.size
+        )
+
+    def get(self, source: object, request: tuple[str, ...], make: Callable[[], Plan]) -> Plan:
+        """Return the cached plan of a source for the same request, or else that of `make`."""
+        key = (id(source), request)
+        entry = self._plans.get(key)
+        if entry is not None and entry.source is source:
+            return entry.plan
+        plan = make()
+        size = _PLAN_BYTES + 4 * sum(map(len, request)) + 4 * sum(map(len, plan.queries))
+        if size <= _MAX_CACHE_BYTES // 16:
+            self._plans[key] = _Entry(source, plan, size)
+        return plan
 
 
 def custom_plan(
     source: CustomSource, *, names: Sequence[str], all_objects: bool, namespace: str, metric_selector: LabelSelector
 ) -> Plan:
-    """How to ask for a metric of some objects.
+    """Plan a request for a metric of some objects.
 
     Args:
         source: where the metric comes from.
         names: the objects.
-        all_objects: they are all that there are in the namespace.
-        namespace: the objects' namespace; "" at the root.
-        metric_selector: what the client asks of the other labels.
+        all_objects: these are all objects of the namespace.
+        namespace: the objects' namespace; "" for cluster-scoped objects.
+        metric_selector: selects the metric's series.
 
     Raises:
         SelectorNotSupported, QueryError: as for adapter.rules.query.custom_query.
@@ -73,7 +104,7 @@ def custom_plan(
 
 
 def external_plan(source: ExternalSource, *, namespace: str, metric_selector: LabelSelector) -> Plan:
-    """How to ask for an external metric.
+    """Plan a request for an external metric.
 
     Raises:
         SelectorNotSupported, QueryError: as for adapter.rules.query.external_query.
@@ -99,7 +130,7 @@ def _filtered(rule: QueryRule, namespace_label: str, namespace: str, selector: L
 
 @dataclass(frozen=True, slots=True)
 class _LongLists:
-    """The steps of the module's docstring for one request."""
+    """Plan one request as the module's docstring says."""
 
     source: CustomSource
     rule: Rule
@@ -134,7 +165,7 @@ class _LongLists:
         return len(query.encode()) <= self.rule.destination.max_query_bytes
 
     def _separable(self) -> bool:
-        # Where the list of names stands in the template by itself, or decides something, nobody knows what for.
+        # A list of names that the template uses otherwise than in the matchers may mean anything.
         if "LabelValuesByName" in self.rule.query.source or not self.rule.query.only_writes("LabelMatchers"):
             return False
         return is_separable(self._query([_SAMPLE_NAME]), label=self.source.resource_label, name=_SAMPLE_NAME)

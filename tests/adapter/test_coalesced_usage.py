@@ -15,16 +15,16 @@ from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.metrics.objects import ObjectMetadata
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.metrics.usage import PodUsage
-from adapter.planning.merged import MergedQueries
-from adapter.planning.rule_queries import InstantQueries, RuleQueries
-from adapter.planning.shared_queries import SharedQueries
+from adapter.planning.coalescer import MetricsQueryCoalescer
+from adapter.planning.rule_queries import RuleQueries
+from adapter.planning.vector_cache import InstantQueries, VectorCache
 from adapter.prometheus import DEFAULT_DESTINATION, PrometheusQueryError, Sample, Vector
 from adapter.rules import ResourceRules, load_rules, parse_rules
 from kube.deadlines import Deadline
 from kube.mapping import ResourceInfo
 from kube.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics
-from tests.adapter.merging_bed import AtOneMoment, fetched
+from tests.adapter.coalescing_bed import AtOneMoment
 from tests.adapter.metrics_bed import NOW, RULES
 from tests.adapter.test_resource_metrics import Prometheus
 
@@ -76,10 +76,14 @@ def rules() -> ResourceRules:
 
 
 def path(
-    shared: InstantQueries, cluster: Cluster, *, merged: MergedQueries | None, wanted: ResourceRules | None = None
+    prometheus: InstantQueries,
+    cluster: Cluster,
+    *,
+    coalescer: MetricsQueryCoalescer | None,
+    wanted: ResourceRules | None = None,
 ) -> ResourceMetrics:
-    queries = RuleQueries(shared, telemetry=RuleTelemetry(CollectorRegistry()))
-    return ResourceMetrics(wanted or rules(), queries, cluster, merged=merged)
+    queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()), coalescer=coalescer)
+    return ResourceMetrics(wanted or rules(), queries, cluster)
 
 
 def containers(found: list[PodUsage]) -> dict[tuple[str, str], list[tuple[str, int]]]:
@@ -89,16 +93,16 @@ def containers(found: list[PodUsage]) -> dict[tuple[str, str], list[tuple[str, i
     }
 
 
-async def test_a_hundred_hpas_of_many_namespaces_are_a_query_of_each_kind_and_those_before_it_was_there() -> None:
+async def test_requests_of_many_namespaces_are_one_coalesced_query_of_each_resource() -> None:
     known = pods(50, 2)
     prometheus = canned(known)
-    async with SharedQueries(prometheus, freshness=60.0) as shared:
-        metrics = path(shared, Cluster(*known), merged=MergedQueries(shared))
+    async with VectorCache(prometheus, ttl=60.0) as cache:
+        metrics = path(cache, Cluster(*known), coalescer=MetricsQueryCoalescer(cache))
         for _ in range(3):
             for index, pod in enumerate(known[1:], 1):
                 selector = LabelSelector.parse(f"app={pod.name}")
-                await fetched(shared)
-                is_merged = shared.ready(CPU, DEFAULT_DESTINATION) is not None
+                await cache.prefetches()
+                is_merged = cache.cached(CPU, DEFAULT_DESTINATION) is not None
                 found = await metrics.pods(namespace=pod.namespace, selector=selector, deadline=Deadline.after(5))
                 if is_merged:  # before that the canned answer has too much
                     assert containers(found) == {
@@ -108,18 +112,18 @@ async def test_a_hundred_hpas_of_many_namespaces_are_a_query_of_each_kind_and_th
     assert len(prometheus.queries) == 6
 
 
-async def test_a_list_of_all_namespaces_is_a_query_of_each_kind_once_it_was_there() -> None:
+async def test_list_of_all_namespaces_is_one_coalesced_query_of_each_resource() -> None:
     known = pods(50, 2)
     prometheus = canned(known)
-    async with SharedQueries(prometheus, freshness=60.0) as shared:
-        metrics = path(shared, Cluster(*known), merged=MergedQueries(shared))
+    async with VectorCache(prometheus, ttl=60.0) as cache:
+        metrics = path(cache, Cluster(*known), coalescer=MetricsQueryCoalescer(cache))
         await metrics.pods(namespace="", selector=EVERYTHING, deadline=Deadline.after(5))
-        await fetched(shared)
+        await cache.prefetches()
         assert sorted(query for query in prometheus.queries if ".+" in query) == [MEMORY, CPU]
         prometheus.queries.clear()
         for _ in range(3):
             found = await metrics.pods(namespace="", selector=EVERYTHING, deadline=Deadline.after(5))
-            await fetched(shared)
+            await cache.prefetches()
     assert prometheus.queries == []
     assert len(found) == 100
 
@@ -136,16 +140,16 @@ async def test_after_a_failure_pods_are_asked_for_alone() -> None:
 
     samples = canned(known).cpu
     prometheus = Limited(samples, samples)
-    async with SharedQueries(prometheus, freshness=60.0) as shared:
-        metrics = path(shared, Cluster(*known), merged=MergedQueries(shared))
+    async with VectorCache(prometheus, ttl=60.0) as cache:
+        metrics = path(cache, Cluster(*known), coalescer=MetricsQueryCoalescer(cache))
         for _ in range(3):
             found = await metrics.pods(namespace="", selector=EVERYTHING, deadline=Deadline.after(5))
-            await fetched(shared)
+            await cache.prefetches()
     assert [one.name for one in found] == ["web-0", "web-0"]
     assert len([query for query in prometheus.queries if ".+" in query]) == 2
 
 
-async def test_the_ages_of_what_is_handed_out_are_counted() -> None:
+async def test_freshness_is_observed() -> None:
     known = [*pods(2, 1), ObjectMetadata("", "node-a", {})]
     prometheus, registry = canned(known[:2]), CollectorRegistry()
     prometheus.cpu.append(Sample({"node": "node-a"}, NOW, 1.0))
@@ -208,7 +212,7 @@ async def real(tmp_path: Path) -> AsyncIterator[AtOneMoment]:
 
 
 @pytest.mark.e2e
-async def test_what_is_merged_equals_what_is_asked_for_alone(real: AtOneMoment) -> None:
+async def test_coalesced_usage_equals_that_of_single_requests(real: AtOneMoment) -> None:
     known = [
         *(ObjectMetadata(ns, pod, {"app": pod[-1]}) for ns in NAMESPACES for pod in ("web.0", "web-0", "web-1", "new")),
         *(ObjectMetadata("", f"node-{n}", {}) for n in range(4)),
@@ -218,16 +222,16 @@ async def test_what_is_merged_equals_what_is_asked_for_alone(real: AtOneMoment) 
     saved = 0
     for _ in range(40):
         wanted = written(pick)
-        alone = path(real, cluster, merged=None, wanted=wanted)
-        async with SharedQueries(real, freshness=60.0) as shared:
-            together = path(shared, cluster, merged=MergedQueries(shared), wanted=wanted)
+        alone = path(real, cluster, coalescer=None, wanted=wanted)
+        async with VectorCache(real, ttl=60.0) as cache:
+            together = path(cache, cluster, coalescer=MetricsQueryCoalescer(cache), wanted=wanted)
             asked = [0, 0]
             for _ in range(6):
                 namespace = pick.choice(["", *NAMESPACES])
                 selector = LabelSelector.parse(pick.choice(["", "app=0", "app in (0,1)"]))
                 both = []
                 for index, metrics in enumerate((together, alone)):
-                    await fetched(shared)
+                    await cache.prefetches()
                     before = real.asked
                     both.append(
                         [

@@ -1,0 +1,148 @@
+"""Coalesce requests for different objects of a metric into one query for all objects.
+
+Where two different requests of a rule come within a minute, one query without the objects' and namespaces' matchers,
+grouped by both, serves them all from the cache. An external metric's has all namespaces, and all values of the labels
+that selectors give. Values do not differ from those of single requests:
+
+- only queries whose value for an object depends on that object's series alone are coalesced; see `coalescible`
+- an object with several values in the coalesced result has a query of its own
+
+Nor does latency: no request waits for a coalesced query. It is sent in the background, requests are sent alone until
+its result is cached, and it is refreshed ahead for as long as it has hits. Where it fails, its result is too large for
+the cache, or it costs Prometheus more than it saves (`coalescing_costs`), requests are sent alone for a while.
+
+A rule's `merge: always` coalesces from the first request on, also queries whose form is not known to be separable, and
+whatever it costs; `merge: never` forbids it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+
+from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.fairness import for_all_namespaces
+from adapter.planning.coalescing_costs import CoalescingGroup, Pause, fingerprint
+from adapter.planning.metric_queries import MetricQuery
+from adapter.planning.vector_cache import Outcome, VectorCache
+from adapter.planning.vector_index import IndexedVector
+from adapter.prometheus import PrometheusError, Vector
+from adapter.rules import Merge, Rule
+
+_log = logging.getLogger(__name__)
+
+_MAX_GROUPS = 1_000
+# Clients write selectors, up to the length of a URL, and each is kept with its group.
+_MAX_SELECTOR = 1_000
+
+
+class MetricsQueryCoalescer:
+    """Decides which requests are coalesced, and has the results. Belongs to one version of the rules."""
+
+    def __init__(
+        self,
+        cache: VectorCache,
+        *,
+        telemetry: RuleTelemetry | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`clock` returns monotonic seconds."""
+        self._cache = cache
+        self._telemetry = telemetry
+        self._clock = clock
+        # The least recently used first; None where there is no coalesced query.
+        self._groups: OrderedDict[Hashable, CoalescingGroup | None] = OrderedDict()
+
+    def paused(self) -> Iterable[tuple[str, str, Pause]]:
+        """Yield the rule's key, the series and the reason of each group whose requests are sent alone for a while."""
+        for group in {id(group): group for group in self._groups.values() if group is not None}.values():
+            if group.paused is not None:
+                yield group.rule.key, group.series, group.paused
+
+    def cached(self, query: MetricQuery) -> IndexedVector | None:
+        """Return the cached result of the coalesced query.
+
+        None means that the request is to be sent alone. Then the coalesced query is sent in the background, if requests
+        like this one are to be coalesced.
+        """
+        group = self._group(query)
+        if group is None:
+            return None
+        rule, request, before = group.rule, fingerprint(query.requester), group.paused
+        coalesces = group.note(request, now=self._clock())
+        if group.paused is not before:
+            self._log_pause(group)
+        result = self._cache.cached(group.query, rule.destination) if coalesces else None
+        hit = isinstance(result, IndexedVector)
+        if self._telemetry is not None:
+            self._telemetry.requested(rule.key, merged=hit)
+        if isinstance(result, IndexedVector):
+            group.hit(request)
+            return result
+        if coalesces:
+            with for_all_namespaces():
+                self._cache.prefetch(
+                    group.query,
+                    rule.destination,
+                    index=query.index,
+                    observe=lambda outcome: self._fetched(group, outcome),
+                )
+        return None
+
+    def sent_alone(self, query: MetricQuery, seconds: float) -> None:
+        """Take into account how long the query for one request took."""
+        group = self._group(query)
+        if group is not None:
+            group.sent_alone(seconds)
+
+    def _group(self, query: MetricQuery) -> CoalescingGroup | None:
+        if len(str(query.selector)) > _MAX_SELECTOR:
+            return None
+        key = query.group
+        try:
+            group = self._groups[key]
+        except KeyError:
+            group = self._groups[key] = self._new_group(query)
+            if len(self._groups) > _MAX_GROUPS:
+                self._groups.popitem(last=False)
+        else:
+            self._groups.move_to_end(key)
+        return group
+
+    def _new_group(self, query: MetricQuery) -> CoalescingGroup | None:
+        rule, series = query.source.rule, query.source.series
+        if not isinstance(rule, Rule) or rule.merge is Merge.NEVER:
+            return None
+        text = query.coalesced()
+        # All selectors of an external metric have the same query, and count together.
+        for group in self._groups.values():
+            if group is not None and (group.rule.key, group.series, group.query) == (rule.key, series, text):
+                return group
+        return CoalescingGroup(rule, series, text) if text else None
+
+    def _fetched(self, group: CoalescingGroup, outcome: Outcome) -> None:
+        """Take into account what came of a coalesced query."""
+        now, before = self._clock(), group.paused
+        if not isinstance(outcome, Vector):
+            group.pause(Pause.FAILURE, now=now)
+        elif not self._cache.fits(group.query, group.rule.destination, outcome):
+            group.pause(Pause.TOO_LONG, now=now)
+        else:
+            group.fetched(outcome.seconds, now=now)
+        if self._telemetry is not None:
+            self._telemetry.merged_query(group.rule.key, failed=group.paused is Pause.FAILURE)
+        if isinstance(outcome, PrometheusError):
+            _log.debug("%s: the coalesced query %s: %s", group.rule, group.query, outcome)
+        if group.paused is not before:
+            self._log_pause(group)
+
+    @staticmethod
+    def _log_pause(group: CoalescingGroup) -> None:
+        """Log why requests are sent alone, once for each reason."""
+        why = group.paused
+        if why is not None:
+            level = logging.DEBUG if why in group.logged else logging.INFO
+            group.logged.add(why)
+            _log.log(level, "%s: requests are sent alone for a while: %s (%s)", group.rule, why.text, group.query)

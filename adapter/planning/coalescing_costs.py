@@ -1,0 +1,163 @@
+"""Whether a coalesced query costs Prometheus less than the queries that it replaces.
+
+Costs are the seconds that queries took. A coalesced query pays if the requests that were served from its results would
+have taken longer alone. That is examined once a minute for each group of requests, and at once where a coalesced query
+took longer than even fifty requests. A group that does not pay, or whose query fails, is paused: for a minute, and
+twice as long each time that it happens again, up to a quarter of an hour.
+
+Different requests are counted in bitmaps of 512 bytes, so a group takes the same memory however many clients there are.
+The count is exact to a few percent up to 10,000.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import zlib
+from dataclasses import dataclass, field
+
+from adapter.rules import Merge, Rule
+from kube.retries import Backoff
+
+WINDOW_SECONDS = 60.0
+"""Two different requests within this time start to be coalesced. HPAs are reconciled every 15 seconds by default."""
+
+BENEFIT_OF_THE_DOUBT = 50
+"""As many requests as a coalesced query may cost before it is known how many it serves."""
+
+_PAUSE_SECONDS = 60.0
+_LONGEST_PAUSE_SECONDS = 900.0
+_BITS = 4096
+# The weight of the last query in the moving average of what queries for one request take.
+_LAST = 0.2
+
+
+class Pause(enum.Enum):
+    """Why a group is paused."""
+
+    COST = "cost"
+    FAILURE = "failure"
+    TOO_LONG = "too-long"
+
+    @property
+    def text(self) -> str:
+        """The reason in words."""
+        match self:
+            case Pause.COST:
+                return "the coalesced query costs more than it saves"
+            case Pause.FAILURE:
+                return "the coalesced query fails"
+            case Pause.TOO_LONG:
+                return "the coalesced query's result is too large for the cache"
+
+
+def fingerprint(request: str) -> int:
+    """Return the bit that counts a request."""
+    return zlib.crc32(request.encode("utf-8", "surrogatepass")) % _BITS
+
+
+class DistinctCount:
+    """Counts different requests approximately, by the share of bits that none has set (linear counting)."""
+
+    __slots__ = ("_bits", "_first", "is_several")
+
+    def __init__(self) -> None:
+        self._bits = bytearray(_BITS // 8)
+        self._first = -1
+        self.is_several = False
+
+    def add(self, bit: int) -> None:
+        """Count a request by its fingerprint, unless it was counted before."""
+        self._bits[bit >> 3] |= 1 << (bit & 7)
+        if bit != self._first:
+            self.is_several = self._first >= 0
+            self._first = bit
+
+    def __len__(self) -> int:
+        ones = int.from_bytes(self._bits, "big").bit_count()
+        return round(-_BITS * math.log(1 - min(ones, _BITS - 1) / _BITS))
+
+
+@dataclass(slots=True, eq=False)
+class CoalescingGroup:
+    """The requests that one coalesced query can serve.
+
+    Attributes:
+        rule: the rule.
+        series: the name of the series.
+        query: the coalesced query.
+        paused: why requests are sent alone for a while; None while they are coalesced.
+        logged: the reasons that are in the log already.
+    """
+
+    rule: Rule
+    series: str
+    query: str
+    paused: Pause | None = None
+    logged: set[Pause] = field(default_factory=set)
+    _since: float = -math.inf
+    _requests: DistinctCount = field(default_factory=DistinctCount)
+    _requests_before: int = 0
+    _hits: DistinctCount = field(default_factory=DistinctCount)
+    _saved_queries: int = 0
+    _coalesced_seconds: float = 0.0
+    _alone_seconds: float | None = None
+    _paused_until: float = -math.inf
+    _backoff: Backoff = field(
+        default_factory=lambda: Backoff(_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, jitter=0.0, random=lambda: 0.0)
+    )
+
+    @property
+    def always(self) -> bool:
+        """Coalesce whatever it costs, and from the first request on."""
+        return self.rule.merge is Merge.ALWAYS
+
+    def note(self, request: int, *, now: float) -> bool:
+        """Count a request by its fingerprint; return whether to coalesce it. `now` is in seconds, and monotonic."""
+        if now - self._since > WINDOW_SECONDS:
+            self._end_window(now)
+        self._requests.add(request)
+        if self.paused is not None and now >= self._paused_until:
+            self.paused = None
+        return self.paused is None and (self._requests.is_several or self._requests_before > 1 or self.always)
+
+    def hit(self, request: int) -> None:
+        """Count a request that was served from the cached result, by its fingerprint."""
+        self._hits.add(request)
+
+    def sent_alone(self, seconds: float) -> None:
+        """Take into account how long the query for one request took."""
+        before = self._alone_seconds
+        self._alone_seconds = seconds if before is None else before + _LAST * (seconds - before)
+
+    def fetched(self, seconds: float, *, now: float) -> None:
+        """Take into account how long the coalesced query took."""
+        self._settle()
+        self._coalesced_seconds += seconds
+        most = max(len(self._requests), self._requests_before, BENEFIT_OF_THE_DOUBT)
+        if self._is_too_much(seconds, requests=most):
+            self.pause(Pause.COST, now=now)
+
+    def pause(self, why: Pause, *, now: float) -> None:
+        """Send every request alone for a while."""
+        if why is not Pause.COST or not self.always:
+            self.paused = why
+            self._paused_until = now + self._backoff.next()
+
+    def _settle(self) -> None:
+        self._saved_queries += len(self._hits)
+        self._hits = DistinctCount()
+
+    def _is_too_much(self, seconds: float, *, requests: int) -> bool:
+        return self._alone_seconds is not None and seconds > self._alone_seconds * requests
+
+    def _end_window(self, now: float) -> None:
+        """Compare what coalescing cost and saved in the last window, and begin another one."""
+        self._settle()
+        if self._coalesced_seconds and self.paused is None:
+            if self._is_too_much(self._coalesced_seconds, requests=self._saved_queries):
+                self.pause(Pause.COST, now=now)
+            else:
+                self._backoff.reset()
+        self._requests_before = len(self._requests) if now - self._since < 2 * WINDOW_SECONDS else 0
+        self._requests, self._saved_queries, self._coalesced_seconds, self._since = DistinctCount(), 0, 0.0, now

@@ -1,0 +1,263 @@
+"""A TTL cache with single flight and refresh-ahead, bounded in bytes.
+
+Concurrent callers for one key share one call, which gets the latest deadline of its callers; each caller waits until
+its own. The result is a cache entry for the TTL. An entry with a hit is refreshed ahead, nine tenths of the TTL after
+its call began, so frequent callers do not wait as long as a call takes less than that, and there is no more than one
+call in that time. An entry without a hit expires; its key is evicted a TTL later, and a miss in between counts as a hit
+of the next entry.
+
+A caller that joins a call waits wherever that call waits: in the queue of the namespace that made the call, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from kube.deadlines import NO_DEADLINE, Deadline
+from kube.single_flight import SingleFlight
+
+T = TypeVar("T")
+
+Fetch = Callable[[Deadline], Awaitable[T]]
+"""Makes a value; the deadline is the latest of those that wait for it."""
+
+# A failure is shared with concurrent callers, and cached for this long.
+_FAILURE_SECONDS = 1.0
+# What an entry takes beside its value and key.
+_ENTRY_BYTES = 500
+# When an entry is refreshed, in TTLs: early enough for a call that takes a little longer than the one before.
+_REFRESH_AFTER = 0.9
+# A call may fail so long before its deadline because of it: Prometheus gets the time in milliseconds.
+_EARLY_SECONDS = 0.01
+# To free a hundred thousand samples at once would delay the event loop by a tenth of a second. Values that are larger
+# than this are freed in parts, after the requests that still use them.
+_LARGE_BYTES = 2_500_000
+_FREED_AT_ONCE = 500
+_FREED_AFTER_SECONDS = 0.1
+
+
+@dataclass(slots=True, eq=False)
+class _Entry(Generic[T]):
+    """A value, a failure, or neither once the value has expired.
+
+    Attributes:
+        fetch: refreshes the entry.
+        size: in bytes.
+        value: the value.
+        expires: when the value expires, in seconds of the event loop's clock.
+        failure: the failure.
+        hit: refresh the entry before it expires.
+        missed: a caller came after the value had expired.
+        timer: refreshes, expires or evicts the entry.
+    """
+
+    fetch: Fetch[T]
+    size: int
+    value: T | None = None
+    expires: float = 0.0
+    failure: Exception | None = None
+    hit: bool = False
+    missed: bool = False
+    timer: asyncio.TimerHandle | None = None
+
+
+class _DeadlinePassed(Exception):
+    """A call failed at its deadline, which means nothing to a caller with a later one; `__cause__` is the failure."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        super().__init__()
+        self.deadline = deadline
+
+
+class RefreshAheadCache(Generic[T]):
+    """Cached values by key. Use as an async context manager, which owns the background calls."""
+
+    def __init__(
+        self,
+        *,
+        ttl: float,
+        size: Callable[[T], int],
+        max_bytes: int,
+        caches_failure: Callable[[Exception], bool] = lambda _: True,
+        parts: Callable[[T], Sequence[object]] = lambda _: (),
+    ) -> None:
+        """Create an empty cache.
+
+        Args:
+            ttl: in seconds; 0 caches nothing, but still shares concurrent calls.
+            size: returns the bytes that a value takes.
+            max_bytes: of all entries; the oldest are evicted first.
+            caches_failure: whether a failure concerns later callers, too.
+            parts: returns what a large value is made of, so that it can be freed in parts.
+        """
+        self._ttl = ttl
+        self._size = size
+        self._max_bytes = max_bytes
+        self._caches_failure = caches_failure
+        self._parts = parts
+        self._bytes = 0
+        self._entries: dict[Hashable, _Entry[T]] = {}
+        self._flights: SingleFlight[Hashable, T] = SingleFlight()
+        self._deadlines: dict[Hashable, list[Deadline]] = {}
+        self._prefetching: dict[Hashable, asyncio.Task[None]] = {}
+        self._tasks = asyncio.TaskGroup()
+        self._is_open = False
+        self._time: Callable[[], float] = lambda: 0.0
+
+    async def __aenter__(self) -> Self:
+        self._time = asyncio.get_running_loop().time
+        await self._tasks.__aenter__()
+        self._is_open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Clear the cache and refresh nothing any more; callers of `get` still get their values."""
+        for task in self._prefetching.values():
+            task.cancel()
+        for key in list(self._entries):
+            self._evict(key)
+        self._is_open = False
+        await self._tasks.__aexit__(None, None, None)
+
+    def cached(self, key: Hashable) -> T | None:
+        """Return the cached value; None on a miss and for a cached failure."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        if entry.expires > self._time():
+            entry.hit = True
+            return entry.value
+        entry.missed = True
+        return None
+
+    async def get(self, key: Hashable, fetch: Fetch[T], deadline: Deadline = NO_DEADLINE) -> T:
+        """Return the cached value, or else that of the call in flight for the key, or else that of `fetch`.
+
+        Raises:
+            TimeoutError: the deadline has passed.
+            Exception: as `fetch`; all callers that share the call get it.
+        """
+        value = self.cached(key)
+        if value is not None:
+            return value
+        entry = self._entries.get(key)
+        if entry is not None and entry.failure is not None:
+            raise entry.failure.with_traceback(None)
+        deadlines = self._deadlines.setdefault(key, [])
+        deadlines.append(deadline)
+        try:
+            async with deadline.timeout():
+                while True:
+                    try:
+                        return await self._flights.do(key, lambda: self._call(key, fetch))
+                    except _DeadlinePassed as passed:
+                        if passed.deadline >= deadline and isinstance(passed.__cause__, Exception):
+                            raise passed.__cause__ from None
+        finally:
+            deadlines.remove(deadline)
+            if not deadlines:
+                del self._deadlines[key]
+
+    def prefetch(self, key: Hashable, fetch: Fetch[T]) -> None:
+        """Call `fetch` in the background, unless there is such a call or a cached failure."""
+        entry = self._entries.get(key)
+        if self._is_open and key not in self._prefetching and (entry is None or entry.failure is None):
+            task = self._tasks.create_task(self._prefetch(key, fetch), name="prefetch")
+            self._prefetching[key] = task
+            task.add_done_callback(lambda _: self._prefetching.pop(key, None))
+
+    def latest(self, key: Hashable) -> T | None:
+        """Return the value of a key, expired or not, without a hit or a miss."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.value
+
+    def fits(self, key: Hashable, value: T) -> bool:
+        """Return whether the cache can hold a value."""
+        return self._ttl > 0 and self._size(value) + _size_of(key) <= self._max_bytes
+
+    async def prefetches(self) -> None:
+        """Wait for the background calls of this moment."""
+        await asyncio.gather(*self._prefetching.values(), return_exceptions=True)
+
+    async def _prefetch(self, key: Hashable, fetch: Fetch[T]) -> None:
+        with contextlib.suppress(Exception):  # the next caller gets it
+            await self._flights.do(key, lambda: self._call(key, fetch))
+
+    async def _call(self, key: Hashable, fetch: Fetch[T]) -> T:
+        deadline = max(self._deadlines.get(key, ()), default=NO_DEADLINE)
+        started = self._time()
+        try:
+            value = await fetch(deadline)
+        except Exception as error:
+            left = deadline.remaining()
+            if left is not None and left <= _EARLY_SECONDS:
+                raise _DeadlinePassed(deadline) from error
+            if self._is_open and self._ttl and self._caches_failure(error):
+                self._put(key, _Entry(fetch, _size_of(key), failure=error), started)
+            raise
+        if self._is_open and self.fits(key, value):
+            size, expires = self._size(value) + _size_of(key), self._time() + self._ttl
+            self._put(key, _Entry(fetch, size, value, expires), started)
+        return value
+
+    def _put(self, key: Hashable, entry: _Entry[T], started: float) -> None:
+        """Add an entry, whose call started at that time; evict others where there is no room."""
+        before = self._entries.get(key)
+        entry.hit = before is not None and before.missed
+        self._evict(key)
+        while self._entries and self._bytes + entry.size > self._max_bytes:
+            self._evict(next(iter(self._entries)))
+        self._entries[key] = entry
+        self._bytes += entry.size
+        loop = asyncio.get_running_loop()
+        if entry.failure is not None:
+            entry.timer = loop.call_later(min(_FAILURE_SECONDS, self._ttl), self._evict, key)
+        else:
+            entry.timer = loop.call_at(started + _REFRESH_AFTER * self._ttl, self._refresh, key)
+
+    def _refresh(self, key: Hashable) -> None:
+        entry = self._entries[key]
+        entry.timer = asyncio.get_running_loop().call_at(entry.expires, self._expire, key)
+        if entry.hit:
+            self.prefetch(key, entry.fetch)
+
+    def _expire(self, key: Hashable) -> None:
+        """Free the value; the entry stays for a TTL, to note a miss."""
+        entry = self._entries[key]
+        self._free(entry)
+        self._bytes += _size_of(key) - entry.size
+        entry.size = _size_of(key)
+        entry.timer = asyncio.get_running_loop().call_later(self._ttl, self._evict, key)
+
+    def _evict(self, key: Hashable) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._bytes -= entry.size
+            if entry.timer is not None:
+                entry.timer.cancel()
+            self._free(entry)
+
+    def _free(self, entry: _Entry[T]) -> None:
+        if entry.value is not None and entry.size > _LARGE_BYTES and self._is_open:
+            self._tasks.create_task(_free(list(self._parts(entry.value))), name="free")
+        entry.value, entry.expires = None, 0.0
+
+
+async def _free(parts: list[object]) -> None:
+    await asyncio.sleep(_FREED_AFTER_SECONDS)
+    while parts:
+        del parts[-_FREED_AT_ONCE:]
+        await asyncio.sleep(0)
+
+
+def _size_of(key: Hashable) -> int:
+    """The bytes that an entry takes without its value; clients choose how long keys are."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return _ENTRY_BYTES + sum(len(part) for part in parts if isinstance(part, str))

@@ -1,0 +1,137 @@
+"""The cache of Prometheus' results, by query and server.
+
+There is one for each version of the rules. Every query goes through it, also where nothing is cached (a TTL of 0), so
+that concurrent requests for the same query share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+from adapter.fairness import current_namespace
+from adapter.planning.refresh_ahead import Fetch, RefreshAheadCache
+from adapter.planning.vector_index import IndexedVector, ObjectLabels, indexed
+from adapter.prometheus import (
+    DEFAULT_DESTINATION,
+    Destination,
+    PrometheusBusy,
+    PrometheusError,
+    PrometheusTimeout,
+    Scalar,
+    Vector,
+)
+from kube.deadlines import NO_DEADLINE, Deadline
+
+Outcome = Vector | Scalar | PrometheusError
+"""The result of a query, or why there is none."""
+
+_MAX_BYTES = 100 * 1024 * 1024
+# A sample takes at least this, where nobody has measured more.
+_SAMPLE_BYTES = 500
+
+
+class InstantQueries(Protocol):
+    """Evaluates queries; see PrometheusServers.instant."""
+
+    async def instant(
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+    ) -> Vector | Scalar:
+        """Evaluate a query now."""
+
+
+class VectorCache:
+    """Cached results of queries; see adapter.planning.refresh_ahead. Use as an async context manager."""
+
+    def __init__(self, prometheus: InstantQueries, *, ttl: float) -> None:
+        """`ttl` is in seconds; 0 caches nothing."""
+        self._prometheus = prometheus
+        self._cache: RefreshAheadCache[Vector | Scalar] = RefreshAheadCache(
+            ttl=ttl,
+            size=_size,
+            max_bytes=_MAX_BYTES,
+            caches_failure=lambda error: not isinstance(error, PrometheusBusy),
+            parts=lambda result: result.samples if isinstance(result, Vector) else (),
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._cache.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Clear the cache; requests that are still in flight have their queries sent."""
+        await self._cache.__aexit__(None, None, None)
+
+    async def instant(
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+    ) -> Vector | Scalar:
+        """Return a query's result; raises as PrometheusServers.instant."""
+        left = deadline.remaining()
+        if left is not None and left <= 0:
+            raise PrometheusTimeout("no time was left for the query")
+        key = (query, destination)
+        fetch = self._fetch(query, destination)
+        while True:
+            try:
+                return await self._cache.get(key, fetch, deadline)
+            except PrometheusBusy as error:
+                # Another namespace's queue is full, whose query this request shared.
+                if error.namespace == current_namespace():
+                    raise
+            except TimeoutError as error:
+                raise PrometheusTimeout(f"no answer within {left:.3g} s") from error
+
+    def cached(self, query: str, destination: Destination) -> Vector | Scalar | None:
+        """Return a query's cached result; None on a miss."""
+        return self._cache.cached((query, destination))
+
+    def prefetch(
+        self, query: str, destination: Destination, *, index: ObjectLabels | None, observe: Callable[[Outcome], None]
+    ) -> None:
+        """Send a query in the background, now and again for as long as its results have hits.
+
+        Args:
+            query: PromQL.
+            destination: where it is sent.
+            index: the labels of the objects that the results are indexed by; None for none.
+            observe: called with the outcome, each time that it was sent.
+        """
+        fetch = self._fetch(query, destination, index)
+
+        async def observed(deadline: Deadline) -> Vector | Scalar:
+            try:
+                result = await fetch(deadline)
+            except PrometheusError as error:
+                observe(error)
+                raise
+            observe(result)
+            return result
+
+        self._cache.prefetch((query, destination), observed)
+
+    def fits(self, query: str, destination: Destination, result: Vector) -> bool:
+        """Return whether the cache can hold a result."""
+        return self._cache.fits((query, destination), result)
+
+    async def prefetches(self) -> None:
+        """Wait for the background queries of this moment."""
+        await self._cache.prefetches()
+
+    def _fetch(self, query: str, destination: Destination, index: ObjectLabels | None = None) -> Fetch[Vector | Scalar]:
+        async def fetch(deadline: Deadline) -> Vector | Scalar:
+            before = self._cache.latest((query, destination))
+            indexes = before.index.used if isinstance(before, IndexedVector) else frozenset()
+            del before  # the old vector may be evicted meanwhile
+            if index is not None:
+                indexes |= {index}
+            result = await self._prometheus.instant(query, deadline=deadline, destination=destination)
+            return await indexed(result, indexes) if isinstance(result, Vector) else result
+
+        return fetch
+
+
+def _size(result: Vector | Scalar) -> int:
+    return max(_SAMPLE_BYTES * len(result.samples), result.memory) if isinstance(result, Vector) else 0

@@ -1,0 +1,194 @@
+"""A cached vector with its index, which finds the samples of one request among very many.
+
+A coalesced result, or that of a short rule, can have a hundred thousand samples, of which each request needs a few. It
+is indexed by the labels whose values requests give: the namespace's label, the object's label, and labels that
+selectors compare for equality. Indexes of long vectors are built in worker threads. When a vector is refreshed, the new
+one gets the indexes that were used of the old one before any request sees it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import heapq
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from adapter.gil import releasing_gil
+from adapter.prometheus import Sample, Vector
+from adapter.prometheus.answers import sample_order
+from kube.selectors import LabelSelector, Operator
+
+# Up to so many samples are scanned, not indexed.
+_SHORT = 16
+# To scan or index more than this takes 0.3 ms, and is done in a thread.
+_FEW = 500
+# An index takes up to 150 bytes for each sample, so one vector has no more of them than this.
+_MAX_INDEXES = 4
+_ONE_OF = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
+
+_Labels = tuple[tuple[str, str], ...]
+# The bare sample where a value has only one: a list for each of very many would take ten times the memory, and be work
+# for the garbage collector.
+_Samples = Sample | list[Sample]
+
+ObjectLabels = tuple[str, str]
+"""The labels that hold objects' namespaces and names; the former is "" for cluster-scoped objects."""
+ObjectSamples = Mapping[str, _Samples]
+"""The sample of each object by name, or its samples where it has several."""
+
+
+class VectorIndex:
+    """The samples of one vector by the values of labels, and what was made of them; samples keep their order."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self._prepared: dict[tuple[Hashable, ...], tuple[tuple[object, ...], dict[str, Any]]] = {}
+        self._prepared_count = 0
+        self._samples = samples
+        self._by_labels: dict[tuple[str, ...], Mapping[str, Any]] = {}
+        self._used: set[tuple[str, ...]] = set()
+        self._names: frozenset[str] | None = None  # of all labels
+        self._building = asyncio.Lock()
+
+    @property
+    def used(self) -> frozenset[tuple[str, ...]]:
+        """The labels whose indexes were used."""
+        return frozenset(self._used)
+
+    async def build(self, indexes: Iterable[tuple[str, ...]]) -> None:
+        """Build the indexes by some labels: by one, or by two in nested mappings."""
+        for labels in indexes:
+            await self._by(labels)
+
+    def objects(self, labels: ObjectLabels, namespace: str) -> ObjectSamples | None:
+        """Return a namespace's objects; None before the index has been built."""
+        found = self._by_labels.get(labels)
+        if found is None:
+            return None
+        self._used.add(labels)
+        objects: ObjectSamples = found.get(namespace, {})
+        return objects
+
+    async def matching(self, labels: _Labels, selector: LabelSelector) -> tuple[Sample, ...]:
+        """Return the samples that have these labels and that the selector matches."""
+        found: Sequence[Sequence[Sample]] = (self._samples,)
+        for label, values in _exact(labels, selector):
+            count = sum(map(len, found))
+            if count <= _SHORT:
+                break
+            if not await self._has(label):
+                return ()
+            by_value = await self._by((label,))
+            if by_value is None:
+                continue
+            self._used.add((label,))
+            having = [several(by_value[value]) for value in values if value in by_value]
+            found = having if sum(map(len, having)) < count else found
+        matching = functools.partial(_matching, found, labels, selector)
+        return await asyncio.to_thread(matching) if sum(map(len, found)) > _FEW else matching()
+
+    def prepared(self, owners: tuple[object, ...], key: tuple[str, ...]) -> dict[str, Any]:
+        """Return the metric values that `prepare` has added for these owners and this key, by name.
+
+        They are dropped with the vector. Owners, such as the source of the metric, are compared by identity.
+        """
+        whole = (*map(id, owners), *key)
+        found = self._prepared.get(whole)
+        if found is None:
+            found = self._prepared[whole] = (owners, {})  # which keeps the owners, and so their ids
+        return found[1]
+
+    def prepare(self, prepared: dict[str, Any], name: str, value: object, *, count: int = 1) -> None:
+        """Add metric values; of all together not many more than there are samples, since clients choose the keys."""
+        self._prepared_count += count
+        if self._prepared_count > len(self._samples) + _FEW:
+            self._prepared.clear()
+            self._prepared_count = count
+        prepared[name] = value
+
+    async def _by(self, labels: tuple[str, ...]) -> Mapping[str, Any] | None:
+        """Return the index by labels; None where there are too many indexes."""
+        if labels in self._by_labels:
+            return self._by_labels[labels]
+        async with self._building:
+            if labels not in self._by_labels and len(self._by_labels) < _MAX_INDEXES:
+                build = functools.partial(_index, self._samples, labels)
+                self._by_labels[labels] = await asyncio.to_thread(build) if len(self._samples) > _FEW else build()
+            return self._by_labels.get(labels)
+
+    async def _has(self, label: str) -> bool:
+        """Return whether any sample has a label; one that clients make up gets no index."""
+        if self._names is None:
+            names = functools.partial(_label_names, self._samples)
+            self._names = await asyncio.to_thread(names) if len(self._samples) > _FEW else names()
+        return label in self._names
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedVector(Vector):
+    """A cached vector with its index."""
+
+    index: VectorIndex = field(kw_only=True, compare=False, repr=False)
+
+
+async def indexed(vector: Vector, by: Iterable[tuple[str, ...]] = ()) -> IndexedVector:
+    """Return a vector with its index, which is built by these labels."""
+    index = VectorIndex(vector.samples)
+    await index.build(by)
+    return IndexedVector(vector.samples, vector.memory, seconds=vector.seconds, index=index)
+
+
+async def matching(vector: Vector, labels: _Labels, selector: LabelSelector) -> Vector:
+    """Return the samples of a vector that have these labels and that the selector matches."""
+    if not labels and selector.empty:
+        return vector
+    index = vector.index if isinstance(vector, IndexedVector) else VectorIndex(vector.samples)
+    return Vector(await index.matching(labels, selector), seconds=vector.seconds)
+
+
+def _index(samples: Sequence[Sample], labels: tuple[str, ...]) -> dict[str, Any]:
+    *outer, last = labels
+    index: dict[str, Any] = {}
+    for sample in releasing_gil(samples):
+        inner = index
+        for label in outer:
+            inner = inner.setdefault(sample.labels.get(label, ""), {})
+        known = inner.setdefault(sample.labels.get(last, ""), sample)
+        if isinstance(known, list):
+            known.append(sample)
+        elif known is not sample:
+            inner[sample.labels.get(last, "")] = [known, sample]
+    return index
+
+
+def _exact(labels: _Labels, selector: LabelSelector) -> Iterator[tuple[str, Sequence[str]]]:
+    """The labels that must have one of some values, with the values."""
+    for label, value in labels:
+        yield label, (value,)
+    for requirement in selector.requirements:
+        if requirement.operator in _ONE_OF:
+            yield requirement.key, requirement.values
+
+
+def several(samples: Sample | list[Sample] | None) -> Sequence[Sample]:
+    """Return the samples of an object as a sequence."""
+    if samples is None:
+        return ()
+    return samples if isinstance(samples, list) else (samples,)
+
+
+def _matching(found: Sequence[Sequence[Sample]], labels: _Labels, selector: LabelSelector) -> tuple[Sample, ...]:
+    samples = found[0] if len(found) == 1 else heapq.merge(*found, key=sample_order)
+    return tuple(
+        sample
+        for sample in releasing_gil(samples)
+        if all(sample.labels.get(label) == value for label, value in labels) and selector.matches(sample.labels)
+    )
+
+
+def _label_names(samples: Sequence[Sample]) -> frozenset[str]:
+    names: set[str] = set()
+    for sample in releasing_gil(samples):
+        names.update(sample.labels)
+    return frozenset(names)
