@@ -2,8 +2,8 @@
 
 For each number of HPAs, in one cluster that grows, the autoscaler runs as a process of its own, bound to one processor,
 and is watched from outside (`bench.hpa_cluster`). Where KUBEBUILDER_ASSETS has a kube-controller-manager beside
-kube-apiserver, that is measured on the same load after it. Its client limits are lifted; the autoscaler's grow with the HPAs. The table goes to
-standard output, the same figures as lines of JSON to a file.
+kube-apiserver, that is measured on the same load after it, with its client limits lifted; the autoscaler's grow with
+the HPAs. The table goes to standard output, the same figures as lines of JSON to a file.
 """
 
 from __future__ import annotations

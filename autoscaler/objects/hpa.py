@@ -92,16 +92,18 @@ def track_hpa(
     Args:
         raw: the object, which may be anything.
         api: the API that it was read from.
-        scale_to_zero: whether the feature HPAScaleToZero is on. No API server knows this flag of ours.
+        scale_to_zero: whether the feature HPAScaleToZero is on. The API server checks it for its own API only.
     """
     try:
+        if not isinstance(raw, dict) or not isinstance(raw.get("metadata"), dict):
+            raise ParseError("the object has no metadata")
         served = {name: value for name, value in raw["metadata"].items() if name != "managedFields"}
         metadata = msgspec.json.encode(served)
         raw = {**raw, "apiVersion": api.api_version}  # the items of a list may come without
         try:
             spec = _decode_spec(raw)
             hpa = _hpa(raw, spec)
-            if hpa.spec.min_replicas == 0 and not scale_to_zero:
+            if hpa.spec.min_replicas == 0 and not scale_to_zero and not api.built_in:
                 raise ParseError("spec.minReplicas: 0 needs the feature HPAScaleToZero, which is off")
         except ParseError as error:
             return RefusedHPA(_invalid_hpa(raw, str(error)), metadata, api)
@@ -136,15 +138,15 @@ def _foreign_write_time(managed_fields: object) -> str:
 
 
 def _decode_spec(raw: Mapping[str, Any]) -> apitypes.Spec:
-    spec = apitypes.decode_hpa({"spec": raw["spec"]} if isinstance(raw, dict) and "spec" in raw else {}).spec
+    if not isinstance(raw, dict):
+        raise ParseError(f"Expected `object`, got `{type(raw).__name__}`")
+    spec = apitypes.decode_hpa({"spec": raw.get("spec")}).spec
     set_defaults(spec)
     return spec
 
 
 def _metadata(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that HPA and InvalidHPA share."""
-    if not isinstance(raw, dict):
-        raise ParseError(f"Expected `object`, got `{type(raw).__name__}`")
     metadata = apitypes.decode_hpa({"metadata": raw.get("metadata")}).metadata
     return {
         "namespace": intern(metadata.namespace),
