@@ -1,11 +1,11 @@
 """A cluster full of HPAs, as a process of its own: `python -m bench.hpa_cluster FOLDER`.
 
 It runs the API server (the playground's, or kube-apiserver and etcd of KUBEBUILDER_ASSETS) and an aggregated custom
-metrics API. The values change every second within the tolerance, so each reconciliation writes a status and none scales.
-Each HPA has a Deployment of two pods.
+metrics API. The values change every second within the tolerance, so each reconciliation writes a status and none
+scales. Each HPA has a Deployment of two pods.
 
-Orders and results are JSON lines: `{"grow": 1000}` creates HPAs up to that number, `{"begin": true}` starts a measurement
-and `{"end": true}` ends it. A reconciliation is counted by its status write, which every controller makes.
+Orders and results are JSON lines: `{"grow": 1000}` creates HPAs up to that number, `{"begin": true}` starts a
+measurement and `{"end": true}` ends it. A reconciliation is counted by its status write, which every controller makes.
 """
 
 from __future__ import annotations
