@@ -88,10 +88,10 @@ def serve(
     verbosity: int,
     ignored: tuple[str, ...],
 ) -> None:
-    """Serve custom.metrics.k8s.io, external.metrics.k8s.io and metrics.k8s.io until SIGTERM.
+    """Serve the metrics APIs until SIGTERM.
 
-    Accepts the flags and the rules file of prometheus-adapter; docs/migrating.md lists the flags without effect. Where
-    no kubeconfig is given, the pod's service account is used.
+    Serves custom.metrics.k8s.io, external.metrics.k8s.io and metrics.k8s.io from Prometheus. Accepts the flags and the
+    rules file of prometheus-adapter; docs/migrating.md lists the flags without effect.
     """
     if config is None:
         raise click.UsageError("no metrics discovery configuration file specified (make sure to use --config)")

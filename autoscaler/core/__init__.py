@@ -1,5 +1,5 @@
-"""What to do about an HPA, and why: pure functions on plain typed data.
+"""Decisions: from an observation of an HPA to the desired replica count, with all that explains it.
 
-No I/O, no clock, no randomness, nothing global: the linter keeps everything out of here that could bring them. The live
-loop, dry runs, shadow mode and explanations all call `decide`; so do the recorded cases of Kubernetes that judge it.
+Pure functions on typed data, after Kubernetes' podautoscaler package. No I/O, no clock, no randomness, no globals; the
+import linter forbids modules that could bring them.
 """

@@ -1,9 +1,12 @@
-"""The APIs whose HorizontalPodAutoscalers are reconciled: Kubernetes' own, and ours of the same schema.
+"""A HorizontalPodAutoscaler, its API, its spec and its status, as plain typed data.
 
-An HPA of `autoscaling/v2` does not say which controller is responsible for it, so Kubernetes' controller takes every
-one of them, and two loops on one HPA overwrite each other. One of `milliscale.io/v1` is nobody else's. That is why both
-kinds are told apart everywhere: each has a watch of its own, a status is written back where the HPA came from, and two
-HPAs of the same name, one in each API, never share a memory.
+JSON from a cluster becomes these types once, in `autoscaler.objects`. They have no behaviour beyond small derived
+properties, so that the live loop, tests and replays build them alike. Conventions of the whole package:
+
+* Metric values, targets and requests are integers in thousandths ("milli": 1000 = 1 unit, 1 core or 1 byte), because
+  Kubernetes computes with `Quantity.MilliValue()`.
+* Times and durations are integers in milliseconds, times since the Unix epoch. Window edges are exact comparisons.
+* Names are those of the autoscaling/v2 API; absent optional fields are `None`.
 """
 
 from __future__ import annotations
@@ -15,24 +18,27 @@ from urllib.parse import quote
 from autoscaler.core.annotations import AnnotationOverrides
 
 KIND: Final = "HorizontalPodAutoscaler"
-"""In both APIs."""
 _RESOURCE: Final = "horizontalpodautoscalers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HPAApi:
-    """One of the APIs."""
+    """An API that serves HorizontalPodAutoscalers.
+
+    An `autoscaling/v2` HPA does not name its controller, so Kubernetes' controller takes every one of them. Only our
+    controller takes HPAs of `milliscale.io/v1`. HPAs with the same name, one of each API, share nothing.
+    """
 
     name: str
-    """What the command line calls it."""
+    """The name on the command line."""
     group: str
     version: str
     built_in: bool
-    """Whether every API server serves it, and completes and checks what clients send as Kubernetes does."""
+    """Every API server serves it; the other one needs a CustomResourceDefinition."""
 
     @property
     def api_version(self) -> str:
-        """As objects spell it."""
+        """GROUP/VERSION."""
         return f"{self.group}/{self.version}"
 
     @property
@@ -41,7 +47,7 @@ class HPAApi:
         return f"/apis/{self.api_version}/{_RESOURCE}"
 
     def path(self, namespace: str, name: str = "", *, subresource: str = "") -> str:
-        """The path of a namespace's HPAs, of one, or of a subresource of it; names may hold any characters."""
+        """Return the path of a namespace's HPAs, of one, or of a subresource of it; names may hold any characters."""
         parts = [f"/apis/{self.api_version}/namespaces", namespace and quote(namespace, safe=""), _RESOURCE]
         return "/".join([*parts, *filter(None, (quote(name, safe=""), subresource))])
 
@@ -49,7 +55,6 @@ class HPAApi:
 KUBERNETES: Final = HPAApi(name="kubernetes", group="autoscaling", version="v2", built_in=True)
 MILLISCALE: Final = HPAApi(name="milliscale", group="milliscale.io", version="v1", built_in=False)
 HPA_APIS: Final = (KUBERNETES, MILLISCALE)
-"""All of them."""
 
 
 # --- the spec ------------------------------------------------------------------------------------------------------
@@ -235,9 +240,12 @@ class Status:
     """The generation of the spec that this status is about; None where the API does not count generations."""
 
 
+# --- the object ----------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class HPAKey:
-    """Which HPA. One of each API may have the same namespace and name, so the API's group belongs to the key."""
+    """Identifies an HPA. One of each API may have the same namespace and name, so the API's group is part of it."""
 
     namespace: str
     name: str
@@ -245,7 +253,7 @@ class HPAKey:
 
     @property
     def qualified_name(self) -> str:
-        """The name without the namespace, as texts show it: with the group, unless that is Kubernetes' own."""
+        """The name without the namespace, for texts: with the group, unless that is Kubernetes' own."""
         return self.name if self.group == KUBERNETES.group else f"{self.name} ({self.group})"
 
     def __str__(self) -> str:
@@ -253,12 +261,9 @@ class HPAKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HPA:
-    """One HorizontalPodAutoscaler as last read from the API server."""
-
+class _HPABase:
     namespace: str
     name: str
-    spec: Spec
     status: Status = field(default_factory=Status)
     uid: str = ""
     resource_version: str = ""
@@ -266,37 +271,29 @@ class HPA:
     """0 where the API does not count generations: `autoscaling/v2` does from Kubernetes 1.37 on."""
     api_version: str = KUBERNETES.api_version
     overrides: AnnotationOverrides = field(default_factory=AnnotationOverrides)
-    """From its annotations."""
 
     @property
     def key(self) -> HPAKey:
-        """Which HPA this is."""
+        """The HPA's key."""
         return HPAKey(self.namespace, self.name, self.api_version.rpartition("/")[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HPA(_HPABase):
+    """One HorizontalPodAutoscaler as last read from the API server."""
+
+    spec: Spec
 
     @property
     def target(self) -> str:
-        """The scale target as the HPA's texts name it: KIND/NAMESPACE/NAME."""
+        """The scale target as Kubernetes' texts name it: KIND/NAMESPACE/NAME."""
         ref = self.spec.scale_target_ref
         return f"{ref.kind}/{self.namespace}/{ref.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InvalidHPA:
-    """An HPA whose spec is not valid: what can be said of it all the same."""
+class InvalidHPA(_HPABase):
+    """An HPA whose spec cannot be decoded."""
 
-    namespace: str
-    name: str
     problem: str
-    """What is wrong, with the fields' paths."""
-    api_version: str
-    status: Status = field(default_factory=Status)
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    overrides: AnnotationOverrides = field(default_factory=AnnotationOverrides)
-    """From its annotations."""
-
-    @property
-    def key(self) -> HPAKey:
-        """Which HPA this is."""
-        return HPAKey(self.namespace, self.name, self.api_version.rpartition("/")[0])
+    """The reason, with the field's path."""

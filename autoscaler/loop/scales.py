@@ -1,11 +1,8 @@
-"""The scale subresource of whatever an HPA scales: Deployments, StatefulSets, custom resources.
+"""The scale subresource of scale targets: Deployments, StatefulSets, custom resources.
 
-A target names a kind; discovery says which resource that is and in which versions it is served. A write goes back on
-top of what was read (PUT with the same resourceVersion), so a change that somebody else made in between is not lost: on
-a conflict the scale is read again and the new number set in that.
-
-Where a watch knows the scale (`autoscaler.loop.workloads`), a look at it costs no request. Such a scale cannot be
-written.
+A target names a kind; discovery maps it to a resource. A write repeats the resourceVersion that was read, so that
+changes by others are not lost: on a conflict the scale is read again. A scale that is known from a watch
+(`autoscaler.loop.workloads`) needs no request and cannot be written.
 """
 
 from __future__ import annotations
@@ -34,17 +31,17 @@ _RETRY_SECONDS = 0.01
 
 
 class ScaleWriteError(Exception):
-    """The new number of replicas could not be written; the text is the API server's."""
+    """The scale could not be written; the text is the API server's."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetScale:
-    """A scale, with what is needed to write it back."""
+    """A scale with its path and, if it was read, its object."""
 
     scale: Scale
     path: str
     body: Mapping[str, Any] | None
-    """The autoscaling/v1 Scale object as served; None: it was not read but is known from a watch."""
+    """The autoscaling/v1 Scale object as served; None: the scale is known from a watch."""
 
 
 class ScaleClient:
@@ -52,8 +49,8 @@ class ScaleClient:
 
     Args:
         client: the connection.
-        mapper: turns a target's kind into its resource.
-        workloads: what a watch knows of scales; None: all are read.
+        mapper: maps a target's kind to its resource.
+        workloads: the scales that are known from a watch; None: all are read.
     """
 
     def __init__(self, client: ThrottledClient, mapper: RestMapper, workloads: Workloads | None = None) -> None:
@@ -64,11 +61,11 @@ class ScaleClient:
     async def read(
         self, namespace: str, reference: CrossVersionObjectReference, *, to_write: bool = True
     ) -> TargetScale | ScaleError | TargetError:
-        """The scale of a target, in the preferred version of its kind.
+        """Return the scale of a target in the preferred version of its kind; unless `to_write`, maybe from a watch.
 
-        Unless it is `to_write`, one that is known from a watch will do. Kubernetes takes only the group from the
-        reference's apiVersion, so an outdated version still works; and it asks for the preferred version only, whether
-        or not that serves a scale. Upstream: podautoscaler.scaleForResourceMappings, scale.pathAndVersionFor
+        Kubernetes takes only the group from the reference's apiVersion, so an outdated version still works, and reads
+        the preferred version only, even if that serves no scale.
+        Upstream: podautoscaler.scaleForResourceMappings, scale.pathAndVersionFor.
         """
         group = reference.api_version.rpartition("/")[0]
         try:
@@ -89,7 +86,7 @@ class ScaleClient:
             return ScaleError(str(error))
 
     async def write(self, target: TargetScale, replicas: int) -> None:
-        """Set the number of replicas of a scale that was read; on a conflict again with what is there by then.
+        """Set the replica count of a scale that was read; on a conflict, read it and write again.
 
         Raises:
             ScaleWriteError: it could not be written.

@@ -1,13 +1,11 @@
-"""Scales of Deployments and StatefulSets without a request each: from a watch on the workloads themselves.
+"""Scales of Deployments and StatefulSets from a watch, in the place of one request for each.
 
-A workload's scale is nothing but three of its fields, so a watch on all of a kind tells what thousands of requests
-would. What it tells is mostly some milliseconds old; on a connection that is dead without anybody's notice, up to 90
-seconds. That is enough to find that nothing has to be done, and that is what most steps find. Nobody scales on its
-word: a decision to scale is taken again on a scale that was read, and a memory begins with one
-(`autoscaler.loop.reconcile`). What the watch does not know, or does not know for sure, is read in any case.
+A workload's scale is three of its fields. A watch is mostly some milliseconds behind, on a connection that is silently
+dead up to 90 seconds. That is enough to find that nothing has to be done. A decision to scale is made again on a scale
+that was read (`autoscaler.loop.reconcile`).
 
-A kind is watched from the moment that enough of its objects have been asked for: for a few, requests cost less than a
-watch on all that a cluster has. Without the right to list and watch them there are requests, as before.
+A kind is watched once enough of its objects have been read: for a few, requests cost less than a watch on the whole
+cluster. Without the right to list and watch, scales are read.
 """
 
 from __future__ import annotations
@@ -31,46 +29,42 @@ _ENOUGH: Final = 50
 
 
 class Workloads:
-    """What is known of workloads' scales."""
+    """The scales of watched workloads.
+
+    Args:
+        client: the connection, used by `run` only.
+        enough: how many objects of a kind are read before the kind is watched.
+    """
 
     def __init__(self, client: KubeClient, *, enough: int = _ENOUGH) -> None:
-        """Nothing is read before `run`.
-
-        Args:
-            client: the connection.
-            enough: how many objects of a kind are asked for before that kind is watched.
-        """
         self._kinds = {resource: _Kind(client, path, enough) for resource, path in _WATCHED.items()}
 
     def scale(self, resource: ResourceInfo, namespace: str, name: str) -> Scale | None:
-        """The scale of an object; None: it has to be read."""
+        """Return the scale of an object; None: it has to be read."""
         kind = self._kinds.get(resource.group_resource)
         return None if kind is None else kind.scale((namespace, name))
 
     async def run(self) -> None:
-        """Watch the kinds that are asked for, until cancelled."""
+        """Watch the kinds of which enough objects were read, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for kind in self._kinds.values():
                 tasks.create_task(kind.run())
 
 
 class _Kind:
-    """One kind of workload."""
-
     def __init__(self, client: KubeClient, path: str, enough: int) -> None:
         self._store: Store[Scale] = Store(client, path, _track)
         self._enough = enough
-        self._asked: set[Key] = set()
+        self._read: set[Key] = set()
         self._wanted = asyncio.Event()
 
     def scale(self, key: Key) -> Scale | None:
         if not self._wanted.is_set():
-            self._asked.add(key)
-            if len(self._asked) >= self._enough:
-                self._asked.clear()
+            self._read.add(key)
+            if len(self._read) >= self._enough:
+                self._read.clear()
                 self._wanted.set()
-        store = self._store
-        return store.get(*key) if store.problem is None else None
+        return self._store.get(*key) if self._store.problem is None else None
 
     async def run(self) -> None:
         await self._wanted.wait()

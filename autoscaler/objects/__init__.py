@@ -1,1 +1,4 @@
-"""HorizontalPodAutoscalers, scales and pods as JSON: reading them, and what an API server adds to them and refuses."""
+"""Kubernetes JSON into the decision core's model: HPAs, scales, workloads and pods; also defaults and validation.
+
+No I/O. An object that cannot be decoded is an error or an invalid object, never an exception of another kind.
+"""

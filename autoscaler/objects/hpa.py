@@ -95,6 +95,8 @@ def track_hpa(
         scale_to_zero: whether the feature HPAScaleToZero is on. No API server knows this flag of ours.
     """
     try:
+        if not isinstance(raw, dict) or not isinstance(raw.get("metadata"), dict):
+            raise ParseError("the object has no metadata")
         served = {name: value for name, value in raw["metadata"].items() if name != "managedFields"}
         metadata = msgspec.json.encode(served)
         raw = {**raw, "apiVersion": api.api_version}  # the items of a list may come without
@@ -136,15 +138,15 @@ def _foreign_write_time(managed_fields: object) -> str:
 
 
 def _decode_spec(raw: Mapping[str, Any]) -> apitypes.Spec:
-    spec = apitypes.decode_hpa({"spec": raw["spec"]} if isinstance(raw, dict) and "spec" in raw else {}).spec
+    if not isinstance(raw, dict):
+        raise ParseError(f"Expected `object`, got `{type(raw).__name__}`")
+    spec = apitypes.decode_hpa({"spec": raw.get("spec")}).spec
     set_defaults(spec)
     return spec
 
 
 def _metadata(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that HPA and InvalidHPA share."""
-    if not isinstance(raw, dict):
-        raise ParseError(f"Expected `object`, got `{type(raw).__name__}`")
     metadata = apitypes.decode_hpa({"metadata": raw.get("metadata")}).metadata
     return {
         "namespace": intern(metadata.namespace),

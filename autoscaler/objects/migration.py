@@ -1,13 +1,13 @@
-"""How an HPA moves from one API to the other: the new object, and the order in which to make the change.
+"""Move an HPA from one API to the other: the new object, and the order of steps.
 
-The spec is the same in both, so an HPA moves by changing its apiVersion. What needs care is that no moment has two
-controllers acting on one target, and that the new controller does not scale early for want of memory:
+The spec is the same in both APIs. The order ensures that no two controllers act on one target at any time, and that the
+new controller has a history before it scales down:
 
-* While neither acts, the number of replicas stays as it is: removing an HPA, or letting it rehearse, changes no scale.
-* Towards milliscale the new HPA first only rehearses (`milliscale.io/mode: dry-run`) beside the old one. So it already
-  remembers recommendations and scales, those of the old controller included, when it begins to act.
-* Towards Kubernetes the old HPA is made to rehearse before the new one exists. Kubernetes' controller then begins with
-  the current number of replicas as its first recommendation, which holds a scale-down back for the usual window.
+* While neither acts, the replica count stays: deleting an HPA, or setting it to dry-run, changes no scale.
+* To milliscale, the new HPA starts in dry-run (`milliscale.io/mode: dry-run`) beside the old one. When it begins to act
+  it has a history of recommendations and of scales, including those of the old controller.
+* To Kubernetes, the old HPA is set to dry-run before the new one exists. Kubernetes' controller then begins with the
+  current replica count as its initial recommendation, which delays a scale-down by the usual window.
 
 Nothing here reads from a cluster or writes to it.
 """
@@ -34,12 +34,12 @@ _LEFT_BEHIND: Final = ("kubectl.kubernetes.io/last-applied-configuration", "auto
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One HPA's way to the other API.
+    """The move of one HPA to the other API.
 
     Attributes:
         manifest: the new object.
-        steps: what to do, in this order: (command, what it does).
-        warnings: what the user has to know of this HPA.
+        steps: (command, explanation), in order.
+        warnings: what the user must know about this HPA.
     """
 
     manifest: Mapping[str, Any]
@@ -48,13 +48,13 @@ class Move:
 
 
 def is_scaled_to_zero(raw: Mapping[str, Any]) -> bool:
-    """Whether the HPA's status says that it has scaled its target to zero. A new HPA would never wake that target."""
+    """Return True if the HPA has scaled its target to zero. A new HPA would never scale that target up again."""
     conditions = (raw.get("status") or {}).get("conditions") or ()
     return any(each.get("type") == SCALED_TO_ZERO and each.get("status") == "True" for each in conditions)
 
 
 def move(raw: Mapping[str, Any], to: HPAApi) -> Move:
-    """How the HPA `raw`, as an API server serves it in the other API, becomes one of `to`."""
+    """Return the move of an HPA to the API `to`; `raw` is the object as served in the other API."""
     metadata = raw["metadata"]
     name = metadata["name"]
     annotations = {
@@ -87,7 +87,7 @@ def move(raw: Mapping[str, Any], to: HPAApi) -> Move:
 
 
 def render(moves: Iterable[Move], to: HPAApi) -> str:
-    """The manifests as YAML, each with its steps as a comment; the steps of all together make one change."""
+    """Return the manifests as YAML, each with its steps as a comment."""
     documents = [
         f"# HPAs for {to.api_version}. Nothing has been changed yet: this is what to do, and in which order.\n"
     ]
@@ -107,7 +107,7 @@ def _steps(to: HPAApi, namespace: str, name: str) -> list[tuple[str, str]]:
     if to is MILLISCALE:
         explain = f"python -m autoscaler explain {shlex.quote(f'{namespace}/{name}')} --api=milliscale"
         return [
-            (create, f"The new HPA rehearses: it computes and remembers, and changes nothing ({_MODE}: dry-run)."),
+            (create, f"The new HPA computes and keeps a history, and changes nothing ({_MODE}: dry-run)."),
             (
                 explain,
                 "It should want what the old one does. Leave it so for as long as the old one stabilises: 5 min.",

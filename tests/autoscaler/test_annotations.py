@@ -32,11 +32,11 @@ from autoscaler.core.config import Config, Fallback, Mode, Pause, PodSelection
         ("pod-selection", "owner", AnnotationOverrides(pod_selection=PodSelection.OWNER)),
     ],
 )
-def test_what_can_be_set(annotation: str, text: str, expected: AnnotationOverrides) -> None:
+def test_valid_annotations_are_parsed(annotation: str, text: str, expected: AnnotationOverrides) -> None:
     assert parse_annotations({f"milliscale.io/{annotation}": text}) == expected
 
 
-def test_the_threshold_belongs_to_the_fallback() -> None:
+def test_threshold_is_part_of_the_fallback() -> None:
     both = {"milliscale.io/fallback-replicas": "6", "milliscale.io/fallback-failure-threshold": "10"}
     assert parse_annotations(both).fallback == Fallback(replicas=6, failure_threshold=10)
 
@@ -65,7 +65,7 @@ def test_the_threshold_belongs_to_the_fallback() -> None:
         ("pod-selection", "owners", "write one of selector, owner"),
     ],
 )
-def test_what_cannot_be_is_ignored_and_told(annotation: str, text: str, hint: str) -> None:
+def test_invalid_value_is_ignored_and_reported(annotation: str, text: str, hint: str) -> None:
     knobs = parse_annotations({f"milliscale.io/{annotation}": text})
     shown = text if len(text) <= 40 else f"{text[:40]}..."
     assert knobs == AnnotationOverrides(
@@ -74,7 +74,7 @@ def test_what_cannot_be_is_ignored_and_told(annotation: str, text: str, hint: st
 
 
 @pytest.mark.parametrize("text", ["1h0m1s", "24h", "2400000h"])
-def test_a_window_is_no_longer_than_the_api_allows(text: str) -> None:
+def test_window_is_limited_to_the_apis_maximum(text: str) -> None:
     """As an hour rather than not at all: the flag's five minutes would scale down sooner than was asked for."""
     problem = f'annotation milliscale.io/downscale-stabilization: "{text}" counts as 1h0m0s, the longest window that'
     knobs = parse_annotations({"milliscale.io/downscale-stabilization": text})
@@ -83,19 +83,19 @@ def test_a_window_is_no_longer_than_the_api_allows(text: str) -> None:
 
 @pytest.mark.parametrize("process", Mode)
 @pytest.mark.parametrize("asked", Mode)
-def test_a_mode_allows_what_writes_no_more(process: Mode, asked: Mode) -> None:
+def test_mode_allows_modes_that_write_less(process: Mode, asked: Mode) -> None:
     writes = {Mode.SHADOW: 0, Mode.DRY_RUN: 1, Mode.ACT: 2}
     assert process.allows(asked) == (writes[asked] <= writes[process])
 
 
-def test_a_wrong_annotation_leaves_the_others_alone() -> None:
+def test_invalid_annotation_does_not_affect_others() -> None:
     knobs = parse_annotations({"milliscale.io/tolerance": "much", "milliscale.io/paused": "all"})
     assert knobs.paused is Pause.ALL
     assert knobs.tolerance is None
     assert len(knobs.problems) == 1
 
 
-def test_a_wrong_threshold_does_not_end_the_fallback() -> None:
+def test_invalid_threshold_leaves_the_default() -> None:
     knobs = parse_annotations(
         {"milliscale.io/fallback-replicas": "6", "milliscale.io/fallback-failure-threshold": "often"}
     )
@@ -103,7 +103,7 @@ def test_a_wrong_threshold_does_not_end_the_fallback() -> None:
     assert len(knobs.problems) == 1
 
 
-def test_a_threshold_alone_is_told() -> None:
+def test_threshold_without_fallback_is_reported() -> None:
     knobs = parse_annotations({"milliscale.io/fallback-failure-threshold": "3"})
     problem = (
         "annotation milliscale.io/fallback-failure-threshold is ignored: it needs milliscale.io/fallback-replicas"
@@ -112,22 +112,22 @@ def test_a_threshold_alone_is_told() -> None:
     assert knobs == AnnotationOverrides(problems=(problem,))
 
 
-def test_a_misspelt_name_is_told_with_those_that_exist() -> None:
+def test_unknown_name_is_reported_with_the_known_ones() -> None:
     (problem,) = parse_annotations({"milliscale.io/tolerence": "0.1"}).problems
     assert problem.startswith("annotation milliscale.io/tolerence is unknown and ignored; known: mode, sync-period, ")
 
 
-def test_the_annotations_of_others_are_not_ours() -> None:
+def test_other_prefixes_are_ignored() -> None:
     others = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "example.org/paused": "all", "paused": "all"}
     assert parse_annotations(others) == AnnotationOverrides()
 
 
-def test_without_annotations_the_flags_hold() -> None:
+def test_without_annotations_the_flags_apply() -> None:
     flags = Config(tolerance=0.2, downscale_stabilization_ms=1, scale_to_zero=False)
     assert AnnotationOverrides().apply_to(flags) == flags
 
 
-def test_an_annotation_takes_the_place_of_its_flag() -> None:
+def test_annotation_overrides_its_flag() -> None:
     knobs = AnnotationOverrides(
         tolerance=0.0,
         downscale_stabilization_ms=0,
@@ -158,7 +158,7 @@ def test_an_annotation_takes_the_place_of_its_flag() -> None:
         (Pause.SCALE_IN, False, False, True),
     ],
 )
-def test_a_pause_closes_its_directions(pause: Pause, out: bool, nothing: bool, inwards: bool) -> None:
+def test_pause_forbids_its_directions(pause: Pause, out: bool, nothing: bool, inwards: bool) -> None:
     assert pause.forbids(current=3, desired=4) is out
     assert pause.forbids(current=3, desired=3) is nothing
     assert pause.forbids(current=3, desired=2) is inwards

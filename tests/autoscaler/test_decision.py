@@ -51,7 +51,7 @@ AT_ONCE = behavior(down=rules(percent(100, 15), window=0))
 # --- the usual -----------------------------------------------------------------------------------------------------
 
 
-def test_above_target_it_scales_up_and_says_why() -> None:
+def test_above_target_scales_up_with_a_reason() -> None:
     world = World(hpa(pods_metric(100)), replicas=2)
     outcome = world.step(150)
     assert world.replicas == 3
@@ -73,7 +73,7 @@ def test_above_target_it_scales_up_and_says_why() -> None:
     }
 
 
-def test_below_target_it_scales_down_only_after_five_minutes_of_agreement() -> None:
+def test_below_target_scales_down_after_the_stabilization_window() -> None:
     world = World(hpa(pods_metric(100)), replicas=4)
     counts = []
     for _ in range(22):
@@ -83,14 +83,14 @@ def test_below_target_it_scales_down_only_after_five_minutes_of_agreement() -> N
     assert counts == [4] * 21 + [2]
 
 
-def test_an_unchanged_status_is_not_written_again() -> None:
+def test_unchanged_status_is_not_written() -> None:
     world = World(hpa(pods_metric(100)), replicas=4)
     assert world.step(100).status is not None
     assert world.step(100).status is None
     assert world.step(101).status is not None
 
 
-def test_an_observed_generation_is_dropped_where_the_api_counts_none_except_without_a_scale() -> None:
+def test_observed_generation_is_dropped_where_the_api_counts_none() -> None:
     world = World(hpa(pods_metric(100)), replicas=4)
     world.step(100)
     written = replace(world.hpa, status=replace(world.hpa.status, observed_generation=7))
@@ -103,7 +103,7 @@ def test_an_observed_generation_is_dropped_where_the_api_counts_none_except_with
     assert gone.status.observed_generation == 7
 
 
-def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+def test_condition_keeps_its_transition_time_until_its_status_changes() -> None:
     world = World(hpa(pods_metric(100), maximum=4), replicas=2)
     world.step(100)
     began = world.now_ms
@@ -118,7 +118,7 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     }
 
 
-def test_a_decision_explains_itself() -> None:
+def test_decision_holds_everything_that_explains_it() -> None:
     world = World(hpa(pods_metric(100), object_metric(50)), replicas=2)
     world.step(150, 400)
     decision = world.decision
@@ -134,7 +134,7 @@ def test_a_decision_explains_itself() -> None:
 # --- several metrics -----------------------------------------------------------------------------------------------
 
 
-def test_the_largest_proposal_wins_and_the_first_of_equals_gives_its_name() -> None:
+def test_highest_proposal_wins_and_the_first_of_equals() -> None:
     world = World(hpa(pods_metric(100, "a"), external_metric(100, "b"), pods_metric(50, "c")), replicas=2)
     outcome = world.step(150, 600, 150)
     assert world.decision is not None
@@ -142,7 +142,7 @@ def test_the_largest_proposal_wins_and_the_first_of_equals_gives_its_name() -> N
     assert outcome.events[0].message == "New size: 4; reason: external metric b(nil) above target"
 
 
-def test_with_a_failed_metric_it_still_scales_up_and_returns_an_error() -> None:
+def test_failed_metric_allows_scaling_up_with_an_error() -> None:
     world = World(hpa(pods_metric(100, "a"), pods_metric(100, "b")), replicas=2)
     outcome = world.step("unavailable", 150)
     assert world.replicas == 3
@@ -155,7 +155,7 @@ def test_with_a_failed_metric_it_still_scales_up_and_returns_an_error() -> None:
     assert world.reasons()["ScalingActive"] == "ValidMetricFound"
 
 
-def test_with_a_failed_metric_it_never_scales_down() -> None:
+def test_failed_metric_forbids_scaling_down() -> None:
     world = World(hpa(pods_metric(100, "a"), pods_metric(100, "b"), behavior=AT_ONCE), replicas=4)
     outcome = world.step("unavailable", 50)
     assert world.replicas == 4
@@ -163,7 +163,7 @@ def test_with_a_failed_metric_it_never_scales_down() -> None:
     assert world.reasons()["ScalingActive"] == "-FailedGetPodsMetric"
 
 
-def test_without_any_metric_everything_stays_and_the_event_comes_after_the_status() -> None:
+def test_without_valid_metrics_nothing_is_scaled() -> None:
     world = World(hpa(pods_metric(100)), replicas=2)
     world.step(150)
     outcome = world.step("unavailable")
@@ -178,13 +178,13 @@ def test_without_any_metric_everything_stays_and_the_event_comes_after_the_statu
     )
 
 
-def test_an_empty_answer_is_a_failure() -> None:
+def test_empty_response_is_a_failure() -> None:
     world = World(hpa(pods_metric(100)), replicas=2)
     outcome = world.step(PodsResponse({}))
     assert outcome.events[0].message == "unable to get metric packets: no metrics returned from custom metrics API"
 
 
-def test_metrics_that_are_wrong_in_themselves_are_not_asked_for() -> None:
+def test_invalid_metric_sources_are_not_fetched() -> None:
     near = MetricSelector(match_expressions=(SelectorRequirement("verb", "Near"),))
     wrong = MetricSpec(
         ExternalMetric(MetricIdentifier("queue", near)), MetricTarget(type="AverageValue", average_value=1)
@@ -211,7 +211,7 @@ def test_metrics_that_are_wrong_in_themselves_are_not_asked_for() -> None:
 # --- before the metrics --------------------------------------------------------------------------------------------
 
 
-def test_a_target_scaled_to_0_by_hand_is_left_alone_and_nothing_more_is_read() -> None:
+def test_target_scaled_to_0_by_hand_disables_scaling() -> None:
     world = World(hpa(pods_metric(100)), replicas=2)
     world.step(150)
     world.scale_by_hand(0)
@@ -229,7 +229,7 @@ def test_a_target_scaled_to_0_by_hand_is_left_alone_and_nothing_more_is_read() -
         (1, 3, "Current number of replicas below Spec.MinReplicas"),
     ],
 )
-def test_out_of_bounds_the_bound_is_applied_at_once_without_metrics(replicas: int, wanted: int, reason: str) -> None:
+def test_count_out_of_bounds_is_scaled_to_the_bound_without_metrics(replicas: int, wanted: int, reason: str) -> None:
     world = World(hpa(pods_metric(100), minimum=3, maximum=10, behavior=AT_ONCE), replicas=replicas)
     outcome = world.step()
     assert world.asked == ["ReadScale"]
@@ -253,7 +253,7 @@ def test_out_of_bounds_the_bound_is_applied_at_once_without_metrics(replicas: in
         ),
     ],
 )
-def test_without_a_usable_selector_it_does_not_scale(selector: str, event: str, message: str) -> None:
+def test_unusable_selector_forbids_scaling(selector: str, event: str, message: str) -> None:
     world = World(hpa(pods_metric(100)), replicas=2)
     world.scale = Scale(spec_replicas=2, status_replicas=2, selector=selector)
     outcome = world.step()
@@ -263,7 +263,7 @@ def test_without_a_usable_selector_it_does_not_scale(selector: str, event: str, 
     assert world.reasons()["ScalingActive"] == "-InvalidSelector"
 
 
-def test_pods_of_two_hpas_are_scaled_by_neither() -> None:
+def test_ambiguous_selector_forbids_scaling() -> None:
     others = {"default/front": LabelSelector.parse("app"), "default/back": LabelSelector.parse("app=back")}
     world = World(hpa(pods_metric(100)), replicas=2, others=others)
     outcome = world.step()
@@ -285,7 +285,7 @@ def test_pods_of_two_hpas_are_scaled_by_neither() -> None:
         ),
     ],
 )
-def test_a_target_that_cannot_be_read(scale: TargetError | ScaleError, error: str) -> None:
+def test_scale_that_cannot_be_read_is_an_error(scale: TargetError | ScaleError, error: str) -> None:
     world = World(hpa(pods_metric(100)), replicas=2)
     world.scale = scale
     outcome = world.step()
@@ -295,14 +295,14 @@ def test_a_target_that_cannot_be_read(scale: TargetError | ScaleError, error: st
     assert world.history == History()
 
 
-def test_a_malformed_api_version_is_found_without_reading_anything() -> None:
+def test_malformed_api_version_is_an_error_without_reading() -> None:
     world = World(hpa(pods_metric(100), api_version="a/b/c"), replicas=2)
     outcome = world.step()
     assert world.asked == []
     assert outcome.error == "invalid API version in scale target reference: unexpected GroupVersion string: a/b/c"
 
 
-def test_pods_that_cannot_be_listed_fail_the_metrics_that_need_them() -> None:
+def test_pod_list_error_fails_the_metrics_that_need_pods() -> None:
     target = hpa(pods_metric(100), external_metric(100))
     answers = (PodsResponse(samples(100, 100)), ValuesResponse(values=(300,), timestamp_ms=NOW))
     observation = Observation(
@@ -321,7 +321,7 @@ def test_pods_that_cannot_be_listed_fail_the_metrics_that_need_them() -> None:
 # --- when writing fails --------------------------------------------------------------------------------------------
 
 
-def test_a_scale_that_cannot_be_written_is_no_scale_event_but_the_recommendation_stays() -> None:
+def test_failed_scale_stores_the_recommendation_but_no_scale_event() -> None:
     world = World(hpa(pods_metric(100), behavior=AT_ONCE), replicas=2)
     outcome = world.step(150, scale_error="denied")
     assert outcome.error == "failed to rescale Deployment/default/web: denied"
@@ -338,19 +338,19 @@ def test_a_scale_that_cannot_be_written_is_no_scale_event_but_the_recommendation
     assert world.history.recommendations[-1] == Recommendation(3, world.now_ms)
 
 
-def test_a_scale_that_succeeds_is_remembered_where_behavior_needs_it() -> None:
+def test_scale_event_is_stored_only_with_behavior() -> None:
     world = World(hpa(pods_metric(100), behavior=AT_ONCE), replicas=2)
     world.step(150)
     assert world.history.scale_up_events == (ScaleEvent(1, world.now_ms),)
 
 
-def test_a_status_that_cannot_be_stored_is_an_error_of_its_own() -> None:
+def test_failed_status_write_is_an_error() -> None:
     outcome = World(hpa(pods_metric(100)), replicas=2).step(150, status_error="timed out")
     assert outcome.error == "failed to update status for web: timed out"
     assert outcome.late_events == (Event("Warning", "FailedUpdateStatus", "timed out"),)
 
 
-def test_but_it_does_not_hide_that_the_metrics_failed() -> None:
+def test_failed_status_write_does_not_replace_the_metrics_error() -> None:
     outcome = World(hpa(pods_metric(100)), replicas=2).step("unavailable", status_error="timed out")
     assert outcome.error is not None
     assert outcome.error.startswith("failed to compute desired number of replicas")
@@ -371,7 +371,7 @@ def idle_world() -> World:
     return world
 
 
-def test_what_the_controller_scaled_to_zero_it_wakes_again() -> None:
+def test_target_scaled_to_zero_by_the_controller_is_scaled_up_again() -> None:
     world = idle_world()
     world.pods = ()
     world.step(0)
@@ -383,14 +383,14 @@ def test_what_the_controller_scaled_to_zero_it_wakes_again() -> None:
     assert world.reasons()["ScaledToZero"] == "-NotScaledToZero"
 
 
-def test_a_minimum_that_was_raised_meanwhile_wakes_it_too() -> None:
+def test_raised_minimum_scales_up_from_zero() -> None:
     world = idle_world()
     world.hpa = replace(world.hpa, spec=replace(world.hpa.spec, min_replicas=2))
     outcome = world.step(0)
     assert outcome.events[0].message == "New size: 2; reason: Current number of replicas below Spec.MinReplicas"
 
 
-def test_what_somebody_else_scaled_to_zero_stays_there() -> None:
+def test_target_scaled_to_zero_by_others_stays_at_zero() -> None:
     world = World(hpa(external_metric(100), minimum=0, behavior=AT_ONCE), replicas=2, config=TO_ZERO)
     world.step(300)
     assert world.reasons()["ScaledToZero"] == "-NotScaledToZero"
@@ -400,7 +400,7 @@ def test_what_somebody_else_scaled_to_zero_stays_there() -> None:
     assert world.reasons()["ScalingActive"] == "-ScalingDisabled"
 
 
-def test_with_the_feature_off_zero_is_final_and_the_condition_goes() -> None:
+def test_with_the_feature_off_zero_is_final_and_the_condition_is_removed() -> None:
     world = idle_world()
     world.config = Config(scale_to_zero=False)
     world.step()
@@ -428,7 +428,7 @@ def test_with_the_feature_off_the_condition_stays_until_the_next_scale() -> None
 # --- the contract --------------------------------------------------------------------------------------------------
 
 
-def test_deciding_before_everything_is_read_is_refused() -> None:
+def test_incomplete_observation_raises() -> None:
     half = Observation(hpa=hpa(pods_metric(100)))
     with pytest.raises(ValueError, match="scale has not been read"):
         decide(half, History(), NOW)
@@ -447,7 +447,7 @@ usages = st.integers(0, 1000) | st.just("unavailable")
     st.integers(0, 6),
     st.booleans(),
 )
-def test_for_any_course_of_metrics(
+def test_invariants_for_any_course_of_metrics(
     course: list[tuple[int | str, int | str]], replicas: int, minimum: int, spread: int, at_once: bool
 ) -> None:
     """In bounds from the second step on, never down on bad metrics, and the status tells what was done."""
@@ -474,7 +474,7 @@ def test_for_any_course_of_metrics(
 
 
 @given(st.integers(0, 8), st.integers(0, 8))
-def test_pods_without_a_value_never_cause_a_scale_down_below_what_they_could_need(known: int, unknown: int) -> None:
+def test_missing_values_never_scale_below_what_the_pods_could_need(known: int, unknown: int) -> None:
     """If every silent pod were exactly at its target, the count must not go below what that would need."""
     count = known + unknown
     if not known:
@@ -487,7 +487,7 @@ def test_pods_without_a_value_never_cause_a_scale_down_below_what_they_could_nee
 # --- steps that must not write -------------------------------------------------------------------------------------
 
 
-def test_a_rehearsal_says_what_would_be_scaled_and_remembers_no_scale() -> None:
+def test_without_writing_an_event_tells_the_scale_and_none_is_stored() -> None:
     world = World(hpa(pods_metric(100), behavior=AT_ONCE), replicas=2)
     acted = world.step(150)
     assert world.decision is not None
@@ -501,7 +501,7 @@ def test_a_rehearsal_says_what_would_be_scaled_and_remembers_no_scale() -> None:
     assert not outcome.history.scale_up_events
 
 
-def test_a_rehearsal_of_failing_metrics_has_their_events_and_error() -> None:
+def test_without_writing_failed_metrics_keep_events_and_error() -> None:
     world = World(hpa(pods_metric(100)), replicas=2)
     acted = world.step("prometheus is away")
     assert world.decision is not None

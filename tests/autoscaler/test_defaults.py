@@ -54,7 +54,7 @@ def test_an_empty_list_of_policies_gets_no_defaults() -> None:
     assert "policies" not in defaulted(behavior={"scaleUp": {"policies": []}})["behavior"]["scaleUp"]
 
 
-def test_unknown_fields_go_and_quantities_become_canonical() -> None:
+def test_unknown_fields_are_dropped_and_quantities_canonical() -> None:
     metric = {"type": "Pods", "pods": {"metric": {"name": "qps"}, "target": {"averageValue": " 0.5", "bogus": 1}}}
     assert defaulted(metrics=[metric], bogus=1)["metrics"] == [
         {"type": "Pods", "pods": {"metric": {"name": "qps"}, "target": {"type": "", "averageValue": "500m"}}}
@@ -83,13 +83,13 @@ def test_everything_but_the_spec_stays_and_the_given_object_is_not_changed() -> 
         ({"metadata": {"labels": {"a": 1}}}, "metadata.labels"),
     ],
 )
-def test_wrong_types_are_named_with_their_field(hpa: dict[str, Any], error: str) -> None:
+def test_decode_error_names_the_field(hpa: dict[str, Any], error: str) -> None:
     with pytest.raises(ParseError) as caught:
         default_hpa(hpa)
     assert error in str(caught.value)
 
 
-def test_absurdly_deep_objects_are_refused_like_others() -> None:
+def test_deeply_nested_object_is_a_decode_error() -> None:
     deep: Any = {}
     for _ in range(5000):
         deep = [deep]

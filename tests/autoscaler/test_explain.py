@@ -1,7 +1,9 @@
 """`python -m autoscaler explain`: decisions of a running autoscaler, and one computed with rights to read."""
 
 import asyncio
+import fcntl
 import json
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -159,6 +161,28 @@ async def test_unwritable_audit_log_is_one_line_and_status_1(cluster: Cluster, t
     path = tmp_path / "absent" / "audit.jsonl"
     result = await command("run", f"--kubeconfig={cluster.kubeconfig}", "--metrics-port=0", f"--audit-log={path}")
     assert result == Result(1, "", f"Error: --audit-log={path}: cannot be written: No such file or directory\n")
+
+
+async def test_audit_fifo_that_is_not_read_stops_neither_reconciliation_nor_sigterm(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "audit.fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)  # three records
+        flags = ("--horizontal-pod-autoscaler-sync-period=50ms", "--kept-decisions=1000", f"--audit-log={fifo}")
+        async with autoscaler(cluster.kubeconfig, *ALONE, *flags) as process:
+
+            async def has_many() -> bool:
+                return len(await decisions(process)) >= 10
+
+            await eventually(has_many, within=SOON)
+            process.signal(signal.SIGTERM)
+            assert await process.ended() == 0
+        assert any("not all decisions could be written" in line for line in process.said)
+    finally:
+        os.close(reader)
 
 
 # --- a computed decision -------------------------------------------------------------------------------------------

@@ -44,17 +44,17 @@ RESPONSE = ResourceResponse(
 )
 
 
-def test_a_pods_usage_is_the_sum_of_its_containers_if_each_has_one() -> None:
+def test_pod_usage_is_the_sum_of_containers_that_all_have_a_value() -> None:
     assert values(RESPONSE, ResourceMetric("cpu")) == {"web-0": 120, "web-1": 200}
     assert values(RESPONSE, ResourceMetric("memory")) == {}
 
 
-def test_one_container_is_taken_where_it_is() -> None:
+def test_container_usage_is_of_that_container() -> None:
     assert values(RESPONSE, ResourceMetric("cpu", "proxy")) == {"web-0": 20}
     assert values(RESPONSE, ResourceMetric("memory", "app")) == {"web-0": 7}
 
 
-def test_of_a_container_that_is_named_twice_the_first_entry_counts() -> None:
+def test_first_of_two_containers_with_one_name_counts() -> None:
     entries = ({"cpu": 100}, {"cpu": 20, "memory": 5})
     containers = tuple(("app", each) for each in entries)
     twice = ResourceResponse((PodUsage(name="web-0", timestamp_ms=NOW, window_ms=15_000, containers=containers),))
@@ -63,7 +63,7 @@ def test_of_a_container_that_is_named_twice_the_first_entry_counts() -> None:
     assert values(twice, ResourceMetric("cpu")) == {"web-0": 120}
 
 
-def test_a_sample_keeps_its_time_and_window() -> None:
+def test_sample_has_the_time_and_window_of_the_pod() -> None:
     samples = pod_samples(ResourceMetric("cpu"), RESPONSE)
     assert not isinstance(samples, MetricError)
     assert samples["web-1"] == PodSample(value=200, timestamp_ms=NOW, window_ms=15_000)

@@ -73,7 +73,7 @@ def value_of(name: str, value: Any, **more: Any) -> dict[str, Any]:
 # --- pods metrics --------------------------------------------------------------------------------------------------
 
 
-async def test_a_pods_metric_is_a_sample_for_each_pod(api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_pods_metric_has_a_sample_for_each_pod(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", PODS, listed(value_of("web-0", "1500m", windowSeconds=30), value_of("web-1", "2")))
     answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
     assert answer == PodsResponse(
@@ -84,9 +84,7 @@ async def test_a_pods_metric_is_a_sample_for_each_pod(api: ScriptedApi, metrics:
     )
 
 
-async def test_a_metrics_api_that_is_busy_is_asked_again_within_the_reconciliation(
-    api: ScriptedApi, metrics: MetricsClient, kube: KubeClient
-) -> None:
+async def test_busy_metrics_api_is_retried(api: ScriptedApi, metrics: MetricsClient, kube: KubeClient) -> None:
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -101,19 +99,19 @@ async def test_a_metrics_api_that_is_busy_is_asked_again_within_the_reconciliati
     assert [1 <= each <= 1.2 for each in waits] == [True, True]
 
 
-async def test_a_metrics_api_that_answers_too_much_is_a_failed_metric(api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_too_large_response_is_an_error(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", RESOURCE, b" " * (16 * 2**20 + 1))
     answer = await metrics.resource_usage("default", WEB)
     assert answer == MetricError("the API server's response is too large to be read: more than 16 MiB")
 
 
-async def test_white_space_around_a_value_does_not_count(api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_white_space_around_a_value_is_ignored(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", EXTERNAL, listed({"value": " 20 ", "timestamp": TIME}))
     answer = await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING)
     assert answer == ValuesResponse(values=(20_000,), timestamp_ms=TIME_MS)
 
 
-async def test_both_selectors_go_along(api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_both_selectors_are_sent(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", PODS, listed())
     selector = LabelSelector.parse("verb in (GET,POST)")
     await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=selector)
@@ -122,21 +120,19 @@ async def test_both_selectors_go_along(api: ScriptedApi, metrics: MetricsClient)
     )
 
 
-async def test_no_pod_with_a_value_is_an_empty_answer(api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_response_without_items_is_empty(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", PODS, {"kind": "MetricValueList", "items": None})
     assert await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING) == PodsResponse({})
 
 
-async def test_v1beta1_is_used_where_only_that_is_known(api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_v1beta1_is_used_if_only_that_is_served(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", GROUP, group("v1beta9", "v1beta1"))
     api.on("GET", PODS.replace("v1beta2", "v1beta1"), listed(value_of("web-0", 3, window=5)))
     answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
     assert answer == PodsResponse({"web-0": PodSample(value=3000, timestamp_ms=TIME_MS, window_ms=5_000)})
 
 
-async def test_the_preferred_version_is_asked_for_again_after_a_while(
-    api: ScriptedApi, metrics: MetricsClient, clock: Clock
-) -> None:
+async def test_preferred_version_is_cached_for_a_while(api: ScriptedApi, metrics: MetricsClient, clock: Clock) -> None:
     api.on("GET", PODS, listed())
     for now in (0.0, 14.9, 15.0):
         clock.now = now
@@ -148,7 +144,7 @@ async def test_the_preferred_version_is_asked_for_again_after_a_while(
     assert api.asked[-1].path == PODS.replace("v1beta2", "v1beta1")
 
 
-async def test_without_a_custom_metrics_api_the_error_says_so(api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_missing_custom_metrics_api_is_an_error(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.fail("GET", GROUP, 404, "the server could not find the requested resource")
     answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
     assert answer == MetricError("no custom metrics API (custom.metrics.k8s.io) registered")
@@ -157,14 +153,14 @@ async def test_without_a_custom_metrics_api_the_error_says_so(api: ScriptedApi, 
     assert answer == MetricError("no known available metric versions found")
 
 
-async def test_the_servers_own_words_are_the_error(api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_status_message_is_the_error(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.fail("GET", PODS, 503, "prometheus cannot be reached")
     answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
     assert answer == MetricError("prometheus cannot be reached")
 
 
 @pytest.mark.parametrize("body", [b"boom", b'{"error":"boom"}'], ids=["text", "JSON"])
-async def test_an_answer_without_a_status_is_worded_as_by_kubernetes(
+async def test_response_without_a_status_has_client_gos_message(
     body: bytes, api: ScriptedApi, metrics: MetricsClient
 ) -> None:
     for path in (PODS, RESOURCE, EXTERNAL):
@@ -210,7 +206,7 @@ def discovery(api: ScriptedApi) -> None:
     ],
     ids=["in a group", "in the core group", "the namespace itself"],
 )
-async def test_an_object_metric_is_asked_for_by_resource(
+async def test_object_metric_is_requested_by_resource(
     described: CrossVersionObjectReference, path: str, api: ScriptedApi, metrics: MetricsClient
 ) -> None:
     path = f"{GROUP}/v1beta2/namespaces/default/{path}"
@@ -221,7 +217,7 @@ async def test_an_object_metric_is_asked_for_by_resource(
 
 
 @pytest.mark.usefixtures("discovery")
-async def test_an_unknown_kind_is_an_error(metrics: MetricsClient) -> None:
+async def test_unknown_kind_is_an_error(metrics: MetricsClient) -> None:
     gizmo = CrossVersionObjectReference("Gizmo", "g", "example.com/v1")
     answer = await metrics.object_metric("default", "hits", described=gizmo, metric_selector=NOTHING)
     assert answer == MetricError(
@@ -243,7 +239,7 @@ async def test_an_unknown_kind_is_an_error(metrics: MetricsClient) -> None:
     ],
     ids=["in a group", "in the core group", "the namespace itself"],
 )
-async def test_an_object_is_named_where_the_answer_has_no_status(
+async def test_generic_message_names_the_object(
     described: CrossVersionObjectReference, path: str, named: str, api: ScriptedApi, metrics: MetricsClient
 ) -> None:
     api.on("GET", f"{GROUP}/v1beta2/namespaces/default/{path}", b"", status=404)
@@ -253,7 +249,7 @@ async def test_an_object_is_named_where_the_answer_has_no_status(
 
 @pytest.mark.usefixtures("discovery")
 @pytest.mark.parametrize("number", [0, 2])
-async def test_an_object_has_exactly_one_value(number: int, api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_object_must_have_exactly_one_value(number: int, api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", f"{GROUP}/v1beta2/namespaces/default/services/front/hits", listed(*[value_of("front", "1")] * number))
     answer = await metrics.object_metric("default", "hits", described=SERVICE, metric_selector=NOTHING)
     assert answer == MetricError(
@@ -264,14 +260,14 @@ async def test_an_object_has_exactly_one_value(number: int, api: ScriptedApi, me
 # --- external and resource metrics ---------------------------------------------------------------------------------
 
 
-async def test_an_external_metric_is_all_its_values(api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_external_metric_has_all_values(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", EXTERNAL, listed({"value": "20", "timestamp": TIME}, {"value": "-500m", "timestamp": TIME}))
     answer = await metrics.external_metric("default", "queue_depth", metric_selector=LabelSelector.parse("q=a"))
     assert answer == ValuesResponse(values=(20_000, -500), timestamp_ms=TIME_MS)
     assert api.asked[-1] == Asked("GET", EXTERNAL, {"labelSelector": "q=a"})
 
 
-async def test_resource_usage_comes_by_container(api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_resource_usage_is_by_container(api: ScriptedApi, metrics: MetricsClient) -> None:
     containers = [{"name": "app", "usage": {"cpu": "250m", "memory": "1Ki"}}, {"name": "idle"}]
     pod = {"metadata": {"name": "web-0"}, "timestamp": TIME, "window": "15.5s", "containers": containers}
     api.on("GET", RESOURCE, listed(pod))
@@ -301,7 +297,7 @@ def object_metric(
 
 
 @pytest.mark.usefixtures("discovery")
-async def test_what_several_ask_in_one_moment_is_asked_once(api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_concurrent_equal_queries_are_one_request(api: ScriptedApi, metrics: MetricsClient) -> None:
     hits = f"{GROUP}/v1beta2/namespaces/default/ingresses.networking.k8s.io/front/hits"
     api.on("GET", EXTERNAL, listed({"value": "20"}))
     api.on("GET", RESOURCE, listed({"metadata": {"name": "web-0"}}))
@@ -321,9 +317,7 @@ async def test_what_several_ask_in_one_moment_is_asked_once(api: ScriptedApi, me
     assert {type(answer) for answer in answers[9:]} == {ValuesResponse}
 
 
-async def test_the_usage_of_several_selectors_pods_is_asked_for_once(
-    api: ScriptedApi, client: ThrottledClient, kube: KubeClient
-) -> None:
+async def test_concurrent_usage_queries_are_merged(api: ScriptedApi, client: ThrottledClient, kube: KubeClient) -> None:
     apps = ["a", "b", "c", "d"]
     pods = PodIndex()
     for app in apps:
@@ -345,7 +339,7 @@ def by_selector(name: str, parameter: str) -> Callable[[Asked], dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("discovery")
-async def test_who_selects_other_series_of_a_metric_gets_their_values(api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_other_metric_selectors_are_not_merged(api: ScriptedApi, metrics: MetricsClient) -> None:
     hits = f"{GROUP}/v1beta2/namespaces/default/ingresses.networking.k8s.io/front/hits"
     api.on("GET", EXTERNAL, by_selector("", "labelSelector"))
     api.on("GET", PODS, by_selector("web-0", "metricLabelSelector"))
@@ -366,7 +360,7 @@ async def test_who_selects_other_series_of_a_metric_gets_their_values(api: Scrip
 
 
 @pytest.mark.usefixtures("discovery")
-async def test_who_asks_about_another_object_or_metric_gets_its_value(api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_other_objects_and_metrics_are_not_merged(api: ScriptedApi, metrics: MetricsClient) -> None:
     base = f"{GROUP}/v1beta2/namespaces/default"
     endpoints = {"name": "endpoints", "kind": "Endpoints", "namespaced": True}
     services = {"name": "services", "kind": "Service", "namespaced": True}
@@ -412,30 +406,28 @@ async def test_who_asks_about_another_object_or_metric_gets_its_value(api: Scrip
     ],
     ids=str,
 )
-async def test_a_bad_answer_is_an_error_of_that_metric(
-    answer: Any, part: str, api: ScriptedApi, metrics: MetricsClient
-) -> None:
+async def test_bad_response_is_a_metric_error(answer: Any, part: str, api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", PODS, answer)
     result = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
     assert isinstance(result, MetricError)
     assert part in result.message
 
 
-async def test_one_bad_value_spoils_the_whole_answer(api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_one_bad_value_fails_the_whole_response(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", EXTERNAL, listed({"value": "20"}, {"value": "lots"}))
     assert isinstance(await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING), MetricError)
     api.on("GET", RESOURCE, listed({"metadata": {"name": "web-0"}, "window": "soon"}))
     assert isinstance(await metrics.resource_usage("default", WEB), MetricError)
 
 
-async def test_a_missing_timestamp_is_the_zero_time(api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_missing_timestamp_is_the_zero_time(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", EXTERNAL, listed({"value": "20", "timestamp": None}))
     answer = await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING)
     assert answer == ValuesResponse(values=(20_000,), timestamp_ms=0)
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "a%2fb", ""])
-async def test_a_name_cannot_lead_out_of_its_path(name: str, api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_name_cannot_leave_its_path(name: str, api: ScriptedApi, metrics: MetricsClient) -> None:
     answer = await metrics.external_metric("default", name, metric_selector=NOTHING)
     assert isinstance(answer, MetricError)
     assert "invalid resource name" in answer.message

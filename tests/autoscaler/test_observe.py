@@ -147,7 +147,7 @@ def observer(
     )
 
 
-async def test_scale_and_pods_and_an_answer_for_each_metric(api: ScriptedApi, observer: Observer) -> None:
+async def test_observation_has_scale_pods_and_a_response_for_each_metric(api: ScriptedApi, observer: Observer) -> None:
     value = {"describedObject": {"name": "web-0"}, "value": "5"}
     api.on("GET", PACKETS, {"items": [value]})
     api.on("GET", HITS, {"items": [value]})
@@ -182,7 +182,7 @@ async def test_scale_and_pods_and_an_answer_for_each_metric(api: ScriptedApi, ob
     assert len(observed.seconds) == 6
 
 
-async def test_a_metric_that_fails_is_an_error_among_the_answers(api: ScriptedApi, observer: Observer) -> None:
+async def test_failed_metric_is_an_error_among_the_responses(api: ScriptedApi, observer: Observer) -> None:
     api.fail("GET", PACKETS, 503, "prometheus is away")
     api.on("GET", DEPTH, {"items": [{"value": "7"}]})
     observed = await observer.observe(
@@ -194,7 +194,7 @@ async def test_a_metric_that_fails_is_an_error_among_the_answers(api: ScriptedAp
     )
 
 
-async def test_without_a_scale_nothing_else_is_asked(api: ScriptedApi, observer: Observer) -> None:
+async def test_without_a_scale_nothing_else_is_read(api: ScriptedApi, observer: Observer) -> None:
     api.fail("GET", SCALE, 404, 'deployments.apps "web" not found')
     observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
     assert observed.observation.scale == ScaleError('deployments.apps "web" not found')
@@ -202,26 +202,26 @@ async def test_without_a_scale_nothing_else_is_asked(api: ScriptedApi, observer:
     assert not [asked for asked in api.asked if "metrics" in asked.path]
 
 
-async def test_of_a_malformed_api_version_nothing_is_read(api: ScriptedApi, observer: Observer) -> None:
+async def test_malformed_api_version_reads_nothing(api: ScriptedApi, observer: Observer) -> None:
     observed = await observer.observe(hpa(api_version="a/b/c"))
     assert observed.observation.scale is None
     assert api.asked == []
 
 
-async def test_out_of_bounds_no_metric_is_asked_for(api: ScriptedApi, observer: Observer) -> None:
+async def test_out_of_bounds_no_metric_is_fetched(api: ScriptedApi, observer: Observer) -> None:
     api.on("GET", SCALE, {"spec": {"replicas": 9}, "status": {"replicas": 9, "selector": "app=web"}})
     observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
     assert observed.observation.responses is None
     assert not api.named("GET", PACKETS)
 
 
-async def test_a_bad_metric_selector_is_not_sent(api: ScriptedApi, observer: Observer) -> None:
+async def test_invalid_metric_selector_is_not_sent(api: ScriptedApi, observer: Observer) -> None:
     selector = MetricSelector(match_expressions=(SelectorRequirement("verb", "Near"),))
     await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets", selector)))))
     assert not api.named("GET", PACKETS)
 
 
-async def test_pods_that_came_while_the_metrics_were_asked_for_count(
+async def test_pods_created_during_the_metrics_requests_count(
     api: ScriptedApi, observer: Observer, pods: PodIndex
 ) -> None:
     def answer(asked: Asked) -> dict[str, Any]:
@@ -235,7 +235,7 @@ async def test_pods_that_came_while_the_metrics_were_asked_for_count(
     assert [pod.name for pod in observed.observation.pods] == ["web-0", "web-2"]
 
 
-async def test_hpas_learn_of_each_other_when_their_pods_are_listed(
+async def test_hpas_with_the_same_pods_find_each_other(
     api: ScriptedApi, observer: Observer, selectors: SelectorIndex
 ) -> None:
     api.on("GET", PACKETS, {"items": []})

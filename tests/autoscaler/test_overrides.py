@@ -24,7 +24,7 @@ def limited(outcome: Outcome) -> tuple[str, str]:
 
 class TestPause:
     @pytest.mark.parametrize("by_hand", [0, 12], ids=["disabled", "out of bounds"])
-    def test_the_condition_ends_with_the_pause_where_no_metric_is_asked_either(self, by_hand: int) -> None:
+    def test_condition_ends_with_the_pause_without_metrics(self, by_hand: int) -> None:
         world = paused(Pause.ALL, replicas=2)
         world.step(200)
         assert world.reasons()["ScalingLimited"] == "Paused"
@@ -46,13 +46,13 @@ class TestPause:
             (Pause.ALL, 50, 2),
         ],
     )
-    def test_closes_a_direction(self, pause: Pause, value: int, replicas: int) -> None:
+    def test_blocks_its_direction(self, pause: Pause, value: int, replicas: int) -> None:
         world = paused(pause, replicas=2)
         world.step(100)
         world.step(value)
         assert world.replicas == replicas
 
-    def test_what_it_kept_from_happening_is_in_the_decision_and_the_status(self) -> None:
+    def test_blocked_scale_is_in_decision_and_status(self) -> None:
         world = paused(Pause.ALL, replicas=2)
         outcome = world.step(200)
         assert world.decision is not None
@@ -69,7 +69,7 @@ class TestPause:
         assert limited(outcome) == ("Paused", message)
         assert world.reasons()["ScalingActive"] == "ValidMetricFound"
 
-    def test_bounds_do_not_count_either(self) -> None:
+    def test_blocks_scaling_into_bounds(self) -> None:
         above = paused(Pause.SCALE_IN, replicas=12)
         above.step(100)
         assert above.replicas == 12
@@ -77,14 +77,14 @@ class TestPause:
         below.step(100)
         assert below.replicas == 1
 
-    def test_says_nothing_where_nothing_would_have_happened(self) -> None:
+    def test_without_a_scale_nothing_is_blocked(self) -> None:
         world = paused(Pause.ALL, replicas=2)
         outcome = world.step(100)
         assert world.decision is not None
         assert world.decision.blocked is None
         assert limited(outcome)[0] == "DesiredWithinRange"
 
-    def test_recommendations_go_on_so_that_its_end_scales_with_what_is_known(self) -> None:
+    def test_recommendations_are_stored_while_blocked(self) -> None:
         world = World(hpa(pods_metric(100)), replicas=4, config=Config(paused=Pause.ALL))
         world.step(100)
         world.step(25, seconds=200)
@@ -121,7 +121,7 @@ class TestStaleObjects:
         assert limited(outcome) == ("StaleWatch", message)
         assert world.reasons()["ScalingActive"] == "ValidMetricFound"
 
-    def test_scaling_up_is_as_ever(self) -> None:
+    def test_scaling_up_is_not_blocked(self) -> None:
         world = self.world(replicas=2)
         assert world.step(200).events == (
             Event("Normal", "SuccessfulRescale", "New size: 4; reason: pods metric packets above target"),
@@ -129,12 +129,12 @@ class TestStaleObjects:
         assert world.decision is not None
         assert world.decision.blocked is None
 
-    def test_says_nothing_where_nothing_would_have_happened(self) -> None:
+    def test_without_a_scale_nothing_is_blocked(self) -> None:
         world = self.world(replicas=2)
         world.step(100)
         assert world.reasons()["ScalingLimited"] == "-DesiredWithinRange"
 
-    def test_ends_with_the_next_step_on_objects_that_are_known(self) -> None:
+    def test_ends_when_watches_are_current(self) -> None:
         world = self.world(replicas=4)
         world.step(50)
         assert world.reasons()["ScalingLimited"] == "StaleWatch"
@@ -143,7 +143,7 @@ class TestStaleObjects:
         assert world.replicas == 2
         assert world.reasons()["ScalingLimited"] == "-DesiredWithinRange"
 
-    def test_the_condition_ends_where_no_metric_is_asked_either(self) -> None:
+    def test_condition_ends_without_metrics(self) -> None:
         world = self.world(replicas=4)
         world.step(50)
         world.stale = ()
@@ -151,7 +151,7 @@ class TestStaleObjects:
         world.step(50)
         assert "ScalingLimited" not in world.reasons()
 
-    def test_the_stabilisation_window_begins_anew_when_they_are_known_again(self) -> None:
+    def test_stabilization_window_starts_again(self) -> None:
         world = self.world(replicas=4, window=300)
         for _ in range(5):
             world.step(50, seconds=100)
@@ -161,7 +161,7 @@ class TestStaleObjects:
         world.step(50, seconds=301)
         assert world.replicas == 2
 
-    def test_a_higher_recommendation_of_before_is_still_followed(self) -> None:
+    def test_earlier_higher_recommendation_still_counts(self) -> None:
         world = self.world(replicas=4, window=300)
         world.step(200)
         assert world.replicas == 8
@@ -200,14 +200,14 @@ class TestFallback:
         config = Config(fallback=Fallback(replicas=fallback, failure_threshold=after), downscale_stabilization_ms=0)
         return World(hpa(pods_metric(100), maximum=maximum), replicas=replicas, config=config)
 
-    def test_raises_after_so_many_failures_in_a_row(self) -> None:
+    def test_raises_after_the_threshold_of_failures(self) -> None:
         world = self.world(replicas=4)
         for expected in (4, 4, 6, 6):
             outcome = world.step(AWAY)
             assert world.replicas == expected
         assert outcome.error is not None, "the metrics are still reported as failing"
 
-    def test_says_why_it_raised(self) -> None:
+    def test_reason_and_condition(self) -> None:
         world = self.world(replicas=4, after=1)
         outcome = world.step(AWAY)
         assert world.decision is not None
@@ -228,18 +228,18 @@ class TestFallback:
             "annotation milliscale.io/fallback-replicas asks for at least 6 replicas"
         )
 
-    def test_never_takes_replicas_away(self) -> None:
+    def test_never_scales_down(self) -> None:
         world = self.world(replicas=8, after=1)
         for _ in range(3):
             world.step(AWAY, seconds=600)
             assert world.replicas == 8
 
-    def test_the_status_does_not_change_while_it_holds(self) -> None:
+    def test_status_does_not_change_while_it_applies(self) -> None:
         world = self.world(replicas=8, after=1)
         world.step(AWAY)
         assert world.step(AWAY).status is None
 
-    def test_a_success_in_between_starts_the_count_anew(self) -> None:
+    def test_success_resets_the_count(self) -> None:
         world = self.world(replicas=4)
         for value in (AWAY, AWAY, 100, AWAY, AWAY):
             world.step(value)
@@ -247,7 +247,7 @@ class TestFallback:
         world.step(AWAY)
         assert world.replicas == 6
 
-    def test_the_maximum_and_the_rate_limits_hold(self) -> None:
+    def test_maximum_and_rate_limits_apply(self) -> None:
         world = self.world(replicas=4, after=1, maximum=5)
         world.step(AWAY)
         assert world.replicas == 5
@@ -260,7 +260,7 @@ class TestFallback:
         world.step(AWAY)
         assert world.replicas == 5
 
-    def test_a_metric_that_works_and_asks_for_more_wins(self) -> None:
+    def test_valid_metric_with_a_higher_proposal_wins(self) -> None:
         config = Config(fallback=Fallback(replicas=6, failure_threshold=1))
         world = World(hpa(pods_metric(100), external_metric(100)), replicas=4, config=config)
         world.step(AWAY, 800)
@@ -268,7 +268,7 @@ class TestFallback:
         assert world.decision is not None
         assert world.decision.fallback is None
 
-    def test_a_metric_that_works_and_asks_for_as_many_wins(self) -> None:
+    def test_valid_metric_with_an_equal_proposal_wins(self) -> None:
         config = Config(fallback=Fallback(replicas=6, failure_threshold=1))
         world = World(hpa(pods_metric(100), external_metric(100)), replicas=4, config=config)
         world.step(AWAY, 600)
@@ -277,26 +277,26 @@ class TestFallback:
         assert world.decision.fallback is None
         assert world.reasons()["ScalingActive"] == "ValidMetricFound"
 
-    def test_a_metric_that_works_and_asks_for_less_does_not(self) -> None:
+    def test_valid_metric_with_a_lower_proposal_loses(self) -> None:
         config = Config(fallback=Fallback(replicas=6, failure_threshold=1))
         world = World(hpa(pods_metric(100), external_metric(100)), replicas=4, config=config)
         world.step(AWAY, 100)
         assert world.replicas == 6
 
-    def test_a_pause_holds_it_too(self) -> None:
+    def test_pause_blocks_it(self) -> None:
         config = Config(fallback=Fallback(replicas=6, failure_threshold=1), paused=Pause.ALL)
         world = World(hpa(pods_metric(100)), replicas=4, config=config)
         world.step(AWAY)
         assert world.replicas == 4
 
-    def test_once_metrics_are_back_it_goes_as_ever(self) -> None:
+    def test_ends_when_metrics_are_back(self) -> None:
         world = self.world(replicas=4, after=1)
         world.step(AWAY)
         world.step(50)
         assert world.replicas == 3
         assert world.reasons()["ScalingActive"] == "ValidMetricFound"
 
-    def test_without_one_nothing_changes(self) -> None:
+    def test_without_fallback_nothing_changes(self) -> None:
         world = World(hpa(pods_metric(100), status=Status(desired_replicas=4)), replicas=4)
         for _ in range(5):
             outcome = world.step(AWAY)

@@ -32,7 +32,7 @@ from autoscaler.core.model import (
 from autoscaler.core.observation import Container, Owned, Owner, Pod, ReadyCondition, Scale
 from autoscaler.objects.fields import ParseError, milli_value, time_ms
 from autoscaler.objects.hpa import RefusedHPA, TrackedHPA, parse_hpa, track_hpa
-from autoscaler.objects.workloads import parse_owned, parse_pod, parse_scale
+from autoscaler.objects.workloads import parse_owned, parse_pod, parse_scale, parse_workload, track_pod
 
 JSON = dict[str, Any]
 
@@ -329,15 +329,13 @@ hpa_fields = st.dictionaries(
 def test_hostile_json_raises_only_parse_errors(whole: Any, spec: JSON, part: Any) -> None:
     pod = {"metadata": part, "spec": {"containers": part, "resources": {"requests": part}}, "status": part}
     hpa = raw_hpa(**spec) | {"status": part}
-    for parse, raw in [
-        (parse_hpa, whole),
-        (parse_hpa, hpa),
-        (parse_pod, whole),
-        (parse_pod, pod),
-        (parse_scale, whole),
-    ]:
-        with suppress(ParseError):
-            parse(raw)
+    for raw in (whole, hpa, pod):
+        for parse in (parse_hpa, parse_pod, parse_scale, parse_workload, parse_owned):
+            with suppress(ParseError):
+                parse(raw)
+        track_pod(raw)
+        for api in HPA_APIS:
+            track_hpa(raw, api=api)
 
 
 # --- numbers and times ---------------------------------------------------------------------------------------------

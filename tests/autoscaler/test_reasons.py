@@ -32,25 +32,25 @@ def counted(world: World, value: int | str) -> str:
         (2, AWAY, None, "FailedGetPodsMetric"),
     ],
 )
-def test_a_reason_is_that_of_the_condition_which_explains_the_count(
+def test_reason_is_that_of_the_deciding_condition(
     replicas: int, value: int | str, rules: Behavior | None, reason: str
 ) -> None:
     world = World(hpa(pods_metric(100), minimum=2, maximum=10, behavior=rules), replicas=replicas)
     assert counted(world, value) == reason
 
 
-def test_a_target_that_was_switched_off() -> None:
+def test_reason_of_a_target_at_zero() -> None:
     assert counted(World(hpa(), replicas=0), 100) == "ScalingDisabled"
 
 
 @pytest.mark.parametrize("problem", [ScaleError("not found"), TargetError("no such kind")])
-def test_a_target_that_cannot_be_read(problem: ScaleError | TargetError) -> None:
+def test_reason_of_an_unreadable_scale(problem: ScaleError | TargetError) -> None:
     world = World(hpa(), replicas=1)
     world.scale = problem
     assert counted(world, 100) == "FailedGetScale"
 
 
-def test_what_our_own_settings_decide() -> None:
+def test_reasons_of_pause_stale_watch_and_fallback() -> None:
     paused = World(hpa(), replicas=2, config=Config(paused=Pause.ALL))
     assert counted(paused, 100) == "ValidMetricFound"
     assert counted(paused, 200) == "Paused"

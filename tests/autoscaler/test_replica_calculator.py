@@ -73,11 +73,11 @@ def test_a_missing_pod_counts_as_idle_when_scaling_up() -> None:
     assert (proposal.rebalanced_ratio, proposal.replicas) == (1.0, 3)
 
 
-def test_an_assumption_never_turns_the_direction_around() -> None:
+def test_assumed_values_never_turn_the_direction() -> None:
     assert average(samples(70), pods(3), target=60).replicas == 3
 
 
-def test_nor_does_it_make_the_count_move_against_the_ratio() -> None:
+def test_assumed_values_never_move_the_count_against_the_ratio() -> None:
     """The count is that of the pods that are there, which may be far from the count that is wished for."""
     up = average(samples(300, 300), pods(3), target=100, replicas=10)
     assert (up.rebalanced_ratio, up.replicas) == (2.0, 10)
@@ -85,7 +85,7 @@ def test_nor_does_it_make_the_count_move_against_the_ratio() -> None:
     assert (down.rebalanced_ratio, down.replicas) == (0.7, 1)
 
 
-def test_it_says_how_many_pods_were_counted_and_whether_the_product_was_used() -> None:
+def test_proposal_has_the_counted_pods_and_whether_it_was_overruled() -> None:
     for proposal, counted, overruled in (
         (average(samples(150, 150, 150), pods(3), target=100), 3, False),
         (average(samples(300), pods(2), target=100), 2, False),  # rebalanced, over both
@@ -100,7 +100,7 @@ def test_exactly_at_the_target_nothing_is_assumed() -> None:
     assert average(samples(100), (pod("web-0"), pod("web-1", phase="Pending")), target=100).rebalanced_ratio is None
 
 
-def test_an_absurd_count_on_an_assumption_changes_nothing() -> None:
+def test_count_beyond_32_bits_on_assumed_values_changes_nothing() -> None:
     assert average(samples(2**60), pods(2), target=1).replicas == 2
 
 
@@ -142,7 +142,7 @@ def test_a_pod_that_is_not_ready_still_counts_for_custom_metrics() -> None:
     assert average(samples(200), (pod("web-0", ready="False"),), target=100).replicas == 2
 
 
-def test_cpu_of_a_pod_that_never_was_ready_does_not_count() -> None:
+def test_cpu_of_a_never_ready_pod_is_ignored() -> None:
     starting = pod("web-1", ready="False")
     assert cpu_utilization(samples(500, 9000), (pod("web-0"), starting), target=50).pods == PodGroups(
         ready=("web-0",), unready=("web-1",)
@@ -172,7 +172,7 @@ def test_a_pod_without_a_request_fails_the_whole_metric_even_if_it_is_deleted() 
         cpu_utilization(samples(500, 500), listed, target=50)
 
 
-def test_values_of_unknown_pods_alone_are_no_utilization() -> None:
+def test_values_of_unknown_pods_alone_are_an_error() -> None:
     with pytest.raises(MetricError, match="no metrics returned matched known pods"):
         cpu_utilization({"ghost": sample(500)}, pods(1), target=50)
 
@@ -180,28 +180,28 @@ def test_values_of_unknown_pods_alone_are_no_utilization() -> None:
 # --- metrics of the whole ------------------------------------------------------------------------------------------
 
 
-def test_a_total_value_scales_the_ready_pods() -> None:
+def test_value_target_multiplies_the_ready_pods() -> None:
     listed = (pod("web-0"), pod("web-1"), pod("web-2", ready="False"), pod("web-3", phase="Pending"))
     proposal = calculator(listed).get_object_metric_replicas(200, metric="m", target_usage=100)
     assert (proposal.replicas, proposal.usage) == (4, 200)
 
 
-def test_from_zero_a_total_value_asks_for_its_ratio_without_tolerance() -> None:
+def test_value_target_from_zero_proposes_the_ratio_without_tolerance() -> None:
     proposal = calculator().get_external_metric_replicas([350, 60], metric="m", target_usage=400)
     assert proposal.replicas == 2
 
 
-def test_an_average_value_needs_no_pods_and_counts_the_scales_status() -> None:
+def test_average_target_uses_status_replicas_and_no_pods() -> None:
     proposal = calculator(status_replicas=4).get_external_per_pod_metric_replicas([900], metric="m", target_usage=100)
     assert (proposal.replicas, proposal.usage) == (9, 225)
 
 
-def test_within_tolerance_an_average_value_asks_for_the_replicas_that_are_there() -> None:
+def test_average_target_within_tolerance_keeps_the_count() -> None:
     proposal = calculator(status_replicas=4).get_object_per_pod_metric_replicas(410, metric="m", target_usage=100)
     assert (proposal.replicas, proposal.usage, proposal.within_tolerance) == (4, 103, True)
 
 
-def test_an_average_over_no_replicas_is_nothing() -> None:
+def test_average_over_no_replicas_is_none() -> None:
     proposal = calculator(status_replicas=0).get_external_per_pod_metric_replicas([900], metric="m", target_usage=100)
     assert (proposal.replicas, proposal.usage) == (9, None)
 
@@ -209,7 +209,7 @@ def test_an_average_over_no_replicas_is_nothing() -> None:
 # --- failures ------------------------------------------------------------------------------------------------------
 
 
-def test_failures_are_told_in_the_words_of_kubernetes() -> None:
+def test_errors_have_kubernetes_words() -> None:
     broken = MetricError("boom")
     with pytest.raises(MetricError, match=r"^unable to get metrics for resource memory: boom$"):
         calculator(pods(1)).get_raw_resource_replicas(broken, resource="memory", target_usage=1)
@@ -227,7 +227,7 @@ values = st.integers(-(2**63), 2**63 - 1)
 
 
 @given(st.lists(values, min_size=1, max_size=5), values, st.integers(1, 9))
-def test_no_numbers_lead_out_of_32_bits(usages: list[int], target: int, count: int) -> None:
+def test_proposals_stay_within_32_bits(usages: list[int], target: int, count: int) -> None:
     listed = pods(count)
     every = {
         average(samples(*usages), listed, target=target).replicas,

@@ -59,7 +59,7 @@ async def test_a_scale_is_read_from_the_preferred_version(api: ScriptedApi, scal
     assert (await read(scales)).scale == Scale(spec_replicas=3, status_replicas=2, selector="app=web")
 
 
-async def test_only_the_group_of_the_reference_counts(api: ScriptedApi, scales: ScaleClient) -> None:
+async def test_only_the_group_of_the_reference_matters(api: ScriptedApi, scales: ScaleClient) -> None:
     api.on("GET", PATH, scale())
     outdated = CrossVersionObjectReference("Deployment", "web", "apps/v1beta7")
     assert isinstance(await scales.read("default", outdated), TargetScale)
@@ -70,7 +70,7 @@ async def test_absent_fields_of_a_scale_are_zero(api: ScriptedApi, scales: Scale
     assert (await read(scales)).scale == Scale(spec_replicas=0, status_replicas=0, selector="")
 
 
-async def test_only_the_preferred_version_of_a_kind_is_asked_for_a_scale(api: ScriptedApi, scales: ScaleClient) -> None:
+async def test_only_the_preferred_version_is_read(api: ScriptedApi, scales: ScaleClient) -> None:
     api.on("GET", PATH.replace("v1", "v1beta1"), scale())
     api.fail("GET", PATH, 404, "the server could not find the requested resource")
     assert await scales.read("default", WEB) == ScaleError("the server could not find the requested resource")
@@ -118,7 +118,7 @@ async def test_a_selector_is_read_as_a_label_selector_and_written_as_a_text(
     assert (await read(scales)).scale.selector == "app=web,!old,tier notin (a,b),x in (1)"
 
 
-async def test_an_answer_without_a_status_is_worded_as_by_kubernetes(api: ScriptedApi, scales: ScaleClient) -> None:
+async def test_response_without_a_status_has_client_gos_message(api: ScriptedApi, scales: ScaleClient) -> None:
     api.on("GET", PATH, b"service unavailable\n", status=503)
     assert await scales.read("default", WEB) == ScaleError(
         "the server is currently unable to handle the request (get deployments web)"
@@ -136,23 +136,19 @@ async def test_a_kind_that_does_not_exist_is_a_target_error(scales: ScaleClient)
 
 
 @pytest.mark.parametrize("answer", [scale(spec={"replicas": "three"}), scale(spec=[]), b"<html>", b"[]"], ids=str)
-async def test_a_scale_that_is_none_is_a_scale_error(answer: Any, api: ScriptedApi, scales: ScaleClient) -> None:
+async def test_malformed_scale_is_a_scale_error(answer: Any, api: ScriptedApi, scales: ScaleClient) -> None:
     api.on("GET", PATH, answer)
     assert isinstance(await scales.read("default", WEB), ScaleError)
 
 
-async def test_a_write_puts_the_scale_back_with_only_the_replicas_changed(
-    api: ScriptedApi, scales: ScaleClient
-) -> None:
+async def test_write_changes_only_the_replicas(api: ScriptedApi, scales: ScaleClient) -> None:
     api.on("GET", PATH, scale(annotations="kept"))
     api.on("PUT", PATH, scale())
     await scales.write(await read(scales), 5)
     assert [asked.body for asked in api.named("PUT")] == [scale(replicas=5, annotations="kept")]
 
 
-async def test_after_a_conflict_the_number_is_written_on_top_of_the_new_scale(
-    api: ScriptedApi, scales: ScaleClient
-) -> None:
+async def test_conflict_reads_the_scale_again(api: ScriptedApi, scales: ScaleClient) -> None:
     api.on("GET", PATH, scale(version="7"))
     api.then("GET", PATH, scale(version="8"))
     api.on("PUT", PATH, status_body(409, "the object has been modified"), status=409)
@@ -161,7 +157,7 @@ async def test_after_a_conflict_the_number_is_written_on_top_of_the_new_scale(
     assert [asked.body["metadata"]["resourceVersion"] for asked in api.named("PUT")] == ["7", "8"]
 
 
-async def test_a_lasting_conflict_is_given_up_after_five_tries(api: ScriptedApi, scales: ScaleClient) -> None:
+async def test_conflict_is_retried_five_times(api: ScriptedApi, scales: ScaleClient) -> None:
     api.on("GET", PATH, scale())
     api.fail("PUT", PATH, 409, "the object has been modified")
     with pytest.raises(ScaleWriteError, match="the object has been modified"):
@@ -169,7 +165,7 @@ async def test_a_lasting_conflict_is_given_up_after_five_tries(api: ScriptedApi,
     assert len(api.named("PUT")) == 5
 
 
-async def test_any_other_refusal_is_not_tried_again(api: ScriptedApi, scales: ScaleClient) -> None:
+async def test_other_errors_are_not_retried(api: ScriptedApi, scales: ScaleClient) -> None:
     api.on("GET", PATH, scale())
     api.fail("PUT", PATH, 403, "admission webhook denied the request")
     with pytest.raises(ScaleWriteError, match="admission webhook denied the request"):
@@ -177,9 +173,7 @@ async def test_any_other_refusal_is_not_tried_again(api: ScriptedApi, scales: Sc
     assert len(api.named("PUT")) == 1
 
 
-async def test_a_scale_that_meets_a_busy_api_server_is_written_on_its_second_try(
-    api: ScriptedApi, scales: ScaleClient, kube: KubeClient
-) -> None:
+async def test_write_is_retried_on_a_busy_api_server(api: ScriptedApi, scales: ScaleClient, kube: KubeClient) -> None:
     async def sleep(_: float) -> None:
         pass
 

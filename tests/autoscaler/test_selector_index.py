@@ -39,7 +39,7 @@ changes = st.lists(
 
 
 @given(changes, st.sampled_from(SELECTORS))
-def test_pods_are_found_as_by_looking_at_each(
+def test_index_finds_what_matching_each_pod_finds(
     history: list[tuple[str, str, dict[str, str] | None]], selector_text: str
 ) -> None:
     index, known = PodIndex(), dict[tuple[str, str], Pod]()
@@ -65,14 +65,14 @@ def test_every_selector_that_matches_a_pod_is_found(text: str) -> None:
             assert found == {"default/other": LabelSelector.parse(text)}
 
 
-def test_neither_itself_nor_other_namespaces_are_found() -> None:
+def test_own_key_and_other_namespaces_are_excluded() -> None:
     index = SelectorIndex()
     for key in (HPAKey("default", "self"), HPAKey("elsewhere", "other")):
         index.put(key, LabelSelector.parse("app=web"), target=TARGET)
     assert index.others(HPAKey("default", "self"), [pod("a", app="web")]) == {}
 
 
-def test_a_selector_can_change_and_go() -> None:
+def test_selector_can_change_and_be_dropped() -> None:
     index, me, other = SelectorIndex(), HPAKey("default", "self"), HPAKey("default", "other")
     index.put(other, LabelSelector.parse("app=web"), target=TARGET)
     index.put(other, LabelSelector.parse("app=api"), target=TARGET)
@@ -83,7 +83,7 @@ def test_a_selector_can_change_and_go() -> None:
     assert index.others(me, [pod("a", app="api")]) == {}
 
 
-def test_hpas_of_both_apis_with_one_name_are_two() -> None:
+def test_hpas_of_both_apis_with_one_name_are_distinct() -> None:
     index, built_in, ours = SelectorIndex(), HPAKey("default", "web"), HPAKey("default", "web", "milliscale.io")
     selector = LabelSelector.parse("app=web")
     index.put(built_in, selector, target=TARGET)
@@ -92,13 +92,13 @@ def test_hpas_of_both_apis_with_one_name_are_two() -> None:
     assert index.others(ours, [pod("a", app="web")]) == {"default/web": selector}
 
 
-def test_an_unrelated_selector_is_not_even_looked_at() -> None:
+def test_unrelated_selectors_are_not_compared() -> None:
     index = SelectorIndex()
     index.put(HPAKey("default", "other"), LabelSelector.parse("app=api"), target=TARGET)
     assert index.others(HPAKey("default", "self"), [pod("a", app="web")]) == {}
 
 
-def test_only_rivals_for_one_target_can_be_asked_for() -> None:
+def test_others_can_be_limited_to_one_target() -> None:
     index = SelectorIndex()
     selector = LabelSelector.parse("app=web")
     for name, target in (("same", TARGET), ("different", "Deployment/default/api")):

@@ -81,7 +81,7 @@ def test_only_one_change_of_the_allowed_size_fits_into_a_period() -> None:
 # --- without behavior ----------------------------------------------------------------------------------------------
 
 
-def test_the_highest_recommendation_of_five_minutes_holds_back_a_scale_down() -> None:
+def test_highest_recommendation_in_the_window_delays_a_scale_down() -> None:
     held = apply(2, current=8, history=recommended((6, 299), (5, 10)))
     assert (held.desired_replicas, held.stabilization) == (6, "ScaleDownStabilized")
 
@@ -97,7 +97,7 @@ def test_one_step_at_most_doubles_but_allows_for_4(current: int, limit: int) -> 
     assert (limited.desired_replicas, limited.limit) == (limit, "ScaleUpLimit")
 
 
-def test_the_bounds_have_the_last_word_and_say_so() -> None:
+def test_bounds_apply_last_and_give_the_reason() -> None:
     assert apply(9, current=5, maximum=8).limit == "TooManyReplicas"
     assert apply(1, current=5, minimum=3).desired_replicas == 3
     assert apply(1, current=5, minimum=3).limit == "TooFewReplicas"
@@ -105,7 +105,7 @@ def test_the_bounds_have_the_last_word_and_say_so() -> None:
     assert apply(11, current=5, maximum=10).limit == "TooManyReplicas"
 
 
-def test_nothing_is_remembered_of_scales() -> None:
+def test_without_behavior_no_scale_event_is_stored() -> None:
     assert store_scale_event(History(), behavior=None, previous_replicas=1, new_replicas=5, now_ms=NOW) == History()
 
 
@@ -159,7 +159,7 @@ def test_a_rate_limit_gives_the_reason_only_where_it_is_tighter_than_the_bound()
     assert apply(20, current=10, maximum=15, rules=policies).limit == "TooManyReplicas"
 
 
-def test_it_says_which_recommendation_held_the_count_back() -> None:
+def test_stabilized_by_is_the_deciding_recommendation() -> None:
     history = recommended((6, 200), (9, 290), (9, 100), (20, 301))
     held = apply(2, current=9, history=history)
     assert (held.stabilized_by, held.window_ms) == (Recommendation(9, NOW - 100_000), 300_000)
@@ -169,7 +169,7 @@ def test_it_says_which_recommendation_held_the_count_back() -> None:
     assert (up.stabilized_by, up.window_ms, up.stabilized_replicas) == (Recommendation(1, NOW - 10_000), 60_000, 3)
 
 
-def test_it_says_which_policy_limits_and_from_what_it_counts() -> None:
+def test_rate_limit_has_its_policy_and_period_start() -> None:
     few, many = some_pods(4, 60), percent(100, 15)
     history = History(scale_up_events=(ScaleEvent(3, NOW - 30_000),))
     for select, limit in (
@@ -186,12 +186,12 @@ def test_it_says_which_policy_limits_and_from_what_it_counts() -> None:
 # --- the memory ----------------------------------------------------------------------------------------------------
 
 
-def test_the_last_slot_that_is_too_old_is_used_again() -> None:
+def test_last_outdated_slot_is_reused() -> None:
     after = apply(7, current=7, history=recommended((1, 400), (2, 10), (3, 301), (4, 20)))
     assert [each.replicas for each in after.recommendations] == [1, 2, 7, 4]
 
 
-def test_a_slot_that_either_direction_may_need_is_kept() -> None:
+def test_slot_within_either_window_is_kept() -> None:
     policies = behavior(up=rules(percent(100, 15), window=0), down=rules(percent(100, 15), window=300))
     after = apply(7, current=7, rules=policies, history=recommended((1, 300)))
     assert [each.replicas for each in after.recommendations] == [1, 7]
@@ -221,7 +221,7 @@ some_rules = st.builds(
 
 
 @given(counts, counts, counts, counts, st.none() | st.builds(behavior, some_rules, some_rules))
-def test_what_is_in_bounds_stays_in_bounds(
+def test_result_stays_in_bounds(
     proposed: int, current: int, minimum: int, spread: int, policies: Behavior | None
 ) -> None:
     maximum = minimum + spread
@@ -231,7 +231,7 @@ def test_what_is_in_bounds_stays_in_bounds(
 
 
 @given(counts, counts, some_rules, some_rules)
-def test_behavior_never_moves_away_from_what_is_asked_for(
+def test_behavior_never_moves_away_from_the_proposal(
     proposed: int, current: int, up: ScalingRules, down: ScalingRules
 ) -> None:
     policies = behavior(up, down)

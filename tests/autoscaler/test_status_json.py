@@ -36,7 +36,7 @@ def shown(metric: CurrentMetric) -> dict[str, Any]:
     return current
 
 
-def test_an_empty_status_has_the_fields_that_are_required() -> None:
+def test_empty_status_has_the_required_fields() -> None:
     assert status_json(Status()) == {"currentReplicas": 0, "desiredReplicas": 0, "conditions": []}
 
 
@@ -65,7 +65,7 @@ def test_memory_is_binary_where_it_is_whole_and_decimal_where_not(bytes_: int, t
     assert metric == {"type": "Resource", "resource": {"name": "memory", "current": {"averageValue": text}}}
 
 
-def test_a_metric_without_a_value_shows_none_and_a_failed_one_nothing_at_all() -> None:
+def test_metric_without_a_value_and_failed_metric() -> None:
     assert shown(CurrentMetric(source=ExternalMetric(MetricIdentifier("m")))) == {
         "type": "External",
         "external": {"metric": {"name": "m"}, "current": {}},
@@ -96,7 +96,7 @@ currents = st.builds(
 
 
 @given(st.lists(currents | st.just(CurrentMetric()), max_size=3), st.none() | st.just(NOW))
-def test_what_is_read_back_is_the_same_status(metrics: list[CurrentMetric], scaled_ms: int | None) -> None:
+def test_parsed_json_is_the_same_status(metrics: list[CurrentMetric], scaled_ms: int | None) -> None:
     status = Status(current_replicas=1, desired_replicas=2, last_scale_ms=scaled_ms, current_metrics=tuple(metrics))
     body = status_json(status)
     assert read_back(body) == status

@@ -40,5 +40,5 @@ def test_two_are_shown_and_the_others_counted() -> None:
     assert targets_line([spec] * 4, [status]) == "20/10, <unknown>/10 + 2 more..."
 
 
-def test_no_metric_is_said() -> None:
+def test_no_metrics_are_shown_as_none() -> None:
     assert targets_line([], []) == "<none>"

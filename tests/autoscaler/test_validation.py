@@ -27,7 +27,7 @@ def container_metric(**source: Any) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_plain_hpa_has_no_errors() -> None:
+def test_plain_hpa_has_no_errors() -> None:
     assert errors_of() == []
 
 
@@ -84,7 +84,7 @@ def test_the_resource_of_a_container_must_be_one_that_containers_have(name: str,
         ("a" * 64, "must be no more than 63 characters"),
     ],
 )
-def test_container_names(container: str, complaint: str) -> None:
+def test_invalid_container_name_is_an_error(container: str, complaint: str) -> None:
     (error,) = errors_of(metrics=container_metric(container=container))
     assert error.startswith("spec.metrics[0].containerResource.container: ")
     assert complaint in error
@@ -101,7 +101,7 @@ def test_container_names(container: str, complaint: str) -> None:
         ({"labels": {"a" * 254 + "/b": ""}}, "prefix part must be no more than 253 bytes"),
     ],
 )
-def test_metadata(metadata: dict[str, Any], error: str | None) -> None:
+def test_metadata_errors(metadata: dict[str, Any], error: str | None) -> None:
     found = errors_of(metadata=metadata)
     assert [error in each for each in found] == [True] if error else found == []
 

@@ -59,7 +59,7 @@ async def until(condition: Callable[[], bool]) -> None:
     await eventually(holds, within=20, every=0.01)
 
 
-async def test_a_few_scales_are_read_and_no_kind_is_watched(cluster: Cluster) -> None:
+async def test_few_scales_are_read_without_a_watch(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=2)
     async with scale_client(cluster, enough=2) as scales:
         for _ in range(3):
@@ -67,7 +67,7 @@ async def test_a_few_scales_are_read_and_no_kind_is_watched(cluster: Cluster) ->
     assert cluster.server.requests.of("list", DEPLOYMENTS) == 0
 
 
-async def test_from_enough_objects_on_a_watch_tells_their_scales_as_requests_do(cluster: Cluster) -> None:
+async def test_watched_scales_equal_read_ones(cluster: Cluster) -> None:
     for name in ("web", "api"):
         cluster.add_deployment(name, replicas=2)
     async with scale_client(cluster, enough=2) as scales:
@@ -86,7 +86,7 @@ async def test_from_enough_objects_on_a_watch_tells_their_scales_as_requests_do(
         await eventually(changed, within=5, every=0.01)
 
 
-async def test_a_scale_to_be_written_and_one_that_is_not_known_are_read(cluster: Cluster) -> None:
+async def test_scale_to_write_or_unknown_is_read(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=2)
     async with scale_client(cluster, enough=1) as scales:
         await watched(scales, "web")
@@ -100,7 +100,7 @@ async def test_a_scale_to_be_written_and_one_that_is_not_known_are_read(cluster:
     assert "not found" in str(missing)
 
 
-async def test_without_contact_scales_are_not_taken_from_the_watch(cluster: Cluster) -> None:
+async def test_scales_of_a_disconnected_watch_are_read(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=2)
     async with scale_client(cluster, enough=1) as scales:
         await watched(scales, "web")
@@ -114,7 +114,7 @@ async def test_without_contact_scales_are_not_taken_from_the_watch(cluster: Clus
 
 
 @pytest.mark.parametrize(("silent_seconds", "read"), [(89.0, False), (90.0, True)])
-async def test_scales_are_not_taken_from_a_watch_that_has_been_silent_for_long(
+async def test_scales_of_a_silent_watch_are_read(
     silent_seconds: float, read: bool, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connection may be dead, and nobody has noticed yet."""
@@ -125,9 +125,7 @@ async def test_scales_are_not_taken_from_a_watch_that_has_been_silent_for_long(
         assert ((await look(scales, "web")).body is not None) is read
 
 
-async def test_many_hpas_that_need_nothing_cost_no_scale_requests_and_one_that_scales_costs_one(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_an_hpa_that_scales_reads_its_scale(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"app-{number}" for number in range(60)]
     for name in names:
         cluster.add_deployment(name, replicas=1)

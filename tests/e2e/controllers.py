@@ -1,4 +1,4 @@
-"""Controllers as processes, side by side in one cluster: kube-controller-manager's and the autoscaler."""
+"""Run kube-controller-manager's HPA controller and the autoscaler as processes in one cluster."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ from playground.processes import ChildProcess
 
 ROOT = Path(__file__).parent.parent.parent
 ASSETS = Path(os.environ.get("KUBEBUILDER_ASSETS", ""))
-# Quick steps and short windows, for both.
+# Short sync periods and windows for both.
 _TIMING = (
     "--horizontal-pod-autoscaler-sync-period=1s",
     "--horizontal-pod-autoscaler-downscale-stabilization=2s",
@@ -30,12 +30,12 @@ needs_controller_manager = [
         reason="KUBEBUILDER_ASSETS names no directory with kube-controller-manager",
     ),
 ]
-"""Marks of tests that run it."""
+"""Marks of tests that run kube-controller-manager."""
 
 
 @asynccontextmanager
 async def started(name: str, command: Sequence[str | Path], folder: Path) -> AsyncIterator[None]:
-    """The process, which must not end before the context does."""
+    """Run a process, which must not end before the context does."""
     child = await ChildProcess.start(name, command, log=folder / f"{name}.log", directory=ROOT)
     async with child:
         yield
@@ -45,7 +45,7 @@ async def started(name: str, command: Sequence[str | Path], folder: Path) -> Asy
 def controller_manager(
     cluster: Cluster, folder: Path, *flags: str, timing: Sequence[str] = _TIMING
 ) -> list[str | Path]:
-    """Kubernetes' own HPA controller, and no other of its controllers."""
+    """Return the command of kube-controller-manager with its HPA controller only."""
     return [
         ASSETS / "kube-controller-manager",
         f"--kubeconfig={cluster.kubeconfig}",
@@ -62,7 +62,7 @@ def controller_manager(
 
 
 def autoscaler(kubeconfig: Path, *flags: str, timing: Sequence[str] = _TIMING) -> list[str | Path]:
-    """The autoscaler with the features of the Kubernetes 1.36 beside it."""
+    """Return the command of the autoscaler with the feature gates of Kubernetes 1.36."""
     return [
         *(sys.executable, "-m", "autoscaler", "run"),
         f"--kubeconfig={kubeconfig}",

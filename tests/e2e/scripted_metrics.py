@@ -1,10 +1,9 @@
 """One aggregated API server for resource, custom and external metrics, with values from a script.
 
-It knows who asks by the name `app`, which is in every request: as the label that selects pods, as the label of the
-external metric, or as the described Service. A load is shared by the pods that the app has at the moment.
+Every request names an app: in the label selector of pods or of the external metric, or as the described Service. A load
+is divided among the current pods of the app.
 
-An answer about pods waits until the app's pods are all there and Ready, so that two controllers that ask at different
-moments are told the same.
+A response waits until all pods of the app are Ready, so that two controllers get the same values at different times.
 """
 
 import asyncio
@@ -34,12 +33,12 @@ _PATIENCE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What an app's metrics are.
+    """The metrics of an app.
 
     Attributes:
-        total: in thousandths; the object's and the external metric's value, and what all pods' values add up to.
-        silent: how many of the pods have no value.
-        failing: the API groups that answer with an error.
+        total: in thousandths; the object's and the external metric's value, and the sum of all pods' values.
+        silent: the number of pods without a value.
+        failing: the API groups whose responses are errors.
     """
 
     total: int = 0
@@ -73,11 +72,11 @@ def _pod(raw: Mapping[str, Any]) -> _Pod:
 
 @dataclass
 class ScriptedMetrics:
-    """The loads by app, and how often each app's metrics were asked for."""
+    """The loads by app, and the number of requests per app."""
 
     client: KubeClient
     loads: dict[str, Load] = field(default_factory=dict)
-    asked: Counter[str] = field(default_factory=Counter)
+    requests: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._changed = asyncio.Event()
@@ -85,42 +84,42 @@ class ScriptedMetrics:
         self._pods = Store(self.client, "/api/v1/pods", _pod, on_change=self._note)
 
     async def run(self) -> None:
-        """Follow deployments and pods, until cancelled."""
+        """Watch Deployments and pods until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._deployments.run())
             tasks.create_task(self._pods.run())
 
     async def discover(self, request: web.Request) -> web.Response:
-        """What a group version has; only the resource metrics must be known by name."""
+        """Serve the discovery of a group version; only for resource metrics it must have the resources."""
         group, version = request.match_info["group"], request.match_info["version"]
         resources = [_discovered("pods", "PodMetrics")] if group == _RESOURCE else []
         body = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}"}
         return web.json_response({**body, "resources": resources})
 
-    async def answer(self, request: web.Request) -> web.Response:
-        """The values of a metric."""
+    async def values(self, request: web.Request) -> web.Response:
+        """Serve the values of a metric."""
         group, rest = request.match_info["group"], request.match_info["rest"].split("/")
-        about_service = rest[0] == "services"
-        app = rest[1] if about_service else request.query.get("labelSelector", "").removeprefix("app=")
+        is_service = rest[0] == "services"
+        app = rest[1] if is_service else request.query.get("labelSelector", "").removeprefix("app=")
         load = self.loads.get(app, Load())
-        self.asked[app] += 1
+        self.requests[app] += 1
         if group in load.failing:
             status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "ServiceUnavailable"}
-            return web.json_response({**status, "message": "the script says no", "code": 503}, status=503)
+            return web.json_response({**status, "message": "failing by script", "code": 503}, status=503)
         values = await self._values(app, load)
         if group == _EXTERNAL:
             item = {"metricName": METRIC, "metricLabels": {}, "timestamp": _now(), "value": f"{load.total}m"}
             return _listed(group, "v1beta1", "ExternalMetricValueList", [item])
         if group == _RESOURCE:
             return _listed(group, "v1beta1", "PodMetricsList", [_usage(pod, milli) for pod, milli in values.items()])
-        if about_service:
+        if is_service:
             items = [_value("Service", app, load.total)]
         else:
             items = [_value("Pod", pod, milli) for pod, milli in values.items()]
         return _listed(group, "v1beta2", "MetricValueList", items)
 
     async def _values(self, app: str, load: Load) -> dict[str, int]:
-        """{pod: value in thousandths}, once the app's pods are those that its Deployment asks for."""
+        """Return {pod: milli-value} when the app has the replicas of its Deployment."""
         async with asyncio.timeout(_PATIENCE):
             while True:
                 self._changed.clear()
@@ -173,18 +172,18 @@ def _listed(group: str, version: str, kind: str, items: list[dict[str, Any]]) ->
 
 @asynccontextmanager
 async def scripted_metrics(client: KubeClient, folder: Path) -> AsyncIterator[ScriptedMetrics]:
-    """The server, registered in the cluster that `client` administers."""
+    """Start the server, and register it in the cluster."""
     metrics = ScriptedMetrics(client)
     app = web.Application()
     app.router.add_get("/apis/{group}/{version}", metrics.discover)
-    app.router.add_get("/apis/{group}/{version}/namespaces/default/{rest:.*}", metrics.answer)
+    app.router.add_get("/apis/{group}/{version}/namespaces/default/{rest:.*}", metrics.values)
     async with registered(app, client, folder), background(metrics.run()):
         yield metrics
 
 
 @asynccontextmanager
 async def registered(app: web.Application, client: KubeClient, folder: Path) -> AsyncIterator[None]:
-    """Serve an application as the metrics APIs of the cluster that `client` administers."""
+    """Serve an application as the metrics APIs of a cluster."""
     authority = CertificateAuthority.create("metrics")
     pair = authority.issue("metrics", hosts=["metrics.default.svc"], server=True)
     (folder / "metrics.pem").write_bytes(pair.cert_pem + pair.key_pem)

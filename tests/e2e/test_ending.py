@@ -1,4 +1,4 @@
-"""How the processes end: quickly on SIGTERM, with one clear line on what makes no sense, and leaving nothing behind."""
+"""How processes end: soon after SIGTERM, with one line for a usage error, and without leaving processes."""
 
 import asyncio
 import signal
@@ -30,14 +30,14 @@ async def test_sigterm_ends_each_process_with_exit_status_0(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("rules", "told"),
+    ("rules", "message"),
     [
         ("rules:\n- seriesQuery: '{__name__=~\"^a\"}'\n  metricQuery: x\n", "metricQuery"),
         ("rules: [", "rules.yaml"),
     ],
     ids=["unknown key", "no YAML"],
 )
-async def test_invalid_rules_file_is_one_message_and_status_1(tmp_path: Path, rules: str, told: str) -> None:
+async def test_invalid_rules_file_is_one_message_and_status_1(tmp_path: Path, rules: str, message: str) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text(rules)
     command = [sys.executable, "-m", "adapter", "serve", f"--config={path}", "--prometheus-url=http://127.0.0.1:9"]
@@ -45,7 +45,7 @@ async def test_invalid_rules_file_is_one_message_and_status_1(tmp_path: Path, ru
         async with asyncio.timeout(PATIENCE):
             assert await adapter.wait() == 1
     output = (tmp_path / "log").read_text()
-    assert told in output
+    assert message in output
     assert "Traceback" not in output
 
 

@@ -1,4 +1,4 @@
-"""Beside a running kube-controller-manager HPAs are left to it; one that is gone is replaced at once."""
+"""HPAs that kube-controller-manager reconciles are left to it, until it stops."""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ from tests.eventually import eventually
 
 pytestmark = needs_controller_manager
 
-HELD = "horizontal_pod_autoscaler_controller_foreign_controlled_hpas"
+OBSERVED = "horizontal_pod_autoscaler_controller_foreign_controlled_hpas"
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def acting(cluster: Cluster, folder: Path, port: int) -> AsyncIterator[Non
 
 
 async def rescalers(stage: Stage) -> set[str]:
-    """The controllers that reported a scale."""
+    """Return the controllers that emitted SuccessfulRescale."""
     events = (await stage.client.get("/api/v1/namespaces/default/events"))["items"]
     return {writer for event in events if event["reason"] == "SuccessfulRescale" for writer in writers(event)}
 
@@ -52,9 +52,9 @@ async def test_hpas_are_left_to_kube_controller_manager_until_it_is_gone(cluster
                 loads = itertools.cycle((21, 20))
 
                 async def left_alone() -> bool:
-                    # Kubernetes' controller writes a status when there is something new.
+                    # kube-controller-manager writes changed statuses only.
                     stage.load("web", next(loads))
-                    return f"\n{HELD} 1.0\n" in (await fetch(f"http://127.0.0.1:{first}/metrics"))[1]
+                    return f"\n{OBSERVED} 1.0\n" in (await fetch(f"http://127.0.0.1:{first}/metrics"))[1]
 
                 await eventually(left_alone, within=SOON, every=2)
                 stage.load("web", 90)
@@ -66,5 +66,5 @@ async def test_hpas_are_left_to_kube_controller_manager_until_it_is_gone(cluster
         async with acting(cluster, tmp_path, second):
             stage.load("web", 80)
             await stage.scaled("web", 8)
-            assert f"\n{HELD} 0.0\n" in (await fetch(f"http://127.0.0.1:{second}/metrics"))[1]
+            assert f"\n{OBSERVED} 0.0\n" in (await fetch(f"http://127.0.0.1:{second}/metrics"))[1]
         assert await rescalers(stage) == {"kube-controller-manager", "milliscale-autoscaler"}

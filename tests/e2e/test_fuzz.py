@@ -1,4 +1,4 @@
-"""A small round of the differential fuzz; `make fuzz` runs larger ones, and other seeds."""
+"""A short differential fuzz test; `make fuzz` runs longer ones with other seeds."""
 
 from pathlib import Path
 

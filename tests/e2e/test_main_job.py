@@ -1,4 +1,4 @@
-"""The main job with everything real: Prometheus, the adapter and the autoscaler as processes, kubectl, TLS."""
+"""Scaling end to end: Prometheus, the adapter and the autoscaler as processes, kubectl, TLS."""
 
 import re
 from collections.abc import AsyncIterator
@@ -52,9 +52,9 @@ def condition(hpa: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 async def test_kubectl_reads_packets_per_second_of_every_pod(bundle: Bundle) -> None:
-    answer = await kubectl(bundle, "get", "--raw", METRIC_PATHS[0])
-    assert answer.status == 0, answer.errors
-    metrics = answer.json
+    result = await kubectl(bundle, "get", "--raw", METRIC_PATHS[0])
+    assert result.status == 0, result.errors
+    metrics = result.json
     assert (metrics["kind"], metrics["apiVersion"]) == ("MetricValueList", "custom.metrics.k8s.io/v1beta2")
     described = {item["describedObject"]["name"] for item in metrics["items"]}
     assert {name.split("-")[0] for name in described} == {"router", "shop"}
@@ -75,9 +75,9 @@ async def test_kubectl_reads_object_and_external_metrics(bundle: Bundle) -> None
 
 
 async def test_unknown_metric_is_not_found(bundle: Bundle) -> None:
-    answer = await kubectl(bundle, "get", "--raw", METRIC_PATHS[0].replace("packets_per_second", "unheard_of"))
-    assert answer.status == 1
-    assert "NotFound" in answer.errors
+    result = await kubectl(bundle, "get", "--raw", METRIC_PATHS[0].replace("packets_per_second", "unheard_of"))
+    assert result.status == 1
+    assert "NotFound" in result.errors
 
 
 async def test_the_metrics_apis_are_discovered_and_available(bundle: Bundle) -> None:
@@ -95,7 +95,7 @@ async def test_every_hpa_scales_up_and_down(bundle: Bundle, scoreboard: Scoreboa
     assert any(event.reason == "SuccessfulRescale" and "New size" in event.message for event in scoreboard.events)
     for standing in scoreboard.standings:
         assert standing.tally.lowest >= 1
-        assert standing.tally.highest >= 3, "the load is that of six pods at its top"
+        assert standing.tally.highest >= 3, "the peak of the load needs six pods"
     table = (await kubectl(bundle, "get", "hpa", f"--namespace={NAMESPACE}")).output
     assert re.search(r"router +Deployment/router +\S+/100", table), table
 
@@ -122,17 +122,17 @@ async def test_hpa_without_target_does_not_affect_others(bundle: Bundle, scorebo
     await bundle.client.post(HPAS_PATH, hpa)
     try:
 
-        async def told() -> bool:
+        async def target_not_found() -> bool:
             able = condition(await bundle.client.get(f"{HPAS_PATH}/lost"), "AbleToScale")
             return (able.get("status"), able.get("reason")) == ("False", "FailedGetScale")
 
-        assert await eventually(told, within=20)
+        assert await eventually(target_not_found, within=20)
         ups = {standing.hpa.name: standing.tally.ups for standing in scoreboard.standings}
 
-        async def others_go_on() -> bool:
+        async def others_scale() -> bool:
             return all(standing.tally.ups > ups[standing.hpa.name] for standing in scoreboard.standings)
 
-        assert await eventually(others_go_on, within=60, every=0.5)
+        assert await eventually(others_scale, within=60, every=0.5)
     finally:
         await bundle.client.delete(f"{HPAS_PATH}/lost")
 
@@ -153,8 +153,8 @@ async def test_adapter_rejects_identity_headers_from_others_than_the_front_proxy
 
 
 async def test_adapter_rejects_an_invalid_token(bundle: Bundle) -> None:
-    impostor = {"Authorization": "Bearer none"}
-    status, _ = await fetch(bundle.adapter_url + METRIC_PATHS[0], impostor)
+    invalid_token = {"Authorization": "Bearer none"}
+    status, _ = await fetch(bundle.adapter_url + METRIC_PATHS[0], invalid_token)
     assert status == 401
 
 

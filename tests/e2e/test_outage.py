@@ -1,4 +1,4 @@
-"""Prometheus goes away and comes back: nothing scales down meanwhile, and nobody has to do anything."""
+"""An outage of Prometheus: nothing is scaled down, and scaling resumes by itself."""
 
 import re
 from functools import partial
@@ -18,12 +18,12 @@ pytestmark = pytest.mark.e2e
 
 DISCOVERY = "/apis/custom.metrics.k8s.io/v1beta2"
 APPLICATIONS = ("router", "shop", "worker")
-# No stabilization: whoever took a missing metric for a small one would scale down at once.
+# Without stabilization, a controller that takes a missing metric for a low one scales down at once.
 TIMING = Timing(sync_period=1, relist_interval=1, downscale_stabilization=0)
 
 
 def steady_load() -> Load:
-    """As much as four pods of each application take."""
+    """A constant load for four pods of each application."""
 
     def steady(rate: float) -> Wave:
         return Wave(low=rate, high=rate, period=60)
@@ -61,7 +61,7 @@ async def reconciliations(bundle: Bundle) -> float:
 
 
 async def failure(bundle: Bundle, path: str) -> tuple[int, str] | None:
-    """Code and reason of the Status that a path is answered with; None where it is answered well."""
+    """Return code and reason of the error for a path; None if there is no error."""
     try:
         await bundle.client.get(path)
     except StatusError as error:
@@ -70,7 +70,7 @@ async def failure(bundle: Bundle, path: str) -> tuple[int, str] | None:
 
 
 async def discovered(bundle: Bundle) -> bool:
-    """The API server, which asks for it now and then, has found the adapter's discovery."""
+    """True if the API server serves the adapter's discovery."""
     return await failure(bundle, DISCOVERY) is None
 
 
@@ -81,7 +81,7 @@ async def all_metrics_fail(bundle: Bundle) -> bool:
 
 
 async def recovered(bundle: Bundle) -> bool:
-    """Every HPA has its metric."""
+    """True if every HPA has its metric."""
     bundle.check()
     return set((await scaling_active(bundle)).values()) == {"True"}
 
@@ -97,23 +97,23 @@ async def test_scaling_stops_during_an_outage_of_prometheus_and_resumes(tmp_path
         await bundle.prometheus.stop()
 
         assert await eventually(partial(all_metrics_fail, bundle), within=20)
-        # The adapter itself is there, and an API that is taken away would hinder the use of all others.
+        # The adapter remains available, because an unavailable API service breaks discovery for all clients.
         assert (await fetch(f"{bundle.adapter_url}/readyz"))[0] == 200
         resources = await bundle.client.get(DISCOVERY)
         assert "pods/packets_per_second" in {entry["name"] for entry in resources["resources"]}
 
-        async def hpas_say_so() -> bool:
+        async def all_inactive() -> bool:
             return set((await scaling_active(bundle)).values()) == {"False"}
 
-        assert await eventually(hpas_say_so, within=20)
-        held = await deployments(bundle)
+        assert await eventually(all_inactive, within=20)
+        before_outage = await deployments(bundle)
         before = await reconciliations(bundle)
 
         async def many_more_reconciliations() -> bool:
             return await reconciliations(bundle) >= before + 5 * len(APPLICATIONS)
 
         assert await eventually(many_more_reconciliations, within=40)
-        assert await deployments(bundle) == held, "without metrics nothing may be scaled down"
+        assert await deployments(bundle) == before_outage, "without metrics nothing may be scaled down"
 
         await bundle.prometheus.start()
         assert await eventually(partial(recovered, bundle), within=40)

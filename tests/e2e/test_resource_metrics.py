@@ -1,4 +1,4 @@
-"""metrics.k8s.io as people and controllers use it: `kubectl top` through an API server, from a real Prometheus."""
+"""metrics.k8s.io for `kubectl top` and for controllers, through an API server and from a real Prometheus."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MEBIBYTE = 2.0**20
 
 
 def samples() -> str:
-    """Two pods and a node, ten minutes long and ten minutes ahead, however long the test takes; the rates are exact."""
+    """Series of two pods and a node, from ten minutes ago to ten minutes ahead, with exact rates."""
     start = time.time() - 600
     times = [start + step for step in range(0, 1201, 10)]
 
@@ -101,7 +101,7 @@ class Bed:
     client: KubeClient
 
     async def run(self, *arguments: str) -> str:
-        """What kubectl prints."""
+        """Return the output of kubectl."""
         process = await asyncio.create_subprocess_exec(
             self.kubectl,
             f"--kubeconfig={self.cluster.kubeconfig}",
@@ -116,11 +116,11 @@ class Bed:
         return output.decode()
 
     async def top(self, *arguments: str) -> list[list[str]]:
-        """The lines of `kubectl top`, without the head, split."""
+        """Return the lines of `kubectl top`, split, without the header."""
         return [line.split() for line in (await self.run("top", *arguments, "--no-headers")).splitlines()]
 
     async def refused(self, path: str) -> dict[str, Any]:
-        """The error that a request gets."""
+        """Return the error response to a request."""
         with pytest.raises(StatusError) as error:
             await self.client.get(path)
         return error.value.body()
@@ -173,13 +173,13 @@ async def resource_metrics(folder: Path) -> AsyncIterator[Bed]:
 
 async def test_kubectl_top_reads_resource_metrics(tmp_path: Path) -> None:
     async with resource_metrics(tmp_path) as bed:
-        await people_use_kubectl_top(bed)
-        await people_use_kubectl_get(bed)
-        await controllers_list_and_select(bed)
-        await errors_are_those_of_metrics_server(bed)
+        await check_kubectl_top(bed)
+        await check_kubectl_get(bed)
+        await check_list_and_selectors(bed)
+        await check_errors(bed)
 
 
-async def people_use_kubectl_top(bed: Bed) -> None:
+async def check_kubectl_top(bed: Bed) -> None:
     assert await bed.top("pods", "-n", "shop") == [["web-0", "300m", "80Mi"]]  # new-0 has no values yet
     assert await bed.top("pods", "-A") == [["data", "db-0", "500m", "512Mi"], ["shop", "web-0", "300m", "80Mi"]]
     assert await bed.top("pods", "-A", "-l", "app=db") == [["data", "db-0", "500m", "512Mi"]]
@@ -193,7 +193,7 @@ async def people_use_kubectl_top(bed: Bed) -> None:
     assert [item["metadata"]["name"] for item in listed["items"]] == ["web-0"]
 
 
-async def people_use_kubectl_get(bed: Bed) -> None:
+async def check_kubectl_get(bed: Bed) -> None:
     async def shown(*arguments: str) -> list[list[str]]:
         return [line.split() for line in (await bed.run("get", *arguments)).splitlines()]
 
@@ -209,7 +209,7 @@ async def people_use_kubectl_get(bed: Bed) -> None:
     assert await shown("pods.metrics.k8s.io", "-n", "default") == []
 
 
-async def controllers_list_and_select(bed: Bed) -> None:
+async def check_list_and_selectors(bed: Bed) -> None:
     pod = await bed.client.get(f"{GROUP}/namespaces/shop/pods/web-0")
     assert (pod["kind"], pod["apiVersion"], pod["window"]) == ("PodMetrics", "metrics.k8s.io/v1beta1", "5m0s")
     assert pod["metadata"]["labels"] == {"app": "web"}
@@ -227,7 +227,7 @@ async def controllers_list_and_select(bed: Bed) -> None:
     assert node["usage"] == {"cpu": "1500m", "memory": "2Gi"}
 
 
-async def errors_are_those_of_metrics_server(bed: Bed) -> None:
+async def check_errors(bed: Bed) -> None:
     missing = await bed.refused(f"{GROUP}/namespaces/shop/pods/nosuch")
     assert (missing["code"], missing["message"]) == (404, 'pods "nosuch" not found')
     unmeasured = await bed.refused(f"{GROUP}/namespaces/shop/pods/new-0")
@@ -278,7 +278,7 @@ RUNNING = {
 
 
 class TestBesideKubernetes:
-    """Kubernetes' own HPA controller, which asks for protobuf."""
+    """kube-controller-manager's HPA controller, which requests protobuf."""
 
     pytestmark = needs_controller_manager
 

@@ -1,4 +1,4 @@
-"""Shadow mode beside the real thing: kube-controller-manager scales, the autoscaler looks on and compares."""
+"""Shadow mode beside kube-controller-manager, which scales while the autoscaler compares."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ SLOW = {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 3}], "stabili
 
 
 class Stage:
-    """The cluster, both controllers, and the report of the one that looks on."""
+    """The cluster, both controllers, and the report of shadow mode."""
 
     def __init__(self, client: KubeClient, metrics: ScriptedMetrics, port: int) -> None:
         self.client = client
@@ -34,7 +34,7 @@ class Stage:
         self._server = f"http://127.0.0.1:{port}"
 
     async def create(self, name: str, behavior: dict[str, Any] | None = None) -> None:
-        """A Deployment, and an HPA that wants one replica for each 10 of a load."""
+        """Create a Deployment, and an HPA with one replica per 10 units of load."""
         labels = {"app": name}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
         spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
@@ -56,7 +56,7 @@ class Stage:
         self._metrics.loads[name] = Load(total * 1000)
 
     async def scaled(self, name: str, replicas: int) -> None:
-        """Wait until the target has so many."""
+        """Wait until the target has so many replicas."""
 
         async def has() -> bool:
             deployment = await self.client.get(f"{DEPLOYMENTS}/{name}")
@@ -65,7 +65,7 @@ class Stage:
         await eventually(has, within=SOON)
 
     async def report(self, *arguments: str) -> str:
-        """What `shadow-report` prints."""
+        """Return the output of `shadow-report`."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "autoscaler", "shadow-report", f"--server={self._server}", *arguments),
             stdout=asyncio.subprocess.PIPE,
@@ -76,7 +76,7 @@ class Stage:
         return output.decode()
 
     async def of(self, name: str) -> dict[str, Any]:
-        """What the report has of an HPA; nothing if it has none."""
+        """Return the report's entry of an HPA; empty if there is none."""
         page = json.loads(await self.report("-o", "json"))
         return next((entry for entry in page["hpas"] if entry["name"] == name), {})
 
@@ -89,8 +89,8 @@ async def both(folder: Path) -> AsyncIterator[Stage]:
         await cluster.client() as client,
         scripted_metrics(client, folder) as metrics,
     ):
-        onlooker = cluster.user_kubeconfig("onlooker", ["system:masters"])
-        ours = autoscaler(onlooker, "--mode=shadow", f"--metrics-port={port}")
+        observer = cluster.user_kubeconfig("observer", ["system:masters"])
+        ours = autoscaler(observer, "--mode=shadow", f"--metrics-port={port}")
         async with (
             started("kube-controller-manager", controller_manager(cluster, folder), folder),
             started("autoscaler", ours, folder),
@@ -105,7 +105,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 def writers(obj: dict[str, Any]) -> set[str]:
-    """Who has written to an object."""
+    """Return the field managers of an object."""
     return {each["manager"] for each in obj["metadata"]["managedFields"]}
 
 
@@ -132,7 +132,7 @@ async def test_shadow_agrees_with_kube_controller_manager(stage: Stage) -> None:
 
 
 async def test_shadow_reports_a_different_decision(stage: Stage) -> None:
-    """With a tolerance that Kubernetes' own controller knows nothing of: 21 for 2 is 5 % too much."""
+    """The HPA has tolerance 0 by annotation, and kube-controller-manager 0.1; the ratio is 1.05."""
     await stage.create("web")
     stage.load("web", 20)
     tolerance = {"metadata": {"annotations": {"milliscale.io/tolerance": "0"}}}

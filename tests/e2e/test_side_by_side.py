@@ -1,9 +1,9 @@
-"""The same decisions as Kubernetes' own controller, side by side with it in one cluster.
+"""The autoscaler and kube-controller-manager side by side in one cluster: they take the same decisions.
 
-Each story is played twice at the same time: kube-controller-manager scales one Deployment by an HPA of autoscaling/v2,
-the autoscaler scales its twin by an HPA of milliscale.io/v1 with the same spec, and both are told the same metrics. At
-the end of each chapter both have come to the same number of replicas and say the same of it; in the end they have gone
-the same way there.
+Each scenario runs twice at the same time: kube-controller-manager scales one Deployment by an HPA of autoscaling/v2,
+the autoscaler scales another one by an HPA of milliscale.io/v1 with the same spec, and both get the same metrics. At
+the end of each phase both targets have the expected replicas and both HPAs the same status; in the end both targets
+have had the same sequence of replicas and both HPAs the same events.
 """
 
 import asyncio
@@ -28,39 +28,39 @@ from tests.eventually import eventually
 
 CUSTOM, EXTERNAL, RESOURCE = "custom.metrics.k8s.io", "external.metrics.k8s.io", "metrics.k8s.io"
 SOON = 40.0
-LOOKS = 3
-"""How often both look at a load again after their arrival, so that no policy and no window remembers the way there."""
+SYNCS = 3
+"""The number of syncs after the target has its replicas, until no policy and no window depends on the scaling."""
 
 pytestmark = needs_controller_manager
 
 
 @dataclass(frozen=True, slots=True)
-class Chapter:
-    """A load, and the number of replicas at which both arrive."""
+class Phase:
+    """A load, and the replicas that both targets get."""
 
     load: Load
     replicas: int
     by_hand: int | None = None
-    """What somebody sets the scale to before it."""
+    """The replicas that a user sets at the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """What happens to a pair of twins. The metrics' label, or described object, is filled in for each twin."""
+class Scenario:
+    """An HPA's spec and its phases. APP in the metrics is replaced by the name of each target."""
 
     name: str
     metrics: tuple[dict[str, Any], ...]
-    chapters: tuple[Chapter, ...]
+    phases: tuple[Phase, ...]
     start: int = 1
     least: int = 1
     most: int = 10
     behavior: dict[str, Any] = field(default_factory=dict)
 
 
-def to(replicas: int, total: int, *, silent: int = 0, failing: str = "", by_hand: int | None = None) -> Chapter:
-    """Both come to `replicas` under a load of `total` units."""
+def to(replicas: int, total: int, *, silent: int = 0, failing: str = "", by_hand: int | None = None) -> Phase:
+    """A phase in which both targets get `replicas` at a load of `total` units."""
     failed = frozenset(filter(None, [failing]))
-    return Chapter(Load(total * 1000, silent=silent, failing=failed), replicas, by_hand)
+    return Phase(Load(total * 1000, silent=silent, failing=failed), replicas, by_hand)
 
 
 def rules(*policies: tuple[str, int, int], window: int = 0, **more: Any) -> dict[str, Any]:
@@ -83,19 +83,19 @@ REQUESTS = {
     "object": {"metric": {"name": METRIC}, "describedObject": SERVICE, "target": {"type": "Value", "value": "10"}},
 }
 
-STORIES = [
-    Story(
+SCENARIOS = [
+    Scenario(
         "up-and-down",
         (QUEUE,),
         (to(2, 20), to(2, 21), to(10, 100), to(10, 130), to(10, 10, failing=EXTERNAL), to(5, 45), to(1, 0)),
     ),
-    Story(
+    Scenario(
         "shared-by-pods",
         (PACKETS,),
         (to(3, 30), to(3, 32), to(9, 90), to(9, 20, failing=CUSTOM), to(6, 45, silent=3), to(5, 45), to(9, 85)),
         start=2,
     ),
-    Story(
+    Scenario(
         "some-pods-are-silent",
         (PACKETS,),
         (to(4, 40), to(4, 60, silent=2), to(4, 100, silent=3), to(5, 100, silent=1)),
@@ -103,17 +103,17 @@ STORIES = [
         start=2,
     ),
     # Each pod requests 100 cores, which makes the loads percents.
-    Story("cpu", (CPU,), (to(2, 100), to(4, 200), to(4, 215), to(4, 100, failing=RESOURCE), to(2, 90)), start=2),
-    Story("cpu-of-a-container", (ONE_CONTAINER,), (to(6, 300), to(3, 150)), start=3),
-    Story("a-services-requests", (REQUESTS,), (to(6, 20), to(6, 10), to(1, 5)), start=2, most=6),
-    Story(
+    Scenario("cpu", (CPU,), (to(2, 100), to(4, 200), to(4, 215), to(4, 100, failing=RESOURCE), to(2, 90)), start=2),
+    Scenario("cpu-of-a-container", (ONE_CONTAINER,), (to(6, 300), to(3, 150)), start=3),
+    Scenario("a-services-requests", (REQUESTS,), (to(6, 20), to(6, 10), to(1, 5)), start=2, most=6),
+    Scenario(
         "gently",
         (QUEUE,),
         (to(10, 100), to(2, 20)),
         start=2,
         behavior={"scaleUp": rules(("Pods", 2, 2)), "scaleDown": rules(("Percent", 50, 2))},
     ),
-    Story(
+    Scenario(
         "up-by-the-smaller-step-and-never-down",
         (QUEUE,),
         (to(4, 40), to(4, 10)),
@@ -122,39 +122,41 @@ STORIES = [
             "scaleDown": {"selectPolicy": "Disabled"},
         },
     ),
-    Story(
+    Scenario(
         "with-a-tolerance-of-its-own",
         (QUEUE,),
         (to(2, 28), to(4, 40), to(4, 38), to(3, 30)),
         start=2,
         behavior={"scaleUp": {**AT_ONCE, "tolerance": "500m"}, "scaleDown": {**AT_ONCE, "tolerance": "100m"}},
     ),
-    Story(
+    Scenario(
         "one-of-two-metrics-fails",
         (QUEUE, PACKETS),
         (to(3, 30), to(6, 60, failing=CUSTOM), to(6, 10, failing=CUSTOM), to(6, 10, failing=EXTERNAL), to(1, 10)),
     ),
-    Story("switched-off-by-hand", (QUEUE,), (to(3, 30), to(0, 50, by_hand=0), to(5, 50, by_hand=1)), start=3),
-    Story("out-of-bounds-by-hand", (QUEUE,), (to(3, 30), to(6, 60, by_hand=9), to(6, 60, by_hand=1)), least=2, most=6),
+    Scenario("switched-off-by-hand", (QUEUE,), (to(3, 30), to(0, 50, by_hand=0), to(5, 50, by_hand=1)), start=3),
+    Scenario(
+        "out-of-bounds-by-hand", (QUEUE,), (to(3, 30), to(6, 60, by_hand=9), to(6, 60, by_hand=1)), least=2, most=6
+    ),
 ]
 
 
-class Twin:
-    """One of two Deployments that live the same story, and the HPA that scales it."""
+class Target:
+    """A Deployment and the HPA that scales it, in one of the two APIs."""
 
-    def __init__(self, story: Story, api: HPAApi, client: KubeClient) -> None:
-        self.name = f"{story.name}-{api.name}"
-        self.way = [story.start]
+    def __init__(self, scenario: Scenario, api: HPAApi, client: KubeClient) -> None:
+        self.name = f"{scenario.name}-{api.name}"
+        self.counts = [scenario.start]
         self._api = api
         self._client = client
 
     @property
     def objects(self) -> tuple[str, str]:
-        """The paths of the Deployment and of the HPA."""
+        """Return the paths of the Deployment and of the HPA."""
         return f"/apis/apps/v1/namespaces/default/deployments/{self.name}", self._api.path("default", self.name)
 
-    async def create(self, story: Story) -> None:
-        """The Deployment and its HPA."""
+    async def create(self, scenario: Scenario) -> None:
+        """Create the Deployment and its HPA."""
         labels = {"app": self.name}
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "100"}}}
         deployment = {
@@ -162,7 +164,7 @@ class Twin:
             "kind": "Deployment",
             "metadata": {"name": self.name},
             "spec": {
-                "replicas": story.start,
+                "replicas": scenario.start,
                 "selector": {"matchLabels": labels},
                 "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
             },
@@ -171,42 +173,42 @@ class Twin:
 
         async def rolled_out() -> bool:
             status = (await self._client.get(self.objects[0])).get("status") or {}
-            return bool(status.get("readyReplicas") == story.start)
+            return bool(status.get("readyReplicas") == scenario.start)
 
         await eventually(rolled_out, within=SOON)
         target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": self.name}
-        spec = {"scaleTargetRef": target, "minReplicas": story.least, "maxReplicas": story.most}
-        metrics = json.loads(json.dumps(story.metrics).replace('"APP"', f'"{self.name}"'))
+        spec = {"scaleTargetRef": target, "minReplicas": scenario.least, "maxReplicas": scenario.most}
+        metrics = json.loads(json.dumps(scenario.metrics).replace('"APP"', f'"{self.name}"'))
         hpa = {
             "apiVersion": self._api.api_version,
             "kind": KIND,
             "metadata": {"name": self.name},
-            "spec": {**spec, "metrics": metrics, **({"behavior": story.behavior} if story.behavior else {})},
+            "spec": {**spec, "metrics": metrics, **({"behavior": scenario.behavior} if scenario.behavior else {})},
         }
         await self._client.post(self._api.path("default"), hpa)
 
     async def scale(self, replicas: int) -> None:
-        """As somebody does with `kubectl scale`."""
+        """Set the replicas, as `kubectl scale` does."""
         await self._client.patch(f"{self.objects[0]}/scale", {"spec": {"replicas": replicas}})
 
-    async def said(self) -> Any:
-        """The HPA's status without times, in words that do not tell the twins apart."""
+    async def status(self) -> Any:
+        """Return the HPA's status without times, with APP in the place of the name."""
         status = (await self._client.get(self.objects[1])).get("status") or {}
-        status.setdefault("currentReplicas", 0)  # which Go leaves out
+        status.setdefault("currentReplicas", 0)  # omitted by Go
         status.pop("lastScaleTime", None)
-        status.pop("targets", None)  # which kube-apiserver works out for its own
+        status.pop("targets", None)  # added by kube-apiserver for HPAs of autoscaling/v2
         status.pop("observedGeneration", None)  # autoscaling/v2 has it from Kubernetes 1.37 on
         for condition in status.get("conditions") or ():
             condition.pop("lastTransitionTime")
-        return self._neutral({key: value for key, value in status.items() if value is not None})
+        return self._without_name({key: value for key, value in status.items() if value is not None})
 
     async def events(self) -> Any:
-        """Types, reasons and messages of the HPA's events, in no order."""
+        """Return types, reasons and messages of the HPA's events, sorted."""
         found = (await self._client.get("/api/v1/namespaces/default/events"))["items"]
         mine = [each for each in found if each["involvedObject"]["name"] == self.name]
-        return self._neutral(sorted([each["type"], each["reason"], each["message"]] for each in mine))
+        return self._without_name(sorted([each["type"], each["reason"], each["message"]] for each in mine))
 
-    def _neutral(self, value: Any) -> Any:
+    def _without_name(self, value: Any) -> Any:
         return json.loads(json.dumps(value).replace(self.name, "APP"))
 
 
@@ -216,54 +218,56 @@ class Stage:
 
     client: KubeClient
     metrics: ScriptedMetrics
-    twins: dict[str, Twin] = field(default_factory=dict)
+    targets: dict[str, Target] = field(default_factory=dict)
 
     def deployment_changed(self, key: tuple[str, str], old: int | None, new: int | None) -> None:
-        """Note which way a twin goes."""
-        twin = self.twins.get(key[1])
-        if twin is not None and new is not None and new != twin.way[-1]:
-            twin.way.append(new)
+        """Record the replicas of a target."""
+        target = self.targets.get(key[1])
+        if target is not None and new is not None and new != target.counts[-1]:
+            target.counts.append(new)
 
-    async def play(self, story: Story) -> list[str]:
-        """Play a story to its end; where the twins differed."""
-        theirs, ours = twins = [Twin(story, api, self.client) for api in (KUBERNETES, MILLISCALE)]
-        for twin in twins:
-            self.twins[twin.name] = twin
-            self.metrics.loads[twin.name] = story.chapters[0].load
-        await asyncio.gather(*(twin.create(story) for twin in twins))
-        for number, chapter in enumerate(story.chapters):
-            for twin in twins:
-                if chapter.by_hand is not None:
-                    await twin.scale(chapter.by_hand)
-                self.metrics.loads[twin.name] = chapter.load
+    async def run_scenario(self, scenario: Scenario) -> list[str]:
+        """Run a scenario; return the differences."""
+        theirs, ours = targets = [Target(scenario, api, self.client) for api in (KUBERNETES, MILLISCALE)]
+        for each in targets:
+            self.targets[each.name] = each
+            self.metrics.loads[each.name] = scenario.phases[0].load
+        await asyncio.gather(*(each.create(scenario) for each in targets))
+        for number, phase in enumerate(scenario.phases):
+            for each in targets:
+                if phase.by_hand is not None:
+                    await each.scale(phase.by_hand)
+                self.metrics.loads[each.name] = phase.load
             try:
-                await self._arrival(twins, chapter)
+                await self._wait_for(targets, phase)
             except AssertionError as error:
-                return [f"{story.name}, chapter {number}: {error}", f"ways: {theirs.way} and {ours.way}"]
-        if theirs.way != ours.way:
-            return [f"{story.name}: Kubernetes went {theirs.way}, the autoscaler {ours.way}"]
+                return [f"{scenario.name}, phase {number}: {error}", f"replicas: {theirs.counts} and {ours.counts}"]
+        if theirs.counts != ours.counts:
+            return [
+                f"{scenario.name}: kube-controller-manager scaled to {theirs.counts}, the autoscaler to {ours.counts}"
+            ]
         if await theirs.events() != await ours.events():
-            return [f"{story.name}: {await theirs.events()}\n{await ours.events()}"]
+            return [f"{scenario.name}: {await theirs.events()}\n{await ours.events()}"]
         return []
 
-    async def _arrival(self, twins: list[Twin], chapter: Chapter) -> None:
-        """Both come to where they should be, and after some more looks at the load both are there still."""
+    async def _wait_for(self, targets: list[Target], phase: Phase) -> None:
+        """Wait until both targets have the expected replicas and, some syncs later, both HPAs the same status."""
 
         async def arrived() -> bool:
-            assert [twin.way[-1] for twin in twins] == [chapter.replicas] * 2
+            assert [each.counts[-1] for each in targets] == [phase.replicas] * 2
             return True
 
         async def agreed() -> bool:
-            assert [twin.way[-1] for twin in twins] == [chapter.replicas] * 2
-            assert all(self.metrics.asked[name] >= goal for name, goal in goals.items()), "not looked at often enough"
-            theirs, ours = [await twin.said() for twin in twins]
-            assert theirs == ours, f"Kubernetes: {theirs}\nautoscaler: {ours}"
-            assert theirs["currentReplicas"] == chapter.replicas
+            assert [each.counts[-1] for each in targets] == [phase.replicas] * 2
+            assert all(self.metrics.requests[name] >= goal for name, goal in goals.items()), "too few requests"
+            theirs, ours = [await each.status() for each in targets]
+            assert theirs == ours, f"kube-controller-manager: {theirs}\nautoscaler: {ours}"
+            assert theirs["currentReplicas"] == phase.replicas
             return True
 
         await eventually(arrived, within=SOON)
-        looks = LOOKS if chapter.replicas else 0  # the metrics of what is switched off are not asked for
-        goals = {twin.name: self.metrics.asked[twin.name] + looks for twin in twins}
+        syncs = SYNCS if phase.replicas else 0  # a disabled HPA requests no metrics
+        goals = {each.name: self.metrics.requests[each.name] + syncs for each in targets}
         await eventually(agreed, within=SOON)
 
 
@@ -292,49 +296,49 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 async def test_both_controllers_take_the_same_decisions(stage: Stage) -> None:
-    found = await asyncio.gather(*(stage.play(story) for story in STORIES))
+    found = await asyncio.gather(*(stage.run_scenario(scenario) for scenario in SCENARIOS))
     differences = [each for differences in found for each in differences]
     assert not differences, "\n".join(differences)
 
 
 async def test_replicas_do_not_change_while_an_hpa_is_migrated_and_back(stage: Stage) -> None:
-    story = Story("mover", (QUEUE,), (to(4, 40), to(6, 60), to(3, 30)))
-    there, back = Twin(story, KUBERNETES, stage.client), Twin(story, MILLISCALE, stage.client)
+    scenario = Scenario("mover", (QUEUE,), (to(4, 40), to(6, 60), to(3, 30)))
+    there, back = Target(scenario, KUBERNETES, stage.client), Target(scenario, MILLISCALE, stage.client)
     back.name = there.name
-    stage.twins[there.name] = there
+    stage.targets[there.name] = there
 
-    async def comes_to(chapter: Chapter) -> None:
-        stage.metrics.loads[there.name] = chapter.load
+    async def comes_to(phase: Phase) -> None:
+        stage.metrics.loads[there.name] = phase.load
 
         async def arrived() -> bool:
-            return there.way[-1] == chapter.replicas
+            return there.counts[-1] == phase.replicas
 
         await eventually(arrived, within=SOON)
 
-    async def some_more_looks() -> None:
-        goal = stage.metrics.asked[there.name] + 2 * LOOKS
+    async def some_more_syncs() -> None:
+        goal = stage.metrics.requests[there.name] + 2 * SYNCS
 
-        async def looked_at() -> bool:
-            return stage.metrics.asked[there.name] >= goal
+        async def synced() -> bool:
+            return stage.metrics.requests[there.name] >= goal
 
-        await eventually(looked_at, within=SOON)
+        await eventually(synced, within=SOON)
 
-    stage.metrics.loads[there.name] = story.chapters[0].load
-    await there.create(story)
-    await comes_to(story.chapters[0])
+    stage.metrics.loads[there.name] = scenario.phases[0].load
+    await there.create(scenario)
+    await comes_to(scenario.phases[0])
     old, new = there.objects[1], back.objects[1]
     await stage.client.post(MILLISCALE.path("default"), move(await stage.client.get(old), MILLISCALE).manifest)
-    await some_more_looks()
+    await some_more_syncs()
     await stage.client.delete(old)
     await stage.client.patch(new, {"metadata": {"annotations": {"milliscale.io/mode": None}}})
-    await comes_to(story.chapters[1])
-    await some_more_looks()  # in which Kubernetes' controller forgets the old HPA
+    await comes_to(scenario.phases[1])
+    await some_more_syncs()  # until kube-controller-manager has removed the old HPA
 
     await stage.client.patch(new, {"metadata": {"annotations": {"milliscale.io/mode": "dry-run"}}})
     await stage.client.post(KUBERNETES.path("default"), move(await stage.client.get(new), KUBERNETES).manifest)
     await stage.client.delete(new)
-    await comes_to(story.chapters[2])
-    assert there.way == [1, 4, 6, 3]
+    await comes_to(scenario.phases[2])
+    assert there.counts == [1, 4, 6, 3]
 
     async def writers() -> bool:
         found = (await stage.client.get("/api/v1/namespaces/default/events"))["items"]
@@ -346,4 +350,4 @@ async def test_replicas_do_not_change_while_an_hpa_is_migrated_and_back(stage: S
         }
         return True
 
-    await eventually(writers, within=SOON)  # an event comes after the scale that it tells of
+    await eventually(writers, within=SOON)  # an event is written after its scale

@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: kubectl, the processes' own endpoints, and which processes are left."""
+"""Helpers of the end-to-end tests: kubectl, requests to the processes, and running processes."""
 
 import asyncio
 import json
@@ -14,8 +14,8 @@ KUBECTL_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a command printed, and how it ended."""
+class CommandResult:
+    """Output and exit status of a command."""
 
     status: int
     output: str
@@ -26,8 +26,8 @@ class Answer:
         return json.loads(self.output)
 
 
-async def kubectl(bundle: Bundle, *arguments: str) -> Answer:
-    """Run the real kubectl against the bundle's cluster, as a person would."""
+async def kubectl(bundle: Bundle, *arguments: str) -> CommandResult:
+    """Run kubectl against the bundle's cluster."""
     process = await asyncio.create_subprocess_exec(
         bundle.kubectl,
         f"--kubeconfig={bundle.kubeconfig}",
@@ -39,20 +39,20 @@ async def kubectl(bundle: Bundle, *arguments: str) -> Answer:
     async with asyncio.timeout(KUBECTL_TIMEOUT):
         output, errors = await process.communicate()
     assert process.returncode is not None
-    return Answer(process.returncode, output.decode(), errors.decode())
+    return CommandResult(process.returncode, output.decode(), errors.decode())
 
 
 async def fetch(url: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
-    """GET of a process's own endpoint: status (0 where nobody listens) and text; its certificate is not verified."""
+    """GET a URL, without verifying certificates; return status (0 if nothing listens) and text."""
     try:
-        async with aiohttp.ClientSession() as session, session.get(url, headers=headers, ssl=False) as answer:
-            return answer.status, await answer.text()
+        async with aiohttp.ClientSession() as session, session.get(url, headers=headers, ssl=False) as response:
+            return response.status, await response.text()
     except aiohttp.ClientConnectionError as error:
         return 0, str(error)
 
 
 def processes_with(text: str) -> dict[int, str]:
-    """The command lines, by process id, of all running processes that have `text` in theirs."""
+    """Return {process id: command line} of the running processes with `text` in their command line."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
