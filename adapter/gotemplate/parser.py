@@ -19,7 +19,7 @@ _CONSTANTS = {"true": True, "false": False}
 _BLOCKS = ("if", "range", "with")
 _NOT_SUPPORTED = {
     **dict.fromkeys(("define", "template", "block"), "nested templates are not supported"),
-    **dict.fromkeys(("break", "continue", "nil", "call", "println"), "{} is not supported"),
+    **dict.fromkeys(("break", "continue", "nil", "call", "print", "println", "slice"), "{} is not supported"),
     **dict.fromkeys(("html", "js", "urlquery"), "{} is not supported: a query is encoded when it is sent"),
 }
 

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from adapter.rules.model import RulesError, RulesFile
+from adapter.rules.model import RulesFile
 from adapter.rules.reading import CHART_KEYS, decode_rules, parse_yaml, read_text
+from adapter.rules.schema import RulesError
 from adapter.rules.strictyaml import Tree
 
 _Mapping = dict[str, Tree]

@@ -34,19 +34,13 @@ RequiredText = Annotated[str, msgspec.Meta(pattern=r"\S")]
 class Boolean(int):
     """A boolean as YAML 1.1 and Go's yaml.v2 spell it."""
 
-    __slots__ = ()
-
 
 class Duration(float):
     """Seconds, more than 0; in the file a duration of Go's, such as 1m30s."""
 
-    __slots__ = ()
-
 
 class Window(float):
     """Seconds; in the file a duration of Prometheus', such as 1d12h."""
-
-    __slots__ = ()
 
 
 class Headers(tuple[tuple[str, str], ...]):
