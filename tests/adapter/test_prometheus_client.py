@@ -30,6 +30,7 @@ from adapter.prometheus import (
     Sample,
     Series,
     Vector,
+    answers,
 )
 from adapter.prometheus import client as client_module
 from adapter.prometheus.reduction import SeriesReducer
@@ -617,11 +618,11 @@ async def test_only_short_responses_are_decoded_at_once(
     """A long one is decoded in pieces and within the memory budget, also where it has arrived whole."""
     monkeypatch.setattr(client_module, "read_up_to", lambda response, _: response.read())
     at_once: list[int] = []
-    decode = client_module.decode
+    from_answers = answers.decode
 
     def note(status: int, body: bytes) -> object:
         at_once.append(len(body))
-        return decode(status, body)
+        return from_answers(status, body)
 
     monkeypatch.setattr(client_module, "decode", note)
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
