@@ -31,7 +31,6 @@ from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forward import Forwarder, MergedNames
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.metrics.watched_objects import WatchedObjects
-from adapter.openapi import OpenApiPages
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_cache import VectorCache
@@ -63,7 +62,6 @@ class Shared:
         objects: the cluster's objects.
         rule_telemetry: tells of the rules that are in force at the start.
         telemetry: tells of requests.
-        openapi: the OpenAPI documents.
         health: the health endpoints.
         port: the port that is listened on.
     """
@@ -75,7 +73,6 @@ class Shared:
     objects: WatchedObjects
     rule_telemetry: RuleTelemetry
     telemetry: Telemetry
-    openapi: OpenApiPages
     health: Health
     port: int
 
@@ -127,7 +124,6 @@ class RuleSet:
             debug=DebugPages(catalog, shared.mapper, probe, coalescer.paused if coalescer is not None else tuple),
             health=shared.health,
             telemetry=shared.telemetry,
-            openapi=shared.openapi,
         )
         return cls(rules=rules, catalog=catalog, cache=cache, forwarder=forwarder, telemetry=telemetry, router=router)
 
