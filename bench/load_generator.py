@@ -1,8 +1,8 @@
 """A load generator for HTTPS: connections that each send the next request as soon as they have a response.
 
 It is a process of its own (`python -m bench.load_generator`), so that its costs can be separated; it reads a task as
-JSON from standard input, and writes the outcome as JSON to standard output. Requests are prepared beforehand, except for the
-Audit-Id. Of a response it reads only the status and the length.
+JSON from standard input, and writes the outcome as JSON to standard output. Requests are prepared beforehand, except
+for the Audit-Id. Of a response it reads only the status and the length.
 """
 
 from __future__ import annotations
