@@ -31,7 +31,6 @@ from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forward import Forwarder, MergedNames
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.metrics.watched_objects import WatchedObjects
-from adapter.openapi import OpenApiPages
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_cache import VectorCache
@@ -63,7 +62,6 @@ class Shared:
         objects: the cluster's objects.
         rule_telemetry: tells of the rules that are in force at the start.
         telemetry: tells of requests.
-        openapi: the OpenAPI documents.
         health: the health endpoints.
         port: the port that is listened on.
     """
@@ -75,7 +73,6 @@ class Shared:
     objects: WatchedObjects
     rule_telemetry: RuleTelemetry
     telemetry: Telemetry
-    openapi: OpenApiPages
     health: Health
     port: int
 
@@ -104,7 +101,7 @@ class RuleSet:
             telemetry=telemetry,
         )
         forwarder = Forwarder(
-            rules.forward, relist_interval=options.relist_interval, ttl=options.freshness, http=shared.http
+            rules.forward, relist_interval=options.relist_interval, ttl=options.freshness, session=shared.http
         )
         cache = VectorCache(shared.prometheus, ttl=options.freshness)
         # Without cached results, a query for all objects would be sent for each of them.
@@ -127,7 +124,6 @@ class RuleSet:
             debug=DebugPages(catalog, shared.mapper, probe, coalescer.paused if coalescer is not None else tuple),
             health=shared.health,
             telemetry=shared.telemetry,
-            openapi=shared.openapi,
         )
         return cls(rules=rules, catalog=catalog, cache=cache, forwarder=forwarder, telemetry=telemetry, router=router)
 

@@ -23,13 +23,16 @@ from adapter.content.resource_documents import (
     PodMetricsList,
     ResourceDocument,
 )
-from adapter.content.wire import integer, message, string
 from kube.durations import parse_duration
 from kube.quantity import milli_text
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 
 _MAGIC = b"k8s\x00"
+_VARINT, _BYTES = 0, 2
+# Most fields have a number below 16 and a content below 128 bytes, so that both take a byte.
+_LARGE, _LONG = 16, 128
+_HEADS = tuple(tuple(bytes((field << 3 | _BYTES, size)) for size in range(_LONG)) for field in range(_LARGE))
 # Encoded references to this many objects are cached, some 500 bytes each, and times.
 _REFERENCES = 16_384
 _TIMES = 256
@@ -200,6 +203,38 @@ def _quantity(milli: int) -> bytes:
 
 def _optional(field: int, number: int | None) -> bytes:
     return b"" if number is None else integer(field, number)
+
+
+def message(field: int, content: bytes) -> bytes:
+    """Encode a field that holds a message, or bytes."""
+    size = len(content)
+    if field < _LARGE:
+        if size < _LONG:
+            return _HEADS[field][size] + content
+        if size < _LONG * _LONG:
+            return bytes((field << 3 | _BYTES, size & 0x7F | 0x80, size >> 7)) + content
+    return _varint(field << 3 | _BYTES) + _varint(size) + content
+
+
+def string(field: int, text: str) -> bytes:
+    """Encode a field that holds a string."""
+    return message(field, text.encode())
+
+
+def integer(field: int, number: int) -> bytes:
+    """Encode a field that holds an integer (int32, int64) or a bool."""
+    return _varint(field << 3 | _VARINT) + _varint(number)
+
+
+def _varint(number: int) -> bytes:
+    """Encode seven bits a byte, lowest first; a negative number in 64-bit two's complement."""
+    number &= (1 << 64) - 1
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
 
 
 _LIST_META = string(1, "") + string(2, "") + string(3, "")

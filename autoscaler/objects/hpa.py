@@ -92,7 +92,7 @@ def track_hpa(
     Args:
         raw: the object, which may be anything.
         api: the API that it was read from.
-        scale_to_zero: whether the feature HPAScaleToZero is on. No API server knows this flag of ours.
+        scale_to_zero: whether the feature HPAScaleToZero is on. The API server checks it for its own API only.
     """
     try:
         if not isinstance(raw, dict) or not isinstance(raw.get("metadata"), dict):
@@ -103,7 +103,7 @@ def track_hpa(
         try:
             spec = _decode_spec(raw)
             hpa = _hpa(raw, spec)
-            if hpa.spec.min_replicas == 0 and not scale_to_zero:
+            if hpa.spec.min_replicas == 0 and not scale_to_zero and not api.built_in:
                 raise ParseError("spec.minReplicas: 0 needs the feature HPAScaleToZero, which is off")
         except ParseError as error:
             return RefusedHPA(_invalid_hpa(raw, str(error)), metadata, api)
