@@ -146,15 +146,6 @@ async def label_meanings(naming: ResourceNaming, labels: Iterable[str], mapper: 
     return LabelMeanings(by_label, found)
 
 
-async def custom_sources(rule: Rule, found: Sequence[Series], mapper: ResourceLookup) -> tuple[CustomSource, ...]:
-    """The custom metrics that a rule makes of some series, in the order of the series and their labels.
-
-    Raises:
-        KubeUnreachable, StatusError: the API server did not say what its resources are.
-    """
-    return tuple([source async for use in custom_uses(rule, found, mapper) for source in use.sources])
-
-
 async def custom_uses(rule: Rule, found: Sequence[Series], mapper: ResourceLookup) -> AsyncIterator[SeriesUse]:
     """What a rule makes of each of some series, also of those that it leaves out.
 

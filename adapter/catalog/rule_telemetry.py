@@ -13,7 +13,7 @@ from collections import Counter as Counted
 from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.metrics_core import GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
@@ -36,7 +36,7 @@ class RuleTelemetry:
     def _set_up(self, families: _Families, *, held_back: list[Callable[[], None]] | None) -> None:
         self._families = families
         self._held_back = held_back  # None once it has been in force
-        self._requests: dict[tuple[str, bool], Counter] = {}
+        self.requests: Counted[tuple[str, str]] = Counted()
         self._paused: Callable[[], Iterable[tuple[str, str]]] = tuple
 
     def following(self) -> RuleTelemetry:
@@ -105,13 +105,7 @@ class RuleTelemetry:
 
     def requested(self, rule: str, *, merged: bool) -> None:
         """Count a request that a merged query can answer, and whether one did."""
-        if self._families.current is not self:
-            return
-        counter = self._requests.get((rule, merged))
-        if counter is None:
-            counter = self._families.requests.labels(rule, "merged" if merged else "alone")
-            self._requests[rule, merged] = counter
-        counter.inc()
+        self.requests[rule, "merged" if merged else "alone"] += 1
 
     def merged_query(self, rule: str, *, failed: bool) -> None:
         """Count a merged query."""
@@ -164,13 +158,6 @@ class _Families:
         self.relisted = _gauge("last_relist_timestamp_seconds", "When a rule was last listed with success.", registry)
         self.list_errors = _counter("relist_errors", "Lists of a rule's series that failed.", registry)
         self.query_errors = _counter("query_errors", "Queries of a rule that failed.", registry)
-        self.requests = _counter(
-            "requests",
-            "Requests that a rule's merged query can answer, by what they were answered with: its result, or a query of"
-            " their own.",
-            registry,
-            "query",
-        )
         self.merged_queries = _counter("merged_queries", "Merged queries of a rule.", registry, "outcome")
         self.left_out = Counter(
             "milliscale_adapter_samples_left_out",
@@ -178,10 +165,11 @@ class _Families:
             ("rule",),
             registry=registry,
         )
+        registry.register(_Requests(self))
         registry.register(_Paused(self))
         self.by_rule = (
             *(self.series, self.metrics, self.relisted, self.list_errors, self.query_errors, self.left_out),
-            *(self.requests, self.merged_queries),
+            self.merged_queries,
         )
         self.reload_good = Gauge(
             "milliscale_adapter_config_last_reload_successful",
@@ -204,6 +192,33 @@ class _Families:
             "The SHA-256 of the rules file that is in force.",
             ("hash",),
             registry=registry,
+        )
+
+
+class _Requests(Collector):
+    """The requests that can be coalesced, counted without the lock of a Counter: there is one for each request."""
+
+    def __init__(self, families: _Families) -> None:
+        self._families = families
+
+    def describe(self) -> Iterable[CounterMetricFamily]:
+        """Return the metric without values."""
+        return [self._family()]
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        """Return the metric of the version in force."""
+        family = self._family()
+        for labels, count in self._families.current.requests.items():
+            family.add_metric(labels, count)
+        yield family
+
+    @staticmethod
+    def _family() -> CounterMetricFamily:
+        return CounterMetricFamily(
+            "milliscale_adapter_rule_requests",
+            "Requests that a rule's coalesced query can serve, by what served them: its result (merged), or a query of"
+            " their own (alone).",
+            labels=("rule", "query"),
         )
 
 
@@ -245,7 +260,9 @@ class _Ages(Collector):
     def add(self, group: str, age: float, count: int) -> None:
         """Add values of an age in seconds."""
         age = max(age, 0.0)
-        counts = self._counts.setdefault(group, [0] * (len(_FRESHNESS_BUCKETS) + 1))
+        counts = self._counts.get(group)
+        if counts is None:
+            counts = self._counts[group] = [0] * (len(_FRESHNESS_BUCKETS) + 1)
         counts[bisect.bisect_left(_FRESHNESS_BUCKETS, age)] += count
         self._sums[group] = self._sums.get(group, 0.0) + age * count
 

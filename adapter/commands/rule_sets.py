@@ -101,7 +101,7 @@ class RuleSet:
             telemetry=telemetry,
         )
         forwarder = Forwarder(
-            rules.forward, relist_interval=options.relist_interval, ttl=options.freshness, http=shared.http
+            rules.forward, relist_interval=options.relist_interval, ttl=options.freshness, session=shared.http
         )
         cache = VectorCache(shared.prometheus, ttl=options.freshness)
         # Without cached results, a query for all objects would be sent for each of them.
