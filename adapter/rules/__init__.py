@@ -4,7 +4,7 @@
     externalRules:       external.metrics.k8s.io
     resourceRules:       metrics.k8s.io
     prometheusServers:   servers beside the one of --prometheus-url, for rules to name
-    forwardExternal:     another adapter, which is asked for external metrics that no rule makes
+    forwardExternal:     another metrics adapter, for external metrics that no rule makes
 
 `schema` has the keys of a file, `model` the rules as the rest of the adapter uses them; `reading` goes from one to the
 other, and `manifests` finds rules inside other files. Everything that can be wrong with a file is found when it is

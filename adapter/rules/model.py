@@ -1,4 +1,4 @@
-"""Rules as the rest of the adapter uses them: what the file says, with what `reading` adds to it."""
+"""Rules as the rest of the adapter uses them: the specs of the file, with fields that `reading` adds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ValuePolicy:
         nan: a value that is not a number.
         inf: an infinity, or a number that no Quantity can hold.
         empty: an object without a value; for external metrics, a result without values.
-        nan_is_written: the file says what becomes of a value that is not a number.
+        nan_is_written: `nan` is set in the file.
     """
 
     nan: Policy = Policy.ZERO
@@ -37,7 +37,7 @@ class Rule(RuleSpec, frozen=True, kw_only=True):
     Attributes:
         key: where it is in the file: "rules[2]".
         destination: where its queries go.
-        values: what becomes of values that are none.
+        values: how to treat values that are not usable.
         digest: changes when the rule does, wherever it is in the file.
     """
 
@@ -50,7 +50,7 @@ class Rule(RuleSpec, frozen=True, kw_only=True):
         return f"{self.key} ({shortened(self.series_query)})"
 
     def metric_for(self, series: str) -> str | None:
-        """The metric that a series makes; None when it is filtered out."""
+        """Return the name of the metric that a series makes; None if it is filtered out."""
         return None if self._filtered_by(series) else self.naming.metric_for(series)
 
     def left_out_by(self, series: str) -> str:
@@ -70,7 +70,7 @@ class QueryRule(QueryRuleSpec, frozen=True, kw_only=True):
 
     Attributes:
         key: as of Rule, like `destination`, `values` and `digest`.
-        resource: the resource of the metric's objects, as the file spells it; None for an external metric.
+        resource: the resource of the metric's objects, as written in the file; None for an external metric.
         resource_label: the label with the objects' names; "" for an external metric.
         namespace_label: the label with the namespace; "" for objects without, and for the same values everywhere.
     """
@@ -107,7 +107,7 @@ class ResourceRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardOptions(ServerAccess):
-    """How another adapter is reached; see ServerAccess for the rest. `timeout` is in seconds."""
+    """Address and credentials of another metrics adapter; see ServerAccess. `timeout` is in seconds."""
 
     what: ClassVar[str] = "the other adapter"
     one: ClassVar[str] = "another adapter"
@@ -150,12 +150,12 @@ class RulesFile:
 
     @property
     def custom_rules(self) -> tuple[AnyRule, ...]:
-        """The rules of custom.metrics.k8s.io, of both forms, the short ones last."""
+        """Both forms of rules for custom.metrics.k8s.io, the short form last."""
         return (*self.custom, *self.custom_queries)
 
     @property
     def external_rules(self) -> tuple[AnyRule, ...]:
-        """The rules of external.metrics.k8s.io, of both forms, the short ones last."""
+        """Both forms of rules for external.metrics.k8s.io, the short form last."""
         return (*self.external, *self.external_queries)
 
     @property

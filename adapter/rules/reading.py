@@ -71,7 +71,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_yaml(text: str, *, source: str) -> list[strictyaml.Tree]:
-    """Return the documents of a text; `source` is what messages call it.
+    """Return the documents of a text; `source` names it in messages.
 
     Raises:
         RulesError: it is not YAML, or not of the strict kind.
@@ -83,7 +83,7 @@ def parse_yaml(text: str, *, source: str) -> list[strictyaml.Tree]:
 
 
 def parse_rules(text: str, *, source: str) -> RulesFile:
-    """Read the text of a rules file; `source` is what messages call it.
+    """Read the text of a rules file; `source` names it in messages.
 
     Raises:
         RulesError: something in it is wrong.
@@ -121,7 +121,7 @@ def decode_rules(tree: strictyaml.Tree, *, source: str, text: str) -> RulesFile:
 
 
 def _hint(tree: strictyaml.Tree) -> str:
-    """What a file is that has its rules inside another format; "" for a rules file."""
+    """Return what to do with a file that has its rules inside another format; "" for a rules file."""
     if not isinstance(tree, dict):
         return ""
     kind = tree.get("kind")
@@ -163,7 +163,7 @@ def _rules(
 def _common(
     part: Part, spec: ValuesSpec, entry: Mapping[str, object], servers: Mapping[str, PrometheusOptions]
 ) -> dict[str, Any]:
-    """What rules of both forms have beside their keys."""
+    """Return the fields that both forms of rules have in addition to their specs."""
     return {
         "key": part.path,
         "destination": _destination(part, spec, servers),

@@ -39,7 +39,7 @@ class RulesError(ValueError):
 
 
 class Policy(enum.Enum):
-    """What becomes of a value that is none."""
+    """How to treat a value that is not usable."""
 
     ZERO = "zero"
     MISSING = "missing"
@@ -47,7 +47,7 @@ class Policy(enum.Enum):
 
 
 class Merge(enum.Enum):
-    """Whether requests for different objects become one query."""
+    """Whether requests for different objects are coalesced into one query."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -84,7 +84,7 @@ class RuleSpec(ValuesSpec, frozen=True, kw_only=True):
         naming: how a series' name becomes a metric's.
         resources: which labels name which resources.
         max_age: how old a series may be, in seconds, if not as old as --metrics-max-age says.
-        merge: whether requests for different objects become one query.
+        merge: whether requests for different objects are coalesced into one query.
     """
 
     series_query: RequiredText

@@ -1,4 +1,4 @@
-"""What the schema of a rules file is made of: strict mappings, and types of text with the functions that parse them."""
+"""Field types of the rules file's schema, and the functions that parse them."""
 
 from __future__ import annotations
 

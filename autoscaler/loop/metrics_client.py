@@ -211,7 +211,7 @@ class MetricsClient:
             try:
                 return await fetch(selector)
             except MetricError as error:
-                return error
+                return MetricError(error.message)  # without the traceback, which would keep the response alive
 
         return await self._coalescer.fetch(query, pods, fetch_or_error)
 

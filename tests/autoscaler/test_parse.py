@@ -1,4 +1,4 @@
-"""Kubernetes JSON into the model: what is read, and what is said of JSON that is not what it should be."""
+"""Kubernetes JSON into the model: what is parsed, and the errors of malformed JSON."""
 
 from contextlib import suppress
 from typing import Any
