@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
 
@@ -34,7 +34,7 @@ class FairSemaphore:
         """At most `limit` callers hold a slot, and at most `max_waiting` of each key wait for one."""
         self._free = limit
         self._max_waiting = max_waiting
-        self._held: Counter[str] = Counter()
+        self._held: dict[str, int] = {}
         # In the order in which the keys were served last; no queue is empty.
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
@@ -88,17 +88,17 @@ class FairSemaphore:
 
     def release(self, key: str) -> None:
         """Give a slot back."""
-        self._held[key] -= 1
-        if not self._held[key]:
-            del self._held[key]
+        held = self._held.pop(key) - 1
+        if held:
+            self._held[key] = held
         while self._waiting:
-            following = min(self._waiting, key=lambda waiting: self._held[waiting])  # the first of equals
+            following = min(self._waiting, key=lambda waiting: self._held.get(waiting, 0))  # the first of equals
             queue = self._waiting.pop(following)
             waiter = queue.popleft()
             if queue:
                 self._waiting[following] = queue  # behind the others
             if not waiter.cancelled():  # as it is when its caller has been cancelled, but did not run since
-                self._held[following] += 1
+                self._held[following] = self._held.get(following, 0) + 1
                 waiter.set_result(None)
                 return
         self._free += 1
