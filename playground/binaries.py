@@ -1,8 +1,4 @@
-"""Where the programs are that the playground needs and Python cannot bring: Prometheus, promtool and kubectl.
-
-Those on PATH are used as they are. Where one is missing, Debian's package is unpacked under `.playground/` (see
-`playground.debian`), so a fresh machine needs no root and gets no daemon; elsewhere the error says what to install.
-"""
+"""Find Prometheus, promtool and kubectl: on PATH, or from Debian's packages, unpacked under `.playground/`."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from playground.errors import PlaygroundError
 Program = Literal["prometheus", "promtool", "kubectl"]
 
 HOME: Final = Path(__file__).resolve().parent.parent / ".playground"
-"""The folder that holds everything the playground makes or brings; `make clean` removes it."""
+"""The folder of everything that the playground writes or downloads; `make clean` removes it."""
 
 _PACKAGES: Final[dict[Program, str]] = {
     "prometheus": "prometheus",
@@ -33,18 +29,18 @@ _ADVICE: Final[dict[Program, str]] = {
 
 
 class MissingBinaryError(PlaygroundError):
-    """A program is neither on PATH nor to be had from Debian; the message says what to install."""
+    """A program is neither on PATH nor available from Debian; the message says what to install."""
 
 
-def is_here(program: Program, *, home: Path = HOME) -> bool:
-    """Whether `find` needs no download."""
+def is_installed(program: Program, *, home: Path = HOME) -> bool:
+    """Return whether `find` needs no download."""
     return shutil.which(program) is not None or _unpacked(program, home).exists()
 
 
 def find(program: Program, *, home: Path = HOME) -> Path:
-    """The program's path: from PATH, otherwise from Debian's package unpacked under `home`.
+    """Return the program's path: from PATH, or else from Debian's package unpacked under `home`.
 
-    Blocks while a package is downloaded, which happens once. Raises MissingBinaryError.
+    Blocks while the package is downloaded, once. Raises MissingBinaryError.
     """
     on_path = shutil.which(program)
     if on_path is not None:
@@ -60,7 +56,7 @@ def find(program: Program, *, home: Path = HOME) -> Path:
 
 
 async def find_async(program: Program, *, home: Path = HOME) -> Path:
-    """As `find`, with the download in a thread."""
+    """Call `find` in a thread."""
     return await asyncio.to_thread(find, program, home=home)
 
 

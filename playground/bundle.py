@@ -1,7 +1,6 @@
-"""The whole bundle on loopback: cluster, Prometheus, workload, and our two processes, each as it is in a cluster.
+"""Cluster, Prometheus, workload, adapter and autoscaler on loopback, for the demo and the end-to-end tests.
 
-This is what the demo shows and what the end-to-end tests try. Everything that was started ends with the context, in the
-reverse order; nothing is written outside its folder.
+Everything stops with the context, in reverse order. Nothing is written outside of its folder.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ METRIC_PATHS: Final = (
     f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{NAMESPACE}/services/shop/requests_per_second",
     f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/queue_depth",
 )
-"""What the three HPAs look at."""
+"""The metrics of the three HPAs."""
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _START_TIMEOUT: Final = 60.0
@@ -43,12 +42,12 @@ _POLL: Final = 0.1
 
 
 class ChildEndedError(PlaygroundError):
-    """A process ended that should go on; the message has its last lines."""
+    """A process ended unexpectedly; the message has the end of its log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Seconds; much shorter than in a cluster, so that one can watch replicas go up and down."""
+    """Intervals in seconds; much shorter than in a cluster, so that replicas change while one watches."""
 
     scrape_interval: float = 1.0
     relist_interval: float = 2.0
@@ -58,7 +57,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """The running bundle. `kubeconfig` and `client` may do everything."""
+    """The running bundle. `kubeconfig` and `client` are of a cluster admin."""
 
     kubectl: Path
     kubeconfig: Path
@@ -72,7 +71,7 @@ class Bundle:
     discovery: asyncio.Task[None]
 
     def check(self) -> None:
-        """Raise ChildEndedError if a process has ended, and what ended the discovery of pods if that did."""
+        """Raise ChildEndedError if a process has ended, and the error of the pod discovery if it has one."""
         for child in (self.prometheus.process, self.adapter, self.autoscaler):
             if child.exit_status is not None:
                 what = f"{child.name} ended with exit status {child.exit_status}; the end of {child.log}:"
@@ -83,10 +82,10 @@ class Bundle:
 
 @asynccontextmanager
 async def run_bundle(folder: Path, *, load: Load, timing: Timing | None = None) -> AsyncIterator[Bundle]:
-    """Start everything in `folder`; the HPAs are created last, when the metrics that they look at are there.
+    """Start everything in `folder`; the HPAs are created last, once their metrics have values.
 
     Raises:
-        PlaygroundError: the message says what to do, or what failed.
+        PlaygroundError: the message says what failed, or what to do.
     """
     timing = timing or Timing()
     async with AsyncExitStack() as stack:
@@ -129,7 +128,7 @@ async def run_bundle(folder: Path, *, load: Load, timing: Timing | None = None) 
             autoscaler_url=f"http://{LOOPBACK}:{autoscaler_port}",
             discovery=discovery,
         )
-        # Registered once something listens: the API server asks a server that failed its check only seconds later.
+        # Registered once it listens: the API server checks a server that failed only seconds later.
         await _until_listening(bundle, adapter_port)
         await apply(client, manifests.registration(port=adapter_port))
         await _until_measured(bundle)
@@ -148,7 +147,7 @@ def _adapter_flags(folder: Path, timing: Timing, *, port: int, prometheus_url: s
         f"--prometheus-url={prometheus_url}",
         f"--config={RULES}",
         f"--metrics-relist-interval={format_duration(timing.relist_interval)}",
-        "--metrics-max-age=1m",  # a scrape that is late, on a machine that is busy, must not take a metric away
+        "--metrics-max-age=1m",  # a late scrape on a busy machine must not remove a metric
         f"--metrics-freshness={format_duration(timing.scrape_interval)}",
         f"--bind-address={LOOPBACK}",
         f"--secure-port={port}",
@@ -186,8 +185,8 @@ async def _until_listening(bundle: Bundle, port: int) -> None:
 
 
 async def _until_measured(bundle: Bundle) -> None:
-    """Wait for the metrics, asked for as the HPAs ask: through the aggregation layer, and for the router's own pods."""
-    waiting_for = dict.fromkeys(METRIC_PATHS, "not asked yet")
+    """Wait until the metrics of the HPAs have values, through the aggregation layer."""
+    waiting_for = dict.fromkeys(METRIC_PATHS, "not requested yet")
     queries = {METRIC_PATHS[0]: {"labelSelector": "app=router"}}
     async with _start_deadline("the metrics are not there", waiting_for):
         while waiting_for:

@@ -18,31 +18,31 @@ from playground.scenario import PERIOD
 
 @click.group()
 def main() -> None:
-    """A local cluster on loopback, to watch milliscale work."""
+    """Run milliscale with a local cluster on loopback."""
 
 
 @main.command()
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="Stop after this time, with exit status 0 if every HPA scaled up and down, else 1. Without it: until Ctrl-C.",
+    help="Stop after this time, with exit status 0 if every HPA scaled up and down, else 1.  [default: until Ctrl-C]",
 )
 @click.option(
     "--period",
     type=click.FloatRange(min=10),
     default=PERIOD,
     show_default=True,
-    help="Seconds in which the load goes up and down once.",
+    help="Period of the load in seconds.",
 )
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     default=HOME / "demo",
     show_default=True,
-    help="What the demo writes goes in here, and what the last demo wrote in it is removed.",
+    help="Folder for the files of the demo; those of the last demo are removed.",
 )
 def demo(*, seconds: float | None, period: float, folder: Path) -> None:
-    """Run the whole bundle with a load that goes up and down, and show what the autoscaler does."""
+    """Run everything with a periodic load, and show what the autoscaler does."""
     try:
         status = run_demo(seconds=seconds, period=period, folder=folder, console=Console())
     except (PlaygroundError, KubeError, StatusError) as error:

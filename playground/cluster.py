@@ -1,8 +1,7 @@
-"""A cluster on loopback: a Kubernetes API, a deployment controller, and a node on which pods seem to run.
+"""A cluster on loopback: an API server, a deployment controller, and a kubelet without containers.
 
-If KUBEBUILDER_ASSETS names a directory with `kube-apiserver` and `etcd` (the convention of envtest), those serve the
-API; otherwise the playground's own server does. Either way the certificates and kubeconfigs are made here, and the rest
-of the playground cannot tell the difference.
+If KUBEBUILDER_ASSETS names a directory with `kube-apiserver` and `etcd`, as for envtest, these serve the API; otherwise
+playground.apiserver does. Certificates and kubeconfigs are made here in both cases.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ class Cluster:
     """A running cluster.
 
     Attributes:
-        url: where the API is.
-        kubeconfig: of an administrator, who may do everything.
-        pki: the certificates and their authorities.
-        is_real: whether a kube-apiserver serves the API.
-        controllers: the tasks that look after pods; they end only by failing, and whoever goes on for long looks.
+        url: the API server.
+        kubeconfig: of a cluster admin.
+        pki: the certificates and their CAs.
+        is_real: the API server is kube-apiserver.
+        controllers: the tasks of the deployment controller and the kubelet; they end only with an error.
     """
 
     url: str
@@ -46,11 +45,11 @@ class Cluster:
     controllers: tuple[asyncio.Task[None], ...] = ()
 
     def user_kubeconfig(self, user: str, groups: Sequence[str] = ()) -> Path:
-        """A kubeconfig for a user, with a client certificate; what the user may do is up to the RBAC objects."""
+        """Write a kubeconfig for a user, with a client certificate."""
         return self.pki.kubeconfig(self.url, user, groups)
 
     async def client(self, *, user_agent: str = "playground") -> KubeClient:
-        """A new connection of the administrator's; the caller closes it."""
+        """Return a new client of the cluster admin; close it."""
         return await KubeClient.connect(self.kubeconfig, user_agent=user_agent)
 
 
@@ -58,15 +57,15 @@ class Cluster:
 async def start_cluster(
     folder: Path, *, assets: Path | None = None, ready_seconds: float = 1.0
 ) -> AsyncIterator[Cluster]:
-    """Start a cluster that keeps its files in `folder`; it ends with the context.
+    """Run a cluster that keeps its files in `folder`.
 
     Args:
-        folder: made where it is missing.
-        assets: the directory with kube-apiserver and etcd; by default the one that KUBEBUILDER_ASSETS names, if any.
-        ready_seconds: after which a new pod is Ready.
+        folder: created if missing.
+        assets: the directory with kube-apiserver and etcd; by default that of KUBEBUILDER_ASSETS, if set.
+        ready_seconds: time until a new pod is Ready.
 
     Raises:
-        ClusterError: the programs are not there or do not start; the message says why.
+        ClusterError: the programs are missing or do not start.
     """
     assets = assets or find_assets(os.environ)
     async with AsyncExitStack() as stack:

@@ -1,8 +1,7 @@
-"""The deployment controller of the playground: as many pods as a Deployment wants, from its template.
+"""A deployment controller: creates and deletes pods, and updates the status of Deployments.
 
-In a cluster kube-controller-manager does this, by way of ReplicaSets; here pods belong to their Deployment directly,
-and a changed template replaces all pods at once. It is a client of the API like any other, so it works with the
-playground's API server and with a real one alike. What makes the pods run is `playground.kubelet`.
+Unlike kube-controller-manager it has no ReplicaSets: pods belong to their Deployment directly, and a changed template
+replaces all pods at once. It also works with a real API server. See playground.kubelet for what makes pods Ready.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _NOT_FOUND: Final = 404
 
 
 class _Json(msgspec.Struct, rename="camel"):
-    """The part of an object that is looked at, as the API has it."""
+    """The fields of an object that are read."""
 
 
 class _OwnerJson(_Json):
@@ -84,7 +83,7 @@ class _PodJson(_Json):
 
 
 class _Counts(_Json):
-    """A Deployment's status, conditions aside; the same shape is read and written."""
+    """A Deployment's status without its conditions, as it is read and written."""
 
     observed_generation: int = 0
     replicas: int = 0
@@ -134,7 +133,7 @@ class _Pod:
     namespace: str
     name: str
     owner: str
-    """The uid of the Deployment that it belongs to."""
+    """The UID of its Deployment."""
     template_hash: str
     created: str
     ready: bool
@@ -142,7 +141,7 @@ class _Pod:
 
     @staticmethod
     def select(entry: Mapping[str, Any]) -> _Pod | None:
-        """The view of a pod that belongs to a Deployment directly; of no other."""
+        """Return the view of a pod whose controller is a Deployment; None for others."""
         try:
             json = msgspec.convert(entry, _PodJson)
         except msgspec.ValidationError:
@@ -162,10 +161,10 @@ class _Pod:
 
 
 class DeploymentController:
-    """Follows all Deployments and their pods while `run` runs."""
+    """Reconciles all Deployments while `run` runs."""
 
     def __init__(self, client: KubeClient, *, node: str) -> None:
-        """New pods are bound to the node `node`, as a scheduler would do."""
+        """Create a controller that binds new pods to `node`."""
         self._client = client
         self._node = node
         self._changed = asyncio.Event()
@@ -173,13 +172,13 @@ class DeploymentController:
             client, "/apis/apps/v1/deployments", _Deployment.select, on_change=lambda *_: self._changed.set()
         )
         self._pods = Store(client, "/api/v1/pods", _Pod.select, on_change=self._pod_changed)
-        # What was done and has not come back through the watch yet, so that nothing is done twice.
+        # Writes that the watch has not returned yet, so that none is repeated.
         self._created: dict[Key, _Pod] = {}
         self._deleted: set[Key] = set()
         self._backoff = Backoff(0.2, 5.0)
 
     async def run(self) -> None:
-        """Follow, until cancelled."""
+        """Reconcile until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._deployments.run())
             tasks.create_task(self._pods.run())
@@ -187,7 +186,7 @@ class DeploymentController:
             await self._pods.wait_synced()
             while True:
                 self._changed.clear()
-                if await self._bring_in_step():
+                if await self._reconcile_all():
                     self._backoff.reset()
                     await self._changed.wait()
                 else:
@@ -201,8 +200,8 @@ class DeploymentController:
             self._deleted.discard(key)
         self._changed.set()
 
-    async def _bring_in_step(self) -> bool:
-        """Do what is missing for every Deployment; whether all of it was done."""
+    async def _reconcile_all(self) -> bool:
+        """Reconcile every Deployment; return False if one failed."""
         pods: defaultdict[str, list[_Pod]] = defaultdict(list)
         for pod in (*self._pods.list(), *self._created.values()):
             if not pod.deleting and (pod.namespace, pod.name) not in self._deleted:
@@ -210,27 +209,27 @@ class DeploymentController:
         done = True
         for deployment in self._deployments.list():
             what = f"deployment {deployment.namespace}/{deployment.name}"
-            work = self._bring_one_in_step(deployment, pods.pop(deployment.uid, []))
+            work = self._reconcile(deployment, pods.pop(deployment.uid, []))
             done &= await self._attempt(what, work)
-        for orphans in pods.values():  # in a cluster the garbage collector's work
+        for orphans in pods.values():  # upstream: the garbage collector
             for pod in orphans:
                 done &= await self._attempt(f"pod {pod.namespace}/{pod.name}", self._delete(pod))
         return done
 
     async def _attempt(self, what: str, work: Coroutine[Any, Any, None]) -> bool:
-        """Do what may fail now and go well later, and say whether it was done; a failure does not hold up the rest."""
+        """Await `work`; return False, and log it, if it failed and is to be retried."""
         try:
             await work
         except StatusError as error:
-            if error.code == _NOT_FOUND:  # deleted in the meantime: the store will hear of it
+            if error.code == _NOT_FOUND:  # deleted in the meantime
                 return True
             _log.warning("%s: %s", what, error)
             return False
-        except KubeError:  # that there is no contact is told by the stores, once
+        except KubeError:  # the stores log a lost connection
             return False
         return True
 
-    async def _bring_one_in_step(self, deployment: _Deployment, pods: list[_Pod]) -> None:
+    async def _reconcile(self, deployment: _Deployment, pods: list[_Pod]) -> None:
         await self._adjust_pods(deployment, pods)
         await self._update_status(deployment)
 
@@ -239,7 +238,7 @@ class DeploymentController:
         for pod in pods:
             if pod.template_hash != deployment.template_hash:
                 await self._delete(pod)
-        # The ones that serve stay, among them the oldest.
+        # Ready pods stay, then the oldest.
         current.sort(key=lambda pod: (not pod.ready, pod.created))
         for pod in current[deployment.replicas :]:
             await self._delete(pod)
@@ -324,7 +323,7 @@ def _pod_of(deployment: _Deployment, node: str) -> dict[str, Any]:
 
 
 def _hash(template: Mapping[str, Any]) -> str:
-    """A name for a template, in letters that make no words."""
+    """Return the pod-template-hash."""
     digest = hashlib.sha256(msgspec.json.encode(template, order="sorted")).digest()
     return "".join(_SUFFIX_LETTERS[byte % len(_SUFFIX_LETTERS)] for byte in digest[:8])
 

@@ -1,8 +1,7 @@
-"""Debian packages without installing them: downloaded and unpacked into a folder, no root, no daemon started.
+"""Download and unpack Debian packages into a folder, without root and without installing them.
 
-`apt-get` is pointed at package lists and a cache of its own under that folder, so it works for any user, also where
-the system's lists were never fetched, and leaves the system as it was. Standard library only: the set-up uses this
-before anything is installed.
+`apt-get` uses package lists and a cache in that folder, so the system stays unchanged. Standard library only:
+tools/setup_venv.py uses this before anything is installed.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _COMMAND_TIMEOUT = 600.0
-"""Seconds that a download may take; a slow line should not end the set-up, a dead one should."""
+"""Seconds that a download may take."""
 
 
 class DebianError(Exception):
-    """A package could not be brought; the message says why."""
+    """A package cannot be downloaded or unpacked."""
 
 
 def tree_of(package: str, folder: Path) -> Path:
-    """Where `unpack` puts a package: the root of its tree, which may not be there yet."""
+    """Return the folder in which `unpack` puts a package."""
     return folder.resolve() / "debian" / package
 
 
 def unpack(package: str, folder: Path) -> Path:
-    """Download `package` and unpack it under `folder/debian/<package>`; done once, then reused.
+    """Download `package`, unpack it under `folder/debian/<package>`, and return that folder; once.
 
-    Blocks for as long as the download takes; any number of processes may ask at the same time, one does the work.
-    Returns the root of the unpacked tree. Raises DebianError where apt or dpkg is missing or fails.
+    Blocks during the download; concurrent processes wait for the first one. Raises DebianError if apt or dpkg is
+    missing or fails.
     """
     tree = tree_of(package, folder)
     home = tree.parent
@@ -41,11 +40,11 @@ def unpack(package: str, folder: Path) -> Path:
         return tree
     for tool in ("apt-get", "dpkg"):
         if shutil.which(tool) is None:
-            raise DebianError(f"there is no {tool} here to bring Debian's package {package}")
+            raise DebianError(f"there is no {tool} to download Debian's package {package}")
     try:
         home.mkdir(parents=True, exist_ok=True)
         with _locked(home / ".lock"):
-            if not tree.exists():  # another process may have been first
+            if not tree.exists():  # another process was first
                 _download_and_unpack(package, home, tree)
     except OSError as error:
         raise DebianError(f"cannot unpack Debian's package {package}: {error}") from error
@@ -53,7 +52,7 @@ def unpack(package: str, folder: Path) -> Path:
 
 
 def _download_and_unpack(package: str, home: Path, tree: Path) -> None:
-    # Unpacked beside its final name and renamed at the end: an interrupted run leaves nothing half done behind.
+    # Renamed at the end, so that an interrupted run leaves no partial tree.
     with tempfile.TemporaryDirectory(dir=home, prefix=f".{package}-") as scratch:
         options = _private_apt(home / "apt")
         try:
@@ -99,7 +98,7 @@ def _run(command: list[str], *, cwd: str) -> None:
             env={**os.environ, "LC_ALL": "C"},
         )
     except subprocess.TimeoutExpired as error:
-        raise DebianError(f"{what}: no end after {_COMMAND_TIMEOUT:.0f} s") from error
+        raise DebianError(f"{what}: not finished after {_COMMAND_TIMEOUT:.0f} s") from error
     if done.returncode != 0:
         reason = (done.stderr or done.stdout).strip().splitlines()
         raise DebianError(f"{what}: {reason[-1] if reason else 'failed'}")

@@ -1,7 +1,7 @@
-"""The demo: the bundle runs, the load goes up and down, and the terminal shows what the autoscaler makes of it.
+"""The demo: the bundle with a periodic load, and the autoscaler's actions on the terminal.
 
-It ends by itself after a given time, with exit status 0 if every HPA has scaled up and down, or by Ctrl-C or SIGTERM.
-Either way everything that it started has ended before it does.
+It ends after a given time, with exit status 0 if every HPA has scaled up and down, or with Ctrl-C or SIGTERM. All its
+processes end before it does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 from rich.console import Console
 from rich.live import Live
 
-from playground.binaries import Program, find_async, is_here
+from playground.binaries import Program, find_async, is_installed
 from playground.bundle import METRIC_PATHS, Bundle, run_bundle
 from playground.errors import PlaygroundError
 from playground.scenario import NAMESPACE, demo_load, wave_of
@@ -31,12 +31,12 @@ from playground.tasks import background
 _PROGRAMS: Final[tuple[Program, ...]] = ("prometheus", "kubectl")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOG: Final = "demo.log"
-"""The playground's own log; a folder that has one was made by a demo."""
+"""The playground's own log, which marks a folder as one of a demo."""
 _REDRAW: Final = 0.25
 _LINES_EVERY: Final = 5.0
-"""Seconds between the lines where there is no terminal."""
+"""Seconds between lines if the output is no terminal."""
 _HISTORY: Final = 12
-"""How many values of the load are drawn, over its last period."""
+"""Number of drawn values of the load, over its last period."""
 
 
 class DemoError(PlaygroundError):
@@ -44,15 +44,13 @@ class DemoError(PlaygroundError):
 
 
 def run_demo(*, seconds: float | None, period: float, folder: Path, console: Console) -> int:
-    """Run the demo in `folder` for `seconds`, or until Ctrl-C; returns the exit status.
+    """Run the demo in `folder` for `seconds`, or until Ctrl-C; return the exit status.
 
-    The load goes up and down once in `period` seconds.
-
-    0: every HPA scaled up and down at least once, or it was to run until a signal came. 1: not every HPA did. 128 and
-    the signal's number: a signal ended it before its time.
+    `period` is that of the load, in seconds. Exit status 0: every HPA scaled up and down, or the demo was to run until
+    a signal. 1: not every HPA did. 128 plus the signal's number: a signal ended it early.
 
     Raises:
-        PlaygroundError: the message says what to do, or what failed.
+        PlaygroundError: the message says what failed, or what to do.
     """
     folder = folder.resolve()
     with _alone_in(folder):
@@ -66,7 +64,7 @@ async def _until_signal(*, seconds: float | None, period: float, folder: Path, c
     received: list[signal.Signals] = []
 
     def on_signal(number: signal.Signals) -> None:
-        if not received:  # ending takes a moment; a second Ctrl-C must not leave it half done
+        if not received:  # a second Ctrl-C must not interrupt the cleanup
             demo.cancel()
         received.append(number)
 
@@ -82,7 +80,7 @@ async def _until_signal(*, seconds: float | None, period: float, folder: Path, c
 
 async def _demo(*, seconds: float | None, period: float, folder: Path, console: Console) -> int:
     for program in _PROGRAMS:
-        if not is_here(program):
+        if not is_installed(program):
             console.print(
                 f"{program} is not on PATH: unpacking Debian's package under .playground, this once", soft_wrap=True
             )
@@ -151,14 +149,14 @@ def _commands(bundle: Bundle) -> list[str]:
 
 
 def _print(console: Console, *lines: str) -> None:
-    """Lines as they are: not wrapped, so that they can be copied, and no markup in them."""
+    """Print lines without wrapping, so that they can be copied, and without markup."""
     for line in lines:
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Make the folder empty, unless another demo runs in it, or it is none of ours to empty."""
+    """Lock and empty the folder; raise DemoError if a demo runs in it, or if it is not a folder of a demo."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
         try:
@@ -175,5 +173,5 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _log_to(path: Path) -> None:
-    """What the playground itself logs goes into a file, not across the screen."""
+    """Log to a file instead of the screen."""
     logging.basicConfig(filename=path, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -1,8 +1,8 @@
-"""Installing milliscale into the playground as into a cluster: from manifests/base, with the rights given there.
+"""Install milliscale into the playground from manifests/base, without its pods.
 
-What would run in pods is left out, because here the adapter and the autoscaler are processes beside the cluster. Each
-acts as its service account, with a token of its own and nothing more, so a right that the manifests forget is missing
-here too. The Service that the APIServices name leads to the adapter's port on loopback.
+The adapter and the autoscaler are processes beside the cluster. Each uses a token of its service account, so that a
+right that is missing in the manifests is missing here, too. The Service of the APIServices points to the adapter's port
+on loopback.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ class Manifests:
 
     @classmethod
     async def render(cls, kubectl: Path) -> Manifests:
-        """manifests/base, as `kubectl kustomize` renders it. Raises InstallError."""
+        """Render manifests/base with `kubectl kustomize`. Raises InstallError."""
         return cls(_parse(await asyncio.to_thread(_kustomize, kubectl)))
 
     @property
     def rights(self) -> list[Object]:
-        """The namespace, the service accounts and everything that gives them rights."""
+        """The namespace, service accounts, roles and bindings."""
         return [entry for entry in self.objects if entry["kind"] in _RIGHTS]
 
     def account(self, process: Process) -> Account:
-        """The service account that a process has in a cluster."""
+        """Return the service account of a process."""
         for entry in self._of_kind("Deployment"):
             if process in entry["metadata"]["name"]:
                 account = entry["spec"]["template"]["spec"]["serviceAccountName"]
@@ -75,7 +75,7 @@ class Manifests:
         raise InstallError(f"{_BASE} has no Deployment of the {process}")
 
     def registration(self, *, port: int) -> list[Object]:
-        """The APIServices, and their Service, such that they lead to a port of this machine."""
+        """Return the APIServices and their Service, which point to a local port."""
         services = {}
         registered = []
         for entry in self._of_kind("APIService"):
@@ -94,15 +94,15 @@ class Manifests:
 
 
 async def read_objects(path: Path) -> list[Object]:
-    """The objects of a YAML file."""
+    """Return the objects of a YAML file."""
     return _parse(await asyncio.to_thread(path.read_text))
 
 
 async def apply(client: KubeClient, objects: Iterable[Object]) -> None:
-    """Create the objects in this order; those that exist are changed by a merge patch.
+    """Create the objects in order; existing ones are changed with a merge patch.
 
     Raises:
-        InstallError: the cluster has no such kind, or refuses an object.
+        InstallError: the cluster has no such kind, or rejects an object.
     """
     mapper = RestMapper(client, refresh_seconds=0)
     for entry in objects:
@@ -122,7 +122,7 @@ async def apply(client: KubeClient, objects: Iterable[Object]) -> None:
 
 
 async def write_account_kubeconfig(client: KubeClient, path: Path, *, admin: Path, account: Account) -> None:
-    """Write a kubeconfig that acts as a service account, for the cluster that the kubeconfig `admin` is for."""
+    """Write a kubeconfig of a service account, for the cluster of the kubeconfig `admin`."""
     request = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",

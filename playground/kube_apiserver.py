@@ -1,4 +1,4 @@
-"""A real API server: kube-apiserver with etcd, as processes on loopback, from where envtest's convention has them."""
+"""A real API server: kube-apiserver with etcd, from the directory of KUBEBUILDER_ASSETS."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _MADE_AT_START: Final = (
 
 
 class ClusterError(PlaygroundError):
-    """The cluster cannot be started; the message says why."""
+    """The cluster cannot be started."""
 
 
 def find_assets(environment: Mapping[str, str]) -> Path | None:
-    """The directory with kube-apiserver and etcd that the environment names, or None where it names none.
+    """Return the directory of KUBEBUILDER_ASSETS, or None if it is not set.
 
     Raises:
-        ClusterError: it names one, and they are not in there.
+        ClusterError: kube-apiserver or etcd is not in it.
     """
     named = environment.get(ASSETS_VARIABLE)
     if not named:
@@ -56,10 +56,10 @@ def find_assets(environment: Mapping[str, str]) -> Path | None:
 
 
 class KubeApiServer:
-    """etcd and kube-apiserver, while the context is open."""
+    """etcd and kube-apiserver, which run while the context is open."""
 
     def __init__(self, folder: Path, *, assets: Path, pki: Pki, feature_gates: str = "") -> None:
-        """Nothing is started yet; `pki` has the certificates to use."""
+        """Configure the server; nothing is started yet. `pki` has its certificates."""
         self._feature_gates = feature_gates
         self._folder = folder
         self._assets = assets
@@ -69,7 +69,7 @@ class KubeApiServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address of the server."""
         return f"https://{LOOPBACK}:{self._port}"
 
     async def __aenter__(self) -> Self:
@@ -102,7 +102,7 @@ class KubeApiServer:
             "bind-address": LOOPBACK,
             "secure-port": self._port,
             "advertise-address": LOOPBACK,
-            "endpoint-reconciler-type": "none",  # it would refuse to publish an address of loopback
+            "endpoint-reconciler-type": "none",  # it refuses addresses of loopback
             "cert-dir": self._folder / "kube-apiserver",
             "tls-cert-file": pki.serving.certificate,
             "tls-private-key-file": pki.serving.key,
@@ -112,7 +112,7 @@ class KubeApiServer:
             "service-account-issuer": _ISSUER,
             "service-account-key-file": public_key,
             "service-account-signing-key-file": private_key,
-            # Nobody creates the `default` service accounts that it would demand of every pod.
+            # There is no controller for the `default` service accounts, which it requires for pods.
             "disable-admission-plugins": "ServiceAccount",
             "requestheader-client-ca-file": pki.requestheader_ca_file,
             "requestheader-allowed-names": FRONT_PROXY_NAME,
@@ -147,7 +147,7 @@ class KubeApiServer:
         context = ssl.create_default_context(cafile=str(self._pki.serving_ca_file))
         async with aiohttp.ClientSession(raise_for_status=True) as session:
             await session.get(f"{self.url}/readyz", ssl=context)
-        # Ready means that the hooks have begun which make these.
+        # /readyz does not wait for the hooks that create these.
         async with await KubeClient.connect(self._pki.kubeconfig(self.url, "probe", ["system:masters"])) as client:
             for path in _MADE_AT_START:
                 await client.get(path)
@@ -169,7 +169,7 @@ def _etcd_flags(folder: Path, url: str) -> dict[str, object]:
 
 
 def _write_account_keys(folder: Path) -> tuple[Path, Path]:
-    """The key pair that signs and verifies the tokens of service accounts."""
+    """Write the key pair for service account tokens."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     private, public = folder / "service-accounts.key", folder / "service-accounts.pub"
     private.touch(mode=0o600)

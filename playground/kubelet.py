@@ -1,7 +1,6 @@
-"""The playground's node: pods bound to it become Running and Ready after a moment, and those to be deleted go.
+"""A kubelet without containers: pods of its node become Running and Ready after a delay, and are deleted gracefully.
 
-Nothing runs in these pods. This only tells the API what a kubelet would tell it, as a client like any other, so that
-what looks at pods (the autoscaler, `kubectl get pods`) sees them come and go as in a cluster.
+It only writes the status that a kubelet writes. It also works with a real API server.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _CONFLICT: Final = 409
 
 
 class _Json(msgspec.Struct, rename="camel"):
-    """The part of an object that is looked at, as the API has it."""
+    """The fields of an object that are read."""
 
 
 class _MetadataJson(_Json):
@@ -84,10 +83,10 @@ class _Pod:
 
 
 class Kubelet:
-    """Looks after the pods of one node while `run` runs."""
+    """Manages the pods of one node while `run` runs."""
 
     def __init__(self, client: KubeClient, *, node: str, ready_seconds: float) -> None:
-        """A pod is Ready `ready_seconds` after it appeared."""
+        """Create a kubelet whose pods are Ready after `ready_seconds`."""
         self._client = client
         self._node = node
         self._ready_seconds = ready_seconds
@@ -95,7 +94,7 @@ class Kubelet:
         self._arrivals: asyncio.Queue[tuple[Key, _Pod]] = asyncio.Queue()
 
     async def run(self) -> None:
-        """Look after them, until cancelled."""
+        """Manage the pods until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._pods.run())
             await self._pods.wait_synced()
@@ -105,7 +104,7 @@ class Kubelet:
                 tasks.create_task(self._stop(key, pod) if pod.deleting else self._start(key, pod))
 
     async def _register(self) -> None:
-        """Make the node known, and say that it is well."""
+        """Create the Node with the condition Ready."""
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._node}}
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": _now()}
         status = {"conditions": [ready], "nodeInfo": {"kubeletVersion": _VERSION}}
@@ -119,7 +118,7 @@ class Kubelet:
     def _pod_changed(self, key: Key, old: _Pod | None, new: _Pod | None) -> None:
         if new is None or new.node != self._node:
             return
-        # What is to be done changes when the pod is another one, or is to be deleted from now on.
+        # Only a new pod and a new deletionTimestamp need work.
         if old is not None and old.uid == new.uid and old.deleting == new.deleting:
             return
         if new.deleting or new.pending:
@@ -128,16 +127,16 @@ class Kubelet:
     async def _start(self, key: Key, pod: _Pod) -> None:
         await asyncio.sleep(self._ready_seconds)
         path = f"{_path(key)}/status"
-        # The uid is a precondition: another pod of the same name is not meant.
+        # The UID is a precondition, so that another pod of the same name is not changed.
         change = {"metadata": {"uid": pod.uid}, "status": _running(pod)}
 
-        await self._insist(key, pod, lambda: self._client.patch(path, change))
+        await self._retry(key, pod, lambda: self._client.patch(path, change))
 
     async def _stop(self, key: Key, pod: _Pod) -> None:
-        await self._insist(key, pod, lambda: self._client.delete(_path(key), {"gracePeriodSeconds": 0}))
+        await self._retry(key, pod, lambda: self._client.delete(_path(key), {"gracePeriodSeconds": 0}))
 
-    async def _insist(self, key: Key, pod: _Pod, report: Callable[[], Awaitable[object]]) -> None:
-        """Tell the API, again if need be, as long as the pod is there."""
+    async def _retry(self, key: Key, pod: _Pod, report: Callable[[], Awaitable[object]]) -> None:
+        """Call `report` until it succeeds or the pod is deleted."""
         backoff = Backoff(0.2, 5.0)
         while (found := self._pods.get(*key)) is not None and found.uid == pod.uid:
             try:
@@ -146,7 +145,7 @@ class Kubelet:
                 if error.code == _NOT_FOUND:
                     return
                 _log.warning("pod %s/%s: %s", *key, error)
-            except KubeError as error:  # the store says so, once
+            except KubeError as error:  # the store logs it
                 _log.debug("pod %s/%s: %s", *key, error)
             else:
                 return

@@ -1,9 +1,8 @@
-"""The demo's load as a function of time: it goes up and down, and what the pods measure follows from it.
+"""The demo's load as a function of time, and the counters and queues that follow from it.
 
-Pure: time is passed in, nothing is random. Rates are waves whose integral is known, so a counter is exact however
-seldom one looks at it. Traffic is shared equally among an application's ready pods, as behind a load balancer, so
-that more pods mean less for each; a queue is drained by its workers, so that more workers mean a shorter one. Hence
-scaling has an effect that the next measurement shows, which is what an autoscaler is to be watched with.
+Pure: time is a parameter, nothing is random. Rates are waves with a known integral, so counters are exact at any time.
+The ready pods of an application share its traffic equally, and workers drain their queue, so that scaling has an effect
+on the next measurement.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
-    """A rate that swings between `low` and `high` units per second, once in `period` seconds.
+    """A rate between `low` and `high` units per second, with a period in seconds.
 
     It is lowest at `offset` seconds and highest half a period later.
     """
@@ -27,11 +26,11 @@ class Wave:
     offset: float = 0.0
 
     def rate(self, time: float) -> float:
-        """Units per second at `time`."""
+        """Return the units per second at `time`."""
         return self.low + (self.high - self.low) * (1 - math.cos(self._angle(time))) / 2
 
     def amount(self, start: float, end: float) -> float:
-        """Units that arrive between two times: the integral of the rate."""
+        """Return the integral of the rate between two times."""
         middle = (self.low + self.high) / 2
         swing = (self.high - self.low) / 2 * self.period / math.tau
         return middle * (end - start) - swing * (math.sin(self._angle(end)) - math.sin(self._angle(start)))
@@ -42,7 +41,7 @@ class Wave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What the ready pods of an application share, and by how much one unit of it advances each of their counters."""
+    """Traffic that the ready pods of an application share; `counters` is how much one unit advances each counter."""
 
     wave: Wave
     counters: Mapping[str, float]
@@ -50,7 +49,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """A queue: units arrive by `wave`, and each ready pod of the application `workers` takes `drain` per second."""
+    """A queue: units arrive at the rate `wave`; each ready pod of application `workers` drains `drain` per second."""
 
     wave: Wave
     workers: str
@@ -58,7 +57,7 @@ class Backlog:
 
 
 class Load:
-    """The state of the load at the time it was last advanced to: every pod's counters, every queue's depth.
+    """The state of the load: each pod's counters and each queue's depth.
 
     `traffic` is by the application's name, `backlogs` by the queue's. Times are seconds since the load began.
     """
@@ -72,7 +71,7 @@ class Load:
         self._depths = dict.fromkeys(backlogs, 0.0)
 
     def advance(self, time: float) -> None:
-        """Let the ready pods take their share of what came up to `time`. Times never go back."""
+        """Advance counters and queues to `time`, which never goes back."""
         start, self._time = self._time, max(self._time, time)
         for application, traffic in self.traffic.items():
             pods = self._ready.get(application, ())
@@ -85,19 +84,19 @@ class Load:
             self._depths[queue] = max(0.0, self._depths[queue] + backlog.wave.amount(start, self._time) - drained)
 
     def set_ready(self, time: float, ready: Mapping[str, Collection[str]]) -> None:
-        """From `time` on, these pods (names by application) share the load."""
+        """Set the pods (names by application) that share the load from `time` on."""
         self.advance(time)
         self._ready = ready
 
-    def forget(self, pod: str) -> None:
-        """Drop the counters of a pod that is gone."""
+    def remove_pod(self, pod: str) -> None:
+        """Drop the counters of a deleted pod."""
         for key in [key for key in self._counters if key[0] == pod]:
             del self._counters[key]
 
     def counters(self, application: str, pod: str) -> dict[str, float]:
-        """The pod's counters by name; zero where it has taken nothing yet."""
+        """Return the pod's counters by name."""
         return {counter: self._counters.get((pod, counter), 0.0) for counter in self.traffic[application].counters}
 
     def depth(self, queue: str) -> float:
-        """Units that wait in the queue."""
+        """Return the number of units in the queue."""
         return self._depths[queue]

@@ -1,7 +1,6 @@
-"""What kubelet and service discovery do in a cluster: pods that exist run, and Prometheus knows where to scrape them.
+"""Service discovery: watches pods and Services, and updates the workload's listeners and Prometheus' targets.
 
-It follows the cluster's pods and Services and keeps two things in step with them: the workload's listeners, one for
-each pod, and Prometheus's targets, with the labels that a scrape configuration for Kubernetes gives them.
+Targets have the labels of a usual scrape configuration for Kubernetes: namespace, pod, service.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _APPLICATION_LABEL: Final = "app"
 
 
 class PodDiscovery:
-    """Follows the pods of a namespace while `run` runs."""
+    """Watches a namespace while `run` runs."""
 
     def __init__(self, client: KubeClient, *, namespace: str, workload: Workload, prometheus: PrometheusServer) -> None:
         self._namespace = namespace
@@ -32,7 +31,7 @@ class PodDiscovery:
         self._services = Store(client, f"{path}/services", Service.select, on_change=lambda *_: self._changed.set())
 
     async def run(self) -> None:
-        """Follow, until cancelled."""
+        """Watch until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._pods.run())
             tasks.create_task(self._services.run())
@@ -56,7 +55,7 @@ class PodDiscovery:
 def targets(
     pods: Sequence[Pod], services: Sequence[Service], *, namespace: str, addresses: Mapping[str, str]
 ) -> list[Target]:
-    """Where to scrape the pods that have an address, with the labels that their series get."""
+    """Return the targets of the pods that have an address."""
     found = []
     for pod in pods:
         if pod.name in addresses:

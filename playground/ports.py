@@ -1,4 +1,4 @@
-"""Ports for servers that must be told theirs before they start."""
+"""Free ports for servers that need a port number at their start."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 
 LOOPBACK: Final = "127.0.0.1"
 
-# Below the range from which systems give ports to outgoing connections (32768 and up on Linux), so that between now and
-# the server's start only another server could take the port.
+# Below the range of outgoing connections (32768 and up on Linux), so that only another server could take the port
+# before the server starts.
 _RANGE: Final = range(20_000, 32_768)
 _ATTEMPTS: Final = 100
 
 
 def free_port() -> int:
-    """A port of loopback on which nobody listens at the moment. Raises OSError where there is none."""
+    """Return a free port of loopback. Raises OSError if there is none."""
     for port in random.sample(_RANGE, _ATTEMPTS):
         with socket.socket() as probe:
             try:

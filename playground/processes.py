@@ -1,8 +1,7 @@
-"""Child processes that never outlive us: each in its own process group, its output in a log file.
+"""Child processes: each in its own process group, with its output in a log file.
 
-The playground starts other programs (Prometheus, the adapter, the autoscaler, a real API server). A Ctrl-C in the
-terminal must reach the playground alone, which then ends the others in order; hence the process groups. Whatever
-happens to the playground itself, also SIGKILL, nothing may be left running; hence the parent-death signal on Linux.
+The process groups keep a Ctrl-C in the terminal from the children, which are stopped in order. On Linux the
+parent-death signal ends them even if the playground is killed.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
 class ChildProcess:
     """A running program; as a context manager it is stopped at the end.
 
-    `name` is what messages call it, `log` the file that takes its standard output and error.
+    `name` is for messages, `log` the file of its standard output and error.
     """
 
     def __init__(self, name: str, command: Sequence[str | Path], *, log: Path, directory: Path | None = None) -> None:
@@ -43,13 +42,13 @@ class ChildProcess:
     async def start(
         cls, name: str, command: Sequence[str | Path], *, log: Path, directory: Path | None = None
     ) -> ChildProcess:
-        """Start `command` in `directory` (or here); its output goes to `log`. Raises OSError where it cannot be run."""
+        """Start `command` in `directory`, with its output in `log`. Raises OSError if it cannot be run."""
         child = cls(name, command, log=log, directory=directory)
         await child.restart()
         return child
 
     async def restart(self) -> None:
-        """Stop it if it runs, and start it anew with the same command; the log goes on."""
+        """Stop it if it runs, and start it with the same command and log."""
         if self._running is not None:
             await self.stop()
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -66,27 +65,27 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """The process's id, which is its process group's as well."""
+        """The ID of the process and of its process group."""
         return self._process.pid
 
     @property
     def exit_status(self) -> int | None:
-        """None while it runs; negative where a signal ended it."""
+        """None while it runs; negative if a signal ended it."""
         return self._process.returncode
 
     async def wait(self) -> int:
-        """Wait for the end of the process; returns its exit status."""
+        """Wait for the end of the process; return its exit status."""
         return await self._process.wait()
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process alone; nothing happens where it has ended."""
+        """Send a signal to the process, if it runs."""
         if self.exit_status is None:
             self._process.send_signal(number)
 
     async def stop(self, *, grace: float = _GRACE) -> int:
-        """SIGTERM to the process group, SIGKILL after `grace` seconds; returns the exit status.
+        """Send SIGTERM to the process group, and SIGKILL after `grace` seconds; return the exit status.
 
-        Cancelled while waiting, it kills at once and still waits for the end.
+        If cancelled, it kills at once and still waits for the end.
         """
         try:
             if self.exit_status is None:
@@ -95,12 +94,12 @@ class ChildProcess:
                     async with asyncio.timeout(grace):
                         await self._process.wait()
         finally:
-            self._signal_group(signal.SIGKILL)  # also what the process itself may have started and left behind
+            self._signal_group(signal.SIGKILL)  # also what the process has left behind
             await self._process.wait()
         return await self._process.wait()
 
     def last_lines(self, count: int = 10) -> list[str]:
-        """The end of the log, for telling why the process ended."""
+        """Return the end of the log."""
         with self.log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 16_384))
             return file.read().decode(errors="replace").splitlines()[-count:]
@@ -124,10 +123,9 @@ class ChildProcess:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when the thread that started it ends; exit at once where `parent` is gone.
+    """Have the kernel kill this process when its parent thread ends; exit at once if `parent` has ended already.
 
-    Runs between fork and exec. The kernel tells of a death that comes after the call only: a parent that is killed
-    between the fork and the call would leave its child running.
+    Runs between fork and exec. The kernel only signals a death after the call to prctl.
     """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,8 +1,7 @@
-"""A real Prometheus server on loopback, with its own data folder, for the demo and for tests.
+"""A real Prometheus on loopback, for the demo and for tests.
 
-Its targets come from service discovery by file, as the pods come and go; `set_targets` rewrites that file. Samples
-may be loaded before it starts, so that a test need not wait until something was scraped often enough: they are
-written as OpenMetrics text and turned into TSDB blocks by `promtool`.
+Its targets are in a file for service discovery, which `set_targets` rewrites. Samples can be loaded before the start:
+promtool turns OpenMetrics text into TSDB blocks.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ _POLL: Final = 0.05
 
 
 class PrometheusError(PlaygroundError):
-    """Prometheus did not start, or did not take the samples; the message has its last words."""
+    """Prometheus did not start, or promtool refused the samples; the message has the end of the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Something to scrape: `host:port`, and the labels that its series get."""
+    """A scrape target: `host:port`, and labels for its series."""
 
     address: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -42,7 +41,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One time series to load before the start: its points are (unix seconds, value), in order of time."""
+    """A time series to load; its points are (unix seconds, value), in order of time."""
 
     name: str
     labels: Mapping[str, str]
@@ -50,7 +49,7 @@ class Series:
 
 
 def openmetrics(series: Iterable[Series]) -> str:
-    """The series as OpenMetrics text, for PrometheusServer's `samples`; a metric's series must follow each other."""
+    """Return series as OpenMetrics text for PrometheusServer; the series of a metric must be adjacent."""
     lines = []
     for one in series:
         labels = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in one.labels.items())
@@ -67,9 +66,9 @@ class PrometheusServer:
         ... server.url ...
     ```
 
-    `folder` takes the configuration, the data and the log. `samples` is OpenMetrics text (see `openmetrics`) that is
-    loaded before the start. `stop` and `start` within the context are an outage: the address and the data stay.
-    Raises PrometheusError, or MissingBinaryError where no Prometheus is to be had.
+    `folder` is for configuration, data and log. `samples` is OpenMetrics text (see `openmetrics`) to load before the
+    start. `stop` and `start` within the context are an outage: the address and the data stay. Raises PrometheusError,
+    or MissingBinaryError if Prometheus is not available.
     """
 
     def __init__(self, folder: Path, *, scrape_interval: float = 1.0, samples: str | None = None) -> None:
@@ -81,7 +80,7 @@ class PrometheusServer:
 
     @property
     def url(self) -> str:
-        """Such as `http://127.0.0.1:39090`; known from the first start on."""
+        """The address, such as `http://127.0.0.1:39090`, after the first start."""
         assert self._port is not None, "not started"
         return f"http://{LOOPBACK}:{self._port}"
 
@@ -108,8 +107,8 @@ class PrometheusServer:
         await self.stop()
 
     async def start(self) -> None:
-        """Start it and wait until it answers queries."""
-        attempts = 1 if self._port is not None else _START_ATTEMPTS  # a known address is kept
+        """Start it, and wait until it is ready."""
+        attempts = 1 if self._port is not None else _START_ATTEMPTS  # keep a known address
         for attempt in range(1, attempts + 1):
             port = self._port if self._port is not None else free_port()
             self._process = await self._launch(port)
@@ -118,15 +117,15 @@ class PrometheusServer:
                 return
             await self.stop()
             if attempt == attempts or "address already in use" not in "\n".join(self.process.last_lines()):
-                raise PrometheusError(self._last_words("Prometheus ended while starting"))
+                raise PrometheusError(self._with_log("Prometheus ended while starting"))
 
     async def stop(self) -> None:
-        """Stop it; nothing to do where it does not run."""
+        """Stop it if it runs."""
         if self._process is not None:
             await self._process.stop()
 
     async def set_targets(self, targets: Iterable[Target]) -> None:
-        """Scrape exactly these from now on; Prometheus takes up the change within some seconds."""
+        """Replace the targets; Prometheus reloads them within some seconds."""
         await asyncio.to_thread(self._write_targets, list(targets))
 
     def _write_configuration(self) -> None:
@@ -146,7 +145,7 @@ class PrometheusServer:
 
     def _write_targets(self, targets: Sequence[Target]) -> None:
         groups = [{"targets": [target.address], "labels": dict(target.labels)} for target in targets]
-        # Renamed into place, so that Prometheus never reads half a file.
+        # Renamed, so that Prometheus never reads a partial file.
         scratch = self._targets_file.with_suffix(".new")
         scratch.write_text(json.dumps(groups, indent=1))
         scratch.replace(self._targets_file)
@@ -171,7 +170,7 @@ class PrometheusServer:
         return await ChildProcess.start("prometheus", command, log=self._folder / "prometheus.log")
 
     async def _wait_ready(self, process: ChildProcess, port: int) -> bool:
-        """True when it answers, False when it ended first; raises PrometheusError after a minute of neither."""
+        """Return True once it is ready, False if it ended; raise PrometheusError after a minute."""
         try:
             async with (
                 asyncio.timeout(_START_TIMEOUT),
@@ -182,11 +181,11 @@ class PrometheusServer:
                         return True
                     await asyncio.sleep(_POLL)
         except TimeoutError as error:
-            raise PrometheusError(self._last_words(f"Prometheus is not ready after {_START_TIMEOUT:.0f} s")) from error
+            raise PrometheusError(self._with_log(f"Prometheus is not ready after {_START_TIMEOUT:.0f} s")) from error
         return False
 
     async def _is_ours(self, session: aiohttp.ClientSession) -> bool:
-        """Ready, and not another's Prometheus that was faster to take the port."""
+        """Return whether it is ready, and not another Prometheus on the same port."""
         try:
             async with session.get("/-/ready") as ready:
                 if ready.status != 200:
@@ -197,7 +196,7 @@ class PrometheusServer:
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return False
 
-    def _last_words(self, what: str) -> str:
+    def _with_log(self, what: str) -> str:
         return "\n".join([f"{what}; the end of {self.process.log}:", *self.process.last_lines()])
 
     @property

@@ -1,7 +1,7 @@
-"""The demo's story: which load its three applications get, matched to the targets in data/hpas.yaml.
+"""The load of the demo's three applications, for the targets in data/hpas.yaml.
 
-Each load swings once in `PERIOD` seconds between what one pod takes and what six or seven take, shifted against the
-others, so that in 90 seconds every HPA has had to scale up and down.
+Each load needs between one and six or seven pods, with a period of `PERIOD` seconds and different offsets, so that
+every HPA scales up and down within 90 seconds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from playground.load import Backlog, Load, Traffic, Wave
 
 NAMESPACE: Final = "default"
 PERIOD: Final = 50.0
-"""Seconds from one trough of the load to the next."""
+"""The period of the load in seconds."""
 
 _DATA: Final = Path(__file__).parent / "data"
 APPLICATIONS: Final = _DATA / "applications.yaml"
@@ -28,7 +28,7 @@ _PACKETS_PER_REQUEST: Final = 8.0
 
 
 def demo_load(*, period: float) -> Load:
-    """The load of the three applications, at its beginning."""
+    """Return the load of the three applications."""
     return Load(
         traffic={
             "router": Traffic(
@@ -40,14 +40,14 @@ def demo_load(*, period: float) -> Load:
                 counters={"requests_total": 1, "packets_total": _PACKETS_PER_REQUEST},
             ),
         },
-        # A worker takes 5 items a second. With 50 waiting items for each worker as the target, the queue settles where
-        # the workers keep up, within about ten seconds (50 / 5).
+        # A worker drains 5 items per second. With a target of 50 items per worker, the queue settles within about ten
+        # seconds (50 / 5).
         backlogs={_QUEUE: Backlog(wave=Wave(low=3, high=30, period=period), workers="worker", drain=5)},
     )
 
 
 def wave_of(load: Load, application: str) -> Wave:
-    """What arrives for an application, whether it is traffic or fills the queue that it drains."""
+    """Return the rate of an application's traffic, or of its queue."""
     if application in load.traffic:
         return load.traffic[application].wave
     return next(backlog.wave for backlog in load.backlogs.values() if backlog.workers == application)

@@ -1,7 +1,6 @@
-"""What the HPAs of a namespace did since one began to look: metrics, replicas, how often scaled up and down, events.
+"""The HPAs of a namespace since the start: metrics, replicas, numbers of scale-ups and scale-downs, events.
 
-It only watches the API, as anybody could with kubectl, so what it shows is what the cluster holds and not what the
-playground believes.
+All from watches of the API, as kubectl would show it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _EVENTS_KEPT: Final = 50
 
 @dataclass(slots=True)
 class Tally:
-    """What happened to a Deployment and to its HPA's metric so far; `largest` is a quantity, "" while there is none."""
+    """Counts of a Deployment and the largest value of its HPA's metric: a quantity, or "" without a value."""
 
     ups: int = 0
     downs: int = 0
@@ -31,13 +30,13 @@ class Tally:
 
     @property
     def swung(self) -> bool:
-        """Scaled up and down at least once."""
+        """Whether it has scaled up and down at least once."""
         return self.ups > 0 and self.downs > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How an HPA is doing: itself, its Deployment, and what happened so far."""
+    """An HPA, its Deployment, and its tally."""
 
     hpa: Hpa
     deployment: Deployment
@@ -45,7 +44,7 @@ class Standing:
 
 
 class Scoreboard:
-    """The HPAs of a namespace, their Deployments and events; kept up to date while `run` runs."""
+    """Watches the HPAs of a namespace, their Deployments and events while `run` runs."""
 
     def __init__(self, client: KubeClient, namespace: str) -> None:
         self._namespace = namespace
@@ -57,24 +56,24 @@ class Scoreboard:
         self._deployments = Store(client, deployments, Deployment.select, on_change=self._deployment_changed)
         self._events = Store(client, events, Event.select, on_change=self._event_came)
         self.events: deque[Event] = deque(maxlen=_EVENTS_KEPT)
-        """The last events, in the order in which they came."""
+        """The last events, in order of arrival."""
         self.events_seen = 0
-        """How many there were, also those that are no longer kept."""
+        """The number of all events."""
 
     async def run(self) -> None:
-        """Watch, until cancelled."""
+        """Watch until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for store in (self._hpas, self._deployments, self._events):
                 tasks.create_task(store.run())
 
     async def wait_synced(self) -> None:
-        """Wait until everything was read once."""
+        """Wait until everything is listed."""
         for store in (self._hpas, self._deployments, self._events):
             await store.wait_synced()
 
     @property
     def standings(self) -> list[Standing]:
-        """Of every HPA whose Deployment exists, by name."""
+        """The standings of HPAs whose Deployment exists, by name."""
         found = []
         for hpa in sorted(self._hpas.list(self._namespace), key=lambda hpa: hpa.name):
             deployment = self._deployments.get(self._namespace, hpa.target)
@@ -84,7 +83,7 @@ class Scoreboard:
 
     @property
     def all_swung(self) -> bool:
-        """Whether there are HPAs, and every one has scaled up and down at least once."""
+        """Whether there are HPAs, and each has scaled up and down."""
         standings = self.standings
         return bool(standings) and all(standing.tally.swung for standing in standings)
 

@@ -1,7 +1,6 @@
-"""The demo's screen: load, metric against target, replicas and the last events, live or as plain lines.
+"""The demo's output: load, metric and target, replicas and the last events, as a live screen or as lines.
 
-Drawing is pure: a `Picture` goes in, something that rich can print comes out. The live screen redraws in place; where
-the output is no terminal (a pipe, CI) a line per HPA is printed every few seconds, and each event once.
+Rendering is pure: from a `Picture` to something that rich can print.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _TEXT_COLUMNS: Final = {"HPA", "", "metric", "replicas"}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An HPA's standing, the load on its Deployment now (units per second), and before (oldest first)."""
+    """An HPA's standing, its load in units per second now, and before (oldest first)."""
 
     standing: Standing
     load: float
@@ -35,7 +34,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """Everything that is on the screen. `limit` is when the demo ends, in seconds; None where it does not."""
+    """The content of the screen. `limit` is the duration of the demo in seconds, or None."""
 
     elapsed: float
     limit: float | None
@@ -44,7 +43,7 @@ class Picture:
 
 
 def draw(picture: Picture) -> RenderableType:
-    """The live screen; 80 columns are enough for it."""
+    """Return the live screen, which needs 80 columns."""
     until = "Ctrl-C ends it" if picture.limit is None else f"ends after {picture.limit:.0f} s"
     table = _table("HPA", "load", "", "metric", "now / target", "replicas", "up/down")
     for row in picture.rows:
@@ -71,7 +70,7 @@ def draw(picture: Picture) -> RenderableType:
 
 
 def plain_lines(picture: Picture) -> list[str]:
-    """The same in lines, without the events."""
+    """Return a line per HPA."""
     lines = []
     for row in picture.rows:
         hpa, deployment = row.standing.hpa, row.standing.deployment
@@ -84,13 +83,13 @@ def plain_lines(picture: Picture) -> list[str]:
 
 
 def event_line(event: Event) -> str:
-    """An event in one line."""
+    """Return an event as a line."""
     again = f" ({event.count} times)" if event.count > 1 else ""
     return f"{event.about}: {event.reason}{again}: {event.message}"
 
 
 def summary(standings: Sequence[Standing]) -> RenderableType:
-    """What happened, at the end."""
+    """Return the summary at the end."""
     table = _table("HPA", "metric", "target", "largest", "scaled up", "scaled down", "pods")
     for standing in standings:
         hpa, tally = standing.hpa, standing.tally
@@ -114,7 +113,7 @@ def _table(*headings: str) -> Table:
 
 
 def _decimal(quantity: str) -> str:
-    """A quantity as people write numbers: 87.5 for 87500m."""
+    """Return a quantity as a decimal number: 87.5 for 87500m."""
     try:
         return f"{Quantity.parse(quantity).as_float():.4g}"
     except QuantityError:

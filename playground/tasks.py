@@ -1,4 +1,4 @@
-"""Tasks that belong to a context."""
+"""Tasks that end with a context."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 @asynccontextmanager
 async def background(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """Run `work` beside the body of the context, and cancel it at the end; where it failed, that is raised there.
+    """Run `work` concurrently with the body of the context, cancel it at the end, and raise its error there.
 
-    Unlike a TaskGroup it leaves the body's errors as they are, and does not end the body when the work fails: a body
-    that goes on for long looks at the task.
+    Unlike a TaskGroup it does not wrap the body's errors, and does not cancel the body if the work fails: a long body
+    should check the task.
     """
     task = asyncio.create_task(work)
     try:

@@ -1,7 +1,4 @@
-"""What the playground looks at in the cluster's objects: small typed views of their JSON.
-
-Each view has a `select` that takes any JSON and returns None where it is no such object, as `kube.store` wants it.
-"""
+"""Typed views of objects for the demo. Each has a `select` for kube.store, which returns None for other JSON."""
 
 from __future__ import annotations
 
@@ -14,22 +11,22 @@ import msgspec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hpa:
-    """An HPA with one metric; quantities are as the API has them, "" where there is none."""
+    """An HPA with one metric; quantities are those of the API, or ""."""
 
     name: str
     target: str
-    """The name of the Deployment that it scales."""
+    """The name of its Deployment."""
     metric: str
     goal: str
     value: str
     minimum: int
     maximum: int
     problem: str
-    """The first condition that is not as it should be, with its reason and message; "" where all is well."""
+    """Reason and message of the first condition that is not True, or ""."""
 
     @staticmethod
     def select(entry: Mapping[str, Any]) -> Hpa | None:
-        """The view of an autoscaling/v2 HorizontalPodAutoscaler."""
+        """Return the view of an autoscaling/v2 HorizontalPodAutoscaler."""
         hpa = _read(entry, _HpaJson)
         if hpa is None:
             return None
@@ -49,14 +46,14 @@ class Hpa:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """Wanted and ready replicas."""
+    """Desired and ready replicas."""
 
     replicas: int
     ready: int
 
     @staticmethod
     def select(entry: Mapping[str, Any]) -> Deployment | None:
-        """The view of an apps/v1 Deployment."""
+        """Return the view of an apps/v1 Deployment."""
         deployment = _read(entry, _DeploymentJson)
         if deployment is None:
             return None
@@ -65,7 +62,7 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What happened, to what (`kind/name`), and how often so far."""
+    """An event about an object (`kind/name`), with its count."""
 
     about: str
     reason: str
@@ -74,7 +71,7 @@ class Event:
 
     @staticmethod
     def select(entry: Mapping[str, Any]) -> Event | None:
-        """The view of a v1 Event."""
+        """Return the view of a v1 Event."""
         event = _read(entry, _EventJson)
         if event is None:
             return None
@@ -84,7 +81,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod; `ready` is whether a Service would send traffic to it."""
+    """A pod; `ready` means that a Service sends traffic to it."""
 
     name: str
     ready: bool
@@ -92,7 +89,7 @@ class Pod:
 
     @staticmethod
     def select(entry: Mapping[str, Any]) -> Pod | None:
-        """The view of a v1 Pod."""
+        """Return the view of a v1 Pod."""
         pod = _read(entry, _PodJson)
         if pod is None:
             return None
@@ -106,26 +103,26 @@ class Pod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A Service, and the labels that its pods have."""
+    """A Service with its selector."""
 
     name: str
     selector: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def select(entry: Mapping[str, Any]) -> Service | None:
-        """The view of a v1 Service."""
+        """Return the view of a v1 Service."""
         service = _read(entry, _ServiceJson)
         if service is None:
             return None
         return Service(name=service.metadata.name, selector=service.spec.selector)
 
     def serves(self, pod: Pod) -> bool:
-        """Whether the pod belongs to this Service; one without a selector has no pods."""
+        """Return whether the Service selects the pod; without a selector it selects none."""
         return bool(self.selector) and self.selector.items() <= pod.labels.items()
 
 
 class _Json(msgspec.Struct, rename="camel"):
-    """The part of an object that is looked at, as the API has it."""
+    """The fields of an object that are read."""
 
 
 class _MetadataJson(_Json):
@@ -145,7 +142,7 @@ class _AmountsJson(_Json):
 
     @property
     def text(self) -> str:
-        # An External metric reports its total beside the average per pod; the goal is about the average.
+        # An External metric has its total beside the average per pod; the target is for the average.
         return self.average_value or self.value
 
 

@@ -1,8 +1,6 @@
-"""The demo's pods as far as Prometheus can tell: a port on loopback for each, which answers /metrics.
+"""The /metrics endpoints of the demo's pods: a port on loopback for each, and an exporter of the queue depths.
 
-The cluster of the playground has pods, but nothing runs in them. Here every pod gets an HTTP listener of its own,
-whose counters advance by its share of the load (see `playground.load`) while it is ready. Beside them listens one
-exporter that belongs to no pod and tells how long the queues are.
+The counters of a ready pod advance by its share of the load; see playground.load.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ from playground.ports import LOOPBACK
 
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _SHUTDOWN: Final = 1.0
-"""Seconds that a scrape in progress gets when its pod goes away."""
+"""Seconds for a scrape in progress when its pod is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadPod:
-    """A pod that exists, the application it runs, and whether it gets its share of the load."""
+    """A pod, its application, and whether it shares the load."""
 
     name: str
     application: str
@@ -35,9 +33,9 @@ class WorkloadPod:
 
 
 class Workload:
-    """Listeners for the pods, while the context is open; the load begins when it is opened.
+    """The listeners; the load starts when the context is opened.
 
-    `clock` gives seconds and is read at every scrape.
+    `clock` returns seconds.
     """
 
     def __init__(self, load: Load, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -59,15 +57,15 @@ class Workload:
 
     @property
     def exporter_address(self) -> str:
-        """`host:port` of the exporter that tells the depth of the queues."""
+        """`host:port` of the exporter of queue depths."""
         return self._exporter.address
 
     async def set_pods(self, pods: Collection[WorkloadPod]) -> None:
-        """These pods exist from now on: listeners are opened for new ones and closed for those that are gone."""
+        """Set the existing pods: open listeners for new ones, close those of deleted ones."""
         known = {pod.name: pod for pod in pods if pod.application in self.load.traffic}
         for name in self._endpoints.keys() - known.keys():
             await self._endpoints.pop(name).close()
-            self.load.forget(name)
+            self.load.remove_pod(name)
         for name in known.keys() - self._endpoints.keys():
             endpoint = _Endpoint(partial(self._render_pod, known[name]))
             await endpoint.open()
@@ -102,7 +100,7 @@ class Workload:
 
 
 class _Endpoint:
-    """One listener on a free port of loopback that answers GET /metrics with what `render` returns."""
+    """A listener on a free port of loopback that serves `render()` at /metrics."""
 
     def __init__(self, render: Callable[[], str]) -> None:
         async def metrics(_: web.Request) -> web.Response:

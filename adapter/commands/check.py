@@ -22,7 +22,7 @@ from adapter.rules import RulesFile
     type=click.IntRange(min=0),
     default=3,
     show_default=True,
-    help="Number of metrics of each rule to query an example value of.",
+    help="Number of example values to query for each rule.",
 )
 @click.option("--strict", is_flag=True, help="Exit with status 1 for warnings, too.")
 @common_flags
@@ -37,9 +37,10 @@ def check(
     strict: bool,
     verbosity: int,
 ) -> None:
-    """Check a rules file; with --prometheus-url also the series that its rules find and the values of its metrics.
+    """Check a rules file.
 
-    Exits with 0 if there are no errors, 1 if there are errors (with --strict also for warnings), 2 for wrong flags.
+    With --prometheus-url also check the series that the rules find and example values of their metrics. Exits with 0 if
+    there are no errors, 1 if there are errors (with --strict also for warnings), 2 for wrong flags.
     """
     online = has_prometheus()
 

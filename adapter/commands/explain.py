@@ -70,10 +70,11 @@ def explain(
     output: str,
     verbosity: int,
 ) -> None:
-    """Explain where a metric comes from and print its value, or why it is missing.
+    """Explain a metric.
 
-    RESOURCE/METRIC is for example pods/packets_per_second, deployments.apps/lag or external/queue_depth. Exits with 0
-    if there is a value, 1 if there is none, 2 for wrong flags.
+    Prints where the metric comes from and its value, or why it is missing. RESOURCE/METRIC is for example
+    pods/packets_per_second, deployments.apps/lag or external/queue_depth. Exits with 0 if there is a value, 1 if there
+    is none, 2 for wrong flags.
     """
     if not has_prometheus():
         raise click.UsageError("--prometheus-url is required")

@@ -188,7 +188,9 @@ def catalog_flags(*, lists_once: bool = False) -> Callable[[Command], Command]:
             type=POSITIVE_DURATION,
             default="10m",
             show_default=True,
-            help="Interval at which the available series are listed again.",
+            help="Only the default of --metrics-max-age; series are listed once."
+            if lists_once
+            else "Interval at which the available series are listed again.",
         ),
         click.option(
             "--metrics-max-age",
@@ -211,11 +213,20 @@ def catalog_flags(*, lists_once: bool = False) -> Callable[[Command], Command]:
 kubernetes_flags = group(
     "kubernetes",
     KubernetesOptions,
-    click.option("--lister-kubeconfig", type=FILE, help="Kubeconfig for listing objects and API resources."),
+    click.option(
+        "--lister-kubeconfig",
+        type=FILE,
+        help="Kubeconfig for listing objects and API resources.  [default: the pod's service account]",
+    ),
     click.option(
         "--authentication-kubeconfig",
         type=FILE,
-        help="Kubeconfig for TokenReviews and for the CAs in the ConfigMap extension-apiserver-authentication.",
+        help="Kubeconfig for TokenReviews and the ConfigMap extension-apiserver-authentication.  [default: the pod's "
+        "service account]",
     ),
-    click.option("--authorization-kubeconfig", type=FILE, help="Kubeconfig for SubjectAccessReviews."),
+    click.option(
+        "--authorization-kubeconfig",
+        type=FILE,
+        help="Kubeconfig for SubjectAccessReviews.  [default: the pod's service account]",
+    ),
 )

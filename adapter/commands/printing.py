@@ -1,4 +1,4 @@
-"""Findings for people: as wide as the terminal, and plain lines of any width where the output goes elsewhere."""
+"""Text output of `check` and `explain`: wrapped to the width of a terminal, otherwise in lines of any length."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ _COLUMNS = (
 
 
 def print_report(report: Report, *, plain: bool) -> None:
-    """Print a report: what was found, and what is wrong.
+    """Print the rules with their series and metrics, then the findings.
 
-    What was found is a table where that fits, as it always does where the output is no terminal, and else a list.
+    The rules are a table if it fits, as it always does with `plain`, and a list otherwise. `plain`: the output is no
+    terminal.
     """
     console = _console(plain=plain)
     if report.found:
@@ -58,13 +59,13 @@ def print_report(report: Report, *, plain: bool) -> None:
 def _print_table(console: Console, table: Table) -> None:
     with console.capture() as capture:
         console.print(table)
-    # Cells are padded, the last ones in vain.
+    # Without the padding of the last column.
     for row_text in capture.get().splitlines():
         console.out(row_text.rstrip(), highlight=False)
 
 
 def _print_rule(console: Console, rule: RuleReport) -> None:
-    """What a rule found, as a list: its series, their metrics, and examples of these."""
+    """Print a rule as a list: its series, their metrics, and examples of these."""
     console.print(Text(f"{rule.rule}  {on_one_line(rule.about)}", style="bold"), soft_wrap=True)
     before = None
     for row in _rows(rule):
@@ -83,24 +84,24 @@ def _print_rule(console: Console, rule: RuleReport) -> None:
 
 
 def _print_findings(console: Console, rule: str, findings: list[Finding], *, plain: bool) -> None:
-    """The findings about one rule, under its name and what it is about."""
+    """Print the findings about one rule, under its key and what it is about."""
     console.print(Text(f"{rule}  {shortened(findings[0].about)}".rstrip(), style="bold"), soft_wrap=True)
     for finding in findings:
         style = "red" if finding.severity is Severity.ERROR else "yellow"
-        place = finding.where.partition(".")[2]
-        said = Text.assemble(
+        path = finding.where.partition(".")[2]
+        line = Text.assemble(
             (f"{finding.severity.value}: ", style),
-            f"{place}: " if place else "",
+            f"{path}: " if path else "",
             f"{finding.message} [{finding.code}]",
         )
         if plain:
-            console.print(Text("  ") + said, soft_wrap=True)
+            console.print(Text("  ") + line, soft_wrap=True)
         else:
-            console.print(Padding(said, (0, 0, 0, 2), expand=False))
+            console.print(Padding(line, (0, 0, 0, 2), expand=False))
 
 
 def print_explanation(explanation: Explanation, *, plain: bool) -> None:
-    """Print an explanation: where the metric comes from and what it is, or why it is not there."""
+    """Print where the metric comes from and its value, or why it is missing."""
     console = _console(plain=plain)
     if explanation.rule:
         of = f" of series {explanation.series}" if explanation.series else ""
@@ -135,7 +136,7 @@ def _table(*columns: str) -> Table:
 
 
 def _rows(rule: RuleReport) -> Iterator[tuple[str, ...]]:
-    """A line for each metric, and for the series that make none."""
+    """Yield a row per metric, and per series without metrics."""
     if not rule.listed:
         yield _row(rule, found="not listed")
     elif not rule.series and not rule.metrics:

@@ -1,15 +1,12 @@
-"""What the rules make of what is there, and why not more: `check`, `explain`, and /debug on the running server.
+"""`check` and `explain`: what the rules make of the series in Prometheus, and why a metric is missing.
 
-    lint        what is wrong with a rules file by itself
-    queries     what is wrong with its queries, by their syntax trees
-    examine     what each rule made of the series that the catalog has listed
-    probe       what a metric's query is for an example object, and what comes of it
-    checking    all of these, for all rules
-    explaining  why one metric is there, or is not
-    report      the findings as data: what the others return, and what is JSON for tools
+    check, explain   the two reports; /debug of a running adapter returns the same ones
+    lint, query_lint, series_names   findings about the rules file alone, and about its PromQL
+    rule_results     what each rule makes of the listed series
+    probe            the values of example objects
+    report           the reports as data, which is also their JSON
 
-Nothing here decides anything about metrics: which there are says the catalog, made of the same inventory, and values
-come from the classes that answer requests. The findings are the same wherever they are asked for.
+Nothing here decides anything about metrics: the catalog has them, and the classes that serve requests their values.
 """
 
 from __future__ import annotations

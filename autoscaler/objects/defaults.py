@@ -1,8 +1,10 @@
-"""What the API server adds to an HPA that a client creates or updates, as Kubernetes 1.36 does.
+"""The defaults of an HPA's spec in Kubernetes 1.36.
 
-Minimum 1, 80 % of the requested CPU where no metric is given, and the limits on speed; those only if there is a
-`behavior` at all, and then for each field by itself. The window of scaleDown stays unset: it is a flag of the
-controller (--horizontal-pod-autoscaler-downscale-stabilization).
+`minReplicas` 1, 80 % of the requested CPU without metrics, and the rate limits of `behavior`, if there is one, for each
+field by itself. The window of scaleDown stays unset: it is a flag of the controller
+(--horizontal-pod-autoscaler-downscale-stabilization).
+
+Upstream: v2.SetDefaults_HorizontalPodAutoscaler, v2.GenerateHPAScaleUpRules.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""An HPA's metrics in one line, each as "current/target": what `kubectl get hpa` shows under TARGETS.
+"""The TARGETS column of `kubectl get hpa`: an HPA's metrics, each as "current/target".
 
-kube-apiserver works this line out for its own kind. For a custom resource a column can only show a field, so the
-controller writes the line into the status.
+kube-apiserver computes it for its own kind. A column of a custom resource can only show a field, so the controller
+writes it into the status.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NONE: Final = "<none>"
 
 
 def targets_line(metrics: Sequence[Mapping[str, Any]], current: Sequence[Mapping[str, Any]]) -> str:
-    """The line, in the words of kubectl's printers.
+    """Return the line, in the words of kubectl's printers.
 
     Args:
         metrics: `spec.metrics` as served.

@@ -1,13 +1,15 @@
-"""What the API server says of an HPA that a client wants to create, in the words of Kubernetes 1.36.
+"""Validate an HPA as kube-apiserver does at create and update, with the messages of Kubernetes 1.36.
 
-It checks less than one expects, and we add nothing: the selector of a metric, the name of a resource and a target type
-that contradicts the value given are only noticed when the HPA is reconciled.
+For HPAs that no API server has admitted. A metric's selector, a resource's name and a target type that contradicts the
+given value are not checked, as in Kubernetes; they fail at reconciliation.
+
+Upstream: validation.ValidateHorizontalPodAutoscaler.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from autoscaler.objects.apitypes import (
     ContainerResourceMetricSource,
@@ -71,14 +73,9 @@ def _metadata_errors(metadata: ObjectMeta) -> list[str]:
         # A dash at the end will have a suffix after it.
         likely = prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
         errors += _invalid("metadata.generateName", prefix, names.rfc1123_subdomain_errors(likely))
-    if metadata.name:
-        errors += _invalid("metadata.name", metadata.name, names.rfc1123_subdomain_errors(metadata.name))
-    else:
-        errors.append(fields.required("metadata.name", "name or generateName is required"))
-    if metadata.namespace:
-        errors += _invalid("metadata.namespace", metadata.namespace, names.rfc1123_label_errors(metadata.namespace))
-    else:
-        errors.append(fields.required("metadata.namespace"))
+    missing = "name or generateName is required"
+    errors += _name_errors("metadata.name", metadata.name, names.rfc1123_subdomain_errors, missing)
+    errors += _name_errors("metadata.namespace", metadata.namespace, names.rfc1123_label_errors)
     for key, value in metadata.labels.items():
         errors += _invalid("metadata.labels", key, names.qualified_name_errors(key))
         errors += _invalid("metadata.labels", value, names.label_value_errors(value))
@@ -92,23 +89,19 @@ def _metadata_errors(metadata: ObjectMeta) -> list[str]:
 def _spec_errors(spec: Spec, *, scale_to_zero: bool) -> list[str]:
     errors = []
     least = 0 if scale_to_zero else 1
-    if not isinstance(spec.min_replicas, UnsetType) and spec.min_replicas < least:
-        errors.append(
-            fields.invalid("spec.minReplicas", spec.min_replicas, f"must be greater than or equal to {least}")
-        )
+    if spec.min_replicas is not UNSET and spec.min_replicas < least:
+        detail = f"must be greater than or equal to {least}"
+        errors.append(fields.invalid("spec.minReplicas", spec.min_replicas, detail))
     if spec.max_replicas == 0:
         errors.append(fields.required("spec.maxReplicas", "must be set and greater than 0"))
     elif spec.max_replicas < 0:
         errors.append(fields.invalid("spec.maxReplicas", spec.max_replicas, "must be greater than or equal to 1"))
-    if not isinstance(spec.min_replicas, UnsetType) and spec.max_replicas < spec.min_replicas:
+    if spec.min_replicas is not UNSET and spec.max_replicas < spec.min_replicas:
         detail = "must be greater than or equal to `minReplicas`"
         errors.append(fields.invalid("spec.maxReplicas", spec.max_replicas, detail))
-    errors += _reference_errors(
-        "spec.scaleTargetRef",
-        spec.scale_target_ref,
-        # The only kind of the core group, which has no name, that can be scaled.
-        core_group_allowed=spec.scale_target_ref.kind == "ReplicationController",
-    )
+    # The only kind of the core group, which has no name, that can be scaled.
+    core_group_allowed = spec.scale_target_ref.kind == "ReplicationController"
+    errors += _reference_errors("spec.scaleTargetRef", spec.scale_target_ref, core_group_allowed=core_group_allowed)
     metrics = spec.metrics or []
     for index, metric in enumerate(metrics):
         errors += _metric_errors(f"spec.metrics[{index}]", metric)
@@ -123,12 +116,8 @@ def _spec_errors(spec: Spec, *, scale_to_zero: bool) -> list[str]:
 
 
 def _reference_errors(path: str, reference: CrossVersionObjectReference, *, core_group_allowed: bool) -> list[str]:
-    errors = []
-    for field, value in (("kind", reference.kind), ("name", reference.name)):
-        if value:
-            errors += _invalid(f"{path}.{field}", value, names.path_segment_errors(value))
-        else:
-            errors.append(fields.required(f"{path}.{field}"))
+    errors = _name_errors(f"{path}.kind", reference.kind, names.path_segment_errors)
+    errors += _name_errors(f"{path}.name", reference.name, names.path_segment_errors)
     version = reference.api_version or ""
     if version.count("/") > 1:
         detail = f"unexpected GroupVersion string: {version}"
@@ -176,7 +165,7 @@ def _present_sources(metric: MetricSpec) -> list[tuple[str, _Source]]:
         ("resource", metric.resource),
         ("containerResource", metric.container_resource),
     )
-    return [(name, source) for name, source in sources if not isinstance(source, UnsetType)]
+    return [(name, source) for name, source in sources if source is not UNSET]
 
 
 def _source_errors(path: str, source: _Source) -> list[str]:
@@ -214,38 +203,31 @@ def _source_errors(path: str, source: _Source) -> list[str]:
 
 
 def _resource_name_errors(path: str, source: ResourceMetricSource | ContainerResourceMetricSource) -> list[str]:
-    errors = []
-    if not source.name:
-        errors.append(fields.required(f"{path}.name", "must specify a resource name"))
-    elif isinstance(source, ContainerResourceMetricSource):
-        errors += _invalid(f"{path}.name", source.name, _container_resource_complaints(source.name))
-    if isinstance(source, ContainerResourceMetricSource):
-        if source.container:
-            errors += _invalid(f"{path}.container", source.container, names.rfc1123_label_errors(source.container))
-        else:
-            errors.append(fields.required(f"{path}.container", "must specify a container"))
-    return errors
+    missing = "must specify a resource name"
+    if isinstance(source, ResourceMetricSource):
+        return _name_errors(f"{path}.name", source.name, lambda _: [], missing)
+    errors = _name_errors(f"{path}.name", source.name, _container_resource_problems, missing)
+    missing = "must specify a container"
+    return errors + _name_errors(f"{path}.container", source.container, names.rfc1123_label_errors, missing)
 
 
-def _container_resource_complaints(name: str) -> list[str]:
-    complaints = names.qualified_name_errors(name)
+def _container_resource_problems(name: str) -> list[str]:
+    problems = names.qualified_name_errors(name)
     if "/" not in name:
         standard = name in _STANDARD_RESOURCES or name.startswith(("hugepages-", "requests.hugepages-"))
-        if not complaints and not standard:
-            complaints.append("must be a standard resource type or fully qualified")
+        if not problems and not standard:
+            problems.append("must be a standard resource type or fully qualified")
         if name not in _STANDARD_CONTAINER_RESOURCES and not name.startswith("hugepages-"):
-            complaints.append("must be a standard resource for containers")
+            problems.append("must be a standard resource for containers")
     elif "kubernetes.io/" not in name and (
         name.startswith("requests.") or names.qualified_name_errors(f"requests.{name}")
     ):
-        complaints.append("doesn't follow extended resource name standard")
-    return complaints
+        problems.append("doesn't follow extended resource name standard")
+    return problems
 
 
 def _identifier_errors(path: str, metric: MetricIdentifier) -> list[str]:
-    if not metric.name:
-        return [fields.required(f"{path}.name", "must specify a metric name")]
-    return _invalid(f"{path}.name", metric.name, names.path_segment_errors(metric.name))
+    return _name_errors(f"{path}.name", metric.name, names.path_segment_errors, "must specify a metric name")
 
 
 def _target_errors(path: str, target: MetricTarget) -> list[str]:
@@ -255,30 +237,29 @@ def _target_errors(path: str, target: MetricTarget) -> list[str]:
     if target.type not in _TARGET_TYPES:
         detail = "must be either Utilization, Value, or AverageValue"
         errors.append(fields.invalid(f"{path}.type", target.type, detail))
-    for name, quantity in (("value", target.value), ("averageValue", target.average_value)):
-        if not isinstance(quantity, UnsetType) and quantity.quantity.sign != 1:
-            errors.append(fields.invalid(f"{path}.{name}", quantity, "must be positive"))
+    for name, value in (("value", target.value), ("averageValue", target.average_value)):
+        if value is not UNSET and value.quantity.sign != 1:
+            errors.append(fields.invalid(f"{path}.{name}", value, "must be positive"))
     utilization = target.average_utilization
-    if not isinstance(utilization, UnsetType) and utilization < 1:
+    if utilization is not UNSET and utilization < 1:
         errors.append(fields.invalid(f"{path}.averageUtilization", utilization, "must be greater than 0"))
     return errors
 
 
 def _rules_errors(path: str, rules: ScalingRules) -> list[str]:
     errors = []
-    window = rules.stabilization_window_seconds
-    window_path = f"{path}.stabilizationWindowSeconds"
-    if not isinstance(window, UnsetType) and window < 0:
+    window, window_path = rules.stabilization_window_seconds, f"{path}.stabilizationWindowSeconds"
+    if window is not UNSET and window < 0:
         errors.append(fields.invalid(window_path, window, "must be greater than or equal to zero"))
-    if not isinstance(window, UnsetType) and window > _MAX_WINDOW_SECONDS:
+    if window is not UNSET and window > _MAX_WINDOW_SECONDS:
         errors.append(fields.invalid(window_path, window, f"must be less than or equal to {_MAX_WINDOW_SECONDS}"))
-    if not isinstance(rules.select_policy, UnsetType) and rules.select_policy not in _SELECT_POLICIES:
+    if rules.select_policy is not UNSET and rules.select_policy not in _SELECT_POLICIES:
         errors.append(fields.not_supported(f"{path}.selectPolicy", rules.select_policy, _SELECT_POLICIES))
     if not rules.policies:
         errors.append(fields.required(f"{path}.policies", "must specify at least one Policy"))
     for index, policy in enumerate(rules.policies or []):
         errors += _policy_errors(f"{path}.policies[{index}]", policy)
-    if not isinstance(rules.tolerance, UnsetType) and rules.tolerance.quantity.sign < 0:
+    if rules.tolerance is not UNSET and rules.tolerance.quantity.sign < 0:
         errors.append(fields.invalid(f"{path}.tolerance", rules.tolerance, "must be greater than or equal to 0"))
     return errors
 
@@ -297,5 +278,10 @@ def _policy_errors(path: str, policy: ScalingPolicy) -> list[str]:
     return errors
 
 
-def _invalid(path: str, value: str, complaints: list[str]) -> list[str]:
-    return [fields.invalid(path, value, complaint) for complaint in complaints]
+def _name_errors(path: str, name: str, check: Callable[[str], list[str]], missing: str = "") -> list[str]:
+    """Return the errors of a name that must be set; `missing` is the detail if it is not."""
+    return _invalid(path, name, check(name)) if name else [fields.required(path, missing)]
+
+
+def _invalid(path: str, value: str, problems: list[str]) -> list[str]:
+    return [fields.invalid(path, value, problem) for problem in problems]

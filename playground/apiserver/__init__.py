@@ -1,18 +1,14 @@
-"""A Kubernetes API server on loopback, in this process: as small as the project's needs, as honest as they ask for.
+"""A small Kubernetes API server in this process, on loopback, for the demo and the tests. See playground/README.md.
 
-Its rooms, from the outside in:
-
-    server              the listener, and the way of a request
-    identity, rbac      who asks, and may they (requests reads what is asked; audit counts it)
-    aggregation         other API servers behind this one
-    discovery, openapi, reviews: answers that are computed
-    rest                the verbs on stored objects; encoding, tables and versions say in which form
-    registry            the rules of an object's life; shapes and admission know the kinds, patches and scale change one
-    watching            changes as a stream; selection says of which objects
-    storage             the objects, their revisions and their history
-
-`resource_types` is the table of what is served, `bootstrap` (with its YAML) what is there from the start, `pki` makes
-the certificates and kubeconfigs. Texts, status codes and orderings are those of Kubernetes 1.36.
+server              the HTTPS server and its routing
+identity, rbac      authentication and authorization; requests parses paths, audit counts requests
+aggregation         aggregated API servers; forwarded has the headers of their requests
+discovery, reviews  computed responses
+rest                the verbs on stored objects; encoding, tables, versions and paging are their forms
+registry            the life of an object; admission has its defaults, scale its subresource
+watching            changes as a stream; selection has the selectors
+storage             objects, revisions and history
+resource_types, bootstrap, pki   what is served, what exists at the start, certificates and kubeconfigs
 """
 
 from playground.apiserver.audit import RequestCounts

@@ -1,11 +1,11 @@
-"""The aggregation layer: requests for an APIService's group version go to the server that it names.
+"""The aggregation layer: forwards requests for an APIService's group version to its server. Upstream: kube-aggregator.
 
-As kube-aggregator does it: the caller's identity travels in X-Remote-* headers, made believable by a front-proxy
-client certificate; the callee is verified against caBundle under the name SERVICE.NAMESPACE.svc; and a loop asks each
-aggregated server for its discovery document, because only those that answered are asked anything else.
+The user is in X-Remote-* headers, authenticated by the front proxy's client certificate. The server's certificate is
+verified with caBundle for the name SERVICE.NAMESPACE.svc. A loop requests each server's discovery document; only
+servers that respond get other requests.
 
-There is no cluster network here, so the Service that an APIService names must be of type ExternalName, such as
-`localhost`; its port is the APIService's. A real kube-apiserver takes the same objects.
+There is no cluster network, so the Service of an APIService must have the type ExternalName, such as `localhost`; its
+port is the APIService's. A real kube-apiserver takes the same objects.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _REQUEST_TIMEOUT: Final = aiohttp.ClientTimeout(total=60.0, connect=10.0)
 _WATCH_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, connect=10.0)
 _CHUNK: Final = 64 * 1024
 _GZIP: Final = 16 + zlib.MAX_WBITS
-# About the connection to the callee, or said anew here.
+# Headers of the connection, and those that are set here.
 _DROPPED_ANSWER_HEADERS: Final = (
     *("audit-id", "connection", "content-length", "date", "keep-alive", "server", "trailer", "transfer-encoding"),
     "upgrade",
@@ -57,7 +57,7 @@ _DROPPED_ANSWER_HEADERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class AggregatedService:
-    """What an APIService says of its server."""
+    """The server of an APIService."""
 
     name: str
     group: str
@@ -71,22 +71,22 @@ class AggregatedService:
 
     @property
     def path(self) -> str:
-        """Where its API begins."""
+        """The root of its API."""
         return f"/apis/{self.group}/{self.version}"
 
     @property
     def server_name(self) -> str:
-        """The name that its certificate must have."""
+        """The name in its certificate."""
         return f"{self.service_name}.{self.service_namespace}.svc"
 
     @property
     def host(self) -> str:
-        """What it is called in a request's head."""
+        """The Host header."""
         return f"{self.server_name}:{self.port}"
 
 
 class _UnavailableError(Exception):
-    """Why an aggregated server cannot be asked: a condition's reason and message."""
+    """A server is unavailable: a condition's reason and message."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -94,7 +94,7 @@ class _UnavailableError(Exception):
 
 
 class Aggregator:
-    """Forwards requests, and keeps the Available conditions of APIServices up to date."""
+    """Forwards requests, and updates the Available conditions of APIServices."""
 
     def __init__(
         self,
@@ -115,17 +115,17 @@ class Aggregator:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, front_proxy: KeyPairFiles) -> None:
-        """Begin to check; `front_proxy` is the client certificate to show to aggregated servers."""
+        """Start the checks; `front_proxy` is the client certificate for aggregated servers."""
         self._front_proxy = front_proxy
         self._session = aiohttp.ClientSession(
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("Accept", "User-Agent"),  # what the caller did not say is not said
+            skip_auto_headers=("Accept", "User-Agent"),  # only the client's own
         )
         self._task = asyncio.create_task(self._run(), name="aggregator")
 
     async def stop(self) -> None:
-        """End the checks and close every connection."""
+        """End the checks and close all connections."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -134,7 +134,7 @@ class Aggregator:
             await self._session.close()
 
     def service_for(self, path: str) -> AggregatedService | None:
-        """The server that a path belongs to, or None where it is served here."""
+        """Return the server of a path; None if it is served locally."""
         match path.strip("/").split("/"):
             case ["apis", group, version, *_]:
                 found = self._storage.get(API_SERVICES, "", f"{version}.{group}")
@@ -142,7 +142,7 @@ class Aggregator:
         return None
 
     async def forward(self, service: AggregatedService, request: web.Request, user: User) -> web.StreamResponse:
-        """Send a request on in the caller's name, and its answer back as it comes."""
+        """Forward a request as its user, and stream the response."""
         if not service.available:
             return _unavailable("service unavailable")
         audit_id = request.headers.get("Audit-Id") or str(uuid.uuid4())
@@ -185,7 +185,7 @@ class Aggregator:
                         await self._changed.wait()
 
     async def _follow(self, resource: GroupResource) -> None:
-        """Have a check made at once where a specification changes."""
+        """Trigger a check when a spec changes."""
         with contextlib.closing(self._storage.subscribe(resource, self._storage.revision)) as changes:
             while True:
                 change = await changes.next()
@@ -198,13 +198,13 @@ class Aggregator:
 
     async def _check(self, service: AggregatedService) -> None:
         try:
-            await self._ask_discovery(service)
+            await self._check_discovery(service)
         except _UnavailableError as error:
             self._set_available(service, "False", error.reason, str(error))
         else:
             self._set_available(service, "True", "Passed", "all checks passed")
 
-    async def _ask_discovery(self, service: AggregatedService) -> None:
+    async def _check_discovery(self, service: AggregatedService) -> None:
         url = self._url(service, service.path)
         headers = own_headers(_CHECKER, host=service.host)
         try:
@@ -294,7 +294,7 @@ def _api_service_type() -> ResourceType:
 
 
 def _read(obj: Object) -> AggregatedService | None:
-    """The server that an APIService names; None where it is for a group that is served here."""
+    """Return the server of an APIService; None for local ones."""
     spec, service = child(obj, "spec"), child(obj, "spec", "service")
     if not service:
         return None
@@ -315,14 +315,14 @@ def _read(obj: Object) -> AggregatedService | None:
 
 
 def _unavailable(message: str) -> web.Response:
-    """503 as kube-aggregator gives it: plain text, no Status."""
+    """Return a 503 as kube-aggregator does: plain text, no Status."""
     return web.Response(status=503, text=f"{message}\n")
 
 
 async def _relay(answer: aiohttp.ClientResponse, request: web.Request, audit_id: str) -> web.StreamResponse:
     headers = [(key, value) for key, value in answer.headers.items() if key.lower() not in _DROPPED_ANSWER_HEADERS]
     headers.append(("Audit-Id", audit_id))
-    # What the caller did not ask for is undone here, as Go's transport does that.
+    # Go's transport decompresses what the client did not ask for.
     unzip = None
     if answer.headers.get("Content-Encoding") == "gzip" and "Accept-Encoding" not in request.headers:
         unzip = zlib.decompressobj(wbits=_GZIP)

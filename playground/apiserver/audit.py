@@ -1,4 +1,4 @@
-"""How often what was asked of the API server, for tests that assert what a client does not do."""
+"""Counts of requests, for tests that assert what a client does not send."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ class RequestCounts:
         self._counts: Counter[tuple[str, str, str]] = Counter()
 
     def record(self, user: User, info: RequestInfo) -> None:
-        """Count one request, whatever its answer."""
+        """Count a request, whatever its response."""
         self._counts[user.name, info.verb, info.counted_as if info.is_resource else info.path] += 1
 
     def of(self, verb: str, resource: str, *, user: str | None = None) -> int:
-        """How many there were, of one user or of all."""
+        """Return the number of requests, of one user or of all."""
         return sum(
             count for (name, *what), count in self._counts.items() if what == [verb, resource] and user in (None, name)
         )
 
     def by_user(self, user: str) -> dict[tuple[str, str], int]:
-        """All that one user asked: (verb, resource) -> count."""
+        """Return the counts of one user by (verb, resource)."""
         return {(verb, resource): count for (name, verb, resource), count in self._counts.items() if name == user}
 
     def clear(self) -> None:
-        """Begin to count anew."""
+        """Set all counts to zero."""
         self._counts.clear()

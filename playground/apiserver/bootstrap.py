@@ -1,8 +1,4 @@
-"""What is there before anybody uses the cluster.
-
-Namespaces, default RBAC objects, the local APIServices, and the ConfigMap from which aggregated API servers learn whose
-word on identities to trust.
-"""
+"""The objects of a new cluster: namespaces, default RBAC, local APIServices, and extension-apiserver-authentication."""
 
 from __future__ import annotations
 
@@ -16,13 +12,13 @@ from playground.apiserver.discovery import local_api_services
 from playground.apiserver.objects import Object
 
 FRONT_PROXY_NAME: Final = "front-proxy-client"
-"""The common name of the certificate with which the aggregation layer calls aggregated servers."""
+"""The common name of the front proxy's client certificate."""
 
 _OBJECTS: Final = Path(__file__).with_name("bootstrap.yaml")
 
 
 def bootstrap_objects(*, client_ca: bytes, requestheader_ca: bytes) -> list[Object]:
-    """The objects, in the order in which they can be created; the authorities are PEM."""
+    """Return the objects in an order in which they can be created; the CAs are PEM."""
     with _OBJECTS.open("rb") as file:
         objects: list[Object] = list(yaml.safe_load_all(file))
     return [*objects, _authentication_config(client_ca, requestheader_ca), *local_api_services()]

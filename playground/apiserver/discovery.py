@@ -1,9 +1,8 @@
-"""Discovery: which groups, versions and resources there are, local and aggregated ones alike.
+"""Discovery of local and aggregated groups, versions and resources.
 
-Groups and their versions follow from the APIService objects, sorted as kube-aggregator sorts them: groups by their
-highest groupPriorityMinimum, versions by versionPriority, then as Kubernetes orders version names (v2, v1, v1beta1);
-the first version is the group's preferred one. The answers are the plain kind that clients of every age understand: a
-client that would rather have the newer aggregated document is answered in this one, which it also asks for.
+Groups and versions are those of the APIService objects, in kube-aggregator's order: groups by their highest
+groupPriorityMinimum, versions by versionPriority, then by name (v2, v1, v1beta1). The first version of a group is its
+preferred one. Only unaggregated discovery documents are served.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ API_SERVICES: Final = GroupResource("apiregistration.k8s.io", "apiservices")
 _AGGREGATOR_GROUP: Final = API_SERVICES.group
 _SUBRESOURCE_VERBS: Final = ("get", "patch", "update")
 
-# groupPriorityMinimum and versionPriority of the APIServices that kube-apiserver makes for its own groups.
+# groupPriorityMinimum and versionPriority of kube-apiserver's own groups.
 _PRIORITIES: Final[dict[tuple[str, str], tuple[int, int]]] = {
     ("", "v1"): (18000, 1),
     ("apps", "v1"): (17800, 15),
@@ -34,7 +33,6 @@ _PRIORITIES: Final[dict[tuple[str, str], tuple[int, int]]] = {
     ("batch", "v1"): (17400, 15),
     ("coordination.k8s.io", "v1"): (16500, 15),
     ("milliscale.io", "v1"): (1000, 100),  # as of any CustomResourceDefinition
-    ("policy", "v1"): (17100, 15),
     ("rbac.authorization.k8s.io", "v1"): (17000, 15),
 }
 
@@ -55,7 +53,7 @@ class _GroupVersion:
 
 
 def local_api_services() -> list[Object]:
-    """The APIService objects for the groups that this server itself serves."""
+    """Return the APIService objects of the groups that this server itself serves."""
     group_versions = dict.fromkeys((kind.group, kind.version) for kind in RESOURCE_TYPES)
     return [
         {
@@ -79,13 +77,13 @@ def local_api_services() -> list[Object]:
 
 
 class Discovery:
-    """The discovery documents, as they follow from the objects in the storage."""
+    """Serves the discovery documents."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def legacy_versions(self, address: str) -> Object:
-        """/api."""
+        """Return /api."""
         return {
             "kind": "APIVersions",
             "versions": ["v1"],
@@ -93,13 +91,13 @@ class Discovery:
         }
 
     def groups(self) -> Object:
-        """/apis."""
+        """Return /apis."""
         groups = [_group_json(_AGGREGATOR_GROUP, ["v1"])]
         groups += [_group_json(name, versions) for name, versions in self._sorted_groups()]
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
     def group(self, name: str) -> Object | None:
-        """/apis/GROUP, or None where there is no such group."""
+        """Return /apis/GROUP, or None if there is no such group."""
         found = dict(self._sorted_groups())
         found[_AGGREGATOR_GROUP] = ["v1"]
         if name not in found:
@@ -107,7 +105,7 @@ class Discovery:
         return {"kind": "APIGroup", "apiVersion": "v1", **_group_json(name, found[name])}
 
     def resources(self, group: str, version: str) -> Object | None:
-        """/api/v1 and /apis/GROUP/VERSION of what is served here, or None."""
+        """Return /api/v1 or a local /apis/GROUP/VERSION; None for others."""
         kinds = resource_types_of(group, version)
         if not kinds:
             return None
@@ -120,14 +118,14 @@ class Discovery:
         }
 
     def paths(self) -> Object:
-        """/: where one can go from here."""
+        """Return /, the list of paths."""
         paths = ["/api", "/api/v1", "/apis"]
         for name, versions in self._sorted_groups():
             paths += [f"/apis/{name}", *(f"/apis/{name}/{version}" for version in versions)]
-        return {"paths": [*paths, "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}
+        return {"paths": [*paths, "/healthz", "/livez", "/readyz", "/version"]}
 
     def _sorted_groups(self) -> list[tuple[str, list[str]]]:
-        """The groups with their versions, each in order of preference."""
+        """Return the groups with their versions, in order of preference."""
         entries = [_read(service) for service in self._storage.objects(API_SERVICES)]
         entries = sorted((entry for entry in entries if entry.group), key=lambda entry: entry.group)
         groups = [list(members) for _, members in groupby(entries, key=lambda entry: entry.group)]

@@ -1,7 +1,4 @@
-"""Refusals in the API server's own words, with the details that clients look at.
-
-The texts are those of k8s.io/apimachinery/pkg/api/errors: tests and users compare them.
-"""
+"""Errors with the texts and details of Kubernetes. Upstream: k8s.io/apimachinery/pkg/api/errors."""
 
 from __future__ import annotations
 
@@ -23,33 +20,33 @@ _CAUSES: Final = {
 
 
 def no_such_resource() -> StatusError:
-    """404 for a path that means nothing here."""
+    """Return 404 for an unknown path."""
     return not_found("the server could not find the requested resource", details={})
 
 
 def unsupported_method() -> StatusError:
-    """405 for a verb that a resource does not have."""
+    """Return 405 for a verb that a resource does not have."""
     return method_not_allowed("the server does not allow this method on the requested resource")
 
 
 def no_such_object(resource: GroupResource, name: str) -> StatusError:
-    """404 for one object."""
+    """Return 404 for an object."""
     return not_found(f'{resource} "{name}" not found', details=_details(resource, name))
 
 
 def already_exists(resource: GroupResource, name: str) -> StatusError:
-    """409 for a creation."""
+    """Return 409 for a create request."""
     return StatusError(409, "AlreadyExists", f'{resource} "{name}" already exists', details=_details(resource, name))
 
 
 def modified(resource: GroupResource, name: str, why: str = "") -> StatusError:
-    """409 for an update: by default because somebody else was faster."""
+    """Return 409 for an update; without `why` for an outdated resourceVersion."""
     why = why or "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(f'Operation cannot be fulfilled on {resource} "{name}": {why}', details=_details(resource, name))
 
 
 def invalid_object(group: str, kind: str, name: str, errors: list[str]) -> StatusError:
-    """422 that names every field at fault; the errors are worded by `kube.fields`."""
+    """Return 422 with every invalid field; `errors` are texts of `kube.fields`."""
     return invalid(
         f'{GroupResource(group, kind)} "{name}" is invalid: {fields.aggregate(errors)}',
         details={**_details(GroupResource(group, kind), name), "causes": [_cause(error) for error in errors]},
@@ -57,7 +54,7 @@ def invalid_object(group: str, kind: str, name: str, errors: list[str]) -> Statu
 
 
 def unsupported_media_type(accepted: Iterable[str]) -> StatusError:
-    """415 for a body in a format that is not understood."""
+    """Return 415 for a body in an unknown format."""
     return StatusError(
         415,
         "UnsupportedMediaType",

@@ -1,8 +1,7 @@
-"""The head of a request that is forwarded to an aggregated API server, as kube-apiserver's aggregation layer writes it.
+"""The headers of requests to aggregated API servers, exactly as kube-apiserver 1.36.2 sends them.
 
-Names, values, order and case are those that a kube-apiserver 1.36.2 sends (tests/data/wire.jsonl): the caller's
-own, its identity, and where the request comes from. Go writes headers sorted by name after Host and User-Agent,
-and asks for gzip at the end where the caller has no Accept-Encoding.
+Names, values, order and case are those in tests/data/wire.jsonl. Go sorts headers by name after Host and User-Agent,
+and adds `Accept-Encoding: gzip` at the end if the client has none.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from multidict import CIMultiDict
 
 from playground.apiserver.identity import User
 
-# Not the callee's business: about the connection to us, or a word on identity that only we may have.
+# Headers of the connection, and headers that only the front proxy may set.
 _DROPPED: Final = frozenset(
     {
         *("authorization", "connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding"),
@@ -23,12 +22,12 @@ _DROPPED: Final = frozenset(
     }
 )
 _FIRST: Final = ("Host", "User-Agent")
-# Of what may stand in a header's name; the percent sign begins what may not.
+# Allowed in a header's name without escaping.
 _IN_NAMES: Final = frozenset((string.ascii_letters + string.digits + "!#$&'*+-.^_`|~").encode())
 
 
 def identity_headers(user: User) -> list[tuple[str, str]]:
-    """The headers that name the user. Upstream: k8s.io/client-go/transport.SetAuthProxyHeaders."""
+    """Return the headers of the user. Upstream: k8s.io/client-go/transport.SetAuthProxyHeaders."""
     headers = [("X-Remote-User", user.name)]
     if user.uid:
         headers.append(("X-Remote-Uid", user.uid))
@@ -38,22 +37,22 @@ def identity_headers(user: User) -> list[tuple[str, str]]:
 
 
 def own_headers(user: User, *, host: str) -> CIMultiDict[str]:
-    """The headers of the aggregation layer's own requests, which look whether a server is available."""
+    """Return the headers of availability checks."""
     return _in_order([("Host", host), ("User-Agent", "Go-http-client/1.1"), *identity_headers(user)])
 
 
 def forwarded_headers(
     given: Iterable[tuple[str, str]], user: User, *, host: str, path: str, client: str, audit_id: str
 ) -> CIMultiDict[str]:
-    """The headers of a caller's request.
+    """Return the headers of a forwarded request.
 
     Args:
-        given: what the caller sent.
-        user: the caller.
+        given: the client's headers.
+        user: the client's user.
         host: name and port of the aggregated server.
-        path: the request's path, as it was written.
-        client: the caller's address.
-        audit_id: the request's.
+        path: the percent-encoded path.
+        client: the client's address.
+        audit_id: the audit ID.
     """
     kept = [
         (_canonical(name), value)
@@ -79,11 +78,11 @@ def _in_order(headers: Iterable[tuple[str, str]]) -> CIMultiDict[str]:
 
 
 def _extra_header(key: str) -> str:
-    """The name of an extra's header. Upstream: k8s.io/client-go/transport.headerKeyEscape."""
+    """Return the header name of an extra. Upstream: k8s.io/client-go/transport.headerKeyEscape."""
     escaped = "".join(chr(byte) if byte in _IN_NAMES else f"%{byte:02X}" for byte in key.encode())
     return _canonical(f"X-Remote-Extra-{escaped}")
 
 
 def _canonical(name: str) -> str:
-    """A name as Go writes it. Upstream: net/textproto.CanonicalMIMEHeaderKey."""
+    """Return the canonical name. Upstream: net/textproto.CanonicalMIMEHeaderKey."""
     return "-".join(part[:1].upper() + part[1:].lower() for part in name.split("-"))

@@ -1,8 +1,6 @@
-"""API objects as the server handles them: plain JSON, never changed once stored.
+"""API objects as plain JSON, and access to common fields.
 
-An API server passes objects of many kinds through and looks into few of their fields, so they stay JSON here; these
-helpers are the few looks that every part takes. What is in the storage is shared by all readers: whoever wants to
-change an object copies it first (`copy_of`).
+Objects in the storage are shared by all readers and never changed; copy one first (`copy_of`).
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ Object: TypeAlias = dict[str, Any]
 
 
 def child(obj: Object, *path: str) -> Object:
-    """The JSON object at `path`; an empty one where there is none, or something else."""
+    """Return the JSON object at `path`; an empty one if there is none."""
     value: Any = obj
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
@@ -23,30 +21,30 @@ def child(obj: Object, *path: str) -> Object:
 
 
 def name_of(obj: Object) -> str:
-    """metadata.name, or ""."""
+    """Return metadata.name, or ""."""
     return str(child(obj, "metadata").get("name") or "")
 
 
 def namespace_of(obj: Object) -> str:
-    """metadata.namespace, or "" for what is cluster-scoped."""
+    """Return metadata.namespace, or "" for cluster-scoped objects."""
     return str(child(obj, "metadata").get("namespace") or "")
 
 
 def uid_of(obj: Object) -> str:
-    """metadata.uid, or ""."""
+    """Return metadata.uid, or ""."""
     return str(child(obj, "metadata").get("uid") or "")
 
 
 def labels_of(obj: Object) -> dict[str, str]:
-    """metadata.labels."""
+    """Return metadata.labels."""
     return child(obj, "metadata", "labels")
 
 
 def copy_of(obj: Object) -> Object:
-    """A deep copy, to be changed."""
+    """Return a deep copy."""
     return copy.deepcopy(obj)
 
 
 def text_time(moment: datetime.datetime) -> str:
-    """metav1.Time: whole seconds, in UTC."""
+    """Return a metav1.Time: whole seconds, in UTC."""
     return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,7 +1,7 @@
-"""Lists in pages, as `limit` and `continue` ask for them.
+"""Paginated lists: `limit` and `continue`.
 
-A token names the revision of the first page and the last object that was sent, so all pages show the same moment; the
-storage remembers a few such moments.
+A continue token has the revision of the first page and the last object that was sent, so all pages are of the same
+revision; the storage keeps a few revisions for that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXPIRED = (
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of a list's objects, in the storage's version, and the list's metadata."""
+    """Objects in the storage's version, and the list's metadata."""
 
     objects: list[Object]
     metadata: Object
@@ -38,16 +38,16 @@ class _Token(msgspec.Struct):
     v: str
     rv: int
     start: tuple[str, str]
-    """Namespace and name of the last object before."""
+    """Namespace and name of the last object of the previous page."""
 
 
 def page_of(
     storage: Storage, resource: GroupResource, namespace: str, selection: Selection, query: Mapping[str, str]
 ) -> Page:
-    """The page of a list that is asked for; all of it where there is no limit.
+    """Return the requested page of a list; without a limit, all of it.
 
     Raises:
-        StatusError: 400, a parameter makes no sense; 410, the list's moment is no longer known.
+        StatusError: 400, a parameter is invalid; 410, the list's revision is compacted.
     """
     limit, token = _limit(query), _token(query)
     revision = storage.revision if token is None else token.rv
@@ -60,7 +60,7 @@ def page_of(
         found = found[bisect_right(found, token.start, key=_key) :]
     metadata: Object = {"resourceVersion": str(revision)}
     if limit and len(found) > limit:
-        storage.remember(resource, revision)
+        storage.keep_revision(resource, revision)
         metadata["continue"] = _text(_Token(_FORMAT, revision, _key(found[limit - 1])))
         if selection.everything:
             metadata["remainingItemCount"] = len(found) - limit
@@ -69,13 +69,13 @@ def page_of(
 
 
 def _limit(query: Mapping[str, str]) -> int:
-    """The most objects that are wanted; 0 for any number."""
+    """Return the maximum number of objects; 0 for all."""
     text = query.get("limit") or "0"
     try:
         limit = int(text)
     except ValueError:
         raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
-    # What is answered from the watch cache comes whole.
+    # Lists from the watch cache are not paginated.
     from_cache = query.get("resourceVersion") == "0" and not query.get("continue")
     return 0 if from_cache else max(limit, 0)
 

@@ -1,7 +1,6 @@
 """A cluster's certificates and kubeconfigs, as files in one folder.
 
-Three authorities, as a cluster has them: one vouches for the API server, one for clients (user = common name, groups =
-organizations), one for the front proxy, whose word on identities aggregated servers trust.
+Three CAs: of the API server, of clients (user is the common name, groups are organizations), and of the front proxy.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _PROXY_NAMES = ("localhost", "127.0.0.1", "kubernetes", "kubernetes.default", "k
 
 @dataclass(frozen=True, slots=True)
 class KeyPairFiles:
-    """Where a certificate and its key are."""
+    """The files of a certificate and its key."""
 
     certificate: Path
     key: Path
@@ -30,7 +29,7 @@ class KeyPairFiles:
 
 @dataclass(frozen=True, slots=True)
 class Pki:
-    """The authorities, and the files made from them."""
+    """The CAs, and the files made from them."""
 
     folder: Path
     client_ca: CertificateAuthority
@@ -44,7 +43,7 @@ class Pki:
 
     @classmethod
     def create(cls, folder: Path) -> Pki:
-        """Make everything anew in `folder`; blocks for some milliseconds."""
+        """Create everything in `folder`; blocks for some milliseconds."""
         folder.mkdir(parents=True, exist_ok=True)
         client_ca = CertificateAuthority.create("playground-client-ca")
         requestheader_ca = CertificateAuthority.create("playground-requestheader-ca")
@@ -66,7 +65,7 @@ class Pki:
         )
 
     def kubeconfig(self, url: str, user: str, groups: Sequence[str] = (), *, token: str | None = None) -> Path:
-        """A kubeconfig with a new client certificate, or with a token; its path."""
+        """Write a kubeconfig with a new client certificate, or with a token; return its path."""
         if token is None:
             pair = self.client_ca.issue(user, organizations=groups, client=True)
             credentials = {

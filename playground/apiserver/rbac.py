@@ -1,8 +1,6 @@
 """Role-based access control, evaluated over the stored RBAC objects on every request.
 
-The rules of k8s.io/kubernetes/pkg/apis/rbac/v1/evaluation_helpers.go: permissions only add up; ClusterRoleBindings
-count everywhere, RoleBindings in their namespace; `*` stands for every verb, group, resource or path, `*/scale` for a
-subresource of everything; members of system:masters may do everything.
+Upstream: k8s.io/kubernetes/pkg/apis/rbac/v1/evaluation_helpers.go.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ _ALL: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What somebody wants to do: to a resource, or to a path that is none."""
+    """A verb on a resource, or on a path that is none."""
 
     verb: str
     group: str = ""
@@ -43,7 +41,7 @@ class Access:
 
     @classmethod
     def of(cls, info: RequestInfo) -> Access:
-        """What a request wants."""
+        """Return the access that a request needs."""
         if not info.is_resource:
             return cls(info.verb, path=info.path)
         return cls(info.verb, info.group, info.resource, info.subresource, info.namespace, info.name)
@@ -54,7 +52,7 @@ class Access:
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
     def refusal(self, user: User) -> StatusError:
-        """403, as Kubernetes words it."""
+        """Return the 403 of Kubernetes."""
         if not self.resource:
             return forbidden(f'forbidden: User "{user.name}" cannot {self.verb} path "{self.path}"')
         what = f"{GroupResource(self.group, self.resource)}{f' {chr(34)}{self.name}{chr(34)}' if self.name else ''}"
@@ -77,7 +75,7 @@ class PolicyRule(msgspec.Struct, frozen=True, rename="camel"):
     non_resource_urls: list[str] | None = msgspec.field(default=None, name="nonResourceURLs")
 
     def allows(self, access: Access) -> bool:
-        """Whether this rule alone allows it."""
+        """Return whether this rule alone allows it."""
         if not _covers(self.verbs, access.verb):
             return False
         if not access.resource:
@@ -95,19 +93,19 @@ class PolicyRule(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RbacAuthorizer:
-    """Answers whether a user may do something, from the roles and bindings as they are now."""
+    """Authorizes users by the stored roles and bindings."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def allowed(self, user: User, access: Access) -> bool:
-        """Whether some rule of the user's allows it."""
+        """Return whether a rule of the user allows it."""
         if MASTERS in user.groups:
             return True
         return any(rule.allows(access) for rule in self.rules(user, access.namespace))
 
     def rules(self, user: User, namespace: str) -> Iterator[PolicyRule]:
-        """Every rule that holds for the user in a namespace ("": those that hold everywhere)."""
+        """Yield the rules of a user in a namespace, or with "" those of the cluster."""
         for binding in self._storage.objects(_CLUSTER_ROLE_BINDINGS):
             if _binds(binding, user):
                 yield from self._rules_of(binding, "")
@@ -126,7 +124,7 @@ class RbacAuthorizer:
         return _rules_in(role) if role else []
 
     def _cluster_rules(self, role: Object) -> list[PolicyRule]:
-        """A cluster role's rules. Those it aggregates are looked up here, where a real cluster has a controller."""
+        """Return a cluster role's rules, with those that it aggregates; upstream a controller copies them."""
         terms = child(role, "aggregationRule").get("clusterRoleSelectors") or []
         selectors = [LabelSelector.from_object(term) for term in terms]
         if not selectors:

@@ -1,31 +1,28 @@
-"""The life of an object: created, updated, deleted, by the rules that hold for every kind.
+"""Create, update and delete objects by the rules that hold for every kind.
 
-What k8s.io/apiserver's generic registry does: names and uids, optimistic concurrency, the wall between spec and status,
-generations, graceful deletion of pods that are on a node, finalizers, and no write at all where nothing changes.
+Upstream: k8s.io/apiserver/pkg/registry/generic. Names and UIDs, optimistic concurrency, status apart from spec,
+generations, graceful deletion of pods that are on a node, and no write if nothing changes.
 """
 
 from __future__ import annotations
 
 import datetime
-import random
 import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
 from kube import fields, names
 from kube.mapping import GroupResource
-from kube.status import StatusError, bad_request, forbidden
+from kube.status import StatusError, bad_request
 from playground.apiserver.admission import admit
 from playground.apiserver.errors import already_exists, invalid_object, modified, no_such_object
 from playground.apiserver.objects import Object, child, copy_of, name_of, namespace_of, text_time, uid_of
 from playground.apiserver.resource_types import ResourceType, resource_type_of_kind
-from playground.apiserver.shapes import check_shape
 from playground.apiserver.storage import Storage
 
 _NAMESPACES: Final = GroupResource("", "namespaces")
-_SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _DEFAULT_GRACE_SECONDS: Final = 30
-# Set by the server alone; whatever an update says of them is overwritten.
+# Set by the server alone; updates cannot change them.
 _SYSTEM_METADATA: Final = (
     "uid",
     "creationTimestamp",
@@ -51,22 +48,18 @@ class ObjectRegistry:
             raise no_such_object(kind.group_resource, name)
         return found
 
-    def create(self, kind: ResourceType, namespace: str, obj: Object, *, dry_run: bool = False) -> Object:
-        """Store a new object; `obj` is taken over.
+    def create(self, kind: ResourceType, namespace: str, obj: Object) -> Object:
+        """Store a new object; it belongs to the registry from now on.
 
         Raises:
             StatusError: 400, 403, 404, 409, 422.
         """
         _check_type(kind, obj)
         obj = _without_nulls(obj)
-        check_shape(kind, obj)
         metadata = obj.setdefault("metadata", {})
         self._check_namespace(kind, namespace, metadata)
         if metadata.get("resourceVersion"):
             raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
-        if not metadata.get("name") and metadata.get("generateName"):
-            suffix = "".join(random.choices(_SUFFIX_LETTERS, k=5))
-            metadata["name"] = f"{metadata['generateName'][:58]}{suffix}"
         _check_name(kind, metadata)
         if self._storage.get(kind.group_resource, namespace_of(obj), name_of(obj)) is not None:
             raise already_exists(kind.group_resource, name_of(obj))
@@ -78,8 +71,8 @@ class ObjectRegistry:
             metadata["generation"] = 1
         if kind.has_status:
             obj["status"] = {}
-        admit(kind, obj, None)
-        return obj if dry_run else self._storage.put(kind.group_resource, obj)
+        admit(kind, obj, new=True)
+        return self._storage.put(kind.group_resource, obj)
 
     def update(
         self,
@@ -89,16 +82,14 @@ class ObjectRegistry:
         obj: Object,
         *,
         subresource: str = "",
-        dry_run: bool = False,
     ) -> Object:
-        """Replace an object, or only its status; `obj` is taken over.
+        """Replace an object, or only its status; `obj` belongs to the registry from now on.
 
         Raises:
             StatusError: 400, 404, 409, 422.
         """
         _check_type(kind, obj)
         obj = _without_nulls(obj)
-        check_shape(kind, obj)
         metadata = obj.setdefault("metadata", {})
         self._check_namespace(kind, namespace, metadata)
         if metadata.setdefault("name", name) != name:
@@ -114,39 +105,31 @@ class ObjectRegistry:
                 obj["metadata"][field] = old["metadata"][field]
         obj["metadata"].pop("managedFields", None)
         if subresource != "status":
-            admit(kind, obj, old)
+            admit(kind, obj, new=False)
             if kind.generation and obj.get("spec") != old.get("spec"):
                 obj["metadata"]["generation"] += 1
-        if obj == old or dry_run:
+        if obj == old:
             return obj
-        if obj["metadata"].get("deletionTimestamp") and not _lingers(obj):
-            return self._storage.remove(kind.group_resource, namespace_of(obj), name) or obj
         return self._storage.put(kind.group_resource, obj)
 
-    def delete(
-        self, kind: ResourceType, namespace: str, name: str, options: Object, *, dry_run: bool = False
-    ) -> tuple[Object, bool]:
-        """Delete an object, or mark it as to be deleted.
+    def delete(self, kind: ResourceType, namespace: str, name: str, options: Object) -> tuple[Object, bool]:
+        """Delete an object, or mark it for deletion.
 
         Args:
             kind: the resource.
             namespace: the object's namespace.
             name: the object's name.
-            options: metav1.DeleteOptions.
-            dry_run: only say what would happen.
+            options: metav1.DeleteOptions, of which only gracePeriodSeconds counts.
 
         Returns:
-            Its last state, and whether it is gone.
+            Its last state, and whether it is deleted.
 
         Raises:
-            StatusError: 404; 409, a precondition does not hold.
+            StatusError: 404.
         """
         old = self.get(kind, namespace, name)
-        _check_preconditions(kind, old, child(options, "preconditions"))
-        if dry_run:
-            return old, True
         grace = _grace_seconds(kind, old, options)
-        if grace or old["metadata"].get("finalizers"):
+        if grace:
             if old["metadata"].get("deletionTimestamp"):
                 return old, False
             marked = copy_of(old)
@@ -161,7 +144,7 @@ class ObjectRegistry:
         return self._storage.remove(kind.group_resource, namespace_of(old), name) or old, True
 
     def _empty_namespace(self, namespace: str) -> None:
-        """What the namespace controller does in a cluster, at once."""
+        """Delete all objects in a namespace at once; upstream the namespace controller does that."""
         for resource, obj in self._storage.namespaced_in(namespace):
             self._storage.remove(resource, namespace, name_of(obj))
 
@@ -171,14 +154,8 @@ class ObjectRegistry:
             return
         if metadata.setdefault("namespace", namespace) != namespace:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-        found = self._storage.get(_NAMESPACES, "", namespace)
-        if found is None:
+        if self._storage.get(_NAMESPACES, "", namespace) is None:
             raise no_such_object(_NAMESPACES, namespace)
-        if found["metadata"].get("deletionTimestamp"):
-            raise forbidden(
-                f"unable to create new content in namespace {namespace} because it is being terminated",
-                details={"causes": [{"reason": "NamespaceTerminating", "message": "namespace is being terminated"}]},
-            )
 
 
 def _check_type(kind: ResourceType, obj: Object) -> None:
@@ -201,10 +178,10 @@ def _check_name(kind: ResourceType, metadata: Object) -> None:
     name = str(metadata.get("name") or "")
     # Names of RBAC objects may hold colons; an APIService of the core group ends in a dot.
     free = kind.group in ("rbac.authorization.k8s.io", "apiregistration.k8s.io")
-    complaints = names.path_segment_errors(name) if free else names.rfc1123_subdomain_errors(name)
-    errors = [fields.invalid("metadata.name", name, complaint) for complaint in complaints]
+    problems = names.path_segment_errors(name) if free else names.rfc1123_subdomain_errors(name)
+    errors = [fields.invalid("metadata.name", name, problem) for problem in problems]
     if not name:
-        errors = [fields.required("metadata.name", "name or generateName is required")]
+        errors = [fields.required("metadata.name")]
     if errors:
         raise invalid_object(kind.group, kind.kind, name, errors)
 
@@ -222,18 +199,10 @@ def _check_version(kind: ResourceType, metadata: Object, old: Object) -> None:
         raise invalid_object(kind.group, resource.resource, name, [error])
 
 
-def _check_preconditions(kind: ResourceType, old: Object, preconditions: Object) -> None:
-    for field, title in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-        wanted, found = preconditions.get(field), old["metadata"].get(field)
-        if wanted and wanted != found:
-            why = f"Precondition failed: {title} in precondition: {wanted}, {title} in object meta: {found}"
-            raise modified(kind.group_resource, name_of(old), why)
-
-
 def _status_of(old: Object, new: Object) -> Object:
-    """`old` with the status of `new`, and its labels and annotations, as most kinds let through."""
+    """Return `old` with the status, labels and annotations of `new`, as most kinds allow."""
     metadata = {**old["metadata"]}
-    for field in ("labels", "annotations", "finalizers"):
+    for field in ("labels", "annotations"):
         metadata.pop(field, None)
         if new["metadata"].get(field):
             metadata[field] = new["metadata"][field]
@@ -247,7 +216,7 @@ def _all_but_status_of(kind: ResourceType, old: Object, new: Object) -> Object:
 
 
 def _grace_seconds(kind: ResourceType, old: Object, options: Object) -> int:
-    """How long a deletion waits: only pods that run on some node are stopped gracefully, by that node's kubelet."""
+    """Return how long a deletion waits: only pods on a node are stopped gracefully, by its kubelet."""
     spec = child(old, "spec")
     if kind.kind != "Pod" or not spec.get("nodeName"):
         return 0
@@ -256,18 +225,11 @@ def _grace_seconds(kind: ResourceType, old: Object, options: Object) -> int:
     grace = options.get("gracePeriodSeconds")
     if grace is None:
         grace = spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS)
-    if not isinstance(grace, int) or grace < 0:
-        raise bad_request(f"gracePeriodSeconds: must be a whole number of seconds, not {grace!r}")
-    return grace
-
-
-def _lingers(obj: Object) -> bool:
-    """Whether something still holds an object that is being deleted."""
-    return bool(obj["metadata"].get("finalizers")) or bool(obj["metadata"].get("deletionGracePeriodSeconds"))
+    return int(grace)
 
 
 def _without_nulls(obj: Object) -> Object:
-    """A copy in which nothing is null outside of the status: as in Go, null is as good as absent."""
+    """Return a copy without null values outside of status: in Go, null and absent are the same."""
     return {key: value if key == "status" else _pruned(value) for key, value in obj.items() if value is not None}
 
 

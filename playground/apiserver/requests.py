@@ -1,7 +1,6 @@
-"""What a request asks for, in the terms that authorization and routing use.
+"""Requests in the terms of authorization and routing. Upstream: k8s.io/apiserver/pkg/endpoints/request.RequestInfo.
 
-The same reading of method and path as k8s.io/apiserver's RequestInfo: it holds for paths of aggregated APIs as well, so
-that `list` on external metrics and `get` on custom ones are authorized under the names that RBAC rules use.
+Not shared with the adapter's own parser, so that the tests compare two.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def _is_true(value: str | None) -> bool:
 
 
 def _one_name(field_selector: str) -> str:
-    """The name where a field selector asks for exactly one object."""
+    """Return the name if a field selector selects one object by name, else ""."""
     for term in field_selector.split(","):
         key, _, value = term.partition("=")
         if key == "metadata.name":

@@ -1,8 +1,4 @@
-"""The resources that the playground serves: one table, from which routing, discovery and OpenAPI all follow.
-
-Only what the project, its manifests and its users' commands touch. Short names, categories and which kinds have a
-generation are those of Kubernetes 1.36.
-"""
+"""The served resources: the table for routing and discovery. Names and generations are those of Kubernetes 1.36."""
 
 from __future__ import annotations
 
@@ -12,9 +8,9 @@ from typing import Final
 from autoscaler.core.model import KIND, MILLISCALE
 from kube.mapping import GroupResource
 
-_ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+_ALL_VERBS: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
 CREATE_ONLY: Final = ("create",)
-"""The verbs of a review: it is answered, not stored."""
+"""The verbs of reviews, which are not stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +19,9 @@ class ResourceType:
 
     Attributes:
         group: the API group, "" for the core group.
-        subresources: those served beside the object, without their verbs.
-        generation: whether metadata.generation counts the changes of the object's spec.
-        unconditional_update: whether an update without a resourceVersion overwrites; otherwise it is an error.
+        subresources: their names.
+        generation: metadata.generation counts changes of spec.
+        unconditional_update: an update without resourceVersion is allowed.
     """
 
     group: str
@@ -43,23 +39,18 @@ class ResourceType:
 
     @property
     def api_version(self) -> str:
-        """As objects spell it: "apps/v1", and "v1" for the core group."""
+        """The apiVersion: "apps/v1", or "v1" for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def group_resource(self) -> GroupResource:
-        """What objects are stored under: all versions of a resource share one storage."""
+        """The key in the storage, which all versions of a resource share."""
         return GroupResource(self.group, self.plural)
 
     @property
     def has_status(self) -> bool:
-        """Whether status is written apart from the rest."""
+        """Whether there is a status subresource."""
         return "status" in self.subresources
-
-    @property
-    def has_scale(self) -> bool:
-        """Whether it can be scaled."""
-        return "scale" in self.subresources
 
 
 def _workload(kind: str, short_name: str) -> ResourceType:
@@ -82,9 +73,9 @@ def _rbac(kind: str, *, namespaced: bool) -> ResourceType:
     return ResourceType("rbac.authorization.k8s.io", "v1", kind, f"{singular}s", singular, namespaced=namespaced)
 
 
-def _review(group: str, kind: str, *, namespaced: bool = False) -> ResourceType:
+def _review(group: str, kind: str) -> ResourceType:
     singular = kind.lower()
-    return ResourceType(group, "v1", kind, f"{singular}s", singular, namespaced=namespaced, verbs=CREATE_ONLY)
+    return ResourceType(group, "v1", kind, f"{singular}s", singular, namespaced=False, verbs=CREATE_ONLY)
 
 
 def _autoscaler(version: str) -> ResourceType:
@@ -101,7 +92,7 @@ def _autoscaler(version: str) -> ResourceType:
 
 
 def _autoscaler_of_ours() -> ResourceType:
-    """What manifests/crds makes of a cluster; here it is there from the start, with the same defaults and checks."""
+    """The resource of manifests/crds, served without a CustomResourceDefinition."""
     return ResourceType(
         MILLISCALE.group,
         MILLISCALE.version,
@@ -117,7 +108,6 @@ def _autoscaler_of_ours() -> ResourceType:
 
 RESOURCE_TYPES: Final[tuple[ResourceType, ...]] = (
     ResourceType("", "v1", "ConfigMap", "configmaps", "configmap", short_names=("cm",)),
-    ResourceType("", "v1", "Endpoints", "endpoints", "endpoints", short_names=("ep",)),
     ResourceType("", "v1", "Event", "events", "event", short_names=("ev",)),
     ResourceType(
         "",
@@ -141,7 +131,6 @@ RESOURCE_TYPES: Final[tuple[ResourceType, ...]] = (
         subresources=("status",),
         generation=True,
     ),
-    ResourceType("", "v1", "Secret", "secrets", "secret"),
     ResourceType(
         "", "v1", "ServiceAccount", "serviceaccounts", "serviceaccount", short_names=("sa",), subresources=("token",)
     ),
@@ -161,28 +150,14 @@ RESOURCE_TYPES: Final[tuple[ResourceType, ...]] = (
     _workload("Deployment", "deploy"),
     _workload("ReplicaSet", "rs"),
     _workload("StatefulSet", "sts"),
-    _review("authentication.k8s.io", "SelfSubjectReview"),
     _review("authentication.k8s.io", "TokenReview"),
-    _review("authorization.k8s.io", "LocalSubjectAccessReview", namespaced=True),
-    _review("authorization.k8s.io", "SelfSubjectAccessReview"),
-    _review("authorization.k8s.io", "SelfSubjectRulesReview"),
     _review("authorization.k8s.io", "SubjectAccessReview"),
     _autoscaler("v2"),
     _autoscaler("v1"),
     _autoscaler_of_ours(),
-    # Nothing runs them here. Every series that Prometheus scrapes has a label `job`, so rules may mean these.
+    # No controller runs them. Every scraped series has a label `job`, which rules may map to this resource.
     ResourceType("batch", "v1", "Job", "jobs", "job", categories=("all",), subresources=("status",), generation=True),
     ResourceType("coordination.k8s.io", "v1", "Lease", "leases", "lease", unconditional_update=False),
-    ResourceType(
-        "policy",
-        "v1",
-        "PodDisruptionBudget",
-        "poddisruptionbudgets",
-        "poddisruptionbudget",
-        short_names=("pdb",),
-        subresources=("status",),
-        generation=True,
-    ),
     _rbac("ClusterRole", namespaced=False),
     _rbac("ClusterRoleBinding", namespaced=False),
     _rbac("Role", namespaced=True),
@@ -193,20 +168,20 @@ _BY_PATH: Final = {(kind.group, kind.version, kind.plural): kind for kind in RES
 
 
 def find_resource_type(group: str, version: str, plural: str) -> ResourceType | None:
-    """The resource that a path names, or None."""
+    """Return the resource of a path, or None."""
     return _BY_PATH.get((group, version, plural))
 
 
 def resource_type_of_kind(api_version: str, kind: str) -> ResourceType | None:
-    """The resource whose objects say that they are this, or None."""
+    """Return the resource of a kind, or None."""
     return next((entry for entry in RESOURCE_TYPES if (entry.api_version, entry.kind) == (api_version, kind)), None)
 
 
 def resource_types_of(group: str, version: str) -> tuple[ResourceType, ...]:
-    """Everything that one group version serves."""
+    """Return the resources of a group version."""
     return tuple(kind for kind in RESOURCE_TYPES if (kind.group, kind.version) == (group, version))
 
 
 def storage_type(kind: ResourceType) -> ResourceType:
-    """The version in which a resource is stored: the first one in the table."""
+    """Return the stored version of a resource: the first one in the table."""
     return next(entry for entry in RESOURCE_TYPES if entry.group_resource == kind.group_resource)

@@ -1,7 +1,6 @@
 """The REST verbs on stored resources: list, watch, get, create, update, patch, delete, and the subresources.
 
-Every handler does its work on the storage without waiting in between, so each request is one atomic step; only reading
-the body and streaming a watch take time.
+A handler does not await between reading and writing the storage, so each request is atomic.
 """
 
 from __future__ import annotations
@@ -15,12 +14,11 @@ from typing import Any, Final
 from aiohttp import web
 
 from kube.status import bad_request
-from playground.apiserver.encoding import Form, decode_body, encode
+from playground.apiserver.encoding import MERGE_PATCH, Form, decode_body, encode, merge_patch
 from playground.apiserver.errors import no_such_resource, unsupported_method
 from playground.apiserver.identity import User
 from playground.apiserver.objects import Object, copy_of, name_of, uid_of
 from playground.apiserver.paging import page_of
-from playground.apiserver.patches import PATCH_TYPES, apply_patch
 from playground.apiserver.registry import ObjectRegistry
 from playground.apiserver.requests import RequestInfo
 from playground.apiserver.resource_types import CREATE_ONLY, ResourceType, find_resource_type, storage_type
@@ -49,17 +47,12 @@ class Call:
         """The query parameters."""
         return self.request.query
 
-    @property
-    def dry_run(self) -> bool:
-        """Whether nothing may be stored."""
-        return bool(self.query.get("dryRun"))
-
     async def body(self) -> Any:
-        """The decoded body."""
+        """Return the decoded body."""
         return decode_body(await self.request.read(), self.request.headers.get("Content-Type", ""))
 
     async def object_body(self) -> Object:
-        """The decoded body, which must be a JSON object."""
+        """Return the decoded body, which must be a JSON object."""
         body = await self.body()
         if not isinstance(body, dict):
             raise bad_request("the body of the request must be an API object")
@@ -67,12 +60,12 @@ class Call:
 
 
 def json_response(obj: Object, status: int = 200) -> web.Response:
-    """An answer with an object as JSON."""
+    """Return a response with an object as JSON."""
     return web.Response(body=encode(obj), status=status, content_type="application/json")
 
 
 class ResourceHandler:
-    """Answers requests for the resources that are stored here."""
+    """Serves the stored resources."""
 
     def __init__(
         self,
@@ -90,11 +83,7 @@ class ResourceHandler:
         self._now = now
 
     async def handle(self, call: Call) -> web.StreamResponse:
-        """The answer; a watch is streamed until its end.
-
-        Raises:
-            StatusError: what the client is to be told.
-        """
+        """Return the response; a watch is streamed until its end. Raises StatusError."""
         info = call.info
         kind = find_resource_type(info.group, info.version, info.resource)
         if kind is None or (info.subresource and info.subresource not in kind.subresources):
@@ -120,12 +109,10 @@ class ResourceHandler:
                 return await self._patch(kind, call)
             case "delete":
                 return await self._delete(kind, call)
-            case "deletecollection":
-                return self._delete_collection(kind, call)
         raise unsupported_method()
 
     def _list(self, kind: ResourceType, call: Call) -> web.Response:
-        selection = Selection.parse(kind, call.query)
+        selection = Selection.parse(call.query)
         page = page_of(self._storage, kind.group_resource, _scope(kind, call), selection, call.query)
         objects, metadata = [to_version(kind, obj) for obj in page.objects], page.metadata
         if call.form.kind == "Table":
@@ -140,7 +127,7 @@ class ResourceHandler:
                     "items": items,
                 }
             )
-        # The items of a typed list do not repeat what they are.
+        # The items of a typed list have no kind and apiVersion.
         items = [{key: obj[key] for key in obj if key not in ("kind", "apiVersion")} for obj in objects]
         return json_response(
             {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata, "items": items}
@@ -148,7 +135,7 @@ class ResourceHandler:
 
     async def _watch(self, kind: ResourceType, call: Call) -> web.StreamResponse:
         query = call.query
-        selection = Selection.parse(kind, query, name="" if "fieldSelector" in query else call.info.name)
+        selection = Selection.parse(query, name="" if "fieldSelector" in query else call.info.name)
         options = _watch_options(query, self._bookmark_seconds)
         render = self._event_renderer(kind, call)
         response = web.StreamResponse(
@@ -168,14 +155,14 @@ class ResourceHandler:
         found = self._registry.get(kind, call.info.namespace, call.info.name)
         if call.info.subresource == "scale":
             return json_response(scale_of(found))
-        return self._answer(kind, call, found)
+        return self._respond(kind, call, found)
 
     async def _create(self, kind: ResourceType, call: Call) -> web.Response:
         if call.info.name or call.info.subresource:
             raise unsupported_method()
         body = from_version(kind, await call.object_body(), None)
-        created = self._registry.create(storage_type(kind), _scope(kind, call), body, dry_run=call.dry_run)
-        return self._answer(kind, call, created, 201)
+        created = self._registry.create(storage_type(kind), _scope(kind, call), body)
+        return self._respond(kind, call, created, 201)
 
     async def _update(self, kind: ResourceType, call: Call) -> web.Response:
         body = await call.object_body()
@@ -184,19 +171,16 @@ class ResourceHandler:
 
     async def _patch(self, kind: ResourceType, call: Call) -> web.Response:
         content_type = call.request.headers.get("Content-Type", "")
-        patch = decode_body(await call.request.read(), content_type, accepted=PATCH_TYPES)
+        patch = decode_body(await call.request.read(), content_type, accepted=MERGE_PATCH)
         old = self._registry.get(kind, call.info.namespace, call.info.name)
         current = scale_of(old) if call.info.subresource == "scale" else to_version(kind, old)
-        patched = apply_patch(content_type.partition(";")[0].strip(), current, patch)
-        return self._replace(kind, call, old, patched)
+        return self._replace(kind, call, old, merge_patch(current, patch))
 
     def _replace(self, kind: ResourceType, call: Call, old: Object, new: Object) -> web.Response:
         info = call.info
         if info.subresource == "scale":
             scaled = apply_scale(old, new)
-            updated = self._registry.update(
-                storage_type(kind), _scope(kind, call), info.name, scaled, dry_run=call.dry_run
-            )
+            updated = self._registry.update(storage_type(kind), _scope(kind, call), info.name, scaled)
             return json_response(scale_of(updated))
         updated = self._registry.update(
             storage_type(kind),
@@ -204,9 +188,8 @@ class ResourceHandler:
             info.name,
             from_version(kind, copy_of(new), old),
             subresource=info.subresource,
-            dry_run=call.dry_run,
         )
-        return self._answer(kind, call, updated)
+        return self._respond(kind, call, updated)
 
     async def _delete(self, kind: ResourceType, call: Call) -> web.Response:
         options = await call.body() if call.request.can_read_body else {}
@@ -214,26 +197,14 @@ class ResourceHandler:
             raise bad_request("the body of a deletion must be DeleteOptions")
         if "gracePeriodSeconds" in call.query:
             options = {**options, "gracePeriodSeconds": _integer(call.query, "gracePeriodSeconds", 0)}
-        dry_run = call.dry_run or bool(options.get("dryRun"))
-        last, gone = self._registry.delete(kind, _scope(kind, call), call.info.name, options, dry_run=dry_run)
-        return self._answer(kind, call, last) if not gone else json_response(_deleted(kind, last))
-
-    def _delete_collection(self, kind: ResourceType, call: Call) -> web.Response:
-        selection = Selection.parse(kind, call.query)
-        found = [
-            obj for obj in self._storage.objects(kind.group_resource, _scope(kind, call)) if selection.matches(obj)
-        ]
-        for obj in found:
-            self._registry.delete(kind, _scope(kind, call), name_of(obj), {}, dry_run=call.dry_run)
-        return json_response(
-            {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": {}, "items": found}
-        )
+        last, gone = self._registry.delete(kind, _scope(kind, call), call.info.name, options)
+        return self._respond(kind, call, last) if not gone else json_response(_deleted(kind, last))
 
     async def _review(self, kind: ResourceType, call: Call) -> web.Response:
         if call.info.verb != "create":
             raise unsupported_method()
         review = await call.object_body()
-        return json_response(self._reviews.answer(kind, call.user, call.info.namespace, review), 201)
+        return json_response(self._reviews.review(kind, review), 201)
 
     async def _token(self, call: Call) -> web.Response:
         if call.info.verb != "create":
@@ -241,7 +212,7 @@ class ResourceHandler:
         request = await call.object_body()
         return json_response(self._reviews.issue_token(call.info.namespace, call.info.name, request), 201)
 
-    def _answer(self, kind: ResourceType, call: Call, obj: Object, status: int = 200) -> web.Response:
+    def _respond(self, kind: ResourceType, call: Call, obj: Object, status: int = 200) -> web.Response:
         obj = to_version(kind, obj)
         if call.form.kind == "Table":
             return json_response(self._table(kind, [obj], call, _metadata_of(obj)), status)
@@ -258,7 +229,7 @@ class ResourceHandler:
         )
 
     def _event_renderer(self, kind: ResourceType, call: Call) -> Callable[[Object], Object]:
-        """How the object of an event goes out. Only the first table of a watch defines its columns."""
+        """Return what renders the objects of events. Only the first table of a watch defines its columns."""
         if call.form.kind != "Table":
             return lambda obj: partial_metadata(obj, call.form) if call.form.kind else obj
         first = True
@@ -275,12 +246,12 @@ class ResourceHandler:
 
 
 def _metadata_of(obj: Object) -> Object:
-    """A table's metadata, where the table is of one object."""
+    """Return the metadata of a table with one object."""
     return {"resourceVersion": str(obj["metadata"].get("resourceVersion", ""))}
 
 
 def _scope(kind: ResourceType, call: Call) -> str:
-    """The namespace that a request is about; "" for all, and for what is cluster-scoped."""
+    """Return the namespace of a request; "" for all, and for cluster-scoped objects."""
     return call.info.namespace if kind.namespaced else ""
 
 
@@ -297,14 +268,10 @@ def _deleted(kind: ResourceType, obj: Object) -> Object:
 
 def _watch_options(query: Mapping[str, str], bookmark_seconds: float) -> WatchOptions:
     version = query.get("resourceVersion", "")
-    announce = query.get("sendInitialEvents") in ("true", "1")
-    if announce and (query.get("resourceVersionMatch") != "NotOlderThan" or not _flag(query, "allowWatchBookmarks")):
-        raise bad_request("sendInitialEvents needs resourceVersionMatch=NotOlderThan and allowWatchBookmarks=true")
-    since = None if version in ("", "0") or announce else _integer(query, "resourceVersion", 0)
+    since = None if version in ("", "0") else _integer(query, "resourceVersion", 0)
     return WatchOptions(
         since=since,
         bookmarks=_flag(query, "allowWatchBookmarks"),
-        announce_initial=announce,
         seconds=float(_integer(query, "timeoutSeconds", 0) or _DEFAULT_WATCH_SECONDS),
         bookmark_seconds=bookmark_seconds,
     )

@@ -1,4 +1,4 @@
-"""The scale subresource: a workload's replica count in the one form (autoscaling/v1 Scale) that autoscalers use."""
+"""The scale subresource: autoscaling/v1 Scale."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SCALE_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimes
 
 
 def scale_of(obj: Object) -> Object:
-    """The Scale of a workload. Like the real one it leaves out spec.replicas where that is 0."""
+    """Return the Scale of a workload. As upstream, spec.replicas is omitted if it is 0."""
     replicas = child(obj, "spec").get("replicas", 1)
     status: Object = {"replicas": child(obj, "status").get("replicas", 0)}
     selector = str(LabelSelector.from_object(child(obj, "spec").get("selector")))
@@ -27,10 +27,10 @@ def scale_of(obj: Object) -> Object:
 
 
 def apply_scale(obj: Object, scale: Object) -> Object:
-    """A copy of the workload with the replica count, and the resourceVersion where it has one, of a Scale.
+    """Return a copy of the workload with the replicas of a Scale, and its resourceVersion if it has one.
 
     Raises:
-        StatusError: 422, the count is negative or none.
+        StatusError: 422, replicas is negative or no integer.
     """
     replicas = child(scale, "spec").get("replicas", 0)
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:

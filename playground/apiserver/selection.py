@@ -1,46 +1,14 @@
-"""Which objects a list or a watch is about: label selectors, and the few field selectors that each kind has."""
+"""Label and field selectors of lists and watches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from kube.mapping import GroupResource
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import bad_request
 from playground.apiserver.objects import Object, labels_of
-from playground.apiserver.resource_types import ResourceType
-
-_COMMON_FIELDS: Final = ("metadata.name", "metadata.namespace")
-_FIELDS: Final[dict[GroupResource, tuple[str, ...]]] = {
-    GroupResource("", "events"): (
-        "involvedObject.apiVersion",
-        "involvedObject.fieldPath",
-        "involvedObject.kind",
-        "involvedObject.name",
-        "involvedObject.namespace",
-        "involvedObject.resourceVersion",
-        "involvedObject.uid",
-        "reason",
-        "reportingComponent",
-        "source",
-        "type",
-    ),
-    GroupResource("", "namespaces"): ("status.phase",),
-    GroupResource("", "nodes"): ("spec.unschedulable",),
-    GroupResource("", "pods"): (
-        "spec.nodeName",
-        "spec.restartPolicy",
-        "spec.schedulerName",
-        "spec.serviceAccountName",
-        "status.phase",
-        "status.podIP",
-    ),
-    GroupResource("", "secrets"): ("type",),
-    GroupResource("", "services"): ("spec.clusterIP", "spec.type"),
-    GroupResource("apps", "replicasets"): ("status.replicas",),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,47 +27,40 @@ class _FieldTerm:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Labels and fields that an object must have."""
+    """The labels and fields of selected objects. Every field can be selected, unlike upstream."""
 
     labels: LabelSelector
     fields: tuple[_FieldTerm, ...]
 
     @classmethod
-    def parse(cls, kind: ResourceType, query: Mapping[str, str], *, name: str = "") -> Selection:
-        """Read the query parameters; `name` narrows it to one object.
+    def parse(cls, query: Mapping[str, str], *, name: str = "") -> Selection:
+        """Parse the query parameters; `name` selects a single object.
 
         Raises:
-            StatusError: 400, a selector is malformed or selects by a field that this kind cannot be selected by.
+            StatusError: 400, a selector is malformed.
         """
         try:
             labels = LabelSelector.parse(query.get("labelSelector", ""))
         except SelectorError as error:
             raise bad_request(f"unable to parse requirement: {error}") from error
-        terms = [_field_term(kind, term) for term in query.get("fieldSelector", "").split(",") if term]
+        terms = [_field_term(term) for term in query.get("fieldSelector", "").split(",") if term]
         if name:
             terms.append(_FieldTerm(("metadata", "name"), name, equal=True))
         return cls(labels, tuple(terms))
 
     @property
     def everything(self) -> bool:
-        """Whether nothing is demanded."""
+        """Whether all objects are selected."""
         return self.labels.empty and not self.fields
 
     def matches(self, obj: Object) -> bool:
-        """Whether an object is selected."""
+        """Return whether an object is selected."""
         return self.labels.matches(labels_of(obj)) and all(term.matches(obj) for term in self.fields)
 
 
-def _field_term(kind: ResourceType, term: str) -> _FieldTerm:
+def _field_term(term: str) -> _FieldTerm:
     operator = next((operator for operator in ("!=", "==", "=") if operator in term), None)
     if operator is None:
         raise bad_request(f"invalid selector: '{term}'; can't understand '{term}'")
     key, _, value = term.partition(operator)
-    known = _FIELDS.get(kind.group_resource)
-    if key not in (*_COMMON_FIELDS, *(known or ())):
-        # Two texts, because kinds with fields of their own check by themselves upstream.
-        common = ", ".join(f'"{name}"' for name in _COMMON_FIELDS)
-        only = f'"{key}" is not a known field selector: only {common}'
-        raise bad_request(f"field label not supported: {key}" if known else only)
-    path = ("source", "component") if key == "source" else tuple(key.split("."))
-    return _FieldTerm(path, value, equal=operator != "!=")
+    return _FieldTerm(tuple(key.split(".")), value, equal=operator != "!=")

@@ -1,9 +1,6 @@
-"""The playground's API server: one listener on loopback, and the way of a request through it.
+"""The HTTPS server: authentication, authorization, and routing of requests.
 
-    TLS -> who asks (identity) -> may they (rbac) -> aggregated? (aggregation) -> discovery, reviews, stored resources
-
-It is no mock: clients cannot tell it from a small kube-apiserver by what they usually do, and where it does less (no
-protobuf, no server-side apply, no schemas) it says so in the way that clients expect and fall back from.
+TLS -> identity -> rbac -> aggregation, or else discovery, reviews and stored resources (rest)
 """
 
 from __future__ import annotations
@@ -19,22 +16,15 @@ from typing import Any, Final, Self
 from aiohttp import web
 
 from kube.mapping import GroupResource
-from kube.status import StatusError, bad_request, unauthorized
+from kube.status import StatusError, unauthorized
 from playground.apiserver.aggregation import Aggregator
 from playground.apiserver.audit import RequestCounts
 from playground.apiserver.bootstrap import bootstrap_objects
 from playground.apiserver.discovery import Discovery
 from playground.apiserver.encoding import negotiate
 from playground.apiserver.errors import no_such_object, no_such_resource
-from playground.apiserver.identity import ANONYMOUS, AUTHENTICATED, MASTERS, TokenIssuer, User, from_certificate
+from playground.apiserver.identity import ANONYMOUS, MASTERS, TokenIssuer, User, from_certificate
 from playground.apiserver.objects import Object, namespace_of
-from playground.apiserver.openapi import (
-    OPENAPI_V2,
-    OPENAPI_V2_PROTOBUF,
-    OPENAPI_V2_PROTOBUF_TYPES,
-    openapi_v3,
-    openapi_v3_index,
-)
 from playground.apiserver.pki import Pki
 from playground.apiserver.rbac import Access, RbacAuthorizer
 from playground.apiserver.registry import ObjectRegistry
@@ -68,8 +58,8 @@ class PlaygroundApiServer:
     """A Kubernetes API server in this process, with its data in memory; an async context manager.
 
     Attributes:
-        storage: the objects, for tests that look or compact.
-        requests: how often what was asked.
+        storage: the objects; tests read and compact it.
+        requests: counts of requests.
     """
 
     def __init__(
@@ -82,10 +72,10 @@ class PlaygroundApiServer:
         availability_seconds: float = 5.0,
         now: Callable[[], datetime.datetime] = _utc_now,
     ) -> None:
-        """Nothing is opened yet.
+        """Configure a server; nothing is opened yet.
 
         Args:
-            folder: for certificates and kubeconfigs; made where it is missing.
+            folder: for certificates and kubeconfigs; created if missing.
             host: the address to listen on.
             port: the port, or 0 for a free one.
             bookmark_seconds: between two bookmarks of a watch.
@@ -130,13 +120,13 @@ class PlaygroundApiServer:
         await self._aggregator.stop()
 
     async def listen(self) -> None:
-        """Accept connections, after `hang_up` on the same port as before."""
+        """Accept connections; after `hang_up` on the same port as before."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.pki.client_ca_file))
         context.load_cert_chain(self.pki.serving.certificate, self.pki.serving.key)
         context.verify_mode = ssl.CERT_OPTIONAL
         application = web.Application(client_max_size=_MAX_BODY)
         application.router.add_route("*", "/{path:.*}", self._handle)
-        # Requests in flight are mostly watches, which would last for minutes: they are cut off.
+        # Requests in flight are mostly watches, which would last for minutes: they are cancelled.
         self._runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=0.01)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._port, ssl_context=context)
@@ -144,39 +134,35 @@ class PlaygroundApiServer:
         self._port = self._runner.addresses[0][1]
 
     async def hang_up(self) -> None:
-        """Close the listener and every connection, and keep all objects: the server is down until it listens again."""
+        """Close the listener and all connections, and keep the objects: an outage until `listen`."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address of the server."""
         return f"https://{self._host}:{self._port}"
 
     @property
     def pki(self) -> Pki:
-        """The certificates; there from the start on."""
+        """The certificates. The server must have been started."""
         assert self._pki is not None, "the server has not been started"
         return self._pki
 
     def kubeconfig(self, user: str = "admin", groups: Sequence[str] = (MASTERS,)) -> Path:
-        """A kubeconfig with a new certificate for a user; by default for one who may do everything."""
+        """Write a kubeconfig with a new client certificate for a user, by default a cluster admin."""
         return self.pki.kubeconfig(self.url, user, groups)
 
     def token(self, namespace: str, service_account: str, *, seconds: int = 3600) -> str:
-        """A token of a service account that exists. Raises StatusError 404 where it does not."""
+        """Return a token of a service account. Raises StatusError 404 if it does not exist."""
         account = self.storage.get(_SERVICE_ACCOUNTS, namespace, service_account)
         if account is None:
             raise no_such_object(_SERVICE_ACCOUNTS, service_account)
         return self._tokens.issue(account, seconds=seconds)
 
     def create(self, obj: Object) -> Object:
-        """Create an object by the API's rules, its status (which creation through the API drops) included.
-
-        Raises:
-            StatusError: as through the API.
-        """
+        """Create an object with its status, which the API would drop. Raises StatusError as the API does."""
         kind = resource_type_of_kind(obj["apiVersion"], obj["kind"])
         if kind is None:
             raise no_such_resource()
@@ -200,7 +186,7 @@ class PlaygroundApiServer:
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         info = RequestInfo.parse(request.method, request.rel_url.raw_path, request.query)
-        user = self._impersonated(request, self._authenticate(request))
+        user = self._authenticate(request)
         self.requests.record(user, info)
         access = Access.of(info)
         if not self._authorizer.allowed(user, access):
@@ -211,7 +197,7 @@ class PlaygroundApiServer:
         if info.is_resource:
             call = Call(request, info, user, negotiate(request.headers.get("Accept", "")))
             return await self._resources.handle(call)
-        return self._document(request, info.path.rstrip("/"))
+        return self._document(info.path.rstrip("/"))
 
     def _authenticate(self, request: web.Request) -> User:
         transport = request.transport
@@ -228,29 +214,10 @@ class PlaygroundApiServer:
             raise unauthorized()
         return self._tokens.authenticate(token.strip())
 
-    def _impersonated(self, request: web.Request, user: User) -> User:
-        """The user that the caller wants to be seen as (`kubectl --as`), where the caller may do that."""
-        name, groups = request.headers.get("Impersonate-User"), request.headers.getall("Impersonate-Group", [])
-        if name is None:
-            if groups:
-                raise bad_request("requested groups without a user to impersonate")
-            return user
-        wanted = [Access("impersonate", resource="users", name=name)]
-        wanted += [Access("impersonate", resource="groups", name=group) for group in groups]
-        for access in wanted:
-            if not self._authorizer.allowed(user, access):
-                raise access.refusal(user)
-        return User(name, (*groups, AUTHENTICATED))
-
-    def _document(self, request: web.Request, path: str) -> web.Response:
-        """Everything that is not a resource."""
+    def _document(self, path: str) -> web.Response:
+        """Return what is not a resource: health and discovery."""
         if path in _HEALTH_PATHS:
             return web.Response(text="ok")
-        if path == "/openapi/v2":
-            accept = request.headers.get("Accept", "")
-            if any(media_type in accept for media_type in OPENAPI_V2_PROTOBUF_TYPES):
-                return web.Response(body=OPENAPI_V2_PROTOBUF, content_type=OPENAPI_V2_PROTOBUF_TYPES[0])
-            return json_response(OPENAPI_V2)
         document = self._discovered(path)
         if document is None:
             raise no_such_resource()
@@ -262,12 +229,6 @@ class PlaygroundApiServer:
                 return self._discovery.paths()
             case ["version"]:
                 return _VERSION
-            case ["openapi", "v3"]:
-                return openapi_v3_index()
-            case ["openapi", "v3", "api", version]:
-                return openapi_v3("", version)
-            case ["openapi", "v3", "apis", group, version]:
-                return openapi_v3(group, version)
             case ["api"]:
                 return self._discovery.legacy_versions(self.url.removeprefix("https://"))
             case ["api", version]:

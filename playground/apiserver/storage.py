@@ -1,8 +1,7 @@
-"""What the API server remembers: objects in memory, one revision counter, and a bounded history for watches.
+"""Objects in memory, a revision counter, and a bounded history for watches: etcd and the watch cache of this server.
 
-It stands where etcd and the watch cache stand in a real API server. Every write takes the next revision, which becomes
-the object's resourceVersion; a watch that starts at a revision is given what came after it, unless that has been
-forgotten (compacted): then it must list again. Nothing here waits, so on one event loop every call is atomic.
+Every write takes the next revision, which becomes the object's resourceVersion. A watch that starts at a revision gets
+the later changes, unless they have been compacted; then it must list again. No method awaits, so each is atomic.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from kube.mapping import GroupResource
 from kube.status import StatusError, gone
 from playground.apiserver.objects import Object, name_of, namespace_of
 
-# With ten thousand HPAs that is half a minute, in which a list of many pages must be read.
+# With ten thousand HPAs that is half a minute, enough for a paginated list.
 _HISTORY = 16384
 _MAX_BACKLOG = 4096
-_REMEMBERED = 32
+_KEPT_REVISIONS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +26,11 @@ class Change:
     """One write.
 
     Attributes:
-        type: of the event that a watch of everything sees.
-        resource: what was written.
-        object: as it is now; its last state where it was deleted.
-        previous: as it was before, None where it is new.
-        revision: the storage's, from this write on.
+        type: the event of a watch without selectors.
+        resource: the resource.
+        object: the new state, or the last one if it was deleted.
+        previous: the state before, None for a new object.
+        revision: of this write.
     """
 
     type: Literal["ADDED", "MODIFIED", "DELETED"]
@@ -42,7 +41,7 @@ class Change:
 
 
 class Subscription:
-    """The changes of one resource from some revision on, in order. Close it when done."""
+    """The changes of one resource after a revision, in order. Close it when done."""
 
     def __init__(self, backlog: list[Change], subscribers: set[Subscription]) -> None:
         self._changes = deque(backlog)
@@ -52,10 +51,10 @@ class Subscription:
         subscribers.add(self)
 
     async def next(self) -> Change:
-        """Wait for the next change; may be cancelled without losing one.
+        """Wait for the next change; no change is lost if it is cancelled.
 
         Raises:
-            StatusError: 410, the reader was so slow that changes had to be dropped.
+            StatusError: 410, the reader was too slow, and changes were dropped.
         """
         while not self._changes:
             if self._overrun:
@@ -65,7 +64,7 @@ class Subscription:
         return self._changes.popleft()
 
     def push(self, change: Change) -> None:
-        """Hand over one more change."""
+        """Append a change."""
         if len(self._changes) >= _MAX_BACKLOG:
             self._overrun = True
             self._subscribers.discard(self)
@@ -74,21 +73,18 @@ class Subscription:
         self._arrived.set()
 
     def close(self) -> None:
-        """No more changes are wanted."""
+        """End the subscription."""
         self._subscribers.discard(self)
 
 
 class Storage:
-    """The objects of every resource.
-
-    Objects handed in belong to the storage from then on; objects handed out are shared and must not be changed.
-    """
+    """The objects of all resources. Objects that are put or returned must not be changed afterwards."""
 
     def __init__(self, *, history: int = _HISTORY) -> None:
-        """Keep the last `history` changes for watches to resume from."""
+        """Keep the last `history` changes for watches."""
         self._objects: defaultdict[GroupResource, dict[tuple[str, str], Object]] = defaultdict(dict)
         self._keys: dict[GroupResource, list[tuple[str, str]]] = {}
-        self._remembered: dict[tuple[GroupResource, int], list[Object]] = {}
+        self._kept: dict[tuple[GroupResource, int], list[Object]] = {}
         self._history: deque[Change] = deque(maxlen=history)
         self._subscribers: defaultdict[GroupResource, set[Subscription]] = defaultdict(set)
         self._revision = 0
@@ -100,40 +96,40 @@ class Storage:
         return self._revision
 
     def get(self, resource: GroupResource, namespace: str, name: str) -> Object | None:
-        """One object, or None; `namespace` is "" for what is cluster-scoped."""
+        """Return an object, or None; `namespace` is "" for cluster-scoped objects."""
         return self._objects[resource].get((namespace, name))
 
     def objects(self, resource: GroupResource, namespace: str = "", *, at: int | None = None) -> list[Object]:
-        """All objects, or those of one namespace, by namespace and name; as they are, or as they were `at` a revision.
+        """Return all objects, or those of a namespace, by namespace and name; now, or `at` a revision.
 
         Raises:
-            StatusError: 410, what was then was not remembered, or is no longer.
+            StatusError: 410, that revision is not kept.
         """
         if at is None or at >= self._revision:
             found = self._objects[resource]
             return [found[key] for key in self._keys_of(resource) if not namespace or key[0] == namespace]
-        remembered = self._remembered.get((resource, at))
-        if remembered is None:
+        kept = self._kept.get((resource, at))
+        if kept is None:
             raise gone(f"too old resource version: {at} ({self._compacted})")
-        return [obj for obj in remembered if not namespace or namespace_of(obj) == namespace]
+        return [obj for obj in kept if not namespace or namespace_of(obj) == namespace]
 
-    def remember(self, resource: GroupResource, revision: int) -> None:
-        """Keep the objects of this revision for later; of the last so many that were of use, and until a compaction."""
+    def keep_revision(self, resource: GroupResource, revision: int) -> None:
+        """Keep the objects of this revision, until a compaction or until others take its place."""
         key = (resource, revision)
         objects = self.objects(resource, at=revision)
-        self._remembered.pop(key, None)
-        self._remembered[key] = objects
-        if len(self._remembered) > _REMEMBERED:
-            del self._remembered[next(iter(self._remembered))]
+        self._kept.pop(key, None)
+        self._kept[key] = objects
+        if len(self._kept) > _KEPT_REVISIONS:
+            del self._kept[next(iter(self._kept))]
 
     def _keys_of(self, resource: GroupResource) -> list[tuple[str, str]]:
-        """In order; sorted anew only after one came or went, since a list of many pages asks for each page."""
+        """Return the sorted keys, which are cached for paginated lists."""
         if resource not in self._keys:
             self._keys[resource] = sorted(self._objects[resource])
         return self._keys[resource]
 
     def namespaced_in(self, namespace: str) -> list[tuple[GroupResource, Object]]:
-        """Everything that lives in a namespace."""
+        """Return all objects of a namespace."""
         return [
             (resource, obj)
             for resource, objects in self._objects.items()
@@ -142,7 +138,7 @@ class Storage:
         ]
 
     def put(self, resource: GroupResource, obj: Object) -> Object:
-        """Create or replace an object; what is stored, and returned, has the new resourceVersion."""
+        """Create or replace an object; return it with its new resourceVersion."""
         key = (namespace_of(obj), name_of(obj))
         previous = self._objects[resource].get(key)
         if previous is None:
@@ -154,7 +150,7 @@ class Storage:
         return obj
 
     def remove(self, resource: GroupResource, namespace: str, name: str) -> Object | None:
-        """Forget an object; its last state, or None where there is none."""
+        """Delete an object; return its last state, or None if there is none."""
         previous = self._objects[resource].pop((namespace, name), None)
         if previous is None:
             return None
@@ -165,10 +161,10 @@ class Storage:
         return last
 
     def subscribe(self, resource: GroupResource, since: int) -> Subscription:
-        """The changes of `resource` after revision `since`.
+        """Subscribe to the changes of `resource` after revision `since`.
 
         Raises:
-            StatusError: 410, they are no longer known; 504, that revision is still to come.
+            StatusError: 410, they are compacted; 504, that revision is in the future.
         """
         if since < self._compacted:
             raise gone(f"too old resource version: {since} ({self._compacted})")
@@ -178,9 +174,9 @@ class Storage:
         return Subscription(backlog, self._subscribers[resource])
 
     def compact(self) -> None:
-        """Forget the history: only watches that start from now on can be served, and no list goes on."""
+        """Drop the history: watches from older revisions and paginated lists must start again."""
         self._history.clear()
-        self._remembered.clear()
+        self._kept.clear()
         self._compacted = self._revision
 
     def _record(self, change: Change) -> None:

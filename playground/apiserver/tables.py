@@ -1,7 +1,6 @@
-"""Tables: what `kubectl get` shows. The server fills in the cells, so that every kubectl shows the same.
+"""Tables: what `kubectl get hpa,deployments,pods` shows; other kinds have their name and age.
 
-Columns and texts are those of k8s.io/kubernetes/pkg/printers/internalversion; a kind without columns of its own gets
-its name and age.
+Upstream: k8s.io/kubernetes/pkg/printers/internalversion.
 """
 
 from __future__ import annotations
@@ -12,19 +11,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from autoscaler.objects.targets import targets_line
-from kube.selectors import LabelSelector, SelectorError
 from playground.apiserver.encoding import Form
 from playground.apiserver.objects import Object, child, name_of
 from playground.apiserver.resource_types import ResourceType
 
-_WIDE: Final = 1
-_NONE: Final = "<none>"
 _UNKNOWN: Final = "<unknown>"
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """An object and the moment at which it is shown."""
+    """An object and the current time."""
 
     obj: Object
     now: datetime.datetime
@@ -42,8 +38,6 @@ class _Row:
 class _Column:
     name: str
     cell: Callable[[_Row], Any]
-    priority: int = 0
-    type: str = "string"
     format: str = ""
 
 
@@ -56,15 +50,15 @@ def table_of(
     include: str,
     now: datetime.datetime,
 ) -> Object:
-    """A meta.k8s.io Table with a row for each object.
+    """Return a meta.k8s.io Table with a row per object.
 
     Args:
-        kind: which decides on the columns.
+        kind: decides on the columns.
         objects: the rows.
-        form: the version that is wanted.
-        metadata: the table's own.
-        include: the object beside each row: "None", "Metadata" (the default, also for "") or "Object".
-        now: from which ages are counted.
+        form: the requested version.
+        metadata: of the table.
+        include: the object in each row: "None", "Metadata" (the default, also for "") or "Object".
+        now: the current time, for ages.
     """
     columns = _COLUMNS.get(kind.kind, _DEFAULT_COLUMNS)
     rows = []
@@ -82,10 +76,10 @@ def table_of(
         "columnDefinitions": [
             {
                 "name": column.name,
-                "type": column.type,
+                "type": "string",
                 "format": column.format,
                 "description": column.name,
-                "priority": column.priority,
+                "priority": 0,
             }
             for column in columns
         ],
@@ -94,12 +88,12 @@ def table_of(
 
 
 def partial_metadata(obj: Object, form: Form) -> Object:
-    """The object without all but its metadata."""
+    """Return the metadata of an object."""
     return {"kind": "PartialObjectMetadata", "apiVersion": form.api_version, "metadata": obj["metadata"]}
 
 
 def human_duration(seconds: float) -> str:
-    """A duration in two units at most, as k8s.io/apimachinery/pkg/util/duration.HumanDuration writes it."""
+    """Return a duration in at most two units. Upstream: k8s.io/apimachinery/pkg/util/duration.HumanDuration."""
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"
@@ -128,7 +122,7 @@ def _two_units(large: int, large_unit: str, small: int, small_unit: str) -> str:
 
 
 def _field(*path: str, default: Any = "") -> Callable[[_Row], Any]:
-    """The value at a path, as it is."""
+    """Return a cell with the value at a path."""
 
     def cell(row: _Row) -> Any:
         value = row.part(*path[:-1]).get(path[-1])
@@ -139,21 +133,6 @@ def _field(*path: str, default: Any = "") -> Callable[[_Row], Any]:
 
 def _age(row: _Row) -> str:
     return row.since(row.part("metadata").get("creationTimestamp"))
-
-
-def _selector(row: _Row) -> str:
-    try:
-        return str(LabelSelector.from_object(row.part("spec").get("selector"))) or _NONE
-    except SelectorError:
-        return "<error>"
-
-
-def _containers(field: str) -> Callable[[_Row], str]:
-    def cell(row: _Row) -> str:
-        containers = row.part("spec", "template", "spec").get("containers") or []
-        return ",".join(str(container.get(field, "")) for container in containers)
-
-    return cell
 
 
 def _ready_replicas(row: _Row) -> str:
@@ -195,109 +174,17 @@ def _min_pods(row: _Row) -> str:
     return "<unset>" if value is None else str(value)
 
 
-def _service_ports(row: _Row) -> str:
-    ports = row.part("spec").get("ports") or []
-    return ",".join(f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in ports) or _NONE
-
-
-def _external_ip(row: _Row) -> str:
-    spec = row.part("spec")
-    return str(spec.get("externalName") or _NONE) if spec.get("type") == "ExternalName" else _NONE
-
-
-def _service_selector(row: _Row) -> str:
-    return ",".join(f"{key}={value}" for key, value in sorted(row.part("spec", "selector").items())) or _NONE
-
-
-def _endpoints(row: _Row) -> str:
-    shown = [
-        f"{address.get('ip')}:{port.get('port')}"
-        for subset in row.obj.get("subsets") or []
-        for address in subset.get("addresses") or []
-        for port in subset.get("ports") or []
-    ]
-    more = f" + {len(shown) - 3} more..." if len(shown) > 3 else ""
-    return ",".join(shown[:3]) + more if shown else _NONE
-
-
-def _last_seen(row: _Row) -> str:
-    event = row.obj
-    series = row.part("series").get("lastObservedTime")
-    return row.since(series or event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp"))
-
-
-def _event_object(row: _Row) -> str:
-    involved = row.part("involvedObject")
-    return f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}"
-
-
-def _event_source(row: _Row) -> str:
-    source = row.part("source")
-    component = source.get("component") or row.obj.get("reportingComponent") or ""
-    return ", ".join(filter(None, (component, source.get("host") or row.obj.get("reportingInstance"))))
-
-
-def _node_status(row: _Row) -> str:
-    conditions = row.part("status").get("conditions") or []
-    ready = next((condition for condition in conditions if condition.get("type") == "Ready"), None)
-    if ready is None:
-        return "Unknown"
-    return "Ready" if ready.get("status") == "True" else "NotReady"
-
-
-def _api_service_target(row: _Row) -> str:
-    service = row.part("spec", "service")
-    return f"{service.get('namespace')}/{service.get('name')}" if service else "Local"
-
-
-def _availability(row: _Row) -> str:
-    conditions = row.part("status").get("conditions") or []
-    found = next((condition for condition in conditions if condition.get("type") == "Available"), None)
-    if found is None:
-        return "Unknown"
-    return "True" if found.get("status") == "True" else f"{found.get('status')} ({found.get('reason')})"
-
-
-def _role(row: _Row) -> str:
-    reference = row.part("roleRef")
-    return f"{reference.get('kind')}/{reference.get('name')}"
-
-
 _NAME: Final = _Column("Name", lambda row: name_of(row.obj), format="name")
 _AGE: Final = _Column("Age", _age)
 _DEFAULT_COLUMNS: Final = (_NAME, _AGE)
-_WORKLOAD_WIDE: Final = (
-    _Column("Containers", _containers("name"), _WIDE),
-    _Column("Images", _containers("image"), _WIDE),
-)
-_BINDING: Final = (_NAME, _Column("Role", _role), _AGE)
 
 _COLUMNS: Final[dict[str, tuple[_Column, ...]]] = {
-    "APIService": (_NAME, _Column("Service", _api_service_target), _Column("Available", _availability), _AGE),
-    "ClusterRole": (_NAME, _Column("Created At", _field("metadata", "creationTimestamp"), type="date")),
-    "ClusterRoleBinding": _BINDING,
-    "ConfigMap": (_NAME, _Column("Data", lambda row: len(row.part("data")) + len(row.part("binaryData"))), _AGE),
     "Deployment": (
         _NAME,
         _Column("Ready", _ready_replicas),
         _Column("Up-to-date", _field("status", "updatedReplicas", default=0)),
         _Column("Available", _field("status", "availableReplicas", default=0)),
         _AGE,
-        *_WORKLOAD_WIDE,
-        _Column("Selector", _selector, _WIDE),
-    ),
-    "Endpoints": (_NAME, _Column("Endpoints", _endpoints), _AGE),
-    "Event": (
-        _Column("Last Seen", _last_seen),
-        _Column("Type", _field("type")),
-        _Column("Reason", _field("reason")),
-        _Column("Object", _event_object),
-        _Column("Subobject", _field("involvedObject", "fieldPath"), _WIDE),
-        _Column("Source", _event_source, _WIDE),
-        _Column("Message", lambda row: str(row.obj.get("message", "")).strip()),
-        _Column("First Seen", lambda row: row.since(row.obj.get("firstTimestamp") or row.obj.get("eventTime")), _WIDE),
-        _Column("Count", lambda row: row.part("series").get("count") or row.obj.get("count") or 1, _WIDE),
-        _Column("Name", lambda row: name_of(row.obj), _WIDE),
     ),
     "HorizontalPodAutoscaler": (
         _NAME,
@@ -308,56 +195,11 @@ _COLUMNS: Final[dict[str, tuple[_Column, ...]]] = {
         _Column("Replicas", _field("status", "currentReplicas", default=0)),
         _AGE,
     ),
-    "Lease": (_NAME, _Column("Holder", _field("spec", "holderIdentity")), _AGE),
-    "Namespace": (_NAME, _Column("Status", _field("status", "phase")), _AGE),
-    "Node": (
-        _NAME,
-        _Column("Status", _node_status),
-        _Column("Roles", _field("metadata", "annotations", "kubernetes.io/role", default=_NONE)),
-        _AGE,
-        _Column("Version", _field("status", "nodeInfo", "kubeletVersion")),
-    ),
     "Pod": (
         _NAME,
         _Column("Ready", _ready_containers),
         _Column("Status", _pod_status),
         _Column("Restarts", _restarts),
         _AGE,
-        _Column("IP", _field("status", "podIP", default=_NONE), _WIDE),
-        _Column("Node", _field("spec", "nodeName", default=_NONE), _WIDE),
     ),
-    "PodDisruptionBudget": (
-        _NAME,
-        _Column("Min Available", _field("spec", "minAvailable", default="N/A")),
-        _Column("Max Unavailable", _field("spec", "maxUnavailable", default="N/A")),
-        _Column("Allowed Disruptions", _field("status", "disruptionsAllowed", default=0), type="integer"),
-        _AGE,
-    ),
-    "ReplicaSet": (
-        _NAME,
-        _Column("Desired", _field("spec", "replicas", default=0), type="integer"),
-        _Column("Current", _field("status", "replicas", default=0), type="integer"),
-        _Column("Ready", _field("status", "readyReplicas", default=0), type="integer"),
-        _AGE,
-        *_WORKLOAD_WIDE,
-        _Column("Selector", _selector, _WIDE),
-    ),
-    "Role": (_NAME, _Column("Created At", _field("metadata", "creationTimestamp"), type="date")),
-    "RoleBinding": _BINDING,
-    "Secret": (
-        _NAME,
-        _Column("Type", _field("type", default="Opaque")),
-        _Column("Data", lambda row: len(row.part("data"))),
-        _AGE,
-    ),
-    "Service": (
-        _NAME,
-        _Column("Type", _field("spec", "type")),
-        _Column("Cluster-IP", _field("spec", "clusterIP", default=_NONE)),
-        _Column("External-IP", _external_ip),
-        _Column("Port(s)", _service_ports),
-        _AGE,
-        _Column("Selector", _service_selector, _WIDE),
-    ),
-    "StatefulSet": (_NAME, _Column("Ready", _ready_replicas), _AGE, *_WORKLOAD_WIDE),
 }

@@ -1,8 +1,7 @@
-"""autoscaling/v1, the older form of a HorizontalPodAutoscaler: old kubectls describe and autoscale with it.
+"""autoscaling/v1 HorizontalPodAutoscalers, converted from and to the stored v2.
 
-Objects are stored as v2. v1 has a field for the CPU target alone; everything else that v2 has travels in annotations,
-as in k8s.io/kubernetes/pkg/apis/autoscaling/v1/conversion.go. Going back, the annotations are not read: what they stand
-for is kept as it is stored, because v1 clients do not edit it.
+v1 has a field for the CPU target only; the rest of v2 is in annotations. Annotations of updates are ignored: the stored
+values stay. Upstream: k8s.io/kubernetes/pkg/apis/autoscaling/v1/conversion.go.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ _COPIED_STATUS: Final = ("observedGeneration", "lastScaleTime", "currentReplicas
 
 
 def to_version(kind: ResourceType, obj: Object) -> Object:
-    """A stored object in the version that a request asks for."""
+    """Return a stored object in the version of a request."""
     return obj if kind == storage_type(kind) else _hpa_to_v1(obj)
 
 
 def from_version(kind: ResourceType, obj: Object, old: Object | None) -> Object:
-    """An object in a request's version as it is to be stored in place of `old` (None: as a new one)."""
+    """Return an object of a request in the stored version; it replaces `old`, None for a new one."""
     return obj if kind == storage_type(kind) else _hpa_from_v1(obj, old)
 
 
@@ -87,7 +86,7 @@ def _is_cpu_utilization(metric: Object) -> bool:
 
 
 def _metric_to_v1(metric: Object, side: str) -> Object:
-    """One metric as v1 annotations spell it: flat, with a field for each kind of `side` ("target" or "current")."""
+    """Return a metric as in v1 annotations: flat, with a field per kind of `side` ("target" or "current")."""
     name = str(metric.get("type") or "")
     key = name[:1].lower() + name[1:]
     source = child(metric, key)
@@ -111,7 +110,7 @@ def _metric_to_v1(metric: Object, side: str) -> Object:
 
 
 def _go_names(value: Any) -> Any:
-    """JSON with every key as Go spells the field: the behavior annotation is written without JSON names upstream."""
+    """Return JSON with Go's field names as keys, as upstream writes the behavior annotation."""
     if isinstance(value, dict):
         return {key[:1].upper() + key[1:]: _go_names(inner) for key, inner in value.items()}
     return [_go_names(item) for item in value] if isinstance(value, list) else value

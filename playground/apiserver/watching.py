@@ -1,8 +1,7 @@
-"""Watches: the changes of a collection as a stream of events, as selected by labels and fields.
+"""Watches: the changes of a collection as a stream of events.
 
-An object that begins to match is ADDED, one that no longer matches is DELETED. Bookmarks carry the latest revision to
-clients that want them, so that a watch on quiet objects can be resumed long after; the last one is sent just before the
-time is up.
+An object that begins to match the selectors is ADDED, one that no longer matches is DELETED. Bookmarks carry the latest
+revision; the last one is sent just before the watch times out.
 """
 
 from __future__ import annotations
@@ -30,19 +29,17 @@ class WatchEvent:
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """What a client asked for.
+    """Options of a watch.
 
     Attributes:
-        since: the resourceVersion to go on from, or None to begin with all objects as ADDED.
-        bookmarks: whether BOOKMARK events are wanted.
-        announce_initial: whether the end of the initial objects is marked by an annotated bookmark (sendInitialEvents).
-        seconds: after which the watch ends.
-        bookmark_seconds: between two bookmarks.
+        since: the resourceVersion to start from; None to start with all objects as ADDED.
+        bookmarks: whether to send BOOKMARK events.
+        seconds: the timeout.
+        bookmark_seconds: the interval of bookmarks.
     """
 
     since: int | None
     bookmarks: bool
-    announce_initial: bool
     seconds: float
     bookmark_seconds: float
 
@@ -50,7 +47,7 @@ class WatchOptions:
 async def watch(
     storage: Storage, kind: ResourceType, namespace: str, selection: Selection, options: WatchOptions
 ) -> AsyncGenerator[WatchEvent, None]:
-    """The events of a collection (of one namespace, or with "" of all) until the time is up or history is lost."""
+    """Yield the events of a collection (of one namespace, or with "" of all) until the timeout or a compaction."""
     initial = storage.objects(kind.group_resource, namespace) if options.since is None else []
     since = storage.revision if options.since is None else options.since
     try:
@@ -62,8 +59,6 @@ async def watch(
         for obj in initial:
             if selection.matches(obj):
                 yield WatchEvent("ADDED", obj)
-        if options.announce_initial:
-            yield _bookmark(kind, since, annotations={"k8s.io/initial-events-end": "true"})
         loop = asyncio.get_running_loop()
         end = loop.time() + options.seconds
         next_bookmark = loop.time() + options.bookmark_seconds
@@ -97,8 +92,6 @@ def _event_of(change: Change, namespace: str, selection: Selection) -> WatchEven
     return WatchEvent("DELETED", change.object) if before else None
 
 
-def _bookmark(kind: ResourceType, revision: int, *, annotations: dict[str, str] | None = None) -> WatchEvent:
+def _bookmark(kind: ResourceType, revision: int) -> WatchEvent:
     metadata: Object = {"resourceVersion": str(revision), "creationTimestamp": None}
-    if annotations:
-        metadata["annotations"] = annotations
     return WatchEvent("BOOKMARK", {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata})

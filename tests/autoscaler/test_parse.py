@@ -1,4 +1,4 @@
-"""Kubernetes JSON into the model: what is read, and what is said of JSON that is not what it should be."""
+"""Kubernetes JSON into the model: what is parsed, and the errors of malformed JSON."""
 
 from contextlib import suppress
 from typing import Any
@@ -11,6 +11,7 @@ from autoscaler.core.annotations import AnnotationOverrides
 from autoscaler.core.config import Pause
 from autoscaler.core.model import (
     HPA_APIS,
+    MILLISCALE,
     Behavior,
     Condition,
     CrossVersionObjectReference,
@@ -32,7 +33,7 @@ from autoscaler.core.model import (
 from autoscaler.core.observation import Container, Owned, Owner, Pod, ReadyCondition, Scale
 from autoscaler.objects.fields import ParseError, milli_value, time_ms
 from autoscaler.objects.hpa import RefusedHPA, TrackedHPA, parse_hpa, track_hpa
-from autoscaler.objects.workloads import parse_owned, parse_pod, parse_scale
+from autoscaler.objects.workloads import parse_owned, parse_pod, parse_scale, parse_workload, track_pod
 
 JSON = dict[str, Any]
 
@@ -208,8 +209,9 @@ def test_defaults_are_filled_in() -> None:
 def test_scale_to_zero_needs_the_feature() -> None:
     metric = {"type": "External", "external": {"metric": {"name": "m"}, "target": {"type": "Value", "value": "1"}}}
     raw = raw_hpa(minReplicas=0, metrics=[metric])
-    assert isinstance(track_hpa(raw), TrackedHPA)
-    refused = track_hpa(raw, scale_to_zero=False)
+    assert isinstance(track_hpa(raw, api=MILLISCALE), TrackedHPA)
+    assert isinstance(track_hpa(raw, scale_to_zero=False), TrackedHPA), "the API server checks its own API"
+    refused = track_hpa(raw, api=MILLISCALE, scale_to_zero=False)
     assert isinstance(refused, RefusedHPA)
     assert refused.hpa.problem == "spec.minReplicas: 0 needs the feature HPAScaleToZero, which is off"
 
@@ -329,15 +331,13 @@ hpa_fields = st.dictionaries(
 def test_hostile_json_raises_only_parse_errors(whole: Any, spec: JSON, part: Any) -> None:
     pod = {"metadata": part, "spec": {"containers": part, "resources": {"requests": part}}, "status": part}
     hpa = raw_hpa(**spec) | {"status": part}
-    for parse, raw in [
-        (parse_hpa, whole),
-        (parse_hpa, hpa),
-        (parse_pod, whole),
-        (parse_pod, pod),
-        (parse_scale, whole),
-    ]:
-        with suppress(ParseError):
-            parse(raw)
+    for raw in (whole, hpa, pod):
+        for parse in (parse_hpa, parse_pod, parse_scale, parse_workload, parse_owned):
+            with suppress(ParseError):
+                parse(raw)
+        track_pod(raw)
+        for api in HPA_APIS:
+            track_hpa(raw, api=api)
 
 
 # --- numbers and times ---------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""HPAs of autoscaling/v1, as `kubectl autoscale` creates them, are reconciled and read as v1."""
+"""HPAs of autoscaling/v1 are reconciled and read as v1."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +12,6 @@ from autoscaler.core.config import Config
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
 from kube.client import KubeClient
-from playground.binaries import find_async
 from playground.cluster import Cluster, start_cluster
 from playground.tasks import background
 from tests.e2e.scripted_metrics import Load, ScriptedMetrics, scripted_metrics
@@ -95,16 +94,3 @@ async def test_hpa_created_by_a_v1_client_scales(admin: KubeClient, metrics: Scr
         assert found["spec"] == {**spec, "minReplicas": 1}
         metrics.loads["web"] = Load(100_000)
         await settled(admin, 2)
-
-
-async def test_hpa_created_by_kubectl_autoscale_scales(
-    cluster: Cluster, admin: KubeClient, metrics: ScriptedMetrics
-) -> None:
-    await add_deployment(admin)
-    metrics.loads["web"] = Load(200_000)
-    kubectl = await find_async("kubectl")
-    arguments = ("autoscale", "deployment", "web", "--min=1", "--max=5", "--cpu-percent=50")
-    process = await asyncio.create_subprocess_exec(kubectl, f"--kubeconfig={cluster.kubeconfig}", *arguments)
-    assert await process.wait() == 0
-    async with autoscaler(admin):
-        await settled(admin, 4)

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 import yaml
 
-from kube.status import StatusError
-from playground.apiserver.protobuf import PROTOBUF, decode_protobuf
 from tests.golden.cases import Case
+from tests.golden.protobuf import PROTOBUF, decode_protobuf
 
 _BASE64: Final = "base64: "
 
@@ -40,7 +39,7 @@ def read_body(content_type: str, body: bytes, *, encoding: str = "") -> Any:
             case _ if media_type == PROTOBUF:
                 return decode_protobuf(body)
         return json.loads(body) if body.startswith(b"{") else body.decode(errors="replace")
-    except (ValueError, OSError, EOFError, yaml.YAMLError, StatusError) as error:
+    except (ValueError, OSError, EOFError, yaml.YAMLError) as error:
         raise BodyError(f"the body is no {media_type}: {error}") from error
 
 

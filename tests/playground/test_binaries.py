@@ -10,7 +10,7 @@ import pytest
 from playground.binaries import MissingBinaryError, Program, find, find_async
 
 
-def test_a_program_on_path_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_on_path_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "bin" / "kubectl"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\n")
@@ -20,7 +20,7 @@ def test_a_program_on_path_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.
     assert not (tmp_path / "home").exists()
 
 
-def test_a_package_that_was_unpacked_before_is_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpacked_package_is_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unpacked = tmp_path / "debian/prometheus/usr/bin/promtool"
     unpacked.parent.mkdir(parents=True)
     unpacked.touch()
@@ -29,7 +29,7 @@ def test_a_package_that_was_unpacked_before_is_reused(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("program", ["prometheus", "kubectl"])
-def test_elsewhere_than_on_debian_the_message_says_what_to_install(
+def test_error_without_apt_says_what_to_install(
     program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -37,7 +37,7 @@ def test_elsewhere_than_on_debian_the_message_says_what_to_install(
         find(program, home=tmp_path)
 
 
-def test_where_apt_fails_its_last_words_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_quotes_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, script in {"apt-get": "echo 'E: no network' >&2; exit 100", "dpkg": "exit 0"}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
@@ -47,7 +47,7 @@ def test_where_apt_fails_its_last_words_are_told(tmp_path: Path, monkeypatch: py
     assert list((tmp_path / "debian").glob(".kubernetes-client-*")) == [], "a failed download leaves nothing behind"
 
 
-def test_where_the_folder_cannot_be_made_the_message_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_if_the_folder_cannot_be_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("apt-get", "dpkg"):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
@@ -58,7 +58,7 @@ def test_where_the_folder_cannot_be_made_the_message_says_so(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("program", ["prometheus", "promtool", "kubectl"])
-def test_what_is_found_runs(program: Program) -> None:
+def test_found_programs_run(program: Program) -> None:
     path = asyncio.run(find_async(program))
     assert os.access(path, os.X_OK)
     flags = ["version", "--client"] if program == "kubectl" else ["--version"]

@@ -13,7 +13,7 @@ from playground import demo
 
 
 @pytest.mark.parametrize(("swung", "status"), [(True, 0), (False, 1)])
-async def test_exit_status_is_0_where_every_hpa_has_scaled_up_and_down(
+async def test_exit_status_is_0_if_every_hpa_scaled_up_and_down(
     swung: bool, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @asynccontextmanager
@@ -37,7 +37,7 @@ async def test_exit_status_is_0_where_every_hpa_has_scaled_up_and_down(
     async def found(_: object) -> None:
         pass
 
-    monkeypatch.setattr(demo, "is_here", lambda _: True)
+    monkeypatch.setattr(demo, "is_installed", lambda _: True)
     monkeypatch.setattr(demo, "find_async", found)
     monkeypatch.setattr(demo, "run_bundle", bundle)
     monkeypatch.setattr(demo, "Scoreboard", Scoreboard)

@@ -29,7 +29,7 @@ async def manifests() -> Manifests:
     return await Manifests.render(await find_async("kubectl"))
 
 
-async def test_a_process_has_the_rights_of_its_service_account_and_no_more(
+async def test_process_has_only_the_rights_of_its_service_account(
     server: PlaygroundApiServer, client: KubeClient, manifests: Manifests, tmp_path: Path
 ) -> None:
     await apply(client, manifests.rights)
@@ -45,7 +45,7 @@ async def test_a_process_has_the_rights_of_its_service_account_and_no_more(
         assert f"system:serviceaccount:{account.namespace}:{account.name}" in refused.value.message
 
 
-async def test_the_api_services_lead_to_a_port_of_this_machine(client: KubeClient, manifests: Manifests) -> None:
+async def test_api_services_point_to_a_local_port(client: KubeClient, manifests: Manifests) -> None:
     await apply(client, [*manifests.rights, *manifests.registration(port=12345)])
     listed = await client.get("/apis/apiregistration.k8s.io/v1/apiservices")
     ours = [entry for entry in listed["items"] if (entry["spec"].get("service") or {}).get("port") == 12345]
@@ -59,7 +59,7 @@ async def test_the_api_services_lead_to_a_port_of_this_machine(client: KubeClien
     assert service["spec"]["externalName"] == "localhost"
 
 
-async def test_applying_twice_changes_what_is_there(client: KubeClient) -> None:
+async def test_apply_patches_existing_objects(client: KubeClient) -> None:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}}
     await apply(client, [{**config, "data": {"key": "old", "kept": "yes"}}])
     await apply(client, [{**config, "data": {"key": "new"}}])
@@ -67,7 +67,7 @@ async def test_applying_twice_changes_what_is_there(client: KubeClient) -> None:
     assert found["data"] == {"key": "new", "kept": "yes"}
 
 
-async def test_an_object_of_an_unknown_kind_is_named(client: KubeClient) -> None:
+async def test_unknown_kind_is_an_error(client: KubeClient) -> None:
     unknown = {"apiVersion": "example.com/v1", "kind": "Unknown", "metadata": {"name": "a", "namespace": "default"}}
     with pytest.raises(InstallError, match='cannot apply Unknown a: no matches for kind "Unknown"'):
         await apply(client, [unknown])

@@ -23,12 +23,12 @@ def load(wave: Wave = STEADY) -> Load:
 
 
 @pytest.mark.parametrize(("time", "rate"), [(5, 10), (20, 30), (35, 50), (65, 10), (95, 50)])
-def test_a_wave_is_lowest_at_its_offset_and_highest_half_a_period_later(time: float, rate: float) -> None:
+def test_wave_is_lowest_at_its_offset_and_highest_half_a_period_later(time: float, rate: float) -> None:
     assert WAVE.rate(time) == pytest.approx(rate)
 
 
 @given(start=st.floats(0, 1e5), length=st.floats(0, 300))
-def test_the_amount_is_the_integral_of_the_rate(start: float, length: float) -> None:
+def test_amount_is_the_integral_of_the_rate(start: float, length: float) -> None:
     steps = 1000
     width = length / steps
     middle_sum = sum(WAVE.rate(start + (step + 0.5) * width) for step in range(steps)) * width
@@ -36,7 +36,7 @@ def test_the_amount_is_the_integral_of_the_rate(start: float, length: float) -> 
 
 
 @given(times=st.lists(st.floats(0, 1000), min_size=1).map(sorted))
-def test_however_often_it_is_advanced_the_counters_come_out_the_same(times: list[float]) -> None:
+def test_counters_do_not_depend_on_the_steps(times: list[float]) -> None:
     at_once, in_steps = load(WAVE), load(WAVE)
     for one in (at_once, in_steps):
         one.set_ready(0, {"router": ["a"]})
@@ -47,7 +47,7 @@ def test_however_often_it_is_advanced_the_counters_come_out_the_same(times: list
     assert in_steps.counters("router", "a")["packets_total"] == pytest.approx(expected, abs=1e-6)
 
 
-def test_more_pods_mean_less_for_each() -> None:
+def test_pods_share_the_traffic() -> None:
     one = load()
     one.set_ready(0, {"router": ["a"]})
     one.set_ready(10, {"router": ["a", "b"]})
@@ -56,25 +56,25 @@ def test_more_pods_mean_less_for_each() -> None:
     assert one.counters("router", "b") == {"packets_total": pytest.approx(500)}
 
 
-def test_one_unit_of_traffic_may_advance_several_counters() -> None:
+def test_traffic_advances_several_counters() -> None:
     one = load()
     one.set_ready(0, {"shop": ["a"]})
     one.advance(1)
     assert one.counters("shop", "a") == {"requests_total": pytest.approx(100), "packets_total": pytest.approx(800)}
 
 
-def test_a_pod_that_is_not_ready_keeps_its_counters_until_it_is_gone() -> None:
+def test_unready_pod_keeps_its_counters_until_it_is_deleted() -> None:
     one = load()
     one.set_ready(0, {"router": ["a"]})
     one.set_ready(1, {"router": ["b"]})
     one.advance(2)
     assert one.counters("router", "a") == {"packets_total": pytest.approx(100)}
-    one.forget("a")
+    one.remove_pod("a")
     assert one.counters("router", "a") == {"packets_total": 0}
     assert one.counters("router", "b") == {"packets_total": pytest.approx(100)}
 
 
-def test_a_queue_grows_while_there_are_too_few_workers_and_is_drained_by_more() -> None:
+def test_queue_depth_depends_on_the_number_of_workers() -> None:
     one = load()
     one.set_ready(0, {"worker": ["a"]})
     one.advance(10)
@@ -86,7 +86,7 @@ def test_a_queue_grows_while_there_are_too_few_workers_and_is_drained_by_more() 
     assert one.depth("orders") == 0
 
 
-def test_time_that_goes_back_changes_nothing() -> None:
+def test_time_never_goes_back() -> None:
     one = load()
     one.set_ready(0, {"router": ["a"]})
     one.advance(10)

@@ -8,7 +8,7 @@ SHOP = Service(name="shop", selector={"app": "shop"})
 HEADLESS = Service(name="manual", selector={})
 
 
-def test_a_pod_has_its_namespace_its_name_and_its_service_as_labels() -> None:
+def test_target_has_namespace_pod_and_service_labels() -> None:
     pods = [
         Pod(name="shop-0", ready=True, labels={"app": "shop", "version": "2"}),
         Pod(name="router-0", ready=False, labels={"app": "router"}),
@@ -20,5 +20,5 @@ def test_a_pod_has_its_namespace_its_name_and_its_service_as_labels() -> None:
     ]
 
 
-def test_a_pod_that_does_not_listen_is_no_target() -> None:
+def test_pod_without_address_is_no_target() -> None:
     assert targets([Pod(name="a", ready=True)], [SHOP], namespace="default", addresses={}) == []

@@ -27,7 +27,7 @@ async def started(process: ChildProcess) -> bool:
     return process.last_lines() == ["started"]
 
 
-async def test_the_context_ends_the_process_and_its_own_children(tmp_path: Path) -> None:
+async def test_context_stops_the_process_group(tmp_path: Path) -> None:
     script = "sleep 1000 & echo $!; wait"
     async with await ChildProcess.start("shell", ["sh", "-c", script], log=tmp_path / "log") as process:
 
@@ -44,13 +44,13 @@ async def test_the_context_ends_the_process_and_its_own_children(tmp_path: Path)
     assert await eventually(gone, within=10)
 
 
-async def test_a_process_deaf_to_sigterm_is_killed(tmp_path: Path) -> None:
+async def test_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     process = await ChildProcess.start("deaf", ["sh", "-c", STUBBORN], log=tmp_path / "log")
     await eventually(lambda: started(process), within=10)
     assert await asyncio.wait_for(process.stop(grace=0.1), 60) == -signal.SIGKILL
 
 
-async def test_cancelled_while_stopping_it_kills_at_once(tmp_path: Path) -> None:
+async def test_cancelled_stop_kills_at_once(tmp_path: Path) -> None:
     process = await ChildProcess.start("deaf", ["sh", "-c", STUBBORN], log=tmp_path / "log")
     await eventually(lambda: started(process), within=10)
     with pytest.raises(TimeoutError):
@@ -59,7 +59,7 @@ async def test_cancelled_while_stopping_it_kills_at_once(tmp_path: Path) -> None
     assert process.exit_status == -signal.SIGKILL
 
 
-async def test_the_log_tells_why_it_ended(tmp_path: Path) -> None:
+async def test_last_lines_are_the_end_of_the_log(tmp_path: Path) -> None:
     script = "echo one; echo two >&2; exit 3"
     process = await ChildProcess.start("failing", ["sh", "-c", script], log=tmp_path / "log")
     assert await process.wait() == 3
@@ -69,7 +69,7 @@ async def test_the_log_tells_why_it_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
-async def test_children_die_with_a_killed_parent(tmp_path: Path) -> None:
+async def test_children_of_a_killed_parent_are_killed(tmp_path: Path) -> None:
     parent_script = """
 import asyncio, sys
 from pathlib import Path
@@ -99,7 +99,7 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
-async def test_a_child_whose_parent_died_before_it_could_ask_for_the_signal_ends_itself(tmp_path: Path) -> None:
+async def test_child_exits_if_its_parent_died_before_prctl(tmp_path: Path) -> None:
     orphan_script = """
 import os
 from playground.processes import die_with

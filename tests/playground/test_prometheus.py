@@ -33,7 +33,7 @@ def running(pid: int) -> bool:
     return True
 
 
-async def test_samples_loaded_before_the_start_can_be_queried(tmp_path: Path) -> None:
+async def test_loaded_samples_can_be_queried(tmp_path: Path) -> None:
     start = 1_700_000_000
     series = [
         Series(
@@ -47,7 +47,7 @@ async def test_samples_loaded_before_the_start_can_be_queried(tmp_path: Path) ->
         assert result[0]["metric"]["odd"] == 'a"\\b'
 
 
-async def test_targets_are_scraped_with_their_labels_and_an_outage_keeps_address_and_data(tmp_path: Path) -> None:
+async def test_targets_are_scraped_and_an_outage_keeps_address_and_data(tmp_path: Path) -> None:
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(text="requests_total 7\n")
 
@@ -78,13 +78,13 @@ async def test_targets_are_scraped_with_their_labels_and_an_outage_keeps_address
     assert not running(second)
 
 
-async def test_samples_that_are_no_openmetrics_are_refused_with_promtools_words(tmp_path: Path) -> None:
+async def test_error_of_malformed_samples_quotes_promtool(tmp_path: Path) -> None:
     with pytest.raises(PrometheusError, match=r"promtool refused the samples: .*"):
         async with PrometheusServer(tmp_path, samples="up{ 1\n# EOF\n"):
             pass
 
 
-async def test_a_prometheus_that_cannot_start_says_why(tmp_path: Path) -> None:
+async def test_error_of_a_failed_start_has_the_end_of_the_log(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("in the way")
     with pytest.raises(PrometheusError, match=r"ended while starting(.|\n)*data"):
         async with PrometheusServer(tmp_path):

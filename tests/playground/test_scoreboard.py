@@ -36,7 +36,7 @@ async def report(client: KubeClient, value: str) -> None:
     await client.patch(HPA_STATUS, {"status": status})
 
 
-async def test_ups_downs_bounds_and_the_largest_value_are_counted(client: KubeClient) -> None:
+async def test_scale_ups_and_downs_are_counted(client: KubeClient) -> None:
     scoreboard = Scoreboard(client, NAMESPACE)
     async with background(scoreboard.run()):
         await scoreboard.wait_synced()
@@ -57,7 +57,7 @@ async def test_ups_downs_bounds_and_the_largest_value_are_counted(client: KubeCl
         assert not scoreboard.all_swung, "shop and worker stand still"
 
 
-async def test_events_come_in_their_order(client: KubeClient) -> None:
+async def test_events_are_in_order(client: KubeClient) -> None:
     scoreboard = Scoreboard(client, NAMESPACE)
     async with background(scoreboard.run()):
         await scoreboard.wait_synced()

@@ -40,14 +40,14 @@ def printed(what: RenderableType, *, width: int = 120) -> str:
     return console.file.getvalue()
 
 
-def test_the_live_screen_shows_load_metric_replicas_and_events() -> None:
+def test_live_screen_shows_load_metric_replicas_and_events() -> None:
     screen = printed(draw(PICTURE), width=80)
     for part in ["34 s", "ends after 90 s", "412/s", "▁▅█", "87.5 / 100", "■■■■■··· 5", "2/1"]:
         assert part in screen
     assert "horizontalpodautoscaler/router: SuccessfulRescale: New size: 3" in screen
 
 
-def test_an_hpa_in_trouble_says_so() -> None:
+def test_problem_of_an_hpa_is_shown() -> None:
     hpa = replace(HPA, value="", problem="FailedGetPodsMetric: unable to get metric packets_per_second")
     picture = replace(PICTURE, rows=[Row(replace(STANDING, hpa=hpa), load=0, history=[])])
     assert "- / 100" in printed(draw(picture))
@@ -55,7 +55,7 @@ def test_an_hpa_in_trouble_says_so() -> None:
     assert "FailedGetPodsMetric" in plain_lines(picture)[0]
 
 
-def test_without_an_end_it_says_how_to_end_it() -> None:
+def test_unlimited_demo_shows_ctrl_c() -> None:
     assert "Ctrl-C ends it" in printed(draw(replace(PICTURE, limit=None)))
 
 
@@ -66,22 +66,22 @@ def test_only_the_last_events_are_shown() -> None:
     assert "New size: 105" not in screen
 
 
-def test_text_from_the_cluster_is_not_taken_for_markup() -> None:
+def test_text_from_the_cluster_is_no_markup() -> None:
     event = replace(EVENT, message="[bold]not[/bold] [link")
     assert "[bold]not[/bold] [link" in printed(draw(replace(PICTURE, events=[event])))
 
 
-def test_without_a_terminal_every_hpa_is_one_line() -> None:
+def test_plain_output_has_a_line_per_hpa() -> None:
     assert plain_lines(PICTURE) == ["  34 s  router   load 412/s, packets_per_second 87.5 of 100, 5 replicas, 3 ready"]
     assert event_line(EVENT) == "horizontalpodautoscaler/router: SuccessfulRescale: New size: 3"
 
 
-def test_an_event_that_came_before_says_how_often() -> None:
+def test_repeated_event_has_its_count() -> None:
     line = event_line(replace(EVENT, count=2))
     assert line == "horizontalpodautoscaler/router: SuccessfulRescale (2 times): New size: 3"
 
 
-def test_the_summary_tells_how_often_each_was_scaled() -> None:
+def test_summary_has_the_number_of_scalings() -> None:
     text = printed(summary([STANDING]), width=80)
     for part in ["router", "packets_per_second", "142.5", "2 x", "1 x", "1 to 7"]:
         assert part in text

@@ -34,11 +34,11 @@ def hpa_json(**status: Any) -> dict[str, Any]:
     ids=lambda view: view.__qualname__,
 )
 @pytest.mark.parametrize("entry", [{}, {"metadata": None}, {"metadata": {"name": 5}, "spec": [], "status": "x"}])
-def test_what_is_no_such_object_is_left_out(view: Any, entry: dict[str, Any]) -> None:
+def test_other_objects_are_skipped(view: Any, entry: dict[str, Any]) -> None:
     assert view(entry) is None
 
 
-def test_an_external_metric_is_shown_per_pod_as_its_target_is() -> None:
+def test_external_metric_is_shown_per_pod() -> None:
     current = {"external": {"metric": {"name": "queue_depth"}, "current": {"value": "300", "averageValue": "60"}}}
     hpa = Hpa.select(hpa_json(currentMetrics=[current]))
     assert hpa is not None
@@ -46,13 +46,13 @@ def test_an_external_metric_is_shown_per_pod_as_its_target_is() -> None:
 
 
 @pytest.mark.parametrize("metrics", [None, [], [{"type": ""}]], ids=["none yet", "empty", "failed"])
-def test_a_metric_without_a_value_is_shown_as_empty(metrics: Any) -> None:
+def test_metric_without_value_is_empty(metrics: Any) -> None:
     hpa = Hpa.select(hpa_json(currentMetrics=metrics))
     assert hpa is not None
     assert hpa.value == ""
 
 
-def test_the_first_bad_condition_is_the_problem() -> None:
+def test_first_false_condition_is_the_problem() -> None:
     conditions = [
         {"type": "ScalingLimited", "status": "True", "reason": "TooManyReplicas"},
         {"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale"},
@@ -72,9 +72,7 @@ def test_the_first_bad_condition_is_the_problem() -> None:
         ("Running", "True", True, False),
     ],
 )
-def test_a_pod_takes_traffic_while_it_runs_and_is_ready_and_stays(
-    phase: str, condition: str, deleted: bool, ready: bool
-) -> None:
+def test_pod_is_ready_while_it_runs_and_is_not_deleted(phase: str, condition: str, deleted: bool, ready: bool) -> None:
     metadata = {"name": "a", "labels": {"app": "shop"}} | (
         {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {}
     )
@@ -82,7 +80,7 @@ def test_a_pod_takes_traffic_while_it_runs_and_is_ready_and_stays(
     assert Pod.select({"metadata": metadata, "status": status}) == Pod(name="a", ready=ready, labels={"app": "shop"})
 
 
-def test_a_service_serves_the_pods_that_have_all_its_labels() -> None:
+def test_service_selects_pods_with_all_its_labels() -> None:
     service = Service.select({"metadata": {"name": "shop"}, "spec": {"selector": {"app": "shop", "tier": "web"}}})
     assert service is not None
     assert service.serves(Pod(name="a", ready=True, labels={"app": "shop", "tier": "web", "version": "1"}))

@@ -46,7 +46,7 @@ async def scrape(address: str) -> dict[str, float]:
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
-async def test_ready_pods_share_the_load_and_tell_it(workload: Workload, clock: Clock) -> None:
+async def test_ready_pods_share_the_load(workload: Workload, clock: Clock) -> None:
     pods = [WorkloadPod("a", "shop", ready=True), WorkloadPod("b", "shop", ready=True)]
     await workload.set_pods([*pods, WorkloadPod("c", "shop", ready=False)])
     clock.seconds += 10
@@ -55,7 +55,7 @@ async def test_ready_pods_share_the_load_and_tell_it(workload: Workload, clock: 
     assert await scrape(workload.addresses["c"]) == {"requests_total": 0, "packets_total": 0}
 
 
-async def test_a_pod_keeps_its_port_while_it_exists_and_no_longer(workload: Workload) -> None:
+async def test_pod_keeps_its_port_while_it_exists(workload: Workload) -> None:
     await workload.set_pods([WorkloadPod("a", "shop", ready=False)])
     address = workload.addresses["a"]
     await workload.set_pods([WorkloadPod("a", "shop", ready=True), WorkloadPod("b", "shop", ready=True)])
@@ -66,14 +66,14 @@ async def test_a_pod_keeps_its_port_while_it_exists_and_no_longer(workload: Work
         await scrape(address)
 
 
-async def test_the_exporter_tells_how_long_the_queue_is(workload: Workload, clock: Clock) -> None:
+async def test_exporter_has_the_queue_depth(workload: Workload, clock: Clock) -> None:
     await workload.set_pods([WorkloadPod("w", "worker", ready=True)])
     clock.seconds += 10
     assert await scrape(workload.exporter_address) == {'queue_depth{queue="orders"}': 700}
     assert workload.addresses == {}, "workers count nothing themselves"
 
 
-async def test_nothing_listens_after_the_end() -> None:
+async def test_listeners_are_closed_at_the_end() -> None:
     load = Load(traffic={"shop": Traffic(wave=STEADY, counters={"requests_total": 1})}, backlogs={})
     async with Workload(load) as workload:
         await workload.set_pods([WorkloadPod("a", "shop", ready=True)])

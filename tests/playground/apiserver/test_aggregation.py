@@ -127,7 +127,7 @@ async def availability(admin: KubeClient, status: str) -> dict[str, str]:
     return await eventually(look, within=5, every=0.02)
 
 
-async def test_a_registered_server_becomes_available(
+async def test_registered_server_becomes_available(
     admin: KubeClient, server: PlaygroundApiServer, extension: Extension
 ) -> None:
     await register(server, extension)
@@ -139,7 +139,7 @@ async def test_a_registered_server_becomes_available(
     assert headers["x-remote-group"] == ["system:masters"]
 
 
-async def test_requests_arrive_in_the_callers_name_and_answers_come_back(
+async def test_requests_are_forwarded_as_their_user(
     admin: KubeClient, server: PlaygroundApiServer, extension: Extension
 ) -> None:
     await register(server, extension)
@@ -186,7 +186,7 @@ def compared(head: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("client", ["kcm", "kubectl", "sa-token"])
-async def test_heads_are_those_of_a_real_api_server(
+async def test_forwarded_headers_equal_those_of_kube_apiserver(
     admin: KubeClient, server: PlaygroundApiServer, extension: Extension, client: str
 ) -> None:
     await register(server, extension)
@@ -223,7 +223,7 @@ async def test_heads_are_those_of_a_real_api_server(
     assert dict(head)["Host"] == dict(head)["X-Forwarded-Host"] == f"adapter.default.svc:{extension.port}"
 
 
-async def test_checks_have_the_head_of_a_real_api_servers_checks(
+async def test_headers_of_checks_equal_those_of_kube_apiserver(
     admin: KubeClient, server: PlaygroundApiServer, extension: Extension
 ) -> None:
     await register(server, extension)
@@ -231,7 +231,7 @@ async def test_checks_have_the_head_of_a_real_api_servers_checks(
     assert compared(extension.heads[0]) == compared(recorded("kube-apiserver", "custom.metrics"))
 
 
-def test_extras_have_the_names_that_kube_apiserver_gives_them() -> None:
+def test_header_names_of_extras_are_escaped() -> None:
     extra = {"example.org/a%b": ("1", "2"), "scopes": ("x",), "\u00e9": ("y",)}
     assert identity_headers(User("ann", (), extra=extra))[1:] == [
         ("X-Remote-Extra-Example.org%2fa%25b", "1"),
@@ -253,7 +253,7 @@ def binding(user: str) -> dict[str, Any]:
     }
 
 
-async def test_nobody_can_pass_for_another_by_sending_the_headers(
+async def test_remote_headers_of_clients_are_dropped(
     admin: KubeClient, server: PlaygroundApiServer, extension: Extension
 ) -> None:
     await register(server, extension)
@@ -267,9 +267,7 @@ async def test_nobody_can_pass_for_another_by_sending_the_headers(
     assert "x-remote-extra-scopes" not in headers
 
 
-async def test_what_the_caller_does_not_say_is_not_said(
-    admin: KubeClient, server: PlaygroundApiServer, extension: Extension
-) -> None:
+async def test_no_accept_header_is_added(admin: KubeClient, server: PlaygroundApiServer, extension: Extension) -> None:
     await register(server, extension)
     await availability(admin, "True")
     silent = ("Accept", "User-Agent")
@@ -279,7 +277,7 @@ async def test_what_the_caller_does_not_say_is_not_said(
     assert not {name.lower() for name in silent} & set(headers)
 
 
-async def test_the_caller_needs_the_permission(
+async def test_forwarded_requests_are_authorized(
     admin: KubeClient, server: PlaygroundApiServer, extension: Extension
 ) -> None:
     await register(server, extension)
@@ -291,14 +289,14 @@ async def test_the_caller_needs_the_permission(
     assert not [asked for asked, _ in extension.requests[before:] if "pps" in asked]
 
 
-async def test_a_watch_is_streamed(admin: KubeClient, server: PlaygroundApiServer, extension: Extension) -> None:
+async def test_watch_is_streamed(admin: KubeClient, server: PlaygroundApiServer, extension: Extension) -> None:
     await register(server, extension)
     await availability(admin, "True")
     async with aclosing(admin.watch(f"{API}/namespaces/default/things")) as events, asyncio.timeout(60):
         assert (await anext(events))["type"] == "ADDED"
 
 
-async def test_a_server_that_does_not_answer_well_is_not_asked(
+async def test_unavailable_server_gets_no_requests(
     admin: KubeClient, server: PlaygroundApiServer, extension: Extension
 ) -> None:
     extension.healthy = False
@@ -314,28 +312,26 @@ async def test_a_server_that_does_not_answer_well_is_not_asked(
     await availability(admin, "True")
 
 
-async def test_a_certificate_from_elsewhere_is_not_accepted(
+async def test_certificate_of_another_ca_is_refused(
     admin: KubeClient, server: PlaygroundApiServer, extension: Extension
 ) -> None:
     await register(server, extension, caBundle=base64.b64encode(CertificateAuthority.create("other").cert_pem).decode())
     assert "certificate verify failed" in (await availability(admin, "False"))["message"].lower()
 
 
-async def test_unless_nobody_wants_to_know(
-    admin: KubeClient, server: PlaygroundApiServer, extension: Extension
-) -> None:
+async def test_insecure_skip_tls_verify(admin: KubeClient, server: PlaygroundApiServer, extension: Extension) -> None:
     await register(server, extension, insecureSkipTLSVerify=True)
     await availability(admin, "True")
 
 
-async def test_a_service_that_is_missing_is_the_reason(admin: KubeClient, server: PlaygroundApiServer) -> None:
+async def test_missing_service_is_the_condition_reason(admin: KubeClient, server: PlaygroundApiServer) -> None:
     server.create(api_service(1, insecureSkipTLSVerify=True))
     condition = await availability(admin, "False")
     assert condition["reason"] == "ServiceNotFound"
     assert condition["message"] == 'service/adapter in "default" is not present'
 
 
-async def test_versions_are_preferred_by_their_priority(admin: KubeClient, server: PlaygroundApiServer) -> None:
+async def test_versions_are_sorted_by_priority(admin: KubeClient, server: PlaygroundApiServer) -> None:
     server.create(api_service(1, "v1beta1", insecureSkipTLSVerify=True, versionPriority=100))
     server.create(api_service(1, "v1beta2", insecureSkipTLSVerify=True, versionPriority=200))
     group = await admin.get("/apis/custom.metrics.k8s.io")

@@ -1,4 +1,4 @@
-"""Discovery tells every client, old or new, what is there and which version is preferred."""
+"""Discovery of groups, versions and resources."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from kube.status import StatusError
 from playground.apiserver import PlaygroundApiServer
 
 
-async def test_groups_come_in_the_order_of_their_priority(admin: KubeClient) -> None:
+async def test_groups_are_sorted_by_priority(admin: KubeClient) -> None:
     answer = await admin.get("/apis")
     assert [group["name"] for group in answer["groups"]] == [
         "apiregistration.k8s.io",
@@ -17,22 +17,19 @@ async def test_groups_come_in_the_order_of_their_priority(admin: KubeClient) -> 
         "authorization.k8s.io",
         "autoscaling",
         "batch",
-        "policy",
         "rbac.authorization.k8s.io",
         "coordination.k8s.io",
         "milliscale.io",
     ]
 
 
-async def test_the_newer_hpa_version_is_preferred(admin: KubeClient) -> None:
+async def test_autoscaling_v2_is_preferred(admin: KubeClient) -> None:
     group = await admin.get("/apis/autoscaling")
     assert [entry["version"] for entry in group["versions"]] == ["v2", "v1"]
     assert group["preferredVersion"] == {"groupVersion": "autoscaling/v2", "version": "v2"}
 
 
-async def test_versions_of_equal_priority_are_ordered_by_their_names(
-    admin: KubeClient, server: PlaygroundApiServer
-) -> None:
+async def test_versions_of_equal_priority_are_sorted_by_name(admin: KubeClient, server: PlaygroundApiServer) -> None:
     for version in ("v1alpha1", "v2", "v1beta2", "v11beta1", "v1beta10", "v1"):
         server.create(
             {
@@ -53,7 +50,7 @@ async def test_versions_of_equal_priority_are_ordered_by_their_names(
     assert versions == ["v2", "v1", "v11beta1", "v1beta10", "v1beta2", "v1alpha1"]
 
 
-async def test_a_resource_is_described_with_its_subresources(admin: KubeClient) -> None:
+async def test_resources_have_subresources(admin: KubeClient) -> None:
     entries = {entry["name"]: entry for entry in (await admin.get("/apis/apps/v1"))["resources"]}
     assert entries["deployments"]["shortNames"] == ["deploy"]
     assert entries["deployments"]["singularName"] == "deployment"
@@ -70,25 +67,25 @@ async def test_a_resource_is_described_with_its_subresources(admin: KubeClient) 
     }
 
 
-async def test_the_mapper_finds_its_way(admin: KubeClient) -> None:
+async def test_rest_mapper_uses_discovery(admin: KubeClient) -> None:
     mapper = RestMapper(admin)
     assert (await mapper.resource_for("pod")).path("ns", "p") == "/api/v1/namespaces/ns/pods/p"
     kinds = await mapper.mappings_for_kind("autoscaling", "HorizontalPodAutoscaler")
     assert [info.version for info in kinds] == ["v2", "v1"]
 
 
-async def test_clients_that_want_the_newer_document_are_given_the_plain_one(admin: KubeClient) -> None:
+async def test_aggregated_discovery_is_not_served(admin: KubeClient) -> None:
     newer = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
     assert (await admin.get("/apis", accept=newer))["kind"] == "APIGroupList"
 
 
-async def test_there_is_a_version_and_a_list_of_paths(admin: KubeClient) -> None:
+async def test_version_and_paths(admin: KubeClient) -> None:
     assert (await admin.get("/version"))["minor"] == "36"
     assert "/apis/autoscaling/v2" in (await admin.get("/"))["paths"]
 
 
 @pytest.mark.parametrize("path", ["/apis/nobody.example.com", "/apis/apps/v9", "/api/v9", "/nothing"])
-async def test_what_is_not_there_is_404(admin: KubeClient, path: str) -> None:
+async def test_unknown_groups_and_versions_are_404(admin: KubeClient, path: str) -> None:
     with pytest.raises(StatusError) as refusal:
         await admin.get(path)
     assert refusal.value.code == 404

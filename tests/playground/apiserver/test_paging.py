@@ -25,7 +25,7 @@ def names(answer: dict[str, Any]) -> str:
     return "".join(each["metadata"]["name"].removeprefix("cm-") for each in answer["items"])
 
 
-async def test_pages_follow_one_another_and_show_one_moment(admin: KubeClient, seven: None) -> None:
+async def test_pages_are_of_one_revision(admin: KubeClient, seven: None) -> None:
     first = await admin.get(CONFIG_MAPS, {"limit": 3})
     assert (names(first), first["metadata"]["remainingItemCount"]) == ("012", 4)
     await admin.post(CONFIG_MAPS, config_map("cm-25"))
@@ -43,7 +43,7 @@ async def test_pages_follow_one_another_and_show_one_moment(admin: KubeClient, s
     assert "continue" not in third["metadata"]
 
 
-async def test_pages_are_of_what_is_selected(admin: KubeClient, seven: None) -> None:
+async def test_pages_of_a_selection(admin: KubeClient, seven: None) -> None:
     query: dict[str, str | int] = {"limit": 2, "labelSelector": "tier=odd"}
     first = await admin.get(CONFIG_MAPS, query)
     assert names(first) == "13"
@@ -52,7 +52,7 @@ async def test_pages_are_of_what_is_selected(admin: KubeClient, seven: None) -> 
     assert (names(second), "continue" in second["metadata"]) == ("5", False)
 
 
-async def test_pages_go_on_from_one_namespace_to_the_next(admin: KubeClient, seven: None) -> None:
+async def test_pages_cross_namespaces(admin: KubeClient, seven: None) -> None:
     await admin.post("/api/v1/namespaces", {"metadata": {"name": "earlier"}})
     await admin.post("/api/v1/namespaces/earlier/configmaps", config_map("cm-0"))
     query: dict[str, str | int] = {"limit": 1, "labelSelector": "tier notin (even)"}
@@ -66,14 +66,14 @@ async def test_pages_go_on_from_one_namespace_to_the_next(admin: KubeClient, sev
     assert found == ["cm-1", "cm-3", "cm-5", "cm-0"]
 
 
-async def test_a_table_has_pages_too(admin: KubeClient, seven: None) -> None:
+async def test_tables_are_paginated(admin: KubeClient, seven: None) -> None:
     page = await admin.get(CONFIG_MAPS, {"limit": 3}, accept=TABLE)
     assert len(page["rows"]) == 3
     assert page["metadata"]["continue"]
 
 
 @pytest.mark.parametrize("query", [{"limit": 3, "resourceVersion": "0"}, {"limit": 0}, {"limit": -3}, {"limit": 7}, {}])
-async def test_a_list_from_the_cache_or_without_a_limit_is_whole(
+async def test_list_from_the_cache_or_without_limit_is_complete(
     query: dict[str, str | int], admin: KubeClient, seven: None
 ) -> None:
     page = await admin.get(CONFIG_MAPS, query)
@@ -81,7 +81,7 @@ async def test_a_list_from_the_cache_or_without_a_limit_is_whole(
     assert "continue" not in page["metadata"]
 
 
-async def test_a_moment_that_is_forgotten_is_410(admin: KubeClient, server: PlaygroundApiServer, seven: None) -> None:
+async def test_compacted_continue_token_is_410(admin: KubeClient, server: PlaygroundApiServer, seven: None) -> None:
     first = await admin.get(CONFIG_MAPS, {"limit": 3})
     await admin.delete(f"{CONFIG_MAPS}/cm-4")
     server.storage.compact()
@@ -99,7 +99,7 @@ async def test_a_moment_that_is_forgotten_is_410(admin: KubeClient, server: Play
         ({"continue": "e30", "resourceVersion": "5"}, "not allowed when using continue"),
     ],
 )
-async def test_what_makes_no_sense_is_400(query: dict[str, str], message: str, admin: KubeClient) -> None:
+async def test_invalid_parameters_are_400(query: dict[str, str], message: str, admin: KubeClient) -> None:
     with pytest.raises(StatusError, match=message) as refusal:
         await admin.get(CONFIG_MAPS, query)
     assert refusal.value.code == 400

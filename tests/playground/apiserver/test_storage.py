@@ -1,4 +1,4 @@
-"""The storage counts revisions, and remembers only so many changes."""
+"""Revisions, history and subscriptions of the storage."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ def thing(name: str, namespace: str = "ns", **fields: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": namespace}, **fields}
 
 
-def test_a_moment_is_remembered_until_a_compaction_or_until_there_are_too_many() -> None:
+def test_revision_is_kept_until_a_compaction_or_until_others_replace_it() -> None:
     storage = Storage()
 
     def colours(at: int | None = None) -> list[str]:
@@ -26,16 +26,16 @@ def test_a_moment_is_remembered_until_a_compaction_or_until_there_are_too_many()
     storage.put(THINGS, thing("b", colour="red"))
     storage.put(THINGS, thing("c", "elsewhere", colour="none of these"))
     assert colours() == ["red"]
-    storage.remember(THINGS, 2)
+    storage.keep_revision(THINGS, 2)
     storage.put(THINGS, thing("a", colour="blue"))
-    storage.remember(THINGS, 3)
+    storage.keep_revision(THINGS, 3)
     storage.put(THINGS, thing("b", colour="green"))
     assert colours() == ["blue", "green"]
     storage.remove(THINGS, "ns", "a")
     assert (colours(2), colours(3), colours(5), colours()) == (["red"], ["blue", "red"], ["green"], ["green"])
     for revision in range(5, 36):
-        storage.remember(THINGS, 2)  # it is of use still
-        storage.remember(THINGS, revision)
+        storage.keep_revision(THINGS, 2)  # still in use
+        storage.keep_revision(THINGS, revision)
         storage.put(THINGS, thing("b", colour=f"shade {revision}"))
     assert colours(2) == ["red"]
     with pytest.raises(StatusError) as refusal:
@@ -47,7 +47,7 @@ def test_a_moment_is_remembered_until_a_compaction_or_until_there_are_too_many()
         colours(2)
 
 
-def test_every_write_takes_the_next_revision_whatever_it_is_about() -> None:
+def test_every_write_takes_the_next_revision() -> None:
     storage = Storage()
     first = storage.put(THINGS, thing("a"))
     second = storage.put(OTHERS, thing("a"))
@@ -72,7 +72,7 @@ def test_objects_are_listed_by_namespace_and_name() -> None:
     assert len(storage.objects(THINGS, "a")) == 2
 
 
-async def test_a_subscription_replays_what_came_after_its_revision() -> None:
+async def test_subscription_replays_later_changes() -> None:
     storage = Storage()
     storage.put(THINGS, thing("a"))
     storage.put(OTHERS, thing("not-asked-for"))
@@ -84,7 +84,7 @@ async def test_a_subscription_replays_what_came_after_its_revision() -> None:
     assert (second.type, second.revision, second.object["changed"]) == ("DELETED", 4, True)
 
 
-def test_only_so_many_changes_are_remembered() -> None:
+def test_history_is_bounded() -> None:
     storage = Storage(history=2)
     for name in "abcd":
         storage.put(THINGS, thing(name))
@@ -94,13 +94,13 @@ def test_only_so_many_changes_are_remembered() -> None:
     assert refusal.value.code == 410
 
 
-def test_the_future_cannot_be_subscribed_to() -> None:
+def test_future_revision_is_refused() -> None:
     with pytest.raises(StatusError, match=r"^Too large resource version: 7, current: 0$") as refusal:
         Storage().subscribe(THINGS, 7)
     assert refusal.value.code == 504
 
 
-async def test_a_reader_that_is_far_too_slow_is_told_to_list_again() -> None:
+async def test_slow_subscriber_gets_410() -> None:
     storage = Storage()
     subscription = storage.subscribe(THINGS, 0)
     for _ in range(5000):
@@ -116,7 +116,7 @@ async def test_a_reader_that_is_far_too_slow_is_told_to_list_again() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_closed_subscription_hears_no_more() -> None:
+async def test_closed_subscription_gets_no_changes() -> None:
     storage = Storage()
     subscription = storage.subscribe(THINGS, 0)
     storage.put(THINGS, thing("a"))

@@ -1,4 +1,4 @@
-"""Tables hold what `kubectl get` of Kubernetes 1.36 shows."""
+"""Tables have the cells that `kubectl get` of Kubernetes 1.36 prints."""
 
 import datetime
 from typing import Any
@@ -39,19 +39,18 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
         (3000 * 86400, "8y"),
     ],
 )
-def test_ages_have_two_units_at_most(seconds: float, text: str) -> None:
+def test_durations_have_at_most_two_units(seconds: float, text: str) -> None:
     assert human_duration(seconds) == text
 
 
 def cells(group: str, version: str, plural: str, obj: dict[str, Any]) -> dict[str, Any]:
-    """The cells of an object's row, by column, without those that only `-o wide` shows."""
+    """Return the cells of an object's row, by column."""
     kind = find_resource_type(group, version, plural)
     assert kind is not None
     obj["metadata"]["creationTimestamp"] = CREATED
     table = table_of(kind, [obj], Form("Table"), metadata={}, include="None", now=NOW)
-    columns = [(column["name"], column["priority"]) for column in table["columnDefinitions"]]
-    row = table["rows"][0]["cells"]
-    return {name: cell for (name, priority), cell in zip(columns, row, strict=True) if not priority}
+    columns = [column["name"] for column in table["columnDefinitions"]]
+    return dict(zip(columns, table["rows"][0]["cells"], strict=True))
 
 
 def pods_metric(name: str, goal: str) -> dict[str, Any]:
@@ -87,7 +86,7 @@ CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utili
         ([pods_metric("a", "1"), EXTERNAL, CPU, CPU], None, "<unknown>/1, <unknown>/5 (avg) + 2 more..."),
     ],
 )
-def test_an_hpas_metrics_are_current_and_target(metrics: list[Any], current: list[Any] | None, text: str) -> None:
+def test_hpa_row_has_current_values_and_targets(metrics: list[Any], current: list[Any] | None, text: str) -> None:
     obj = hpa(metrics=metrics, minReplicas=1)
     obj["status"] = {"currentReplicas": 2, "currentMetrics": current}
     assert cells("autoscaling", "v2", "horizontalpodautoscalers", obj) == {
@@ -101,7 +100,7 @@ def test_an_hpas_metrics_are_current_and_target(metrics: list[Any], current: lis
     }
 
 
-def test_a_deployment_shows_how_many_are_ready() -> None:
+def test_deployment_row() -> None:
     obj = deployment(replicas=3)
     obj["status"] = {"readyReplicas": 2, "updatedReplicas": 3, "availableReplicas": 2}
     row = cells("apps", "v1", "deployments", obj)
@@ -123,7 +122,7 @@ def test_a_deployment_shows_how_many_are_ready() -> None:
         ({"phase": "Failed", "reason": "Evicted"}, False, "0/1", "Evicted"),
     ],
 )
-def test_a_pod_shows_its_state(status: dict[str, Any], deleting: bool, ready: str, text: str) -> None:
+def test_pod_row(status: dict[str, Any], deleting: bool, ready: str, text: str) -> None:
     obj = {**pod("p"), "status": status}
     if deleting:
         obj["metadata"]["deletionTimestamp"] = CREATED
@@ -131,25 +130,7 @@ def test_a_pod_shows_its_state(status: dict[str, Any], deleting: bool, ready: st
     assert row == {"Name": "p", "Ready": ready, "Status": text, "Restarts": "0", "Age": "60m"}
 
 
-def test_an_event_shows_when_it_was_last_seen() -> None:
-    obj = {
-        "metadata": {"name": "e"},
-        "type": "Normal",
-        "reason": "SuccessfulRescale",
-        "message": "New size: 3\n",
-        "involvedObject": {"kind": "HorizontalPodAutoscaler", "name": "web"},
-        "lastTimestamp": "2026-01-01T11:58:30Z",
-    }
-    assert cells("", "v1", "events", obj) == {
-        "Last Seen": "90s",
-        "Type": "Normal",
-        "Reason": "SuccessfulRescale",
-        "Object": "horizontalpodautoscaler/web",
-        "Message": "New size: 3",
-    }
-
-
-async def test_a_table_is_for_those_who_ask(admin: KubeClient, server: PlaygroundApiServer) -> None:
+async def test_table_is_returned_if_accepted(admin: KubeClient, server: PlaygroundApiServer) -> None:
     server.create(deployment())
     path = "/apis/apps/v1/deployments"
     assert (await admin.get(path))["kind"] == "DeploymentList"
@@ -160,7 +141,7 @@ async def test_a_table_is_for_those_who_ask(admin: KubeClient, server: Playgroun
     assert whole["rows"][0]["object"]["spec"]["replicas"] == 2
 
 
-async def test_metadata_alone_can_be_asked_for(admin: KubeClient, server: PlaygroundApiServer) -> None:
+async def test_partial_metadata_is_returned_if_accepted(admin: KubeClient, server: PlaygroundApiServer) -> None:
     server.create(deployment())
     accept = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
     answer = await admin.get("/apis/apps/v1/deployments", accept=accept)
@@ -168,7 +149,7 @@ async def test_metadata_alone_can_be_asked_for(admin: KubeClient, server: Playgr
     assert answer["items"][0].keys() == {"kind", "apiVersion", "metadata"}
 
 
-async def test_what_is_not_served_is_406(admin: KubeClient) -> None:
+async def test_unsupported_media_types_are_406(admin: KubeClient) -> None:
     with pytest.raises(StatusError) as refusal:
         await admin.get("/api/v1/pods", accept="application/vnd.kubernetes.protobuf")
     assert refusal.value.code == 406

@@ -33,7 +33,7 @@ async def revision(client: KubeClient) -> str:
     return str((await client.get(CONFIG_MAPS))["metadata"]["resourceVersion"])
 
 
-async def test_a_watch_goes_on_from_a_list(admin: KubeClient) -> None:
+async def test_watch_resumes_from_a_list(admin: KubeClient) -> None:
     await admin.post(CONFIG_MAPS, config_map("before"))
     since = await revision(admin)
     await admin.post(CONFIG_MAPS, config_map("a"))
@@ -45,13 +45,13 @@ async def test_a_watch_goes_on_from_a_list(admin: KubeClient) -> None:
 
 
 @pytest.mark.parametrize("query", [{}, {"resourceVersion": "0"}], ids=["no version", "version 0"])
-async def test_without_a_version_a_watch_begins_with_what_is_there(admin: KubeClient, query: dict[str, str]) -> None:
+async def test_watch_without_version_starts_with_all_objects(admin: KubeClient, query: dict[str, str]) -> None:
     await admin.post(CONFIG_MAPS, config_map("a"))
     async with aclosing(admin.watch(CONFIG_MAPS, query)) as events:
         assert await next_events(events, 1) == [("ADDED", "a")]
 
 
-async def test_objects_come_and_go_as_their_labels_do(admin: KubeClient) -> None:
+async def test_selected_labels_add_and_delete_objects(admin: KubeClient) -> None:
     query = {"resourceVersion": await revision(admin), "labelSelector": "tier=front"}
     async with aclosing(admin.watch(CONFIG_MAPS, query)) as events:
         await admin.post(CONFIG_MAPS, config_map("a", tier="back"))
@@ -63,7 +63,7 @@ async def test_objects_come_and_go_as_their_labels_do(admin: KubeClient) -> None
         assert await next_events(events, 4) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "last")]
 
 
-async def test_a_watch_of_one_namespace_hears_of_no_other(admin: KubeClient) -> None:
+async def test_watch_is_limited_to_its_namespace(admin: KubeClient) -> None:
     query = {"resourceVersion": await revision(admin)}
     async with aclosing(admin.watch(CONFIG_MAPS, query)) as events:
         await admin.post("/api/v1/namespaces/kube-system/configmaps", config_map("elsewhere"))
@@ -71,7 +71,7 @@ async def test_a_watch_of_one_namespace_hears_of_no_other(admin: KubeClient) -> 
         assert await next_events(events, 1) == [("ADDED", "here")]
 
 
-async def test_bookmarks_bring_quiet_watches_up_to_date(admin: KubeClient) -> None:
+async def test_bookmarks_have_the_latest_revision(admin: KubeClient) -> None:
     since = await revision(admin)
     query = {"resourceVersion": since, "allowWatchBookmarks": "true"}
     async with aclosing(admin.watch(CONFIG_MAPS, query)) as events, asyncio.timeout(60):
@@ -82,27 +82,12 @@ async def test_bookmarks_bring_quiet_watches_up_to_date(admin: KubeClient) -> No
     assert int(bookmark["object"]["metadata"]["resourceVersion"]) > int(since)
 
 
-async def test_no_bookmarks_for_those_who_did_not_ask(admin: KubeClient) -> None:
+async def test_bookmarks_are_only_sent_if_requested(admin: KubeClient) -> None:
     async with aclosing(admin.watch(CONFIG_MAPS, {"resourceVersion": await revision(admin)}, seconds=1)) as events:
         assert [event async for event in events] == []
 
 
-async def test_the_end_of_the_initial_objects_can_be_marked(admin: KubeClient) -> None:
-    await admin.post(CONFIG_MAPS, config_map("a"))
-    query = {
-        "sendInitialEvents": "true",
-        "resourceVersionMatch": "NotOlderThan",
-        "allowWatchBookmarks": "true",
-        "resourceVersion": "",
-    }
-    async with aclosing(admin.watch(CONFIG_MAPS, query)) as events, asyncio.timeout(60):
-        assert (await anext(events))["type"] == "ADDED"
-        mark = await anext(events)
-    assert mark["type"] == "BOOKMARK"
-    assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-
-
-async def test_forgotten_history_is_410(admin: KubeClient, server: PlaygroundApiServer) -> None:
+async def test_compacted_history_is_410(admin: KubeClient, server: PlaygroundApiServer) -> None:
     since = await revision(admin)
     await admin.post(CONFIG_MAPS, config_map("a"))
     server.storage.compact()
@@ -112,9 +97,7 @@ async def test_forgotten_history_is_410(admin: KubeClient, server: PlaygroundApi
     assert (refusal.value.code, refusal.value.reason) == (410, "Expired")
 
 
-async def test_a_store_survives_the_loss_of_history_and_of_the_server(
-    admin: KubeClient, server: PlaygroundApiServer
-) -> None:
+async def test_store_survives_compaction_and_an_outage(admin: KubeClient, server: PlaygroundApiServer) -> None:
     changes: asyncio.Queue[str] = asyncio.Queue()
 
     def changed(key: tuple[str, str], old: object, new: object) -> None:
