@@ -25,7 +25,7 @@ from adapter.security.authorization import AuthorizationOptions
 from adapter.security.tls import TLSError
 from adapter.security.trust import TrustError, TrustOptions
 from kube.client import KubeConfigError
-from kube.flags import CONTEXT_SETTINGS, GoCommand, ignored_options, verbosity_option
+from kube.flags import CONTEXT_SETTINGS, GoCommand, flag_section, ignored_options, verbosity_option
 from kube.process import installed_version, run, setup_logging
 
 _log = logging.getLogger(__name__)
@@ -61,18 +61,25 @@ main.add_command(explain)
 
 
 @main.command(cls=GoCommand)
+@flag_section("Metrics discovery flags")
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
     help="The rules file, in prometheus-adapter's format; reloaded when it changes, and on SIGHUP.",
 )
-@prometheus_flags
 @catalog_flags()
+@flag_section("Prometheus flags")
+@prometheus_flags
+@flag_section("Kubernetes client flags")
 @kubernetes_flags
+@flag_section("Secure serving flags")
 @serving_flags
+@flag_section("Authentication flags")
 @trust_flags
 @token_ttl_flag
+@flag_section("Authorization flags")
 @authorization_flags
+@flag_section("Global flags")
 @verbosity_option
 @ignored_options(IGNORED)
 def serve(

@@ -1,26 +1,35 @@
-"""HTTP to the servers that have our answers: how to reach one, what to show it, and files that change under us.
+"""HTTP to upstream servers: Prometheus, and another metrics adapter.
 
-Prometheus servers and another metrics adapter are reached alike: a base address, headers, a bearer token or a name
-and password, an authority, a client certificate. Whatever is a file is looked at before each request and read again
-when it has changed, because kubelets and certificate managers replace such files while the process runs. A file that
-turned bad keeps what was good: a certificate is half-written for a moment now and then.
+Each has a base address, headers, a bearer token or a name and password, a CA and a client certificate. Files are
+checked before each request and reloaded when they have changed, because kubelets and certificate managers replace them
+while the process runs. The old content stays in use while the new one cannot be used: a certificate is half-written for
+a moment now and then.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 import logging
 import ssl
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from types import TracebackType
+from typing import ClassVar, Self
 from urllib.parse import urlsplit
 
+import aiohttp
 from multidict import CIMultiDict
+from yarl import URL
+
+from adapter.fairness import FairSemaphore, current_namespace
+from kube.files import FilesVersion
 
 _log = logging.getLogger(__name__)
 
-_Stamp = tuple[tuple[int, int, int], ...]
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
 
 
 class UpstreamConfigError(ValueError):
@@ -32,10 +41,10 @@ class CredentialsError(Exception):
 
 
 def header(name: str, value: str) -> tuple[str, str]:
-    """A header that can be sent.
+    """Return a valid header.
 
     Raises:
-        UpstreamConfigError: it could not, or could be taken for two.
+        UpstreamConfigError: it could not be sent, or be taken for two.
     """
     if not name or not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
         raise UpstreamConfigError(f"{name!r} is not the name of a header")
@@ -46,21 +55,21 @@ def header(name: str, value: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAccess:
-    """Where a server is and what it is shown.
+    """The address of a server, and the credentials for it.
 
     Attributes:
-        url: its base address; a path is kept before what is asked.
+        url: its base address; a path of it comes before the path of each request.
         headers: sent with every request, in order, such as ("X-Scope-OrgID", "team").
-        token_file: a bearer token, read again when the file changes.
+        token_file: a bearer token, reloaded when the file changes.
         username: the name of basic authentication, with its password in `password_file`; "" for none.
-        password_file: the password, read again when the file changes.
+        password_file: the password, reloaded when the file changes.
         ca_file: certificates that the server's own must be signed by; None for the system's.
         cert_file: a client certificate, with its key in `key_file`.
         key_file: the client certificate's key.
-        insecure_skip_tls_verify: take any certificate of the server; who it is, nobody then knows.
+        insecure_skip_tls_verify: accept any certificate of the server.
 
     Raises:
-        UpstreamConfigError: two of them do not go together, or one is nonsense.
+        UpstreamConfigError: two of them exclude each other, or one is invalid.
     """
 
     what: ClassVar[str] = "the server"
@@ -79,7 +88,7 @@ class ServerAccess:
     insecure_skip_tls_verify: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what can never work."""
+        """Check the options."""
         try:
             parts = urlsplit(self.url)
             usable = parts.scheme in self.schemes and bool(parts.hostname) and parts.port != 0
@@ -103,26 +112,22 @@ class ServerAccess:
 
     @property
     def base(self) -> str:
-        """The address without a slash at its end."""
+        """The URL without a slash at its end."""
         return self.url.rstrip("/")
 
 
 class Credentials:
-    """What a server is shown, as its files have it now.
-
-    Raises:
-        UpstreamConfigError: (by `load`) a file cannot be used at the start.
-    """
+    """The credentials for a server, as their files have them now."""
 
     def __init__(self, access: ServerAccess) -> None:
         self._access = access
-        secret = access.token_file or access.password_file
-        kind = "token" if access.token_file is not None else "password"
-        self._secret = _SecretFile(secret, f"the {kind} file for {access.what}", kind) if secret is not None else None
+        self._secret_file = access.token_file or access.password_file
+        self._secret = ""
+        self._secret_version: FilesVersion | None = None
         self._tls_files = [path for path in (access.ca_file, access.cert_file, access.key_file) if path is not None]
-        self._stamp: _Stamp = ()
+        self._tls_version = FilesVersion.of()
         self._context: ssl.SSLContext | None = None
-        self._said = ""
+        self._logged = ""
 
     @property
     def loaded(self) -> bool:
@@ -135,37 +140,38 @@ class Credentials:
         Raises:
             UpstreamConfigError: one cannot be used.
         """
-        if not self.loaded:
-            stamp = self._stamp_now()
-            self._context = _context(self._access)
-            self._stamp = stamp
-            if self._access.insecure_skip_tls_verify:
-                _log.warning(
-                    "the certificate of %s at %s is not verified: whoever can redirect the connection sees the"
-                    " credentials and chooses the values",
-                    self._access.what,
-                    _address(self._access.base),
-                )
+        if self.loaded:
+            return
+        version = FilesVersion.of(*self._tls_files)
+        self._context = _context(self._access)
+        self._tls_version = version
+        if self._access.insecure_skip_tls_verify:
+            _log.warning(
+                "the certificate of %s at %s is not verified: whoever can redirect the connection sees the"
+                " credentials and chooses the values",
+                self._access.what,
+                urlsplit(self._access.base).netloc.rpartition("@")[2],
+            )
 
     def context(self) -> ssl.SSLContext | None:
-        """What verifies the server and shows who we are, of the newest files; None for plain HTTP."""
+        """Return the TLS context of the newest files; None for plain HTTP."""
         if self._context is None or not self._tls_files:
             return self._context
-        stamp = self._stamp_now()
-        if stamp != self._stamp:
-            self._stamp = stamp  # a bad file is tried again when it changes again
+        version = FilesVersion.of(*self._tls_files)
+        if version != self._tls_version:
+            self._tls_version = version  # a bad file is tried again when it changes again
             try:
                 self._context = _context(self._access)
             except UpstreamConfigError as error:
-                if str(error) != self._said:
-                    self._said = str(error)
+                if str(error) != self._logged:
+                    self._logged = str(error)
                     _log.warning("a TLS file has changed and cannot be used; the old one stays: %s", error)
         return self._context
 
     def headers(self, *others: tuple[str, str]) -> CIMultiDict[str]:
-        """What to send: the server's headers, the Authorization header if there is one, and others.
+        """Return the server's headers, the Authorization header if there is one, and others.
 
-        A later one takes the place of an earlier one of the same name, however the names are written.
+        A later header replaces an earlier one of the same name, whatever the case of the names.
 
         Raises:
             CredentialsError: the file with the secret cannot be read, or has none.
@@ -176,49 +182,116 @@ class Credentials:
         return headers
 
     def _authorization(self) -> tuple[tuple[str, str], ...]:
-        if self._secret is None:
+        if self._secret_file is None:
             return ()
-        secret = self._secret.read()
+        secret = self._read_secret(self._secret_file)
         if not self._access.username:
             return (("Authorization", f"Bearer {secret}"),)
         pair = f"{self._access.username}:{secret}".encode()
         return (("Authorization", f"Basic {base64.b64encode(pair).decode()}"),)
 
-    def _stamp_now(self) -> _Stamp:
-        return tuple(_file_stamp(path) for path in self._tls_files)
-
-
-class _SecretFile:
-    """One line of text in a file that a kubelet or an agent replaces from time to time."""
-
-    def __init__(self, path: Path, name: str, kind: str) -> None:
-        self._path = path
-        self._name = name
-        self._kind = kind
-        self._seen: tuple[int, int, int] | None = None
-        self._secret = ""
-
-    def read(self) -> str:
-        try:
-            found = self._path.stat()
-            seen = (found.st_ino, found.st_mtime_ns, found.st_size)
-            if seen != self._seen:
-                self._secret = self._path.read_text(encoding="ascii").strip()
-                self._seen = seen
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not ASCII text"
-            raise CredentialsError(f"{self._name} cannot be read: {reason}") from error
+    def _read_secret(self, path: Path) -> str:
+        kind = "token" if self._access.token_file is not None else "password"
+        name = f"the {kind} file for {self._access.what}"
+        version = FilesVersion.of(path)
+        if version != self._secret_version or version.stats == (None,):
+            try:
+                self._secret = path.read_text(encoding="ascii").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "not ASCII text"
+                raise CredentialsError(f"{name} cannot be read: {reason}") from error
+            self._secret_version = version
         if not self._secret or not self._secret.isprintable():
-            raise CredentialsError(f"{self._name} holds no {self._kind}")
+            raise CredentialsError(f"{name} holds no {kind}")
         return self._secret
 
 
-def _file_stamp(path: Path) -> tuple[int, int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return (0, 0, 0)
-    return (found.st_ino, found.st_mtime_ns, found.st_size)
+class UpstreamClient:
+    """Sends requests to one server. Use as an async context manager."""
+
+    def __init__(
+        self,
+        access: ServerAccess,
+        *,
+        connections: int,
+        max_waiting: int,
+        reserved: int = 0,
+        session: aiohttp.ClientSession | None = None,
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            access: the server.
+            connections: how many callers of `slot` proceed at a time.
+            max_waiting: how many callers of each namespace wait for that.
+            reserved: connections beside those, for requests that take no slot.
+            session: connections that outlive this client; without it, it has its own.
+        """
+        self._connections = connections + reserved
+        self._slots = FairSemaphore(connections, max_waiting=max_waiting)
+        self._credentials = Credentials(access)
+        self._session = session
+        self._owns_session = session is None
+
+    async def __aenter__(self) -> Self:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=self._connections)
+            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None and self._owns_session:
+            await self._session.close()
+            self._session = None
+
+    async def load(self) -> None:
+        """Read the TLS files; the first request does, too.
+
+        Raises:
+            UpstreamConfigError: one cannot be used.
+        """
+        if not self._credentials.loaded:
+            await asyncio.to_thread(self._credentials.load)
+
+    def slot(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Hold a slot for the current namespace; raises QueueFullError as FairSemaphore.slot."""
+        return self._slots.slot(current_namespace())
+
+    @contextlib.asynccontextmanager
+    async def send(
+        self, url: URL, *, form: Mapping[str, str] | None = None, headers: tuple[tuple[str, str], ...] = ()
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """GET a URL, or POST a form to it. Redirects are not followed: they could lead our credentials anywhere.
+
+        Raises:
+            CredentialsError, UpstreamConfigError: a file cannot be used now.
+            aiohttp.ClientError, OSError: there is no response.
+        """
+        assert self._session is not None, "the client is not open"
+        await self.load()
+        context = self._credentials.context()
+        async with self._session.request(
+            "GET" if form is None else "POST",
+            url,
+            data=form,
+            headers=self._credentials.headers(*headers),
+            ssl=context if context is not None else True,
+            allow_redirects=False,
+            timeout=_TIMEOUT,
+        ) as response:
+            yield response
+
+
+async def read_up_to(response: aiohttp.ClientResponse, size: int) -> bytes:
+    """Read a body up to its end, or to a chunk more than `size` bytes."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > size:
+            break
+    return bytes(body)
 
 
 def _context(access: ServerAccess) -> ssl.SSLContext:
@@ -237,11 +310,6 @@ def _context(access: ServerAccess) -> ssl.SSLContext:
                 f"client certificate for {access.what} {access.cert_file}, {access.key_file}: {_reason(error)}"
             ) from error
     return context
-
-
-def _address(url: str) -> str:
-    """A URL's host and port, without a password that may be before it."""
-    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 def _reason(error: OSError | ssl.SSLError) -> str:

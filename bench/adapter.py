@@ -1,7 +1,7 @@
-"""How fast the adapter answers, and what that costs: `make bench-adapter`.
+"""Measure throughput, latency, CPU and memory of the adapter: `make bench-adapter`.
 
-A run of some minutes prints tables and writes every figure as a line of JSON. PEER=/path/to/prometheus-adapter has that
-one measured in the same run, on the same cluster and Prometheus. docs/performance.md says how to read it.
+A run takes some minutes, prints tables and appends every row as a JSON line. PEER=/path/to/prometheus-adapter is
+measured in the same run, on the same cluster and Prometheus. docs/performance.md explains the columns.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _NEW_REQUESTS = 30_000
 
 
 def _new(*targets: str, requests: int = _NEW_REQUESTS) -> tuple[str, ...]:
-    """With a parameter that means nothing, so that no target is one that was there before."""
+    """Return targets with an unused parameter, so that each is new to the server."""
     marked = (f"{target}{'&' if '?' in target else '?'}request=" for target in itertools.cycle(targets))
     return tuple(f"{target}{number}" for number, target in zip(range(requests), marked, strict=False))
 
@@ -82,8 +82,8 @@ _Scenario = tuple[str, tuple[str, ...], int, float]
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement; times are in milliseconds, `cpu` columns in cores, memory in MiB.
 
-    `cpu_us` is the server's CPU time for each request in microseconds, which says more than `rps` where other processes
-    keep the cores busy. `rss_peak` is the most that there was since the process began.
+    `cpu_us` is the server's CPU time per request in microseconds; it depends less on other load than `rps`. `rss_peak`
+    is the peak since the process started.
     """
 
     server: str
@@ -114,10 +114,10 @@ async def _measure(
     after, prometheus_after = await server.totals(), Cost.of(bed.prometheus.process.pid)
     if outcome.failure:
         print(f"{server.name}, {scenario}: {outcome.failed} failed, such as\n{outcome.failure}", file=sys.stderr)
-    # The warm-up costs as well.
+    # The warm-up is included.
     took = outcome.seconds + 1.0
     used = after.cost.cpu_seconds - before.cost.cpu_seconds
-    print(f"{server.name}, {scenario}: {outcome.requests_per_second:,.0f} answers a second", file=sys.stderr)
+    print(f"{server.name}, {scenario}: {outcome.requests_per_second:,.0f} responses a second", file=sys.stderr)
     return Row(
         server=server.name,
         scenario=scenario,
@@ -145,7 +145,7 @@ def _load_cpu(outcome: Outcome) -> float:
 
 
 def _late(before: Totals, after: Totals, bound: float) -> int:
-    """How often the event loop was later than this, of all the times that it was looked at."""
+    """Return how often the event loop's lag was longer than this."""
 
     def over(totals: Totals) -> int:
         return totals.stalls.get(float("inf"), 0) - totals.stalls.get(bound, 0)
@@ -154,7 +154,7 @@ def _late(before: Totals, after: Totals, bound: float) -> int:
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A scenario beside aiohttp alone and the peer: our figures as multiples of theirs."""
+    """The adapter's figures as multiples of those of aiohttp and of the peer."""
 
     scenario: str
     server: str
@@ -216,7 +216,7 @@ def _lists() -> dict[str, tuple[str, ...]]:
 
 
 def _wide(growth: Sequence[int]) -> dict[str, tuple[str, ...]]:
-    """One object, and then one external series, of ever more series behind a rule; each is asked for 1,000 of them."""
+    """Measure one object, and one external series, of rules with more and more series; 1,000 different ones each."""
     scenarios = {}
     for series in growth:
         asked = range(0, series, max(1, series // 1_000))

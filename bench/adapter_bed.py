@@ -1,8 +1,8 @@
-"""The bed on which the adapter is measured: a cluster with many pods, a Prometheus that knows them, and the adapter.
+"""The environment of the adapter's benchmark: a cluster with many pods, a Prometheus with their series, the adapter.
 
 Everything runs on this machine and shares its cores: the API server (the playground's, in this process, or a real one
 from KUBEBUILDER_ASSETS), Prometheus, the adapter and the load generator. The series are loaded beforehand, some minutes
-into the future, so that nothing is scraped meanwhile.
+into the future, so that nothing is scraped during a run.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a server has done since its start; `stalls` are how often its event loop was late, by the seconds."""
+    """Counters of a server since its start; `stalls`: how often its event loop's lag was longer, by seconds."""
 
     cost: Cost
     queries: int = 0
@@ -103,7 +103,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server: ours, the peer, or aiohttp alone, which counts nothing."""
+    """A running server: the adapter, the peer, or aiohttp alone, which has no counters."""
 
     name: str
     port: int
@@ -113,7 +113,7 @@ class Server:
     is_adapter: bool = True
 
     async def load(self, *targets: str, connections: int, seconds: float) -> Outcome:
-        """Ask for the targets in turn, as the API server's aggregation layer would for an HPA controller."""
+        """Request the targets in turn, like the API server's aggregation layer for an HPA controller."""
         task = Task(
             host=LOOPBACK,
             port=self.port,
@@ -136,7 +136,7 @@ class Server:
         return msgspec.json.decode(output, type=Outcome)
 
     async def totals(self) -> Totals:
-        """What it has done since its start."""
+        """Return its counters since its start."""
         queries = await _samples(f"{self._prometheus_url}/metrics")
         own = await self.get("/metrics") if self.is_adapter else ""
         return Totals(
@@ -150,7 +150,7 @@ class Server:
         )
 
     async def get(self, path: str) -> str:
-        """Ask once, as an administrator; raises for a failure."""
+        """Send one request as an administrator; raises on failure."""
         context = await asyncio.to_thread(self._context)
         async with (
             aiohttp.ClientSession(raise_for_status=True) as session,
@@ -172,7 +172,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class AdapterBed:
-    """The running bed. `servers` are aiohttp alone, our adapter, ours without freshness, and the peer if any."""
+    """The running environment. `servers`: aiohttp alone, the adapter, the adapter without cache, the peer if any."""
 
     is_real: bool
     prometheus: PrometheusServer
@@ -183,13 +183,13 @@ class AdapterBed:
 async def adapter_bed(
     folder: Path, *, peer: Path | None, freshness: str, wide: Sequence[int] = ()
 ) -> AsyncIterator[AdapterBed]:
-    """Start everything in `folder`; it ends with the context.
+    """Start everything, and stop it at the end of the context.
 
     Args:
         folder: for data, certificates and logs.
-        peer: a prometheus-adapter, to be measured beside ours.
-        freshness: our --metrics-freshness.
-        wide: numbers of series; of each number N there is a metric wide_N with so many.
+        peer: a prometheus-adapter to compare with.
+        freshness: the adapter's --metrics-freshness.
+        wide: numbers of series; for each number N there is a metric wide_N with N series.
 
     Raises:
         PlaygroundError, TimeoutError: something does not start.
@@ -291,7 +291,7 @@ def _pods() -> Iterator[tuple[str, str, dict[str, str]]]:
 
 
 def wide_pod(number: int) -> str:
-    """The name of a pod that has a series of each metric wide_N with N above `number`."""
+    """Return a pod that has a series of each metric wide_N with N above `number`."""
     return f"wide-7d9c5b8f6d-{number:06d}"
 
 

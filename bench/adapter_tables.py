@@ -24,7 +24,7 @@ Rows = dict[tuple[str, str, int], Row]
 
 
 def tables(rows: Iterable[Row]) -> list[str]:
-    """Each table as Markdown; those without a figure are left out."""
+    """Return the tables as Markdown, without those that have no figures."""
     found: Rows = {(row.server, row.scenario, row.connections): row for row in rows}
     made = (_readme(found), _main(found), _by_connections(found), _lists(found), _wide(found))
     return ["\n".join(table) for table in made if len(table) > 2]
@@ -32,7 +32,7 @@ def tables(rows: Iterable[Row]) -> list[str]:
 
 def _readme(rows: Rows) -> list[str]:
     servers = (PEER, OURS, UNCACHED)
-    table = _head("", "prometheus-adapter 0.12.0", "adapter", "adapter, a query for each request")
+    table = _head("", "prometheus-adapter 0.12.0", "adapter", "adapter, one query per request")
     for scenario, name in _NAMES.items():
         cells = [rows.get((server, scenario, _CONNECTIONS)) for server in servers]
         table += _line(name, *(f"{_shown(row.rps)}/s, p99 {_shown(row.p99)} ms" if row else "" for row in cells))
@@ -71,7 +71,7 @@ def _by_connections(rows: Rows) -> list[str]:
 
 def _lists(rows: Rows) -> list[str]:
     numbers = (625, 1250, 2500, 5000)
-    table = _head("pods in the answer", *(f"{number:,}" for number in numbers))
+    table = _head("pods in the response", *(f"{number:,}" for number in numbers))
     for server in (OURS, PEER):
         found = [rows.get((server, f"list of {number}", 1)) for number in numbers]
         if all(found):
@@ -87,7 +87,7 @@ def _wide(rows: Rows) -> list[str]:
         if all(found):
             table += _line(f"{name}: rps", *(_shown(row.rps) for row in found if row))
             table += _line("p99 ms, worst", *(f"{_shown(row.p99)}, {_shown(row.worst)}" for row in found if row))
-            table += _line("most memory until then, MiB", *(f"{row.rss_peak:,.0f}" for row in found if row))
+            table += _line("peak memory, MiB", *(f"{row.rss_peak:,.0f}" for row in found if row))
     return table
 
 

@@ -1,9 +1,9 @@
-"""How many HPAs one autoscaler keeps up with: `python -m bench.autoscaler`.
+"""Measure how many HPAs one autoscaler handles: `python -m bench.autoscaler`.
 
-For each number of HPAs, in one cluster that grows, the autoscaler runs as a process of its own, bound to one processor,
-and is watched from outside (`bench.hpa_cluster`). Where KUBEBUILDER_ASSETS has a kube-controller-manager beside
-kube-apiserver, that is measured on the same load after it. All have their client limits lifted. The table goes to
-standard output, the same figures as lines of JSON to a file.
+The autoscaler runs as a process of its own, bound to one core, in a cluster with more and more HPAs, which counts its
+requests (`bench.hpa_cluster`). If KUBEBUILDER_ASSETS has a kube-controller-manager, that gets the same load afterwards.
+kube-controller-manager runs without client-side rate limits, the autoscaler with its own. The table is printed, and its
+rows are appended to a file as JSON lines.
 """
 
 from __future__ import annotations
@@ -41,37 +41,37 @@ _PREFIX = "horizontal_pod_autoscaler_controller"
 
 
 class Figures(msgspec.Struct, kw_only=True):
-    """One controller with one number of HPAs; a line of the file."""
+    """One controller with one number of HPAs; a row of the table."""
 
     controller: str
     api_server: str
     hpas: int
     workers: int | None
-    """Steps at the same time; None: as many as the controller does without a flag."""
+    """Concurrent reconciliations; None: the controller's default."""
     sync_period: float
     seconds: float
-    """That were measured, after the start-up."""
+    """Measured time, after the start."""
     synced_hpas: int
-    """HPAs with two status writes at least in these seconds."""
+    """HPAs with at least two status writes in these seconds."""
     interval_p50: float
     """Seconds between two status writes of an HPA."""
     interval_p99: float
     interval_max: float
     late_seconds: float | None = None
-    """The mean time by which a step started later than it was due; only of the autoscaler."""
+    """The mean delay of reconciliations; only of the autoscaler."""
     syncs_per_second: float
     cpu_cores: float
-    """CPU seconds a second."""
+    """CPU seconds per second."""
     cpu_cores_per_1000_hpas_at_15s: float
-    """As much for each thousand HPAs, had each been reconciled every 15 s."""
+    """The same per thousand HPAs, if each had been reconciled every 15 s."""
     cpu_ms_per_sync: float
     rss_mib: float
     peak_mib: float
-    """The most resident memory since the process started."""
+    """The peak of resident memory since the start."""
     kib_per_hpa: float | None = None
-    """Resident memory above that of the process without HPAs."""
+    """The increase over the process without HPAs."""
     stalls: int | None = None
-    """How often the process took longer than 100 ms to answer /healthz, asked for 20 times a second."""
+    """How often /healthz took longer than 100 ms, requested 20 times a second."""
     stall_max_ms: float | None = None
     requests_per_second: dict[str, float]
     metric_requests_per_second: float
@@ -80,14 +80,14 @@ class Figures(msgspec.Struct, kw_only=True):
 
 
 class _Probe:
-    """Asks a process how it is, again and again, and notes how long it takes to answer."""
+    """Requests /healthz repeatedly, and stores the response times."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self.milliseconds: list[float] = []
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with aiohttp.ClientSession() as session:
             while True:
                 started = time.monotonic()
@@ -108,7 +108,6 @@ def _autoscaler(
         "--leader-elect-resource-namespace=default",
         *_workers(workers),
         f"--horizontal-pod-autoscaler-sync-period={sync_period}s",
-        *_LIFTED,
         *more,
     ]
 
@@ -162,14 +161,14 @@ class _Bench:
         self._empty_mib: float | None = None
 
     async def empty(self, kubeconfig: str) -> None:
-        """See what the autoscaler takes without HPAs."""
+        """Measure the autoscaler without HPAs."""
         port = free_port()
         async with self._started(_AUTOSCALER, self._command(_AUTOSCALER, kubeconfig, port)) as child:
             await asyncio.sleep(5)
             self._empty_mib = rss_mib(child.pid)
 
     async def measure(self, controller: str, grown: Grown) -> Figures:
-        """One controller on what there is in the cluster."""
+        """Measure one controller on the present cluster."""
         port = free_port()
         async with AsyncExitStack() as stack:
             child = await stack.enter_async_context(
@@ -247,7 +246,7 @@ def _check(child: ChildProcess) -> None:
 
 
 async def _late(port: int) -> tuple[float, float]:
-    """Sum and count of the seconds by which steps were late, since the process started."""
+    """Return sum and count of `schedule_lag_seconds` since the start."""
     async with aiohttp.ClientSession() as session, session.get(f"http://{LOOPBACK}:{port}/metrics") as response:
         text = await response.text()
     samples = {

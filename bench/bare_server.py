@@ -1,7 +1,7 @@
-"""What an HTTPS server on aiohttp costs before it does anything: `python -m bench.bare_server`.
+"""A minimal HTTPS server on aiohttp, to compare the adapter with: `python -m bench.bare_server`.
 
-One handler that gives the same answer to every request, TLS as the adapter has it (a client certificate of the front
-proxy's CA), and uvloop. What the adapter takes beyond that is its own.
+One handler with the same response for every request, the adapter's TLS settings (a client certificate of the front
+proxy's CA), and uvloop.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def _serve(port: int, certificate: Path, key: Path, client_ca: Path, body:
 @click.option("--certificate", type=_FILE, required=True)
 @click.option("--key", type=_FILE, required=True)
 @click.option("--client-ca", type=_FILE, required=True)
-@click.option("--bytes", "size", type=int, default=320, show_default=True, help="The length of the answer's body.")
+@click.option("--bytes", "size", type=int, default=320, show_default=True, help="Length of the response's body.")
 def main(port: int, certificate: Path, key: Path, client_ca: Path, size: int) -> None:
     """Serve until SIGTERM."""
     run(_serve(port, certificate, key, client_ca, b"x" * size))

@@ -1,4 +1,4 @@
-"""What a process costs, and how figures are shown: a table for people, and a line of JSON for each row."""
+"""CPU time and memory of a process; tables for people, and JSON lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.figures import cpu_seconds, peak_mib, rss_mib
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A process's CPU seconds since its start, its resident memory and the most that it ever was, in MiB."""
+    """CPU seconds of a process since its start, its resident memory and the peak of that, in MiB."""
 
     cpu_seconds: float
     rss: float
@@ -23,7 +23,7 @@ class Cost:
 
     @classmethod
     def of(cls, pid: int) -> Cost:
-        """Read it."""
+        """Read the costs of a process."""
         return cls(cpu_seconds(pid), rss_mib(pid), peak_mib(pid))
 
 
@@ -39,7 +39,7 @@ def show(title: str, rows: Sequence[msgspec.Struct]) -> None:
 
 
 def write_lines(path: Path, rows: Sequence[msgspec.Struct]) -> None:
-    """Add the rows to a file, a line of JSON each."""
+    """Append the rows to a file as JSON lines."""
     with path.open("ab") as file:
         for row in rows:
             file.write(msgspec.json.encode(row) + b"\n")

@@ -1,9 +1,8 @@
-"""How long HPAs go without an autoscaler when the one that acts ends: `python -m bench.failover`.
+"""Measure the time of a failover: `python -m bench.failover`.
 
-Two processes contend for one Lease with kube-controller-manager's times. The one that acts gets a signal; what counts
-is the time from then until the other one starts its workers. SIGTERM is a rollout or a drained node, SIGKILL a node
-that is lost, SIGSTOP one that hangs or is cut off. A small API server on loopback serves both, unless a kubeconfig
-names another.
+Two processes contend for one Lease with kube-controller-manager's times. The leader gets a signal; the time until the
+other one starts its workers is measured. SIGTERM is a rollout or a drained node, SIGKILL a lost node, SIGSTOP a process
+that hangs or is cut off. Both use a small API server on loopback, or the one of a kubeconfig.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _NAMESPACE = "default"
 
 
 class _Process:
-    """An autoscaler, and since when it acts."""
+    """An autoscaler, and the time since when it acts."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -72,7 +71,7 @@ async def _failover(kubeconfig: Path, number: signal.Signals) -> float:
             first.process.send_signal(number)
             await second.acts.wait()
             seconds = second.acts_since - started
-            second.process.terminate()  # which gives the Lease back for the next run
+            second.process.terminate()  # which releases the Lease for the next run
             await second.process.wait()
     return seconds
 
@@ -85,7 +84,7 @@ async def _measure(kubeconfig: Path, runs: int) -> None:
 
 
 async def _run(kubeconfig: Path | None, runs: int) -> None:
-    print("signal     least   median     most")
+    print("signal       min   median      max")
     if kubeconfig is not None:
         await _measure(kubeconfig, runs)
         return
@@ -96,7 +95,7 @@ async def _run(kubeconfig: Path | None, runs: int) -> None:
 
 @click.command(help=__doc__)
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Runs with each signal.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="A cluster to measure in, whose HPAs are acted on.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="A cluster; its HPAs are scaled.")
 def main(runs: int, kubeconfig: Path | None) -> None:
     """Measure and print."""
     asyncio.run(_run(kubeconfig, runs))

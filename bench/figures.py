@@ -1,4 +1,4 @@
-"""Figures of processes, through Linux' /proc, and of series."""
+"""Figures of processes from Linux' /proc, and percentiles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that a share (0 to 1) of all values do not exceed; 0 where there are none."""
+    """Return the percentile of values for a share from 0 to 1; 0 without values."""
     if not values:
         return 0.0
     ordered = sorted(values)
@@ -18,23 +18,23 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used of all processors since it started, in user and system mode."""
+    """Return the CPU time of a process since its start, user and system."""
     fields = _after_name(pid)
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def rss_mib(pid: int) -> float:
-    """Resident memory now."""
+    """Return the resident memory."""
     return _status_mib(pid, "VmRSS")
 
 
 def peak_mib(pid: int) -> float:
-    """The most resident memory that there was."""
+    """Return the peak of the resident memory."""
     return _status_mib(pid, "VmHWM")
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started and that still run."""
+    """Return the running children of a process."""
     pids = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
     found = []
     for each in pids:
@@ -47,7 +47,7 @@ def children(pid: int) -> list[int]:
 
 
 def _after_name(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat after the name, which may hold anything: state, parent and so on."""
+    """Return the fields of /proc/PID/stat after the name, which may contain spaces."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 

@@ -1,12 +1,11 @@
 """A cluster full of HPAs, as a process of its own: `python -m bench.hpa_cluster FOLDER`.
 
-It holds the API server (the playground's in this process, or kube-apiserver and etcd where KUBEBUILDER_ASSETS names
-them) and an aggregated custom metrics API whose values change every second and never leave the tolerance: so each step
-of an HPA writes a status and none scales. Each HPA has a Deployment of two pods; the namespaces are filled in turn.
+It runs the API server (the playground's, or kube-apiserver and etcd of KUBEBUILDER_ASSETS) and an aggregated custom
+metrics API. The values change every second within the tolerance, so each reconciliation writes a status and none
+scales. Each HPA has a Deployment of two pods.
 
-Whoever measures talks to it in lines of JSON: `{"grow": 1000}` makes HPAs until there are so many, `{"begin": true}`
-starts a measurement and `{"end": true}` ends it. Each line is answered with one. What counts as a step of an HPA is a
-write of its status, the one thing that is seen of every controller from outside.
+Orders and results are JSON lines: `{"grow": 1000}` creates HPAs up to that number, `{"begin": true}` starts a
+measurement and `{"end": true}` ends it. A reconciliation is counted by its status write, which every controller makes.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _VERBS = {"PUT": "update", "POST": "create"}
 
 
 class Order(msgspec.Struct, omit_defaults=True):
-    """What the cluster is to do."""
+    """An order for the cluster's process."""
 
     grow: int = 0
     begin: bool = False
@@ -69,7 +68,7 @@ class Order(msgspec.Struct, omit_defaults=True):
 
 
 class Grown(msgspec.Struct):
-    """There are so many HPAs."""
+    """The result of growing: the number of HPAs."""
 
     hpas: int
     kubeconfig: str
@@ -77,18 +76,18 @@ class Grown(msgspec.Struct):
 
 
 class Ended(msgspec.Struct):
-    """What was seen since the measurement began."""
+    """The counts since the start of the measurement."""
 
     seconds: float
     syncs: int
     synced_hpas: int
-    """HPAs with two status writes at least, so that there is a time between them."""
+    """HPAs with at least two status writes."""
     interval_p50: float
     """Seconds between two status writes of an HPA."""
     interval_p99: float
     interval_max: float
     requests: dict[str, int]
-    """{verb and resource: how many}."""
+    """{verb and resource: count}."""
     metric_requests: int
     metric_values: int
     server_cpu_seconds: float
@@ -102,14 +101,14 @@ class _Syncs:
         self.begin()
 
     def begin(self) -> None:
-        """Count from now on; what came before may be another process's."""
+        """Reset the counts; earlier writes may be another process's."""
         self._last: dict[tuple[str, str], float] = {}
         self.count = 0
         self.intervals: list[float] = []
         self.repeated: set[tuple[str, str]] = set()
 
     def saw(self, metadata: Mapping[str, Any]) -> None:
-        """One status was written."""
+        """Record a status write."""
         key, now = (metadata["namespace"], metadata["name"]), time.monotonic()
         self.count += 1
         if key in self._last:
@@ -133,7 +132,7 @@ class _Metrics:
         return web.json_response({"kind": "APIResourceList", "groupVersion": version, "resources": []})
 
     async def answer(self, request: web.Request) -> web.Response:
-        """The value of every selected pod, the same for all."""
+        """Return the value of every selected pod, the same for all."""
         namespace, metric = request.match_info["namespace"], request.match_info["metric"]
         apps = self.pods.get(namespace, {})
         selector = LabelSelector.parse(request.query.get("labelSelector", ""))
@@ -157,22 +156,22 @@ class _Metrics:
 
 
 class _Server(Protocol):
-    """An API server, of either kind."""
+    """An API server: the playground's or kube-apiserver."""
 
     kubeconfig: Path
-    """Of a user who may do everything."""
+    """The kubeconfig of an administrator."""
 
     async def create(self, obj: dict[str, Any]) -> None:
         """Create an object with its status."""
 
     async def follow(self, syncs: _Syncs) -> None:
-        """Tell of every status write of an HPA, until cancelled."""
+        """Report every status write of an HPA, until cancelled."""
 
     async def requests(self) -> Counter[str]:
-        """{verb and resource: how many} since the server started."""
+        """Return {verb and resource: count} since the server's start."""
 
     def cpu_seconds(self) -> float:
-        """What it has used since it started."""
+        """Return its CPU seconds since its start."""
 
 
 class _Playground:
@@ -272,7 +271,7 @@ class _Kubernetes:
 
 
 class _Cluster:
-    """The API server with its HPAs, and what is measured."""
+    """The API server with its HPAs, and the measurement."""
 
     def __init__(self, server: _Server, metrics: _Metrics, *, namespaces: int) -> None:
         self.syncs = _Syncs()
@@ -286,14 +285,14 @@ class _Cluster:
         self._cpu = 0.0
 
     async def grow(self, wanted: int) -> Grown:
-        """Make HPAs until there are so many."""
+        """Create HPAs up to a number."""
         started = time.monotonic()
         await _side_by_side(map(self._add, range(self._hpas, wanted)))
         self._hpas = max(self._hpas, wanted)
         return Grown(self._hpas, str(self._server.kubeconfig), time.monotonic() - started)
 
     async def begin(self) -> None:
-        """Start to measure."""
+        """Start a measurement."""
         self._requests = await self._server.requests()
         self._metrics_before = (self._metrics.requests, self._metrics.values)
         self._cpu = self._server.cpu_seconds()
@@ -301,7 +300,7 @@ class _Cluster:
         self.syncs.begin()
 
     async def end(self) -> Ended:
-        """What was seen since then."""
+        """Return the counts since then."""
         syncs, seconds = self.syncs, time.monotonic() - self._began
         cpu = self._server.cpu_seconds() - self._cpu
         requests = await self._server.requests() - self._requests
@@ -328,7 +327,7 @@ class _Cluster:
 
 
 async def _side_by_side(works: Iterable[Awaitable[Any]]) -> None:
-    """Do some work with a few hands."""
+    """Run works with a few concurrent tasks."""
     left = iter(works)
 
     async def hand() -> None:

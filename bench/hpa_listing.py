@@ -1,8 +1,8 @@
-"""What it costs to list a cluster's pods: `python -m bench.hpa_listing`.
+"""Measure time and memory for listing a cluster's pods: `python -m bench.hpa_listing`.
 
-A cluster is filled with pods of realistic size (`bench.hpa_cluster`), and a new process reads them into a store as the
-autoscaler does, another one as the adapter does, which asks for their metadata alone. Each says how long that took, for
-how long its event loop stood still meanwhile at the worst, and how much memory it took at most and for good.
+A cluster has pods of realistic size (`bench.hpa_cluster`). A new process lists them into a store, whole like the
+autoscaler, and another one their metadata only, like the adapter. Each reports the time, the longest lag of its event
+loop, and its peak and remaining memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _VIEWS: dict[str, Callable[[Any], Any]] = {"autoscaler": track_pod, "adapter": m
 
 
 class Listing(msgspec.Struct, kw_only=True):
-    """One process; a line of the file."""
+    """One process; a row of the table."""
 
     process: str
     api_server: str
@@ -46,11 +46,11 @@ class Listing(msgspec.Struct, kw_only=True):
     """Until all pods were in the store and its index."""
     cpu_seconds: float
     stall_ms: float
-    """The longest time for which the event loop was late."""
+    """The longest lag of the event loop."""
     before_mib: float
     """Resident memory before the list."""
     peak_mib: float
-    """The most that it was while listing, above `before_mib`."""
+    """The peak while listing, above `before_mib`."""
     kept_mib: float
     """What remains above `before_mib`."""
 

@@ -1,4 +1,4 @@
-"""The objects of a cluster full of HPAs: apps of one Deployment, a few pods and one HPA on a Pods metric each."""
+"""The objects of the benchmark's cluster: apps of one Deployment, some pods and one HPA with a Pods metric each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SERVICE = {"name": "metrics", "namespace": "default"}
 
 
 def namespace_objects(count: int) -> list[dict[str, Any]]:
-    """So many namespaces."""
+    """Return so many namespaces."""
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace_of(number, count)}}
         for number in range(count)
@@ -22,12 +22,12 @@ def namespace_objects(count: int) -> list[dict[str, Any]]:
 
 
 def namespace_of(number: int, count: int) -> str:
-    """In which of so many namespaces the app of this number is."""
+    """Return the namespace of an app."""
     return f"bench-{number % count:03}"
 
 
 def app_objects(namespace: str, app: str, pods: list[str]) -> list[dict[str, Any]]:
-    """Pods that are Ready, their Deployment, and its HPA."""
+    """Return ready pods, their Deployment and its HPA."""
     return [
         *(running_pod(namespace, app, pod) for pod in pods),
         _deployment(namespace, app, len(pods)),
@@ -36,7 +36,7 @@ def app_objects(namespace: str, app: str, pods: list[str]) -> list[dict[str, Any
 
 
 def metrics_api_objects(*, port: int, ca: bytes) -> list[dict[str, Any]]:
-    """A custom metrics API that listens on this port of localhost."""
+    """Return the registration of a custom metrics API at a port of localhost."""
     return [
         {
             "apiVersion": "v1",

@@ -1,7 +1,6 @@
-"""Pods as clusters have them: some 6 KiB of JSON, of which an autoscaler needs a tenth.
+"""Pods of realistic size: some 6 KiB of JSON, of which an autoscaler needs a tenth.
 
-What makes them large is what every real pod has: fields that the API server filled in, an environment, a volume, probes
-and statuses, and managedFields, where the API server writes down who set which of these fields.
+They have the defaulted fields, environment, volume, probes, statuses and managedFields of real pods.
 """
 
 from __future__ import annotations

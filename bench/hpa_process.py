@@ -1,4 +1,4 @@
-"""The cluster of `bench.hpa_cluster`, a process of its own, as those see it who measure."""
+"""Start and use `bench.hpa_cluster`, which is a process of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ClusterProcess:
         self._process = process
 
     async def ask(self, order: Order, answer: type[_T]) -> _T:
-        """Have something done; what came of it."""
+        """Send an order and return its result."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(msgspec.json.encode(order) + b"\n")
@@ -37,8 +37,8 @@ class ClusterProcess:
 
 @asynccontextmanager
 async def cluster_process(folder: Path, namespaces: int) -> AsyncIterator[ClusterProcess]:
-    """A cluster with so many namespaces, while the context is open."""
-    # What it says of clients that end in the middle of a watch is of no interest.
+    """Start a cluster with so many namespaces, and stop it at the end of the context."""
+    # It logs clients that disconnect during a watch, which is normal here.
     with folder.with_suffix(".log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "bench.hpa_cluster", str(folder), f"--namespaces={namespaces}"),

@@ -1,9 +1,8 @@
-"""A load generator for HTTPS: a few connections that each ask again as soon as they have an answer.
+"""A load generator for HTTPS: connections that each send the next request as soon as they have a response.
 
-It is a process of its own (`python -m bench.load_generator`), told what to do in JSON on its standard input and saying
-what came of it in JSON on its standard output, so that what it costs can be told from what it measures. It writes
-requests that were put together beforehand, but for the Audit-Id, which is another one in each, and reads no more of an
-answer than its status and its length.
+It is a process of its own (`python -m bench.load_generator`), so that its costs can be separated; it reads a task as
+JSON from standard input, and writes the outcome as JSON to standard output. Requests are prepared beforehand, except
+for the Audit-Id. Of a response it reads only the status and the length.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ _GRACE_SECONDS = 30.0
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do.
+    """A load to generate.
 
     Attributes:
         host: where the server is.
         port: its port.
         certificate: the client certificate's file, with its key.
         key: the key's file.
-        targets: paths with their queries, which are asked for in turn.
+        targets: paths with queries, requested in turn.
         head: the headers of each request.
-        connections: how many there are.
-        seconds: for how long.
-        warm_up: seconds before anything counts.
+        connections: their number.
+        seconds: the duration.
+        warm_up: seconds before requests count.
     """
 
     host: str
@@ -56,9 +55,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it; times are in milliseconds, `cpu_seconds` are the generator's own.
+    """The result of a load; times are in milliseconds, `cpu_seconds` are the generator's own.
 
-    `requests` are those that count, `all_requests` those of the warm-up too.
+    `all_requests` include the warm-up, `requests` do not.
     """
 
     requests: int
@@ -75,7 +74,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Tally:
-    """What all connections did since the warm-up."""
+    """Counts of all connections since the warm-up."""
 
     def __init__(self) -> None:
         self.counts = False
@@ -97,7 +96,7 @@ class _Tally:
 
 
 class _Connection(asyncio.Protocol):
-    """Asks, and asks again."""
+    """A connection that sends a request as soon as the last one has its response."""
 
     def __init__(
         self, requests: Sequence[tuple[bytes, bytes]], first: int, tally: _Tally, audit_ids: Iterator[bytes]
@@ -115,12 +114,12 @@ class _Connection(asyncio.Protocol):
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Send the first request."""
         self._transport = cast("asyncio.Transport", transport)
         self._ask()
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of an answer."""
+        """Receive a part of a response."""
         answer = self._answer
         answer += data
         if not self._complete:
@@ -150,7 +149,7 @@ class _Connection(asyncio.Protocol):
             self._ask()
 
     def _pass_chunks(self) -> None:
-        """Look at the chunks that came since; with the last one, which no trailers follow, all of it is known."""
+        """Read the chunks that have arrived; the last one, without trailers, ends the response."""
         answer = self._answer
         while self._is_chunked and (stop := answer.find(b"\r\n", self._complete)) >= 0:
             size = int(answer[self._complete : stop], 16)
@@ -158,12 +157,12 @@ class _Connection(asyncio.Protocol):
             self._is_chunked = size > 0
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Say so."""
+        """Report a lost connection."""
         if not self.done.done():
             self.done.set_exception(ConnectionError(f"the server closed a connection: {exc}"))
 
     def close(self) -> None:
-        """End, whatever is under way."""
+        """Close the connection."""
         if self._transport is not None:
             self._transport.close()
 
@@ -187,7 +186,7 @@ class _Connection(asyncio.Protocol):
 
 
 async def carry_out(task: Task) -> Outcome:
-    """Ask for as long as the task says.
+    """Generate the load of a task.
 
     Raises:
         ConnectionError: the server closed a connection, or sent what this does not read.

@@ -1,7 +1,8 @@
 """Command-line flags that behave like those of Kubernetes' programs.
 
 Go's flags differ from click's in three ways: a boolean may have a value (`--flag`, `--flag=false`), a list is one flag
-with commas or several flags, and `-v=4` is `--v=4`. `ignored_options` accepts flags of other programs without effect.
+with commas or several flags, and `-v=4` is `--v=4`. `ignored_options` accepts flags of other programs without effect,
+and `flag_section` groups flags in --help, as in kube-apiserver's.
 """
 
 from __future__ import annotations
@@ -99,11 +100,31 @@ class _Ignored(click.Option):
     """A flag without effect."""
 
 
+class _Section(click.Option):
+    """A heading in --help. Command lines cannot contain it."""
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Add nothing."""
+
+
 class GoCommand(click.Command):
-    """A command that takes the flags of `ignored_options` with any value.
+    """A command with flags of `ignored_options`, which take any value, and of `flag_section`.
 
     click would read a value that begins with a dash, as in `--client-qps=-1`, as another option.
     """
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the flags by section; see click."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        title = "Options"
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, _Section):
+                title = parameter.help or title
+            elif record := parameter.get_help_record(ctx):
+                sections.setdefault(title, []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; see click."""
@@ -114,6 +135,12 @@ class GoCommand(click.Command):
 def _without_value(argument: str, ignored: Collection[str]) -> str:
     name, equals, _ = argument.partition("=")
     return f"{name}=..." if equals and name in ignored else argument
+
+
+def flag_section(title: str) -> Callable[[F], F]:
+    """Put the flags below this decorator under a heading in the --help of a GoCommand."""
+    name = f"--section-{title.lower().replace(' ', '-')}"
+    return click.option(name, cls=_Section, help=title, hidden=True, expose_value=False)
 
 
 def ignored_options(flags: Collection[str]) -> Callable[[F], F]:

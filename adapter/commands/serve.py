@@ -34,14 +34,12 @@ from adapter.commands.prometheus_auth import authorized_options
 from adapter.commands.reload import RulesReloader
 from adapter.commands.rule_sets import RuleSets, Shared
 from adapter.metrics.watched_objects import WatchedObjects
-from adapter.openapi import OpenApiPages
 from adapter.prometheus import MemoryBudget, PrometheusServers
 from adapter.rules import RulesFile
 from adapter.security.authentication import Authenticator, TokenReviewer
 from adapter.security.authorization import Authorizer
 from adapter.security.tls import ServingTLS, self_signed_files
 from adapter.security.trust import TrustKeeper
-from adapter.serving.discovery import software_version
 from adapter.serving.health import Health
 from adapter.serving.listener import Listener
 from adapter.serving.server import RequestServer
@@ -151,7 +149,6 @@ class _Adapter:
                 objects=self._objects,
                 rule_telemetry=rule_telemetry,
                 telemetry=telemetry,
-                openapi=OpenApiPages(software_version()),
                 health=self._health(),
                 port=listening.getsockname()[1],
             ),
@@ -215,7 +212,7 @@ class _Adapter:
                 "metrics": lambda: self._rule_sets.readiness(),
                 "shutdown": lambda: "the process is ending" if self._stopping else None,
             },
-            told={"rules-file": lambda: self._rules_file.remark()},
+            remarks={"rules-file": lambda: self._rules_file.remark()},
         )
 
 

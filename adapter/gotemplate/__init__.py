@@ -2,8 +2,8 @@
 
 A rule's metricsQuery and resources.template are Go templates. Most only put `.Series`, `.LabelMatchers` and `.GroupBy`
 in their places; some index, range, compare and format. Supported are fields, variables, if, else, range, with, and, or,
-not, eq, ne, lt, le, gt, ge, index, slice, len, print, printf with %s, %v, %q and %d, pipelines, parentheses, strings,
-decimal integers, comments and trimming of white space.
+not, eq, ne, lt, le, gt, ge, index, len, printf with %s, %v, %q and %d, pipelines, parentheses, strings, decimal
+integers, comments and trimming of white space.
 
 Go finds most mistakes when a template runs. Here a template is checked when it is loaded: a function, field, variable
 or construct that does not exist or is not supported is a TemplateError that names it.

@@ -123,18 +123,6 @@ def _index(item: Value, *indices: Value) -> Value:
     return item
 
 
-def _slice(item: Value, *bounds: Value) -> Value:
-    if not isinstance(item, Sequence):
-        raise TemplateError(f"cannot slice {kind(item)}")
-    parts: bytes | Sequence[str] = item.encode() if isinstance(item, str) else item
-    numbers = [_integer(bound) for bound in bounds]
-    low, high = (*numbers, *(0, len(parts))[len(numbers) :])
-    if not 0 <= low <= high <= len(parts):
-        raise TemplateError(f"slice {low}:{high} is out of range: there are {len(parts)}")
-    part = parts[low:high]
-    return part.decode(errors="replace") if isinstance(part, bytes) else part
-
-
 def _integer(value: Value) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TemplateError(f"expected an integer, got {kind(value)}")
@@ -145,15 +133,6 @@ def _len(item: Value) -> int:
     if isinstance(item, (Mapping, Sequence)):
         return len(item.encode() if isinstance(item, str) else item)
     raise TemplateError(f"{kind(item)} has no length")
-
-
-def _print(*values: Value) -> str:
-    out = ""
-    for before, value in zip((None, *values), values, strict=False):
-        # Go puts a space between two operands when neither is a string.
-        spaced = out and not isinstance(value, str) and not isinstance(before, str)
-        out += f" {to_text(value)}" if spaced else to_text(value)
-    return out
 
 
 _VERB = re.compile(r"%([^a-zA-Z%]*[a-zA-Z%]?)")
@@ -199,8 +178,6 @@ FUNCTIONS: Mapping[str, Function] = {
     "gt": _ordered(operator.gt),
     "ge": _ordered(operator.ge),
     "index": Function(_index, 1, None),
-    "slice": Function(_slice, 1, 3),
     "len": Function(_len, 1, 1),
-    "print": Function(_print, 0, None),
     "printf": Function(_printf, 1, None),
 }

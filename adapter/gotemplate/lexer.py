@@ -1,6 +1,6 @@
 """From a template's text to plain text and actions, and from an action to tokens. Upstream: text/template/parse.lex.
 
-An action is what stands between `<<` and `>>`. Which tokens may follow each other is for the parser to decide.
+An action is the text between `<<` and `>>`. The parser decides which tokens may follow each other.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _CONSTANTS = {"true": True, "false": False}
 _BLOCKS = ("if", "range", "with")
 _NOT_SUPPORTED = {
     **dict.fromkeys(("define", "template", "block"), "nested templates are not supported"),
-    **dict.fromkeys(("break", "continue", "nil", "call", "println"), "{} is not supported"),
+    **dict.fromkeys(("break", "continue", "nil", "call", "print", "println", "slice"), "{} is not supported"),
     **dict.fromkeys(("html", "js", "urlquery"), "{} is not supported: a query is encoded when it is sent"),
 }
 
@@ -53,7 +53,7 @@ class _Parser:
         return statement
 
     def _body(self) -> tuple[Statement, Action | None]:
-        """Everything up to an `else`, an `end` or the end of the template, and that action."""
+        """Parse up to an `else`, an `end` or the end of the template; return that action, too."""
         statements: list[Statement] = []
         for item in self._items:
             if isinstance(item, str):
@@ -118,7 +118,7 @@ class _Parser:
         return program.branch(slots, head, body, otherwise, sets_dot=keyword == "with")
 
     def _otherwise(self, keyword: str, opening: Action, last: Action | None) -> Statement:
-        """What follows the body of a block, up to its `end`."""
+        """Parse what follows the body of a block, up to its `end`."""
         if last is None:
             raise opening.error("there is no <<end>> for it")
         if last.skip("end"):
@@ -141,7 +141,7 @@ class _Parser:
         return statement
 
     def _declared(self, keyword: str, action: Action) -> list[str]:
-        """The variables before `:=` at the start of a block."""
+        """Parse the variables before `:=` at the start of a block."""
         start, names = action.at, list[str]()
         while (token := action.peek()) is not None and token.kind == "variable":
             names.append(action.take().text)
@@ -161,7 +161,7 @@ class _Parser:
         return expression
 
     def _command(self, action: Action, piped: Expression | None) -> Expression:
-        """An operand alone, or a function with its arguments; what is piped in is its last one."""
+        """Parse an operand, or a function with its arguments, of which the last may be piped in."""
         token = action.peek()
         if token is not None and token.kind == "word" and token.text not in _CONSTANTS:
             return self._call(action, action.take().text, piped)

@@ -1,4 +1,4 @@
-"""What a template is compiled to: closures over a frame. An expression returns a value, a statement writes text."""
+"""Compiled templates: closures that take a frame. An expression returns a value, a statement writes text."""
 
 from __future__ import annotations
 

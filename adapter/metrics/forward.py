@@ -1,15 +1,15 @@
-"""External metrics that no rule makes, asked of another adapter: KEDA, Datadog, or a prometheus-adapter.
+"""External metrics that no rule makes, forwarded to another adapter: KEDA, Datadog, or a prometheus-adapter.
 
-A cluster has one APIService for external.metrics.k8s.io and so one server behind it. With `forwardExternal` this
-adapter stands there, answers what its rules make, and passes everything else on. Who may read a metric was decided
+A cluster has one APIService for external.metrics.k8s.io, and so one server behind it. With `forwardExternal` this
+adapter is that server: it serves the metrics of its rules, and forwards all others. Requests have been authorized
 before: the other adapter sees this one's identity, and must allow it to list external metrics.
 
-Requests for the same values share one request to the other adapter, and what it said is said again for as long as it
-is fresh. It is the same for all: the other adapter sees no user but this one, and values keep their timestamps; those
-without one have the time at which they came.
+Requests for the same values share one request to the other adapter, whose response is cached. It is the same for all
+users, because the other adapter sees this one only. Values keep their timestamps; those without one get the time at
+which they came.
 
-Its list of metrics is kept in memory for discovery, which never waits. Metrics that are not in that list are asked for
-all the same, because some adapters list nothing.
+Its list of metrics is in memory for discovery, which never waits. Metrics that are not in the list are forwarded, too,
+because some adapters list nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import datetime
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
@@ -31,11 +30,11 @@ from yarl import URL
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomMetricInfo
 from adapter.catalog.values import ExternalMetricValue
-from adapter.fairness import FairSemaphore, QueueFullError, current_namespace
+from adapter.fairness import QueueFullError
 from adapter.metrics.requests import ExternalMetricRequest
 from adapter.planning.refresh_ahead import RefreshAheadCache
 from adapter.rules import ForwardOptions
-from adapter.upstream import Credentials, CredentialsError, UpstreamConfigError
+from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to
 from kube.deadlines import Deadline
 from kube.quantity import Quantity, QuantityError
 from kube.retries import Backoff
@@ -46,8 +45,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _API = "/apis/external.metrics.k8s.io/v1beta1"
-_CONNECT_SECONDS = 5.0
-_MAX_ANSWER = 16 * 1024 * 1024
+_MAX_RESPONSE = 16 * 1024 * 1024
 # Requests to the other adapter under way, and of each namespace those that wait; the responses are held whole.
 _REQUESTS, _MAX_WAITING = 8, 256
 _FIRST_RETRY_SECONDS = 1.0
@@ -80,21 +78,16 @@ class _Resources(msgspec.Struct):
     resources: list[_Resource] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Peer:
-    options: ForwardOptions
-    credentials: Credentials
-
-
 class Forwarder:
-    """Asks another adapter, if there is one, for one version of the rules. Use as an async context manager.
+    """Forwards requests to another adapter, for one version of the rules. Use as an async context manager.
 
     Args:
-        options: where it is; None for none.
-        relist_interval: the seconds between two lists of its metrics.
+        options: the other adapter; None for none.
+        relist_interval: of its list of metrics, in seconds.
         ttl: of cached values, in seconds; 0 caches nothing.
-        http: connections that outlive this forwarder, so that requests in flight end undisturbed; None to open some.
-        clock: the time, in seconds since the epoch.
+        session: connections that outlive this forwarder, so that requests in flight end undisturbed; without it, it has
+            its own.
+        clock: returns the seconds since the epoch.
     """
 
     def __init__(
@@ -103,26 +96,26 @@ class Forwarder:
         *,
         relist_interval: float,
         ttl: float = 0.0,
-        http: aiohttp.ClientSession | None = None,
+        session: aiohttp.ClientSession | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cache: RefreshAheadCache[list[ExternalMetricValue]] = RefreshAheadCache(
             ttl=ttl, size=lambda values: _VALUE_BYTES * len(values), max_bytes=_MAX_CACHE_BYTES
         )
-        self._peer = _peer(options)
+        self._peer = options
+        self._upstream: UpstreamClient | None = None
+        if options is not None:
+            self._upstream = UpstreamClient(options, connections=_REQUESTS, max_waiting=_MAX_WAITING, session=session)
         self._relist_interval = relist_interval
         self._clock = clock
         self._names: tuple[str, ...] = ()
         self._has_listed = False
         self._just_listed = False
         self._problem = ""
-        self._http = http
-        self._owns_http = http is None
-        self._slots = FairSemaphore(_REQUESTS, max_waiting=_MAX_WAITING)
 
     async def __aenter__(self) -> Self:
-        if self._owns_http:
-            self._http = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+        if self._upstream is not None:
+            await self._upstream.__aenter__()
         await self._cache.__aenter__()
         return self
 
@@ -130,9 +123,8 @@ class Forwarder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._cache.__aexit__(None, None, None)
-        if self._http is not None and self._owns_http:
-            await self._http.close()
-            self._http = None
+        if self._upstream is not None:
+            await self._upstream.__aexit__(None, None, None)
 
     @property
     def active(self) -> bool:
@@ -145,8 +137,8 @@ class Forwarder:
         return self._names
 
     def carry_over(self, previous: Forwarder) -> None:
-        """Begin with the names that another version's forwarder has listed of the same adapter."""
-        if self._peer is not None and previous._peer is not None and self._peer.options == previous._peer.options:
+        """Start with the names that another version's forwarder has listed of the same adapter."""
+        if self._peer is not None and previous._peer is not None and self._peer == previous._peer:
             self._names, self._has_listed = previous._names, previous._has_listed
 
     async def list_new(self) -> None:
@@ -188,12 +180,12 @@ class Forwarder:
         except TimeoutError as error:
             raise timed_out(_TOO_SLOW) from error
 
-    async def _fetch(self, peer: _Peer, path: str, selector: str) -> list[ExternalMetricValue]:
+    async def _fetch(self, peer: ForwardOptions, path: str, selector: str) -> list[ExternalMetricValue]:
         """Fetch the values for all callers: within the time that the options allow, whatever their deadlines."""
-        query = {"timeout": f"{peer.options.timeout:.3f}s"}
+        query = {"timeout": f"{peer.timeout:.3f}s"}
         if selector:
             query["labelSelector"] = selector
-        found = await self._get(peer, path, query, _Values, peer.options.timeout)
+        found = await self._get(peer, path, query, _Values)
         try:
             return [self._value(item) for item in found.items or ()]
         except (QuantityError, ValueError, OverflowError) as error:
@@ -209,9 +201,9 @@ class Forwarder:
             milli=Quantity.parse(item.value).milli_value(),
         )
 
-    async def _relist(self, peer: _Peer) -> bool:
+    async def _relist(self, peer: ForwardOptions) -> bool:
         try:
-            found = await self._get(peer, "", {}, _Resources, peer.options.timeout)
+            found = await self._get(peer, "", {}, _Resources)
         except StatusError as error:
             if str(error) != self._problem:
                 self._problem = str(error)
@@ -226,10 +218,16 @@ class Forwarder:
             _log.info("the other adapter's metrics are listed again")
         return True
 
-    async def _get(self, peer: _Peer, path: str, query: dict[str, str], kind: type[_T], seconds: float) -> _T:
+    async def _get(self, peer: ForwardOptions, path: str, query: dict[str, str], kind: type[_T]) -> _T:
+        assert self._upstream is not None
+        url = URL(f"{peer.base}{_API}{path}", encoded=True).with_query(query)
         try:
-            async with asyncio.timeout(max(seconds, 0.0)), self._slots.slot(current_namespace()):
-                status, body = await self._send(peer, path, query)
+            async with (
+                asyncio.timeout(peer.timeout),
+                self._upstream.slot(),
+                self._upstream.send(url, headers=(("Accept", "application/json"),)) as response,
+            ):
+                code, body = response.status, await read_up_to(response, _MAX_RESPONSE)
         except QueueFullError as error:
             raise too_many_requests("Too many requests, please try again later.", retry_after=1) from error
         except aiohttp.ServerTimeoutError as error:
@@ -238,45 +236,26 @@ class Forwarder:
             raise timed_out(_TOO_SLOW) from error
         except (aiohttp.ClientError, OSError, CredentialsError, UpstreamConfigError) as error:
             raise self._unusable(_UNREACHABLE, error) from error
-        except ValueError as error:
-            raise self._unusable(_UNREADABLE, error) from error
-        if status in (401, 403):
-            # Said of us, not of our client.
-            raise self._unusable(_REFUSED, StatusError.from_body(status, body))
-        if status >= 400:
-            raise StatusError.from_body(status, body)
+        if len(body) > _MAX_RESPONSE:
+            raise self._unusable(_UNREADABLE, ValueError(f"longer than {_MAX_RESPONSE} bytes"))
+        if code in (401, 403):
+            # Meant for us, not for our client.
+            raise self._unusable(_REFUSED, StatusError.from_body(code, body))
+        if code >= 400:
+            raise StatusError.from_body(code, body)
         try:
             return msgspec.json.decode(body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._unusable(_UNREADABLE, error) from error
 
-    async def _send(self, peer: _Peer, path: str, query: dict[str, str]) -> tuple[int, bytes]:
-        assert self._http is not None, "the forwarder is not open"
-        if not peer.credentials.loaded:
-            await asyncio.to_thread(peer.credentials.load)
-        context = peer.credentials.context()
-        async with self._http.get(
-            URL(f"{peer.options.base}{_API}{path}", encoded=True).with_query(query),
-            headers=peer.credentials.headers(("Accept", "application/json")),
-            ssl=context if context is not None else True,
-            allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
-        ) as response:
-            body = bytearray()
-            async for chunk in response.content.iter_any():
-                body += chunk
-                if len(body) > _MAX_ANSWER:
-                    raise ValueError(f"longer than {_MAX_ANSWER} bytes")
-            return response.status, bytes(body)
-
     def _unusable(self, message: str, error: Exception) -> StatusError:
-        """503. The reason, which may have an address in it, is for the log."""
+        """Return a 503. The reason, which may have an address in it, is for the log."""
         _log.debug("%s: %s: %s", message, type(error).__name__, error)
         return service_unavailable(message)
 
 
 class MergedNames:
-    """The metrics of the catalog together with those of the other adapter, for discovery."""
+    """The metrics of the catalog and of the other adapter, for discovery."""
 
     def __init__(self, catalog: Catalog, forwarder: Forwarder) -> None:
         self._catalog = catalog
@@ -291,7 +270,7 @@ class MergedNames:
 
     @property
     def custom_resources(self) -> frozenset[str]:
-        """The resources that have custom metrics, as requests spell them."""
+        """The resources that have custom metrics, as in requests."""
         return self._catalog.custom_resources
 
     @property
@@ -304,7 +283,3 @@ class MergedNames:
             self._parts = own, others
             self._external = tuple(sorted({*own, *others}))
         return self._external
-
-
-def _peer(options: ForwardOptions | None) -> _Peer | None:
-    return _Peer(options, Credentials(options)) if options is not None else None

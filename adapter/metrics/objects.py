@@ -1,6 +1,6 @@
-"""The objects that a selector matches: what `*` in a request's path stands for, and the pods and nodes of a list.
+"""The objects that a selector matches: those of `*` in a request's path, and the pods and nodes of a list.
 
-Only metadata is wanted, so only metadata is asked for, from the API server's watch cache.
+Only their metadata is requested, from the API server's watch cache.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FAILED = "unable to list matching resources"
 
 @dataclass(frozen=True, slots=True)
 class ObjectMetadata:
-    """An object's namespace ("" at the root), name and labels."""
+    """An object's namespace ("" if it is cluster-scoped), name and labels."""
 
     namespace: str
     name: str
@@ -33,45 +33,51 @@ class ObjectMetadata:
 
 
 class ObjectNames(Protocol):
-    """Where names of objects come from."""
+    """Finds the names of objects."""
+
+    def cached_names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str] | None:
+        """Return what `names` returns where it is in memory; None on a miss."""
 
     async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
-        """The sorted names of a resource's objects that a selector matches; `namespace` is "" at the root."""
+        """Return the sorted names of the objects that a selector matches; `namespace` is "" for cluster-scoped ones."""
 
 
 class ObjectSource(Protocol):
-    """Where objects come from; see ListedObjects.objects."""
+    """Finds objects; see ListedObjects.objects."""
 
     async def objects(
         self, info: ResourceInfo, *, namespace: str, selector: LabelSelector, name: str = ""
     ) -> list[ObjectMetadata]:
-        """The objects, sorted by namespace and name; `namespace` is "" for all of them, `name` for any."""
+        """Return the objects, sorted by namespace and name; `namespace` is "" for all of them, `name` for any."""
 
 
 class ListedObjects:
-    """Lists the objects anew for each request; adapter.metrics.watched_objects has them in memory."""
+    """Lists the objects for each request; adapter.metrics.watched_objects has them in memory."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
 
+    def cached_names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str] | None:
+        """Return None: nothing is cached."""
+
     async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
-        """The sorted names of a resource's objects that a selector matches.
+        """Return the sorted names of the objects that a selector matches.
 
         Raises:
-            StatusError: 500 when the adapter may not list them or the list is refused, 503 when nobody answers.
+            StatusError: 500 when the list is forbidden or refused, 503 when the API server cannot be reached.
         """
         return [found.name for found in await self.objects(info, namespace=namespace, selector=selector)]
 
     async def objects(
         self, info: ResourceInfo, *, namespace: str, selector: LabelSelector, name: str = ""
     ) -> list[ObjectMetadata]:
-        """The objects that a selector matches, sorted by namespace and name.
+        """Return the objects that a selector matches, sorted by namespace and name.
 
         Args:
             info: their resource.
-            namespace: theirs; "" at the root, and for all namespaces.
-            selector: which of them.
-            name: the only one that is wanted, if not "". It is listed, too: the right to list is enough.
+            namespace: theirs; "" for cluster-scoped objects, and for all namespaces.
+            selector: selects objects.
+            name: selects a single object, unless it is "". It is listed, too: the right to list is enough.
 
         Raises:
             StatusError: as for `names`.
@@ -94,7 +100,7 @@ class ListedObjects:
 
 
 def metadata_of(item: object) -> ObjectMetadata | None:
-    """What is wanted of an object's JSON; None for what is no object."""
+    """Decode the metadata of an object's JSON; None for anything else."""
     metadata = item.get("metadata") if isinstance(item, dict) else None
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(name, str) or not name:

@@ -1,12 +1,10 @@
-"""Objects from memory: each kind that is asked for is followed by a list-watch, so that requests list nothing.
+"""Objects in memory: each kind that is requested is followed by a list-watch, so that requests list nothing.
 
-Only metadata is transferred and kept. Pods are followed from the start, other kinds from their first request on and
-until nobody has asked for a while. As long as the API server has not given a whole list, and whenever the contact is
-lost (which includes the right to list, but not to watch) or the watch is silent for longer than bookmarks take, objects
-are listed anew for each request.
+Only metadata is transferred and stored. Pods are followed from the start, other kinds from their first request until
+there has been none for half an hour. Before the first list, and whenever the watch is disconnected (also without the
+right to watch) or silent for longer than bookmarks take, objects are listed for each request.
 
-An object that was made or labelled a moment ago may not be here yet: like every cache of a controller, this one is
-behind the API server by the time that a watch event takes.
+As every cache of a controller, this one is behind the API server by the latency of a watch event.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from adapter.metrics.objects import ListedObjects, ObjectMetadata, metadata_of
@@ -22,23 +20,36 @@ from kube.client import KubeClient
 from kube.label_index import LabelIndex
 from kube.mapping import GroupResource, ResourceInfo
 from kube.selectors import LabelSelector
-from kube.store import Store
+from kube.store import Key, Store
 
 _PODS = ResourceInfo("", "v1", "Pod", "pods", "pod", namespaced=True)
 _IDLE_SECONDS = 1800.0
 _CHECK_SECONDS = 60.0
 # Beyond so many kinds, requests list.
 _MAX_KINDS = 50
+# Cached for each namespace; clients choose them.
+_MAX_SELECTORS = 100
 
 
 @dataclass(slots=True, eq=False)
 class _Followed:
-    """A kind that is followed, and when it was last asked for, on the loop's clock."""
+    """A kind that is followed.
+
+    Attributes:
+        store: the objects.
+        index: finds them by labels.
+        task: runs the store.
+        names: sorted names by namespace and selector, until an object of the namespace changes.
+        idle_seconds: since the last request, as of the last check.
+        requested: there was a request since the last check.
+    """
 
     store: Store[ObjectMetadata]
     index: LabelIndex[ObjectMetadata]
     task: asyncio.Task[None]
-    asked_at: float = field(default=0.0)
+    names: dict[str, dict[str, list[str]]]
+    idle_seconds: float = 0.0
+    requested: bool = True
 
 
 class WatchedObjects:
@@ -52,13 +63,13 @@ class WatchedObjects:
         idle_seconds: float = _IDLE_SECONDS,
         check_seconds: float = _CHECK_SECONDS,
     ) -> None:
-        """Nothing is followed before `run`.
+        """Follow nothing before `run`.
 
         Args:
             client: the API server.
             pods: follow pods from the start, and for good.
-            idle_seconds: after which a kind that nobody asks for is given up.
-            check_seconds: how often that is looked at.
+            idle_seconds: without a request, after which a kind is no longer followed.
+            check_seconds: how often that is checked.
         """
         self._client = client
         self._listed = ListedObjects(client)
@@ -70,7 +81,7 @@ class WatchedObjects:
         self._begun = asyncio.Event()
 
     async def run(self) -> None:
-        """Follow what is asked for, until cancelled."""
+        """Follow the kinds that are requested, until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -79,69 +90,88 @@ class WatchedObjects:
                 self._begun.set()
                 while True:
                     await asyncio.sleep(self._check_seconds)
-                    self._give_up_idle()
+                    self._stop_idle()
         finally:
             self._tasks = None
             self._followed.clear()
 
     async def wait_listed(self) -> None:
-        """Return when pods have been listed, if they are followed from the start."""
+        """Wait until pods have been listed, if they are followed from the start."""
         await self._begun.wait()
         if self._pods:
             await self._followed[_PODS.group_resource].store.wait_synced()
 
+    def cached_names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str] | None:
+        """Return the sorted names of the objects that a selector matches; None where they have to be listed."""
+        followed = self._current(info, namespace)
+        if followed is None:
+            return None
+        cached, key = followed.names.get(namespace), str(selector)
+        if cached is None or len(cached) >= _MAX_SELECTORS:
+            cached = followed.names[namespace] = {}
+        names = cached.get(key)
+        if names is None:
+            names = cached[key] = sorted([found.name for found in followed.index.matching(namespace, selector)])
+        return names
+
     async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
         """See ListedObjects.names."""
-        found = self._found(info, namespace)
-        if found is None:
-            return await self._listed.names(info, namespace, selector)
-        return sorted([one.name for one in found.index.matching(namespace, selector)])
+        names = self.cached_names(info, namespace, selector)
+        return await self._listed.names(info, namespace, selector) if names is None else names
 
     async def objects(
         self, info: ResourceInfo, *, namespace: str, selector: LabelSelector, name: str = ""
     ) -> list[ObjectMetadata]:
         """See ListedObjects.objects."""
-        found = self._found(info, namespace)
-        if found is None:
+        followed = self._current(info, namespace)
+        if followed is None:
             return await self._listed.objects(info, namespace=namespace, selector=selector, name=name)
         if name and namespace:
-            one = found.store.get(namespace, name)
-            return [one] if one is not None and selector.matches(one.labels) else []
-        spaces = [namespace] if namespace or not info.namespaced else sorted(found.index.namespaces)
-        matching = (one for space in spaces for one in found.index.matching(space, selector))
-        wanted = [one for one in matching if not name or one.name == name]
-        return sorted(wanted, key=lambda one: (one.namespace, one.name))
+            found = followed.store.get(namespace, name)
+            return [found] if found is not None and selector.matches(found.labels) else []
+        namespaces = [namespace] if namespace or not info.namespaced else sorted(followed.index.namespaces)
+        matching = (found for space in namespaces for found in followed.index.matching(space, selector))
+        return sorted(
+            (found for found in matching if not name or found.name == name),
+            key=lambda found: (found.namespace, found.name),
+        )
 
-    def _found(self, info: ResourceInfo, namespace: str) -> _Followed | None:
-        """Where a kind's objects are at hand; None where they must be listed."""
+    def _current(self, info: ResourceInfo, namespace: str) -> _Followed | None:
+        """Return a kind that is followed and up to date; None where objects have to be listed."""
         if namespace and not info.namespaced:
-            return None  # whatever the API server makes of it
+            return None  # the API server says what that means
         followed = self._followed.get(info.group_resource)
         if followed is None:
             if self._tasks is not None and len(self._followed) < _MAX_KINDS:
                 self._follow(self._tasks, info)
             return None
-        followed.asked_at = asyncio.get_running_loop().time()
+        followed.requested = True
         return followed if followed.store.problem is None else None
 
     def _follow(self, tasks: asyncio.TaskGroup, info: ResourceInfo) -> None:
         index: LabelIndex[ObjectMetadata] = LabelIndex()
-        store = Store(self._client, info.path(), _view, metadata_only=True, on_change=index.apply)
-        task = tasks.create_task(store.run(), name=f"follow {info.group_resource}")
-        now = asyncio.get_running_loop().time()
-        self._followed[info.group_resource] = _Followed(store, index, task, now)
+        names: dict[str, dict[str, list[str]]] = {}
 
-    def _give_up_idle(self) -> None:
-        now = asyncio.get_running_loop().time()
+        def on_change(key: Key, old: ObjectMetadata | None, new: ObjectMetadata | None) -> None:
+            index.apply(key, old, new)
+            names.pop(key[0], None)
+
+        store = Store(self._client, info.path(), _view, metadata_only=True, on_change=on_change)
+        task = tasks.create_task(store.run(), name=f"follow {info.group_resource}")
+        self._followed[info.group_resource] = _Followed(store, index, task, names)
+
+    def _stop_idle(self) -> None:
         for resource, followed in list(self._followed.items()):
-            keeps = self._pods and resource == _PODS.group_resource
-            if not keeps and now - followed.asked_at >= self._idle_seconds:
+            followed.idle_seconds = 0.0 if followed.requested else followed.idle_seconds + self._check_seconds
+            followed.requested = False
+            forever = self._pods and resource == _PODS.group_resource
+            if not forever and followed.idle_seconds >= self._idle_seconds:
                 followed.task.cancel()
                 del self._followed[resource]
 
 
 def _view(item: Mapping[str, Any]) -> ObjectMetadata | None:
-    """An object's metadata; thousands of pods have the same few labels, which are kept once."""
+    """Decode an object's metadata; thousands of pods have the same few labels, which are stored once."""
     found = metadata_of(item)
     if found is None:
         return None

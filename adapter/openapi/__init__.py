@@ -1,16 +1,15 @@
-"""OpenAPI: what the served APIs look like, for the API server that merges it into its own, and for `kubectl explain`.
+"""OpenAPI documents of the served APIs, for the API server that merges them into its own, and for `kubectl explain`.
 
-    description   the APIs, once, as data
-    documents     OpenAPI 2 and 3 written from it, as JSON
-    protobuf      OpenAPI 2 as protobuf, which old clients ask for
-    pages         what is answered at /openapi/v2 and /openapi/v3
+v3/          the documents of OpenAPI 3 as JSON, one for each path of the index, named as in Kubernetes' repository
+documents    reads them, derives OpenAPI 2 from them, and serves both
+protobuf     OpenAPI 2 as protobuf, which kubectl accepts first
 
-Lists, times and quantities are described where they stand instead of by reference to Kubernetes' own definitions. The
-API server has those too, in other words; of two definitions with one name it keeps both and renames one.
+Lists, times and quantities are described in place instead of by reference to Kubernetes' own definitions. The API
+server has those, too, in other words, and of two definitions with one name it keeps both and renames one.
 """
 
 from __future__ import annotations
 
-from adapter.openapi.pages import OpenApiPage, OpenApiPages
+from adapter.openapi.documents import OpenApiResponse, openapi_documents
 
-__all__ = ["OpenApiPage", "OpenApiPages"]
+__all__ = ["OpenApiResponse", "openapi_documents"]

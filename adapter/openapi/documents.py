@@ -1,102 +1,166 @@
-"""OpenAPI 2 and 3 as JSON, from the description of the APIs."""
+"""The documents at /openapi/v2 and below /openapi/v3.
+
+As in Kubernetes, an address with the hash of its document never changes its meaning, so that clients may keep the
+response for ever; an address with another hash redirects to the right one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import email.utils
+import functools
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
 from typing import Any, Final
 
-from adapter.openapi.description import Definition, Operation, Parameter, Schema, Subject
+import msgspec
 
-PRODUCES: Final = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
-"""What the APIs answer with."""
+from adapter.content.encoding import Encoded, preferred
+from adapter.openapi.protobuf import encode_v2
+from kube.status import not_acceptable
 
-SUBJECT_EXTENSION: Final = "x-kubernetes-group-version-kind"
-"""By which Kubernetes' clients find the kind of a schema or an operation."""
+GroupVersions = tuple[tuple[str, str], ...]
 
-ACTION_EXTENSION: Final = "x-kubernetes-action"
-TITLE: Final = "milliscale"
-OK: Final = "OK"
-V2_PREFIX: Final = "#/definitions/"
-_V3_PREFIX: Final = "#/components/schemas/"
+_JSON: Final = "application/json"
+_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+# The second spelling is no valid media type, and is what clients send; the first one is in the response.
+_PROTOBUF_SPELLINGS: Final = (_PROTOBUF, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
+_YEAR_SECONDS: Final = 365 * 24 * 3600
+_CACHED: Final = 8
 
 
-def openapi_v2(operations: Iterable[Operation], definitions: Iterable[Definition], *, version: str) -> dict[str, Any]:
-    """The one document of OpenAPI 2; `version` is this software's."""
-    return {
+@dataclass(frozen=True, slots=True)
+class OpenApiResponse:
+    """A document with its entity tag, or a redirect.
+
+    Attributes:
+        content: the document.
+        tag: its entity tag; "" for a redirect.
+        headers: beside the usual ones.
+    """
+
+    content: Encoded
+    tag: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class OpenApiDocuments:
+    """The documents of the groups that are served.
+
+    Args:
+        served: the groups, as (group, version).
+        version: this software's, for the documents.
+    """
+
+    def __init__(self, served: GroupVersions, version: str) -> None:
+        groups = dict.fromkeys(group for group, _ in served)
+        paths = [f"apis/{group}/{number}" for group, number in served]
+        paths += ["apis", *(f"apis/{group}" for group in groups), "version"]
+        documents = {path: _read(path, version) for path in paths}
+        v2 = _v2(documents, version)
+        self._v2 = _encoded(v2)
+        self._v2_protobuf = _tagged(Encoded(encode_v2(v2), _PROTOBUF))
+        self._v3 = {path: _encoded(document) for path, document in sorted(documents.items())}
+        addresses = {path: {"serverRelativeURL": _address(path, one)} for path, one in self._v3.items()}
+        self._v3[""] = _encoded({"paths": addresses})
+
+    def v2(self, *, accept: str) -> OpenApiResponse:
+        """Return the one document of version 2.
+
+        Raises:
+            StatusError: 406 if the client accepts neither JSON nor protobuf.
+        """
+        offered = {_JSON: self._v2, **dict.fromkeys(_PROTOBUF_SPELLINGS, self._v2_protobuf)}
+        return _acceptable(preferred(accept, offered), f"{_JSON}, {_PROTOBUF}")
+
+    def v3(self, path: str, *, given_hash: str, accept: str, now: float) -> OpenApiResponse | None:
+        """Return a document of version 3; None if there is none.
+
+        Args:
+            path: such as `apis/custom.metrics.k8s.io/v1beta2`; "" is the index.
+            given_hash: the hash in the address, "" for none.
+            accept: the Accept header.
+            now: seconds since the epoch.
+
+        Raises:
+            StatusError: 406 if the client does not accept JSON.
+        """
+        if path not in self._v3:
+            return None
+        document = _acceptable(preferred(accept, {_JSON: self._v3[path]}), _JSON)
+        if not path or not given_hash:
+            return document
+        address = _address(path, document)
+        if not address.endswith(f"={given_hash}"):
+            return OpenApiResponse(Encoded(b"", _JSON), headers={"Location": address})
+        expires = email.utils.formatdate(now + _YEAR_SECONDS, usegmt=True)
+        headers = {"Cache-Control": "public, immutable", "Expires": expires}
+        return OpenApiResponse(document.content, document.tag, headers)
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def openapi_documents(served: GroupVersions, version: str) -> OpenApiDocuments:
+    """Return the documents of some groups; see OpenApiDocuments."""
+    return OpenApiDocuments(served, version)
+
+
+def _read(path: str, version: str) -> dict[str, Any]:
+    file = resources.files("adapter.openapi") / "v3" / f"{path.replace('/', '__')}_openapi.json"
+    document: dict[str, Any] = msgspec.json.decode(file.read_bytes())
+    document["info"]["version"] = version
+    return document
+
+
+def _v2(documents: Mapping[str, dict[str, Any]], version: str) -> dict[str, Any]:
+    """Return the document of version 2 that says what those of version 3 say together."""
+    paths = {
+        path: {method: _operation_v2(operation) for method, operation in item.items()}
+        for document in documents.values()
+        for path, item in document["paths"].items()
+    }
+    definitions = {
+        name: schema for document in documents.values() for name, schema in document["components"]["schemas"].items()
+    }
+    merged = {
         "swagger": "2.0",
-        "info": {"title": TITLE, "version": version},
-        "paths": {one.path: {"get": _operation_v2(one)} for one in operations},
-        "definitions": {one.name: _definition(one, V2_PREFIX) for one in definitions},
+        "info": {"title": "milliscale", "version": version},
+        "paths": paths,
+        "definitions": definitions,
+    }
+    text = msgspec.json.encode(merged).replace(b'"#/components/schemas/', b'"#/definitions/')
+    v2: dict[str, Any] = msgspec.json.decode(text)
+    return v2
+
+
+def _operation_v2(operation: Mapping[str, Any]) -> dict[str, Any]:
+    content = operation["responses"]["200"]["content"]
+    schema = next(iter(content.values()))["schema"]
+    parameters = [
+        {**{key: value for key, value in one.items() if key != "schema"}, "type": one["schema"]["type"]}
+        for one in operation["parameters"]
+    ]
+    return {
+        **operation,
+        "produces": list(content),
+        "parameters": parameters,
+        "responses": {"200": {"description": operation["responses"]["200"]["description"], "schema": schema}},
     }
 
 
-def openapi_v3(operations: Iterable[Operation], definitions: Iterable[Definition], *, version: str) -> dict[str, Any]:
-    """A document of OpenAPI 3, of which there is one for each version of a group."""
-    return {
-        "openapi": "3.0.0",
-        "info": {"title": TITLE, "version": version},
-        "paths": {one.path: {"get": _operation_v3(one)} for one in operations},
-        "components": {"schemas": {one.name: _definition(one, _V3_PREFIX) for one in definitions}},
-    }
+def _encoded(document: Mapping[str, Any]) -> OpenApiResponse:
+    return _tagged(Encoded(msgspec.json.encode(document) + b"\n", _JSON))
 
 
-def subject_extension(subject: Subject) -> dict[str, str]:
-    """A kind, as extensions name it."""
-    return {"group": subject.group, "kind": subject.kind, "version": subject.version}
+def _tagged(content: Encoded) -> OpenApiResponse:
+    return OpenApiResponse(content, f'"{hashlib.sha512(content.body).hexdigest().upper()}"')
 
 
-def _operation_v2(operation: Operation) -> dict[str, Any]:
-    return {
-        "description": operation.description,
-        "operationId": operation.identifier,
-        "produces": list(PRODUCES),
-        "parameters": [_parameter(one) | {"type": "string"} for one in operation.parameters],
-        "responses": {"200": {"description": OK, "schema": _schema(operation.result, V2_PREFIX)}},
-    } | _extensions(operation)
+def _address(path: str, document: OpenApiResponse) -> str:
+    return f"/openapi/v3/{path}?hash=" + document.tag.strip('"')
 
 
-def _operation_v3(operation: Operation) -> dict[str, Any]:
-    content = {media_type: {"schema": _schema(operation.result, _V3_PREFIX)} for media_type in PRODUCES}
-    return {
-        "description": operation.description,
-        "operationId": operation.identifier,
-        "parameters": [_parameter(one) | {"schema": {"type": "string"}} for one in operation.parameters],
-        "responses": {"200": {"description": OK, "content": content}},
-    } | _extensions(operation)
-
-
-def _extensions(operation: Operation) -> dict[str, Any]:
-    if operation.subject is None:
-        return {}
-    return {ACTION_EXTENSION: operation.action, SUBJECT_EXTENSION: subject_extension(operation.subject)}
-
-
-def _parameter(parameter: Parameter) -> dict[str, Any]:
-    required = {"required": True} if parameter.place == "path" else {}
-    return {"name": parameter.name, "in": parameter.place, "description": parameter.description} | required
-
-
-def _definition(definition: Definition, prefix: str) -> dict[str, Any]:
-    written = _schema(definition.schema, prefix)
-    if definition.subject is not None:
-        written[SUBJECT_EXTENSION] = [subject_extension(definition.subject)]
-    return written
-
-
-def _schema(schema: Schema, prefix: str) -> dict[str, Any]:
-    if schema.definition:
-        return {"$ref": prefix + schema.definition}
-    written: dict[str, Any] = {"type": schema.type}
-    if schema.format:
-        written["format"] = schema.format
-    if schema.description:
-        written["description"] = schema.description
-    if schema.required:
-        written["required"] = list(schema.required)
-    if schema.properties:
-        written["properties"] = {name: _schema(one, prefix) for name, one in schema.properties}
-    if schema.items is not None:
-        written["items"] = _schema(schema.items, prefix)
-    if schema.values is not None:
-        written["additionalProperties"] = _schema(schema.values, prefix)
-    return written
+def _acceptable(document: OpenApiResponse | None, names: str) -> OpenApiResponse:
+    if document is None:
+        raise not_acceptable(f"only the following media types are accepted: {names}")
+    return document

@@ -1,90 +1,76 @@
 """OpenAPI 2 as protobuf: gnostic's openapi.v2.Document, with the field numbers of its OpenAPIv2.proto.
 
-kubectl asks the API server for this form of the whole cluster's document; asked directly, we have it, too. An extension
-(`x-...`) is YAML text in it, and JSON is YAML.
+Covers what the documents here have. An extension (`x-...`) is YAML text in it, and JSON is YAML.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
-from adapter.content.wire import flag, message, string
-from adapter.openapi.description import Definition, Operation, Parameter, Schema
-from adapter.openapi.documents import (
-    ACTION_EXTENSION,
-    OK,
-    PRODUCES,
-    SUBJECT_EXTENSION,
-    TITLE,
-    V2_PREFIX,
-    subject_extension,
-)
+import msgspec
+
+from adapter.content.protobuf import integer, message, string
 
 
-def encode_v2(operations: Iterable[Operation], definitions: Iterable[Definition], *, version: str) -> bytes:
-    """The Document that openapi_v2 writes as JSON."""
+def encode_v2(document: Mapping[str, Any]) -> bytes:
+    """Encode an OpenAPI 2 document."""
+    info = string(1, document["info"]["title"]) + string(2, document["info"]["version"])
+    paths = (_named(2, path, message(2, _operation(item["get"]))) for path, item in document["paths"].items())
+    definitions = (_named(1, name, _schema(schema)) for name, schema in document["definitions"].items())
     return (
-        string(1, "2.0")
-        + message(2, string(1, TITLE) + string(2, version))
-        + message(8, b"".join(_named(2, one.path, message(2, _operation(one))) for one in operations))
-        + message(9, b"".join(_named(1, one.name, _definition(one)) for one in definitions))
+        string(1, document["swagger"])
+        + message(2, info)
+        + message(8, b"".join(paths))
+        + message(9, b"".join(definitions))
     )
 
 
-def _operation(operation: Operation) -> bytes:
-    written = string(3, operation.description) + string(5, operation.identifier)
-    written += b"".join(string(6, media_type) for media_type in PRODUCES)
-    written += b"".join(message(8, _parameter(one)) for one in operation.parameters)
-    response = string(1, OK) + message(2, message(1, _schema(operation.result)))
-    written += message(9, _named(1, "200", message(1, response)))
-    if operation.subject is not None:
-        written += _extension(13, ACTION_EXTENSION, operation.action)
-        written += _extension(13, SUBJECT_EXTENSION, subject_extension(operation.subject))
-    return written
+def _operation(operation: Mapping[str, Any]) -> bytes:
+    response = operation["responses"]["200"]
+    encoded = message(1, string(1, response["description"]) + message(2, message(1, _schema(response["schema"]))))
+    return (
+        string(3, operation["description"])
+        + string(5, operation["operationId"])
+        + b"".join(string(6, media_type) for media_type in operation["produces"])
+        + b"".join(message(8, _parameter(parameter)) for parameter in operation["parameters"])
+        + message(9, _named(1, "200", encoded))
+        + _extensions(13, operation)
+    )
 
 
-def _parameter(parameter: Parameter) -> bytes:
-    """A ParametersItem: a Parameter that is no body, but a part of the path (4) or of the query (3)."""
-    described = string(2, parameter.place) + string(3, parameter.description) + string(4, parameter.name)
-    if parameter.place == "path":
-        place = message(4, flag(1, is_set=True) + described + string(5, "string"))
+def _parameter(parameter: Mapping[str, Any]) -> bytes:
+    """Encode a ParametersItem with a Parameter that is part of the path (4) or of the query (3)."""
+    described = string(2, parameter["in"]) + string(3, parameter["description"]) + string(4, parameter["name"])
+    if parameter["in"] == "path":
+        place = message(4, integer(1, 1) + described + string(5, parameter["type"]))
     else:
-        place = message(3, described + string(6, "string"))
+        place = message(3, described + string(6, parameter["type"]))
     return message(1, message(2, place))
 
 
-def _definition(definition: Definition) -> bytes:
-    written = _schema(definition.schema)
-    if definition.subject is not None:
-        written += _extension(31, SUBJECT_EXTENSION, [subject_extension(definition.subject)])
-    return written
+def _schema(schema: Mapping[str, Any]) -> bytes:
+    encoded = b"".join(
+        string(field, schema[key]) for field, key in ((1, "$ref"), (2, "format"), (4, "description")) if key in schema
+    )
+    encoded += b"".join(string(19, name) for name in schema.get("required", ()))
+    if "additionalProperties" in schema:
+        encoded += message(21, message(1, _schema(schema["additionalProperties"])))
+    if "type" in schema:
+        encoded += message(22, string(1, schema["type"]))
+    if "items" in schema:
+        encoded += message(23, message(1, _schema(schema["items"])))
+    if "properties" in schema:
+        properties = (_named(1, name, _schema(one)) for name, one in schema["properties"].items())
+        encoded += message(25, b"".join(properties))
+    return encoded + _extensions(31, schema)
 
 
-def _schema(schema: Schema) -> bytes:
-    if schema.definition:
-        return string(1, V2_PREFIX + schema.definition)
-    written = b""
-    if schema.format:
-        written += string(2, schema.format)
-    if schema.description:
-        written += string(4, schema.description)
-    written += b"".join(string(19, name) for name in schema.required)
-    if schema.values is not None:
-        written += message(21, message(1, _schema(schema.values)))
-    written += message(22, string(1, schema.type))
-    if schema.items is not None:
-        written += message(23, message(1, _schema(schema.items)))
-    if schema.properties:
-        written += message(25, b"".join(_named(1, name, _schema(one)) for name, one in schema.properties))
-    return written
-
-
-def _extension(field: int, name: str, value: Any) -> bytes:
-    return _named(field, name, string(2, json.dumps(value) + "\n"))
+def _extensions(field: int, described: Mapping[str, Any]) -> bytes:
+    found = ((name, msgspec.json.encode(value).decode()) for name, value in described.items() if name.startswith("x-"))
+    return b"".join(_named(field, name, string(2, f"{text}\n")) for name, text in found)
 
 
 def _named(field: int, name: str, value: bytes) -> bytes:
-    """An entry of a map, which gnostic has as a list of names with their values."""
+    """Encode an entry of a map, which gnostic has as a list of names with their values."""
     return message(field, string(1, name) + message(2, value))

@@ -4,11 +4,11 @@
     externalRules:       external.metrics.k8s.io
     resourceRules:       metrics.k8s.io
     prometheusServers:   servers beside the one of --prometheus-url, for rules to name
-    forwardExternal:     another adapter, which is asked for external metrics that no rule makes
+    forwardExternal:     another metrics adapter, for external metrics that no rule makes
 
-`model` is the schema: what a file may say, and what the rest of the adapter works with. `reading` decodes a file by it,
-`manifests` finds rules inside other files. Everything that can be wrong with a file is found when it is loaded, and is
-one RulesError of one line: file, place in it, what to change. Nothing here asks Prometheus or Kubernetes.
+`schema` has the keys of a file, `model` the rules as the rest of the adapter uses them; `reading` goes from one to the
+other, and `manifests` finds rules inside other files. Everything that can be wrong with a file is found when it is
+loaded, and is one RulesError of one line: file, place in it, what to change. Nothing here does I/O but reading files.
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ from __future__ import annotations
 from adapter.rules.model import (
     AnyRule,
     ForwardOptions,
-    Merge,
-    Policy,
     QueryRule,
     ResourceRule,
     ResourceRules,
     Rule,
-    RulesError,
     RulesFile,
     ValuePolicy,
 )
 from adapter.rules.reading import load_rules, parse_rules
+from adapter.rules.schema import Merge, Policy, RulesError
 
 __all__ = [
     "AnyRule",

@@ -77,7 +77,7 @@ class GoRegex:
         return _GROUP.sub(fill, template)
 
     def unknown_groups(self, template: str) -> list[str]:
-        """The groups that a template of `expand` names and the pattern does not have."""
+        """Return the groups that a template of `expand` names and the pattern does not have."""
         names = [found[1] or found[2] for found in _GROUP.finditer(template) if found[0] != "$$"]
         return [name for name in names if self._index(name) is None]
 

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from adapter.rules.model import RulesError, RulesFile
+from adapter.rules.model import RulesFile
 from adapter.rules.reading import CHART_KEYS, decode_rules, parse_yaml, read_text
+from adapter.rules.schema import RulesError
 from adapter.rules.strictyaml import Tree
 
 _Mapping = dict[str, Tree]
@@ -38,7 +39,7 @@ class FoundRules:
 
 
 def load_manifest_rules(path: Path) -> list[FoundRules]:
-    """The rules in a file: itself, or those in the objects and values that it has; one or more.
+    """Return the rules of a rules file, or of each object or Helm values in a manifest; one or more.
 
     Raises:
         RulesError: the file cannot be read, there are no rules in it, or something in them is wrong.
@@ -47,7 +48,7 @@ def load_manifest_rules(path: Path) -> list[FoundRules]:
 
 
 def manifest_rules(text: str, *, source: str) -> list[FoundRules]:
-    """The rules in the text of a file; `source` is what messages call it.
+    """Return the rules in a text; `source` names it in messages.
 
     Raises:
         RulesError: as for `load_manifest_rules`.
@@ -78,12 +79,12 @@ def _objects(document: Tree) -> Iterator[Tree]:
 
 
 def _is_wrapping(tree: Tree) -> bool:
-    """Whether it is an object, or values of a chart, and no rules file."""
+    """Return True for a Kubernetes object and for Helm values."""
     return isinstance(tree, dict) and (("kind" in tree and "apiVersion" in tree) or any(_values(tree, "")))
 
 
 def _rules_in(tree: Tree, source: str) -> Iterator[tuple[str, Tree, str]]:
-    """Where in a document rules are, the tree of a rules file with them, and what is to be known of it."""
+    """Yield the rules of a document: path, tree of a rules file, note for the user."""
     if not isinstance(tree, dict):
         return
     kind = str(tree.get("kind", ""))
@@ -98,18 +99,18 @@ def _rules_in(tree: Tree, source: str) -> Iterator[tuple[str, Tree, str]]:
     elif kind in _VALUES:
         for path in _VALUES[kind]:
             values = _at(tree, path)
-            place = f"{_name(tree)}: {'.'.join(path)}"
-            for found in parse_yaml(values, source=f"{source}: {place}") if isinstance(values, str) else [values]:
+            path_text = f"{_name(tree)}: {'.'.join(path)}"
+            for found in parse_yaml(values, source=f"{source}: {path_text}") if isinstance(values, str) else [values]:
                 if isinstance(found, dict):
-                    yield from _values(found, place)
+                    yield from _values(found, path_text)
     elif not kind:
         if _SECTIONS & tree.keys() and not any(_values(tree, "")):
             yield "a rules file", tree, ""
         yield from _values(tree, "values of a Helm chart")
 
 
-def _values(values: _Mapping, place: str) -> Iterator[tuple[str, Tree, str]]:
-    """The rules in values of prometheus-adapter's chart, or of one that has it as a subchart."""
+def _values(values: _Mapping, path: str) -> Iterator[tuple[str, Tree, str]]:
+    """Yield the rules in values of prometheus-adapter's chart, or of one that has it as a subchart."""
     rules = values.get("rules")
     if isinstance(rules, dict) and CHART_KEYS & rules.keys():
         made = {
@@ -122,11 +123,11 @@ def _values(values: _Mapping, place: str) -> Iterator[tuple[str, Tree, str]]:
             notes = [f"the rules in use are those of the ConfigMap {rules['existing']}, and not here"]
         elif rules.get("default") not in ("false", "False", "FALSE"):
             notes.append("the chart's default rules stand before these, and are not here")
-        yield f"{place}, rules", made, "; ".join(notes)
+        yield f"{path}, rules", made, "; ".join(notes)
         return
     for key, inner in values.items():
         if isinstance(inner, dict) and isinstance(inner.get("rules"), dict):
-            yield from _values(inner, f"{place}, {key}")
+            yield from _values(inner, f"{path}, {key}")
 
 
 def _at(tree: Tree | None, path: tuple[str, ...]) -> Tree | None:

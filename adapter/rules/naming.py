@@ -1,7 +1,6 @@
-"""How a rule names things: which series it takes, what their metrics are called, which label means which resource.
+"""The naming of a rule: which series it uses, the names of their metrics, and the labels that name resources.
 
-All of it is pure text. What a label's resource name means in this cluster ("pod" is the singular of pods) is for the
-inventory, which can ask the API server.
+Nothing here knows the cluster: adapter.catalog.inventory resolves a name such as "pod" to the resource pods.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class MetricNaming(Section, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "as_", "${1}" if self.matches.groups else "${0}")
 
     def metric_for(self, series: str) -> str | None:
-        """The metric's name; None when the pattern finds nothing, or the name could not stand in a URL's path."""
+        """Return the metric's name; None if the pattern does not match, or the name cannot be in the path of a URL."""
         name = self.matches.expand(self.as_, series)
         return name if name is not None and is_metric_name(name) else None
 
@@ -116,12 +115,12 @@ class LabelTemplate:
         return hash(self._template)
 
     def label_for(self, *, group: str, singular: str) -> str:
-        """The label with the names of a resource's objects."""
+        """Return the label that holds the names of a resource's objects."""
         flat = group.replace(".", "_").replace("-", "_")
         return self._template.render({"Group": flat, "Resource": singular})
 
     def resource_in(self, label: str) -> GroupResource | None:
-        """The resource that a label speaks of, in the spelling of the label; None when it has another form."""
+        """Return the resource in a label, as written there; None if the label does not fit the template."""
         for pattern in self._patterns:
             if found := pattern.fullmatch(label):
                 return GroupResource(found.groupdict().get("group") or "", found["resource"])
@@ -133,8 +132,8 @@ class ResourceNaming(Section, frozen=True, kw_only=True):
 
     Attributes:
         template: the general form, or None.
-        overrides: labels and the resources that they name, as the file spells them.
-        namespaced: whether an external metric is looked for in the namespace that it was asked in.
+        overrides: labels and the resources that they name, as written in the file.
+        namespaced: queries for external metrics select the namespace of the request.
     """
 
     template: LabelTemplate | None = None
@@ -143,7 +142,7 @@ class ResourceNaming(Section, frozen=True, kw_only=True):
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """A rendered label template as a pattern; what stands in a place more than once must be the same in all."""
+    """Return a pattern for a rendered label template; a repeated group or resource must be the same each time."""
     out = re.escape(text)
     for mark, name, form in ((_GROUP, "group", ".+"), (_RESOURCE, "resource", "[0-9A-Za-z]+")):
         escaped = re.escape(mark)

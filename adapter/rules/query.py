@@ -1,9 +1,9 @@
-"""PromQL from a rule's template: what a request asks for, put into the template's fields.
+"""PromQL from a rule's template: fills its fields with the selectors of a request.
 
-The label matchers stand in prometheus-adapter's order: the metric selector's (sorted by key), the namespace, the
-object; so caches in front of Prometheus see the text that they know. Two things differ on purpose. Object names are
-escaped where they stand in a regex, so that a "." in a pod's name is a dot. And whatever a client can choose is escaped
-for the quotes around it, in `.LabelValuesByName` too, so that no name can become a query of its own.
+Label matchers have prometheus-adapter's order: metric selector (sorted by key), namespace, object. So a cache in front
+of Prometheus sees the same queries. Two differences are deliberate: object names are escaped in regular expressions, so
+that "." matches itself; and values from clients are escaped for any quotes around them, in `.LabelValuesByName` too, so
+that a name cannot change the query.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from kube.fields import quote
 from kube.selectors import LabelSelector, Operator, Requirement
 
 QUERY_FIELDS = ("Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice")
-"""What a metricsQuery can use."""
+"""The fields of a metricsQuery."""
 
 # Most values need no escaping; long lists of pods should not be looked at letter by letter.
 _PLAIN = re.compile(r"[A-Za-z0-9_.:|/ -]*")
-_QUOTES = re.compile("[\"'`]")
 _METACHARACTERS = re.compile(r"[\\.+*?()|\[\]{}^$]")
 # A group costs its two parentheses; one that saves no more is not worth reading.
 _GROUP_COST = 2
@@ -42,7 +41,7 @@ class QueryError(ValueError):
 
 
 class SelectorNotSupported(ValueError):
-    """A metric selector asks for what Prometheus cannot; the message is for the client."""
+    """PromQL cannot express the metric selector; the message is for the client."""
 
 
 def custom_query(
@@ -58,22 +57,22 @@ def custom_query(
     metric_selector: LabelSelector,
     group_by: tuple[str, ...] = (),
 ) -> str:
-    """The query for a metric of some objects.
+    """Return the query for a metric of some objects.
 
     Args:
         template: the rule's metricsQuery.
         series: the name of the series.
         resource_label: the label with the objects' names.
         names: the objects, one or more.
-        pattern: a regular expression that stands for the names, in the place of all of them.
+        pattern: a regular expression to use instead of the names.
         namespace_label: the label with the namespace.
         namespace: the objects' namespace; "" for objects at the root, which have no such matcher.
         namespace_pattern: `namespace` is a regular expression.
-        metric_selector: what the client asks of the series' other labels.
+        metric_selector: the metricLabelSelector of the request.
         group_by: labels that values are told apart by, beside the objects' names.
 
     Raises:
-        SelectorNotSupported: the metric selector cannot be said in PromQL.
+        SelectorNotSupported: PromQL cannot express the metric selector.
         QueryError: the template fails with this data, or makes an empty query.
     """
     terms = _Terms(metric_selector)
@@ -97,7 +96,7 @@ def external_query(
     namespace_pattern: bool = False,
     metric_selector: LabelSelector,
 ) -> str:
-    """The query for an external metric; `namespace` is "" for a rule that is not namespaced.
+    """Return the query for an external metric; `namespace` is "" for a rule that is not namespaced.
 
     With `namespace_pattern`, `namespace` is a regular expression.
 
@@ -153,11 +152,9 @@ class _Terms:
 
 
 def _for_any_quotes(value: str) -> str:
-    """A value that the template puts between quotes of its own choice, none of which it can end."""
-    parts = _QUOTES.split(value)
-    signs = _QUOTES.findall(value)
-    out = quote(parts[0])[1:-1]
-    return out + "".join(f"\\x{ord(sign):02x}{quote(part)[1:-1]}" for sign, part in zip(signs, parts[1:], strict=True))
+    """Escape a value so that it cannot end the quotes that the template puts around it, whichever those are."""
+    escaped_value = quote(value)[1:-1].replace('\\"', r"\x22")
+    return escaped_value.replace("'", r"\x27").replace("`", r"\x60")
 
 
 def _matcher(requirement: Requirement) -> str:
@@ -185,7 +182,7 @@ def _escaped(name: str) -> str:
 
 
 def alternation(names: Iterable[str]) -> str:
-    """One expression for all the names, common beginnings written once."""
+    """Return one regular expression for the names, with common prefixes factored out."""
     return "|".join(_alternatives(sorted(set(names)), 0))
 
 

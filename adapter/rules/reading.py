@@ -2,57 +2,48 @@
 
 from __future__ import annotations
 
-import difflib
-import enum
 import hashlib
 import logging
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
+from msgspec import structs
 
-from adapter.gotemplate import Template
 from adapter.prometheus import DEFAULT_SERVER, Destination, PrometheusOptions
-from adapter.rules import schema_types, strictyaml
-from adapter.rules.goregex import GoRegex
+from adapter.rules import strictyaml
 from adapter.rules.model import (
-    FileSpec,
     ForwardOptions,
-    ForwardSpec,
-    Merge,
-    Policy,
     QueryRule,
     ResourceRule,
     ResourceRules,
     Rule,
-    RulesError,
     RulesFile,
-    ServerSpec,
     ValuePolicy,
     shortened,
 )
-from adapter.rules.naming import ANY_SERIES, LabelTemplate, ResourceNaming, SeriesFilter, is_metric_name
-from adapter.rules.query import QUERY_FIELDS
+from adapter.rules.naming import ANY_SERIES, ResourceNaming, SeriesFilter, is_metric_name
+from adapter.rules.schema import (
+    DestinationSpec,
+    FileSpec,
+    ForwardSpec,
+    Part,
+    Policy,
+    QueryRuleSpec,
+    ResourceRulesSpec,
+    RulesError,
+    RuleSpec,
+    ServerSpec,
+    ValuesSpec,
+)
 from adapter.rules.schema_types import is_label_name
 from kube.mapping import GroupResource
 
 CHART_KEYS = frozenset({"default", "custom", "existing", "external", "resource"})
 """Keys below `rules` in the values of prometheus-adapter's chart."""
 
-_T = TypeVar("_T")
-_R = TypeVar("_R", Rule, QueryRule)
-
 _NAMESPACES = (GroupResource("", "namespace"), GroupResource("", "namespaces"))
-_OPTIONAL_TEXTS = frozenset(
-    [
-        *("matches", "is", "isNot", "template", "nan", "inf", "empty", "maxAge", "merge", "timeout", "maxQueryBytes"),
-        *("tokenFile", "passwordFile", "caFile", "certFile", "keyFile"),
-    ]
-)
-
 _log = logging.getLogger(__name__)
 
 
@@ -80,7 +71,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_yaml(text: str, *, source: str) -> list[strictyaml.Tree]:
-    """Return the documents of a text; `source` is what messages call it.
+    """Return the documents of a text; `source` names it in messages.
 
     Raises:
         RulesError: it is not YAML, or not of the strict kind.
@@ -92,7 +83,7 @@ def parse_yaml(text: str, *, source: str) -> list[strictyaml.Tree]:
 
 
 def parse_rules(text: str, *, source: str) -> RulesFile:
-    """Read the text of a rules file; `source` is what messages call it.
+    """Read the text of a rules file; `source` names it in messages.
 
     Raises:
         RulesError: something in it is wrong.
@@ -111,9 +102,9 @@ def decode_rules(tree: strictyaml.Tree, *, source: str, text: str) -> RulesFile:
     """
     if hint := _hint(tree):
         raise RulesError(f"{source}: {hint}")
-    file = _Part(source).decode(tree, FileSpec)
+    file = Part(source).decode(tree, FileSpec)
     servers = {
-        name: _server(_Part(source, f"prometheusServers.{name}"), entry, name)
+        name: _server(Part(source, f"prometheusServers.{name}"), entry, name)
         for name, entry in file.prometheus_servers.items()
     }
     custom, custom_queries = _rules(source, "rules", file.rules, servers)
@@ -121,16 +112,16 @@ def decode_rules(tree: strictyaml.Tree, *, source: str, text: str) -> RulesFile:
     return RulesFile(
         custom=custom,
         external=external,
-        resource=_resource_rules(_Part(source, "resourceRules"), file.resource_rules, servers),
+        resource=_resource_rules(Part(source, "resourceRules"), file.resource_rules, servers),
         custom_queries=custom_queries,
         external_queries=external_queries,
-        forward=_forward(_Part(source, "forwardExternal"), file.forward_external),
+        forward=_forward(Part(source, "forwardExternal"), file.forward_external),
         digest=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
     )
 
 
 def _hint(tree: strictyaml.Tree) -> str:
-    """What a file is that has its rules inside another format; "" for a rules file."""
+    """Return what to do with a file that has its rules inside another format; "" for a rules file."""
     if not isinstance(tree, dict):
         return ""
     kind = tree.get("kind")
@@ -144,50 +135,6 @@ def _hint(tree: strictyaml.Tree) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A part of a file, and how messages name it.
-
-    Attributes:
-        source: the file.
-        path: the keys down to the part, such as "rules[2]".
-        about: for people who do not count rules, such as "seriesQuery: up".
-    """
-
-    source: str
-    path: str = ""
-    about: str = ""
-
-    def error(self, why: object, *, key: str = "") -> RulesError:
-        """Return an error about this part, or about a key in it."""
-        path = f"{self.path}{key}".removeprefix(".")
-        about = f" ({self.about})" if self.about else ""
-        return RulesError(f"{self.source}: {f'{path}: ' if path else ''}{' '.join(str(why).split())}{about}")
-
-    def decode(self, tree: object, kind: type[_T]) -> _T:
-        """Decode the tree of this part.
-
-        Raises:
-            RulesError: the tree does not fit.
-        """
-        try:
-            return msgspec.convert(_without_empty(tree), kind, strict=False, dec_hook=_dec_hook)
-        except msgspec.ValidationError as error:
-            found = _MESSAGE.fullmatch(str(error))
-            assert found is not None, "it matches any text"
-            why, key = _reworded(found[1], found[2] or "", kind)
-            raise self.error(why, key=key) from error
-
-
-def _without_empty(tree: Any) -> Any:
-    """A tree without optional keys whose text is empty: Go takes them for unset."""
-    if isinstance(tree, list):
-        return [_without_empty(entry) for entry in tree]
-    if not isinstance(tree, dict):
-        return tree
-    return {key: _without_empty(value) for key, value in tree.items() if value != "" or key not in _OPTIONAL_TEXTS}
-
-
 def _rules(
     source: str, section: str, entries: Iterable[dict[str, object]], servers: Mapping[str, PrometheusOptions]
 ) -> tuple[tuple[Rule, ...], tuple[QueryRule, ...]]:
@@ -196,45 +143,50 @@ def _rules(
     for index, entry in enumerate(entries):
         names = ((name, entry.get(name)) for name in ("seriesQuery", "name"))
         about = next((f"{name}: {shortened(text)}" for name, text in names if isinstance(text, str) and text), "")
-        part = _Part(source, f"{section}[{index}]", about)
+        part = Part(source, f"{section}[{index}]", about)
         if "query" in entry and "seriesQuery" not in entry and "metricsQuery" not in entry:
-            query_rule = part.decode(entry, QueryRule)
-            queries.append(_finished(part, _checked(part, query_rule, external=section != "rules"), entry, servers))
+            query_spec = part.decode(entry, QueryRuleSpec)
+            labels = _labels(part, query_spec, external=section == "externalRules")
+            queries.append(
+                QueryRule(**structs.asdict(query_spec), **_common(part, query_spec, entry, servers), **labels)
+            )
         else:
-            rule = part.decode(entry, Rule)
-            _warn_of_labels(part, rule.resources)
-            if rule.naming.matches is not ANY_SERIES:
-                filters = (*rule.filters, SeriesFilter(is_=rule.naming.matches))
-                rule = msgspec.structs.replace(rule, filters=filters)
-            rules.append(_finished(part, rule, entry, servers))
+            spec = part.decode(entry, RuleSpec)
+            _warn_of_labels(part, spec.resources)
+            if spec.naming.matches is not ANY_SERIES:
+                filters = (*spec.filters, SeriesFilter(is_=spec.naming.matches))
+                spec = structs.replace(spec, filters=filters)
+            rules.append(Rule(**structs.asdict(spec), **_common(part, spec, entry, servers)))
     return tuple(rules), tuple(queries)
 
 
-def _finished(part: _Part, rule: _R, entry: Mapping[str, object], servers: Mapping[str, PrometheusOptions]) -> _R:
-    """A rule with the fields that are not decoded."""
-    digest = hashlib.sha256(msgspec.json.encode(entry, order="deterministic")).hexdigest()
-    values = ValuePolicy(
-        nan=rule.nan or Policy.ZERO,
-        inf=rule.inf or Policy.MISSING,
-        empty=rule.empty or Policy.MISSING,
-        nan_is_written=rule.nan is not None,
-    )
-    destination = _destination(part, rule, servers)
-    return msgspec.structs.replace(rule, key=part.path, destination=destination, values=values, digest=digest)
+def _common(
+    part: Part, spec: ValuesSpec, entry: Mapping[str, object], servers: Mapping[str, PrometheusOptions]
+) -> dict[str, Any]:
+    """Return the fields that both forms of rules have in addition to their specs."""
+    return {
+        "key": part.path,
+        "destination": _destination(part, spec, servers),
+        "values": ValuePolicy(
+            nan=spec.nan or Policy.ZERO,
+            inf=spec.inf or Policy.MISSING,
+            empty=spec.empty or Policy.MISSING,
+            nan_is_written=spec.nan is not None,
+        ),
+        "digest": hashlib.sha256(msgspec.json.encode(entry, order="deterministic")).hexdigest(),
+    }
 
 
-def _destination(
-    part: _Part, rule: Rule | QueryRule | ResourceRule, servers: Mapping[str, PrometheusOptions]
-) -> Destination:
-    name = rule.prometheus
+def _destination(part: Part, spec: DestinationSpec, servers: Mapping[str, PrometheusOptions]) -> Destination:
+    name = spec.prometheus
     if name not in ("", DEFAULT_SERVER, *servers):
         known = ", ".join(sorted([DEFAULT_SERVER, *servers]))
         raise part.error(f"there is no server {name!r} in prometheusServers; there are {known}", key=".prometheus")
-    return Destination(servers.get(name), rule.headers)
+    return Destination(servers.get(name), spec.headers)
 
 
-def _checked(part: _Part, rule: QueryRule, *, external: bool) -> QueryRule:
-    """A rule of the short form with the labels of its resources, if its metric can be requested."""
+def _labels(part: Part, rule: QueryRuleSpec, *, external: bool) -> dict[str, Any]:
+    """Check a rule of the short form, and return the labels that name its namespaces and objects."""
     if not is_metric_name(rule.metric):
         raise part.error(f"{rule.metric!r} cannot stand in the path of a request", key=".name")
     if not rule.metric.isprintable() or " " in rule.metric:
@@ -262,12 +214,10 @@ def _checked(part: _Part, rule: QueryRule, *, external: bool) -> QueryRule:
             raise part.error("say which label names which resource, such as {pod: pod}", key=".resources")
         # A metric of namespaces themselves, which are in no namespace.
         namespace_label, resource_label, resource = "", namespace_label, _NAMESPACES[1]
-    return msgspec.structs.replace(
-        rule, resource=resource, resource_label=resource_label, namespace_label=namespace_label
-    )
+    return {"resource": resource, "resource_label": resource_label, "namespace_label": namespace_label}
 
 
-def _warn_of_labels(part: _Part, resources: ResourceNaming) -> None:
+def _warn_of_labels(part: Part, resources: ResourceNaming) -> None:
     for label, _ in resources.overrides:
         if not is_label_name(label):
             why = "no Prometheus label has such a name; no series can have it"
@@ -275,20 +225,20 @@ def _warn_of_labels(part: _Part, resources: ResourceNaming) -> None:
 
 
 def _resource_rules(
-    part: _Part, entry: Mapping[str, object] | None, servers: Mapping[str, PrometheusOptions]
+    part: Part, entry: Mapping[str, object] | None, servers: Mapping[str, PrometheusOptions]
 ) -> ResourceRules | None:
     if entry is None:
         return None
-    rules = part.decode(entry, ResourceRules)
-    resolved = {}
-    for name, rule in (("cpu", rules.cpu), ("memory", rules.memory)):
-        inner = _Part(part.source, f"{part.path}.{name}")
+    spec = part.decode(entry, ResourceRulesSpec)
+    rules = []
+    for name, rule in (("cpu", spec.cpu), ("memory", spec.memory)):
+        inner = Part(part.source, f"{part.path}.{name}")
         _warn_of_labels(inner, rule.resources)
-        resolved[name] = msgspec.structs.replace(rule, destination=_destination(inner, rule, servers))
-    return msgspec.structs.replace(rules, **resolved)
+        rules.append(ResourceRule(**structs.asdict(rule), destination=_destination(inner, rule, servers)))
+    return ResourceRules(cpu=rules[0], memory=rules[1], window=spec.window)
 
 
-def _server(part: _Part, entry: object, name: str) -> PrometheusOptions:
+def _server(part: Part, entry: object, name: str) -> PrometheusOptions:
     spec = part.decode(entry, ServerSpec)
     if name == DEFAULT_SERVER:
         raise part.error(f"{DEFAULT_SERVER} is the server of --prometheus-url; call this one something else")
@@ -298,7 +248,7 @@ def _server(part: _Part, entry: object, name: str) -> PrometheusOptions:
         raise part.error(error) from error
 
 
-def _forward(part: _Part, entry: Mapping[str, object] | None) -> ForwardOptions | None:
+def _forward(part: Part, entry: Mapping[str, object] | None) -> ForwardOptions | None:
     if entry is None:
         return None
     spec = part.decode(entry, ForwardSpec)
@@ -306,67 +256,3 @@ def _forward(part: _Part, entry: Mapping[str, object] | None) -> ForwardOptions 
         return ForwardOptions(**spec.arguments())
     except ValueError as error:
         raise part.error(error) from error
-
-
-def _query_template(text: str) -> Template:
-    if not text.strip():
-        raise ValueError("this key is required")
-    return Template(text, fields=QUERY_FIELDS)
-
-
-_TEXT_PARSERS: Mapping[type, Callable[[str], object]] = {
-    GoRegex: GoRegex,
-    LabelTemplate: LabelTemplate,
-    Path: Path,
-    Template: _query_template,
-    schema_types.Boolean: schema_types.boolean,
-    schema_types.Duration: schema_types.duration,
-    schema_types.Window: schema_types.window,
-}
-_MAPPING_PARSERS: Mapping[type, Callable[[Mapping[str, object]], object]] = {
-    schema_types.Headers: schema_types.headers,
-    schema_types.Overrides: schema_types.overrides,
-    schema_types.ShortOverrides: schema_types.short_overrides,
-}
-
-
-def _dec_hook(kind: type, value: object) -> object:
-    """Parse what msgspec cannot. It turns the ValueError of a parser into its own, with the path."""
-    if kind in _MAPPING_PARSERS:
-        if not isinstance(value, dict):
-            raise ValueError(f"expected a mapping, got {_type_word(value)}")
-        return _MAPPING_PARSERS[kind](value)
-    if not isinstance(value, str):
-        raise ValueError(f"expected text, got {_type_word(value)}")
-    return _TEXT_PARSERS[kind](value)
-
-
-def _type_word(value: object) -> str:
-    return "a mapping" if isinstance(value, dict) else "a list" if isinstance(value, list) else "text"
-
-
-_MESSAGE = re.compile(r"(.*?)(?: - at `\$([^`]*)`)?", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(.*)`")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
-_ENUMS: Mapping[str, type[enum.Enum]] = {"nan": Policy, "inf": Policy, "empty": Policy, "merge": Merge}
-_WORDS = {"`array`": "a list", "`object`": "a mapping", "`str`": "text", "`null`": "null", "`int`": "a whole number"}
-
-
-def _reworded(why: str, key: str, kind: type) -> tuple[str, str]:
-    """A message of msgspec in the words of YAML, and the key that it is about."""
-    if missing := _MISSING.fullmatch(why):
-        return "this key is required", f"{key}.{missing[1]}"
-    if unknown := _UNKNOWN.fullmatch(why):
-        known = [] if key else [one.encode_name for one in msgspec.structs.fields(kind)]
-        close = difflib.get_close_matches(unknown[1], known, n=1)
-        return f"unknown key `{unknown[1]}`" + (f"; did you mean `{close[0]}`?" if close else ""), key
-    if "matching regex" in why:  # of RequiredText
-        return "this key is required", key
-    choices = _ENUMS.get(key.rpartition(".")[2])
-    if choices is not None and "enum value" in why:
-        *most, last = (str(one.value) for one in choices)
-        return f"expected {', '.join(most)} or {last}, got {why.removeprefix('Invalid enum value ')}", key
-    why = why.replace(" | null", "")
-    for internal, word in _WORDS.items():
-        why = why.replace(internal, word)
-    return why[:1].lower() + why[1:], key

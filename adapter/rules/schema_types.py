@@ -1,4 +1,4 @@
-"""What the schema of a rules file is made of: strict mappings, and types of text with the functions that parse them."""
+"""Field types of the rules file's schema, and the functions that parse them."""
 
 from __future__ import annotations
 
@@ -34,19 +34,13 @@ RequiredText = Annotated[str, msgspec.Meta(pattern=r"\S")]
 class Boolean(int):
     """A boolean as YAML 1.1 and Go's yaml.v2 spell it."""
 
-    __slots__ = ()
-
 
 class Duration(float):
     """Seconds, more than 0; in the file a duration of Go's, such as 1m30s."""
 
-    __slots__ = ()
-
 
 class Window(float):
     """Seconds; in the file a duration of Prometheus', such as 1d12h."""
-
-    __slots__ = ()
 
 
 class Headers(tuple[tuple[str, str], ...]):

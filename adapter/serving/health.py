@@ -1,23 +1,37 @@
-"""Health: /healthz, /livez and /readyz, in the form that Kubernetes components give them.
+"""Health: /healthz, /livez and /readyz, in the form that Kubernetes components give them, and /statusz.
 
-A check is a function that says what is wrong, or None. Kubernetes withholds the reasons ("reason withheld"); here
-they are given, because they name no address and no secret, and because "not ready" without a why is what users of
-such adapters suffer from.
+A check is a function that returns what is wrong, or None. Kubernetes withholds the reasons ("reason withheld"); here
+they are in the response, because they name no address and no secret, and users need to know why an adapter is not
+ready.
 """
 
 from __future__ import annotations
 
+import platform
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from adapter.content.encoding import Encoded, preferred
 from adapter.security.request_info import Target
-from adapter.serving.check_metrics import CheckMetrics
+from kube.status import StatusError
 
 Check = Callable[[], str | None]
 
+_TEXT: Final = "text/plain"
+_STATUSZ_TYPES: Final = "application/json, application/yaml, text/plain"
+_STATUSZ_WARNING: Final = (
+    "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for"
+    " debugging purposes only."
+)
+
 
 @dataclass(frozen=True, slots=True)
-class HealthAnswer:
+class HealthResponse:
     """A status and its text."""
 
     status: int
@@ -25,88 +39,99 @@ class HealthAnswer:
 
 
 class Health:
-    """The three endpoints over named checks.
+    """The three endpoints over named checks, and how the checks went, for /metrics/slis.
 
     Args:
-        alive: checks whose failure only a restart can mend, by name; /livez and /healthz ask these.
-        ready: checks that decide whether traffic should come here; /readyz asks these and the former.
-        told: what is worth telling on /readyz?verbose and no reason to keep traffic away, by name.
-
-    Attributes:
-        metrics: how the checks went, for /metrics/slis.
+        alive: checks whose failure only a restart can mend, by name; for /livez and /healthz.
+        ready: checks that decide, with the former, whether traffic should come here; for /readyz.
+        remarks: shown at /readyz?verbose, and no reason to keep traffic away, by name.
     """
 
     def __init__(
-        self, *, alive: Mapping[str, Check], ready: Mapping[str, Check], told: Mapping[str, Check] | None = None
+        self, *, alive: Mapping[str, Check], ready: Mapping[str, Check], remarks: Mapping[str, Check] | None = None
     ) -> None:
-        self._told = told or {}
-        self.metrics = CheckMetrics()
+        self._remarks = remarks or {}
         self._endpoints = {"healthz": alive, "livez": alive, "readyz": {**alive, **ready}}
+        self._started = time.time()
+        # Counted when the checks are requested, so that a scrape is cheap and shows what probes saw.
+        self._registry = CollectorRegistry()
+        self._last = Gauge(
+            "kubernetes_healthcheck",
+            "Whether a check passed when it was last requested (1) or not (0).",
+            ("name", "type"),
+            registry=self._registry,
+        )
+        self._all = Counter(
+            "kubernetes_healthchecks_total", "Results of checks.", ("name", "type", "status"), registry=self._registry
+        )
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Every path that is answered here."""
+        """Every path of a health check."""
         return tuple(
             path
             for endpoint, checks in self._endpoints.items()
             for path in (f"/{endpoint}", *(f"/{endpoint}/{name}" for name in checks))
         )
 
-    def answer(self, target: Target) -> HealthAnswer | None:
-        """Answer a request, with `?verbose` and `?exclude=CHECK`; None where the path is none of these."""
-        segments = target.segments
-        checks = self._endpoints.get(segments[0]) if segments else None
-        if checks is None or len(segments) > 2:
+    def respond(self, target: Target) -> HealthResponse | None:
+        """Respond to a request, with `?verbose` and `?exclude=CHECK`; return None for any other path."""
+        endpoint, *names = target.segments or ("",)
+        checks = self._endpoints.get(endpoint)
+        if checks is None or len(names) > 1 or not checks.keys() >= set(names):
             return None
-        if len(segments) == 2:
-            return self._single(segments[0], segments[1], checks)
+        if names:
+            problem = self._run(endpoint, names[0], checks[names[0]])
+            return (
+                HealthResponse(200, "ok")
+                if problem is None
+                else HealthResponse(500, f"internal server error: {problem}\n")
+            )
         excluded = set(target.query.getall("exclude"))
-        problems = {
-            name: self._problem(segments[0], name, check) for name, check in checks.items() if name not in excluded
-        }
-        told = self._told if segments[0] == "readyz" else {}
-        remarks = {name: remark() for name, remark in told.items()}
-        return _all(
-            segments[0],
-            problems,
-            remarks,
-            excluded & set(checks),
-            excluded - set(checks),
-            verbose="verbose" in target.query,
-        )
+        problems = {name: self._run(endpoint, name, check) for name, check in checks.items() if name not in excluded}
+        failed = any(problem is not None for problem in problems.values())
+        if not failed and "verbose" not in target.query:
+            return HealthResponse(200, "ok")
+        lines = [f"[+]{name} excluded: ok" for name in sorted(excluded & set(checks))]
+        lines += [
+            f"[+]{name} ok" if problem is None else f"[-]{name} failed: {problem}" for name, problem in problems.items()
+        ]
+        if endpoint == "readyz":
+            remarks = {name: remark() for name, remark in self._remarks.items()}
+            lines += [
+                f"[+]{name} ok" + (f": {remark}" if remark is not None else "") for name, remark in remarks.items()
+            ]
+        if excluded - set(checks):
+            unknown = ",".join(f'"{name}"' for name in sorted(excluded - set(checks)))
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {unknown}")
+        lines.append(f"{endpoint} check {'failed' if failed else 'passed'}\n")
+        return HealthResponse(500 if failed else 200, "\n".join(lines))
 
-    def _single(self, endpoint: str, name: str, checks: Mapping[str, Check]) -> HealthAnswer | None:
-        check = checks.get(name)
-        if check is None:
-            return None
-        problem = self._problem(endpoint, name, check)
-        return HealthAnswer(200, "ok") if problem is None else HealthAnswer(500, f"internal server error: {problem}\n")
+    def exposition(self) -> Encoded:
+        """Return /metrics/slis, as k8s.io/component-base/metrics/prometheus/slis has it."""
+        return Encoded(generate_latest(self._registry), CONTENT_TYPE_LATEST)
 
-    def _problem(self, endpoint: str, name: str, check: Check) -> str | None:
+    def statusz(self, *, accept: str, version: str) -> Encoded:
+        """Return /statusz: what this process is and since when it runs, as text. Raises StatusError 406."""
+        if preferred(accept, {_TEXT: _TEXT}) is None:
+            message = f"only the following media types are accepted: {_STATUSZ_TYPES}"
+            raise StatusError(406, "NotAcceptable", message)
+        lines = [
+            "",
+            "milliscale-adapter statusz",
+            _STATUSZ_WARNING,
+            "",
+            f"Started: {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(self._started))}",
+            f"Up: {time.time() - self._started:.0f} sec",
+            f"Python version: {platform.python_version()}",
+            f"Binary version: {version}",
+            f"Paths: {' '.join(self.paths)}",
+            "",
+        ]
+        return Encoded("\n".join(lines).encode(), f"{_TEXT}; charset=utf-8")
+
+    def _run(self, endpoint: str, name: str, check: Check) -> str | None:
         problem = check()
-        self.metrics.observe(endpoint, name, passed=problem is None)
+        self._last.labels(name, endpoint).set(problem is None)
+        self._all.labels(name, endpoint, "success" if problem is None else "error").inc()
         return problem
-
-
-def _all(
-    endpoint: str,
-    problems: Mapping[str, str | None],
-    remarks: Mapping[str, str | None],
-    excluded: set[str],
-    unknown: set[str],
-    *,
-    verbose: bool,
-) -> HealthAnswer:
-    failed = any(problem is not None for problem in problems.values())
-    if not failed and not verbose:
-        return HealthAnswer(200, "ok")
-    lines = [f"[+]{name} excluded: ok" for name in sorted(excluded)]
-    lines += [
-        f"[+]{name} ok" if problem is None else f"[-]{name} failed: {problem}" for name, problem in problems.items()
-    ]
-    lines += [f"[+]{name} ok" if remark is None else f"[+]{name} ok: {remark}" for name, remark in remarks.items()]
-    if unknown:
-        names = ",".join(f'"{name}"' for name in sorted(unknown))
-        lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
-    lines.append(f"{endpoint} check {'failed' if failed else 'passed'}\n")
-    return HealthAnswer(500 if failed else 200, "\n".join(lines))

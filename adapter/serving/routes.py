@@ -27,7 +27,7 @@ from adapter.content.documents import CustomMetricList, ExternalMetricList
 from adapter.content.encoding import Encoded, Representation, require_json
 from adapter.diagnosis import Explanation, Report
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
-from adapter.openapi import OpenApiPage, OpenApiPages
+from adapter.openapi import OpenApiResponse, openapi_documents
 from adapter.security.request_info import Query
 from adapter.serving.aggregated_discovery import DISCOVERY_FORMS
 from adapter.serving.discovery import Discovery, software_version, version_document
@@ -35,7 +35,6 @@ from adapter.serving.health import Health
 from adapter.serving.list_options import check_list, check_numbers, check_requested_name, field_selector
 from adapter.serving.requests import Request, Response, encode_list, method_not_allowed, no_such_resource
 from adapter.serving.resource_routes import ResourceRoutes, UsageProvider
-from adapter.serving.status_page import StatusPage
 from adapter.serving.telemetry import Telemetry
 from kube.deadlines import Deadline
 from kube.status import StatusError, bad_request
@@ -80,15 +79,12 @@ class Router:
         telemetry: Telemetry,
         usage: UsageProvider | None = None,
         debug: DebugProvider | None = None,
-        openapi: OpenApiPages | None = None,
     ) -> None:
         self._discovery = discovery
         self._custom = custom
         self._external = external
         self._health = health
         self._telemetry = telemetry
-        self._openapi = openapi or OpenApiPages(software_version())
-        self._status_page = StatusPage(version=software_version())
         self._resources = ResourceRoutes(usage) if usage is not None else None
         self._debug = debug
 
@@ -160,7 +156,7 @@ class Router:
 
     def _other(self, request: Request) -> Response:
         """Everything that is no API."""
-        health = self._health.answer(request.target)
+        health = self._health.respond(request.target)
         if health is not None:
             request.require_get("HEAD")
             return Response(health.status, Encoded(health.text.encode(), _TEXT), headers=_NOT_GUESSED)
@@ -174,31 +170,40 @@ class Router:
                 return Response(200, self._telemetry.exposition())
             case ("metrics", "slis"):
                 request.require_get("HEAD")
-                return Response(200, self._health.metrics.exposition())
+                return Response(200, self._health.exposition())
             case ("version",):
                 request.require_get()
                 require_json(request.accept)
                 return Response(200, _PLAIN.encode(version_document()))
-            case ("openapi", "v2"):
+            case ("openapi", version, *parts):
                 request.require_get()
-                return _openapi(request, self._openapi.v2(self._discovery.group_versions, accept=request.accept))
-            case ("openapi", "v3", *parts):
-                request.require_get()
-                given_hash = request.target.query.get("hash")
-                served, path = self._discovery.group_versions, "/".join(parts)
-                page = self._openapi.v3(served, path, given_hash=given_hash, accept=request.accept)
-                if page is not None:
-                    return _openapi(request, page)
+                response = self._openapi(request, version, "/".join(parts))
+                if response is not None:
+                    return response
             case ("statusz",):
                 request.require_get()
-                return Response(200, self._status_page.answer(request.accept, self._health.paths))
+                return Response(200, self._health.statusz(accept=request.accept, version=software_version()))
         return self._nowhere()
+
+    def _openapi(self, request: Request, version: str, path: str) -> Response | None:
+        documents = openapi_documents(self._discovery.group_versions, software_version())
+        found: OpenApiResponse | None = None
+        if version == "v3":
+            given_hash = request.target.query.get("hash")
+            found = documents.v3(path, given_hash=given_hash, accept=request.accept, now=time.time())
+        elif version == "v2" and not path:
+            found = documents.v2(accept=request.accept)
+        if found is None:
+            return None
+        if not found.tag:
+            return Response(301, found.content, headers=found.headers)
+        return _tagged(request, found.content, found.tag, found.headers)
 
     def _nowhere(self) -> Response:
         """404 with the paths that there are, as API servers say it outside their APIs."""
         return Response(404, _PLAIN.encode(self._paths()))
 
-    def _paths(self) -> msgspec.Struct:
+    def _paths(self) -> dict[str, list[str]]:
         others = ("/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/statusz", "/version")
         return self._discovery.paths((*others, *self._health.paths))
 
@@ -270,10 +275,3 @@ def _tagged(
     if tag in request.known_tags:
         return Response(304, Encoded(b"", content.content_type), tag=tag, headers=headers or {})
     return Response(200, content, tag=tag, headers=headers or {}, gzip=gzip)
-
-
-def _openapi(request: Request, page: OpenApiPage) -> Response:
-    headers = page.headers(now=time.time())
-    if page.location:
-        return Response(301, page.content, headers=headers)
-    return _tagged(request, page.content, page.tag, headers)

@@ -65,18 +65,15 @@ class _Name(msgspec.Struct):
     name: str
 
 
-class _CustomValue(msgspec.Struct, rename="camel"):
-    described_object: _Name
+class _MetricValue(msgspec.Struct, rename="camel"):
+    """A custom or an external metric's value."""
+
     value: str | int | float
     timestamp: str | None = None
+    described_object: _Name | None = None
     window_seconds: int | None = None
     window: int | None = None
     """v1beta1's name for it."""
-
-
-class _ExternalValue(msgspec.Struct):
-    value: str | int | float
-    timestamp: str | None = None
 
 
 class _ContainerMetrics(msgspec.Struct):
@@ -151,8 +148,8 @@ class MetricsClient:
             with _errors(f"pods.{_CUSTOM}", "*"):
                 path = f"{await self._custom_api()}/namespaces/{_segment(namespace)}/pods/%2A/{_segment(metric)}"
                 selectors = {"labelSelector": selector, "metricLabelSelector": metric_selector}
-                items = await _get_items(self._custom, path, _CustomValue, **selectors)
-                return PodsResponse({item.described_object.name: _sample(item) for item in items})
+                items = await _get_items(self._custom, path, _MetricValue, **selectors)
+                return PodsResponse(dict(map(_sample, items)))
 
         query = MetricsQuery(namespace, f"{_CUSTOM}/pods/{metric}", str(metric_selector))
         return await self._fetch(query, fetch, pods=pods)
@@ -181,7 +178,7 @@ class MetricsClient:
                     resource, name = await self._resource_of(group, described.kind), described.name
                     path += f"/{_segment(resource)}/{_segment(name)}/{_segment(metric)}"
             with _errors(f"{resource}.{_CUSTOM}", name):
-                items = await _get_items(self._custom, path, _CustomValue, metricLabelSelector=metric_selector)
+                items = await _get_items(self._custom, path, _MetricValue, metricLabelSelector=metric_selector)
                 response = _values(items)
                 if len(items) != 1:
                     raise MetricError(
@@ -199,7 +196,7 @@ class MetricsClient:
         async def fetch(_: LabelSelector) -> MetricResponse:
             with _errors(f"{metric}.{_EXTERNAL}"):
                 path = f"/apis/{_EXTERNAL}/v1beta1/namespaces/{_segment(namespace)}/{_segment(metric)}"
-                return _values(await _get_items(self._external, path, _ExternalValue, labelSelector=metric_selector))
+                return _values(await _get_items(self._external, path, _MetricValue, labelSelector=metric_selector))
 
         return await self._fetch(MetricsQuery(namespace, f"{_EXTERNAL}/{metric}", str(metric_selector)), fetch)
 
@@ -214,7 +211,7 @@ class MetricsClient:
             try:
                 return await fetch(selector)
             except MetricError as error:
-                return error
+                return MetricError(error.message)  # without the traceback, which would keep the response alive
 
         return await self._coalescer.fetch(query, pods, fetch_or_error)
 
@@ -285,7 +282,7 @@ def _convert(response: Any, form: type[_T]) -> _T:
         raise MetricError(f"the answer is not of the expected form: {error}") from error
 
 
-def _values(items: list[_CustomValue] | list[_ExternalValue]) -> ValuesResponse:
+def _values(items: list[_MetricValue]) -> ValuesResponse:
     return ValuesResponse(
         values=tuple(_milli(item.value) for item in items),
         timestamp_ms=_timestamp_ms(items[0].timestamp) if items else 0,
@@ -308,9 +305,11 @@ def _pod_usage(item: _PodMetrics) -> PodUsage:
     )
 
 
-def _sample(item: _CustomValue) -> PodSample:
+def _sample(item: _MetricValue) -> tuple[str, PodSample]:
+    if item.described_object is None:
+        raise MetricError("the answer is not of the expected form: a value of a pod has no `describedObject`")
     seconds = item.window if item.window_seconds is None else item.window_seconds
-    return PodSample(
+    return item.described_object.name, PodSample(
         value=_milli(item.value),
         timestamp_ms=_timestamp_ms(item.timestamp),
         window_ms=_DEFAULT_WINDOW_MS if seconds is None else seconds * 1000,

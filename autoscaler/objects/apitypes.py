@@ -217,7 +217,11 @@ def decode_selector(selector: object) -> LabelSelector:
 
 def _decode(raw: object, form: type[_T]) -> _T:
     try:
-        return msgspec.convert(_without_nulls(raw), form, dec_hook=_decode_quantity)
+        try:
+            return msgspec.convert(raw, form, dec_hook=_decode_quantity)
+        except msgspec.ValidationError:
+            # No field may be null here. API servers do not serve nulls, so this is rare.
+            return msgspec.convert(_without_nulls(raw), form, dec_hook=_decode_quantity)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$")
         raise ParseError(f"{path.strip('.`') or 'HorizontalPodAutoscaler'}: {problem}") from None

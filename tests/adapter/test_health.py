@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from adapter.security.request_info import Target
-from adapter.serving.health import Health, HealthAnswer
+from adapter.serving.health import Health, HealthResponse
+from kube.status import StatusError
 from tests.adapter.serving import served_adapter
 
 
@@ -35,19 +36,19 @@ def health(*, catalog: str | None = None) -> Health:
     ],
 )
 def test_answers(path: str, status: int, text: str) -> None:
-    assert health(catalog="not read yet").answer(Target.parse(path)) == HealthAnswer(status, text)
+    assert health(catalog="not read yet").respond(Target.parse(path)) == HealthResponse(status, text)
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/livez/catalog", "/readyz/nosuch", "/readyz/ping/x", "/x/readyz"])
 def test_no_endpoint(path: str) -> None:
-    assert health().answer(Target.parse(path)) is None
+    assert health().respond(Target.parse(path)) is None
 
 
 def test_results_are_counted_for_monitoring() -> None:
     some = health(catalog="not read yet")
     for path in ("/readyz", "/readyz", "/readyz/catalog", "/livez"):
-        some.answer(Target.parse(path))
-    lines = some.metrics.exposition().body.decode().splitlines()
+        some.respond(Target.parse(path))
+    lines = some.exposition().body.decode().splitlines()
     assert 'kubernetes_healthcheck{name="ping",type="livez"} 1.0' in lines
     assert 'kubernetes_healthcheck{name="catalog",type="readyz"} 0.0' in lines
     assert 'kubernetes_healthchecks_total{name="catalog",status="error",type="readyz"} 3.0' in lines
@@ -73,3 +74,23 @@ async def test_nobody_needs_to_be_known(tmp_path: Path) -> None:
         assert b"[-]catalog failed: Prometheus has not answered yet\n" in reply.body
         assert (await adapter.ask("/livez", method="HEAD")).status == 200
         assert adapter.api.reviews == []
+
+
+@pytest.mark.parametrize("accept", ["", "*/*", "text/plain", "text/plain;q=0.9, application/json"])
+def test_statusz_is_text(accept: str) -> None:
+    content = health().statusz(accept=accept, version="1.2.3")
+    assert content.content_type == "text/plain; charset=utf-8"
+    lines = content.body.decode().splitlines()
+    assert lines[1] == "milliscale-adapter statusz"
+    assert "Binary version: 1.2.3" in lines
+    assert lines[-1].startswith("Paths: /healthz /healthz/ping /livez")
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/yaml", "application/json;as=Table;v=v1"])
+def test_statusz_in_any_other_form_is_refused(accept: str) -> None:
+    with pytest.raises(StatusError) as refused:
+        health().statusz(accept=accept, version="1.2.3")
+    assert (refused.value.code, refused.value.reason) == (406, "NotAcceptable")
+    assert str(refused.value) == (
+        "only the following media types are accepted: application/json, application/yaml, text/plain"
+    )

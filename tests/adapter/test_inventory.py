@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter.catalog.inventory import custom_sources, external_sources
+from adapter.catalog.inventory import CustomSource, custom_uses, external_sources
 from adapter.prometheus import Series
 from adapter.rules import Rule, parse_rules
 from kube.client import KubeUnreachable
@@ -29,6 +29,10 @@ def rule(resources: str, name: str = "{}") -> Rule:
 
 
 BY_NAME = '{template: "<<.Resource>>"}'
+
+
+async def custom_sources(rule: Rule, series: list[Series], mapper: RestMapper) -> list[CustomSource]:
+    return [source async for use in custom_uses(rule, series, mapper) for source in use.sources]
 
 
 async def found(rule: Rule, series: list[Series], mapper: RestMapper) -> dict[str, tuple[str, str, bool]]:

@@ -29,7 +29,7 @@ from kube.mapping import GroupResource
         ("<<.Resource>>_<<.Resource>>", "pod_node", None),
     ],
 )
-def test_a_label_names_its_resource(template: str, label: str, resource: GroupResource | None) -> None:
+def test_resource_in_label(template: str, label: str, resource: GroupResource | None) -> None:
     assert LabelTemplate(template).resource_in(label) == resource
 
 
@@ -41,5 +41,5 @@ def test_a_label_names_its_resource(template: str, label: str, resource: GroupRe
         ("kube_<<.Group>>_<<.Resource>>", "my-group.io", "thing", "kube_my_group_io_thing"),
     ],
 )
-def test_a_resource_names_its_label(template: str, group: str, singular: str, label: str) -> None:
+def test_label_for_resource(template: str, group: str, singular: str, label: str) -> None:
     assert LabelTemplate(template).label_for(group=group, singular=singular) == label

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapter.catalog.groups import CUSTOM_GROUP, CUSTOM_VERSIONS, EXTERNAL_GROUP, RESOURCE_GROUP
-from adapter.openapi import OpenApiPages
+from adapter.openapi import openapi_documents
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, served_adapter
 
 SERVED = (
@@ -16,17 +16,17 @@ SERVED = (
     (EXTERNAL_GROUP, "v1beta1"),
     (RESOURCE_GROUP, "v1beta1"),
 )
-PAGES = OpenApiPages("1.2.3")
+DOCUMENTS = openapi_documents(SERVED, "1.2.3")
 PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
 def v2() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(PAGES.v2(SERVED, accept="").content.body)
+    document: dict[str, Any] = json.loads(DOCUMENTS.v2(accept="").content.body)
     return document
 
 
 def v3(path: str) -> dict[str, Any]:
-    page = PAGES.v3(SERVED, path, given_hash="", accept="")
+    page = DOCUMENTS.v3(path, given_hash="", accept="", now=0.0)
     assert page is not None
     document: dict[str, Any] = json.loads(page.content.body)
     return document
@@ -186,9 +186,9 @@ async def test_index_of_version_3_leads_to_documents_that_stay(tmp_path: Path) -
 async def test_outdated_hash_leads_to_the_right_one(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         path = "/openapi/v3/apis/custom.metrics.k8s.io/v1beta2"
-        page = PAGES.v3(SERVED, "apis/custom.metrics.k8s.io/v1beta2", given_hash="old", accept="")
+        page = DOCUMENTS.v3("apis/custom.metrics.k8s.io/v1beta2", given_hash="old", accept="", now=0.0)
         assert page is not None
-        assert page.location.startswith(f"{path}?hash=")
+        assert page.headers["Location"].startswith(f"{path}?hash=")
         assert (await adapter.ask_as_master(f"{path}?hash=old")).json["openapi"] == "3.0.0"
 
 
@@ -235,7 +235,7 @@ def named(entries: list[bytes]) -> dict[str, Fields]:
 
 def test_protobuf_says_what_json_says() -> None:
     document = v2()
-    root = fields(PAGES.v2(SERVED, accept=PROTOBUF).content.body)
+    root = fields(DOCUMENTS.v2(accept=PROTOBUF).content.body)
     assert root[1] == [b"2.0"]
     assert fields(root[2][0]) == {1: [b"milliscale"], 2: [b"1.2.3"]}
     paths = named(fields(root[8][0])[2])

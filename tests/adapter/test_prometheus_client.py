@@ -30,6 +30,7 @@ from adapter.prometheus import (
     Sample,
     Series,
     Vector,
+    answers,
 )
 from adapter.prometheus import client as client_module
 from adapter.prometheus.reduction import SeriesReducer
@@ -209,7 +210,7 @@ async def test_bad_answers_about_series_are_told_apart(
 
 
 async def test_answers_have_a_longest_length(server: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "_MAX_ANSWER", 1000)
+    monkeypatch.setattr(client_module, "_MAX_RESPONSE", 1000)
     monkeypatch.setattr(client_module, "_MAX_LISTING", 1000)
     server.reply = says(b" " * 200_000)
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
@@ -609,3 +610,27 @@ async def test_tls_files_that_cannot_be_used_are_named(authority: CertificateAut
         )
         with pytest.raises(PrometheusConfigError, match=f"client certificate for Prometheus .*{name}"):
             await PrometheusClient(options).__aenter__()
+
+
+async def test_only_short_responses_are_decoded_at_once(
+    server: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long one is decoded in pieces and within the memory budget, also where it has arrived whole."""
+    monkeypatch.setattr(client_module, "read_up_to", lambda response, _: response.read())
+    at_once: list[int] = []
+    from_answers = answers.decode
+
+    def note(status: int, body: bytes) -> object:
+        at_once.append(len(body))
+        return from_answers(status, body)
+
+    monkeypatch.setattr(client_module, "decode", note)
+    async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+        for count in (10, 10_000):
+            result = [{"metric": {"pod": f"web-{n:05}"}, "value": [1, str(n)]} for n in range(count)]
+            server.reply = says({"status": "success", "data": {"resultType": "vector", "result": result}})
+            found = await client.instant("a")
+            assert isinstance(found, Vector)
+            assert [sample.value for sample in found.samples] == list(range(count))
+    assert len(at_once) == 1
+    assert at_once[0] < 64 * 1024

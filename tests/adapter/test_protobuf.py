@@ -9,8 +9,7 @@ import pytest
 from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference
 from adapter.content import protobuf
 from adapter.content.documents import CustomMetricList, ExternalMetricList
-from adapter.content.protobuf import encode_error, encode_list
-from adapter.content.wire import message
+from adapter.content.protobuf import encode_error, encode_list, message
 from kube.selectors import LabelSelector
 from kube.status import forbidden, internal_error, not_found, too_many_requests
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, served_adapter

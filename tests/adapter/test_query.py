@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.gotemplate import Template
-from adapter.rules.query import QUERY_FIELDS, QueryError, SelectorNotSupported, custom_query, external_query
+from adapter.rules.goregex import GoRegex
+from adapter.rules.query import (
+    QUERY_FIELDS,
+    QueryError,
+    SelectorNotSupported,
+    alternation,
+    custom_query,
+    external_query,
+)
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import StatusError
 from tests.adapter.metrics_bed import DATA, custom_request, external_request, metrics_bed, packets
@@ -37,9 +46,7 @@ def pods(source: str, *names: str, namespace: str = "shop", selector: str = "") 
 
 
 @pytest.mark.parametrize("case", RECORDED, ids=lambda case: case["title"])
-async def test_queries_are_those_that_prometheus_adapter_was_recorded_to_send(
-    case: dict[str, str], tmp_path: Path
-) -> None:
+async def test_queries_are_those_recorded_from_prometheus_adapter(case: dict[str, str], tmp_path: Path) -> None:
     rules, prometheus = packets()
     async with metrics_bed(tmp_path, rules, prometheus) as bed:
         await bed.catalog.relist()
@@ -73,7 +80,7 @@ def test_several_objects_are_a_regex_of_their_names() -> None:
     assert pods("<<.LabelMatchers>>", "a", "b-1") == 'namespace="shop",pod=~"a|b-1"'
 
 
-def test_a_dot_in_a_name_is_a_dot() -> None:
+def test_dot_in_a_name_matches_itself() -> None:
     assert pods("<<.LabelMatchers>>", "a.b", "c") == r'namespace="shop",pod=~"a\\.b|c"'
     assert pods("<<.LabelMatchers>>", "a.b") == 'namespace="shop",pod="a.b"'
 
@@ -91,7 +98,7 @@ def test_a_dot_in_a_name_is_a_dot() -> None:
         ("a=", 'a=""'),
     ],
 )
-def test_every_operator_of_a_selector_is_a_matcher(selector: str, matchers: str) -> None:
+def test_selector_operators_become_matchers(selector: str, matchers: str) -> None:
     query = external_query(template("<<.LabelMatchers>>."), series="s", metric_selector=LabelSelector.parse(selector))
     assert query == f"{matchers}."
 
@@ -105,35 +112,78 @@ def test_every_operator_of_a_selector_is_a_matcher(selector: str, matchers: str)
         ("9a", '"9a" in the metric selector is not a Prometheus label name'),
     ],
 )
-def test_what_prometheus_has_no_word_for_is_the_clients_mistake(selector: str, says: str) -> None:
+def test_selector_that_promql_cannot_express_is_refused(selector: str, says: str) -> None:
     with pytest.raises(SelectorNotSupported) as refused:
         pods("<<.LabelMatchers>>", "a", selector=selector)
     assert says in str(refused.value)
 
 
-def test_values_are_there_by_name_too() -> None:
+def test_label_values_by_name() -> None:
     source = (
         '<<index .LabelValuesByName "pod">> <<index .LabelValuesByName "namespace">> <<.GroupBySlice>> <<.GroupBy>>'
     )
     assert pods(source, "a", "b") == "a|b shop [pod] pod"
 
 
-def test_no_name_can_end_the_quotes_that_a_template_puts_around_it() -> None:
+def test_names_are_escaped_for_the_quotes_of_a_template() -> None:
     hostile = "a\"'`\\b\n"
     assert pods("<<.LabelMatchers>>", hostile, namespace="") == 'pod="a\\"\'`\\\\b\\n"'
     assert pods('<<index .LabelValuesByName "pod">>', hostile) == r"a\x22\x27\x60\\b\n"
 
 
 @pytest.mark.parametrize("source", ["<<if .GroupBy>> \n<<end>>", "<<index .GroupBySlice 3>>"])
-def test_a_template_that_makes_no_query_is_the_rules_mistake(source: str) -> None:
+def test_template_without_a_query_raises_query_error(source: str) -> None:
     with pytest.raises(QueryError, match="metricsQuery"):
         pods(source, "a")
 
 
 @given(st.text(max_size=20), st.lists(st.text(min_size=1, max_size=10), min_size=1, max_size=3), st.text(max_size=12))
-def test_no_request_does_worse_than_being_refused(namespace: str, names: list[str], selector: str) -> None:
+def test_any_request_gives_a_query_or_is_refused(namespace: str, names: list[str], selector: str) -> None:
     try:
         query = pods("<<.LabelMatchers>>", *names, namespace=namespace, selector=selector)
     except (SelectorError, SelectorNotSupported):
         return
     assert "\n" not in query
+
+
+NAMES = st.lists(st.text("ab.-|(\\", min_size=1, max_size=6), min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize(
+    ("names", "expression"),
+    [
+        (["web-0"], "web-0"),
+        (["web-0", "web-1"], "web-(0|1)"),
+        (["web-1", "web-0", "web-1"], "web-(0|1)"),
+        (["web-0", "db-0"], "db-0|web-0"),
+        (["web", "web-0"], "web(|-0)"),
+        (["ax", "ay"], "ax|ay"),  # a group would save nothing
+        (["web-a-0", "web-a-1", "web-b-0", "web-b-1"], "web-(a-0|a-1|b-0|b-1)"),
+        (["a.b.c.0", "a.b.c.1"], r"a\.b\.c\.(0|1)"),
+    ],
+)
+def test_common_prefixes_are_factored_out(names: list[str], expression: str) -> None:
+    assert alternation(names) == expression
+
+
+@given(NAMES, NAMES)
+def test_alternation_matches_exactly_the_names(names: list[str], others: list[str]) -> None:
+    expression = re.compile(alternation(names))
+    for name in {*names, *others, *(name[:-1] for name in names), *(f"{name}a" for name in names)}:
+        assert (expression.fullmatch(name) is not None) == (name in names)
+
+
+@given(NAMES)
+def test_alternation_compiles_in_go(names: list[str]) -> None:
+    GoRegex(alternation(names))
+
+
+def test_alternation_of_a_large_deployment_is_short() -> None:
+    names = [f"checkout-service-7d9f8b6c5d-{number:05x}" for number in range(3000)]
+    assert len(alternation(names)) < len("|".join(names)) / 6
+
+
+def test_alternation_of_the_longest_names_compiles() -> None:
+    names = ["abcd" * n for n in range(1, 64)]
+    expression = re.compile(alternation(names))
+    assert all(expression.fullmatch(name) for name in names)

@@ -103,8 +103,8 @@ async def test_bad_file_keeps_the_last_good_rules_and_is_reported(
     assert remark is not None
     assert remark.startswith("the last good rules stay in use: ")
     assert remark.endswith("config.yaml: unknown key `rulez`; did you mean `rules`?")
-    health = Health(alive={}, ready={}, told={"rules-file": mounted.reloader.remark})
-    verbose = health.answer(Target.parse("/readyz?verbose"))
+    health = Health(alive={}, ready={}, remarks={"rules-file": mounted.reloader.remark})
+    verbose = health.respond(Target.parse("/readyz?verbose"))
     assert verbose is not None
     assert (verbose.status, verbose.text) == (200, f"[+]rules-file ok: {remark}\nreadyz check passed\n")
 
@@ -216,6 +216,9 @@ async def test_unchanged_rules_do_not_wait_for_the_api_server(bed: MetricsBed) -
     class Silent:
         def __init__(self) -> None:
             self.asked = asyncio.Event()
+
+        def cached(self, resource: str, group: str = "") -> ResourceInfo | None:
+            return None
 
         async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
             self.asked.set()

@@ -57,9 +57,7 @@ async def external(bed: MetricsBed, metric: str, selector: str = "") -> list[Ext
     )
 
 
-async def test_short_rules_are_listed_without_asking_prometheus(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_short_rules_are_listed_without_a_query(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with metrics_bed(tmp_path, parse(SHORT), CannedPrometheus()) as bed:
         await bed.catalog.relist()
         assert {str(info): info.namespaced for info in bed.catalog.custom} == {
@@ -73,7 +71,7 @@ async def test_short_rules_are_listed_without_asking_prometheus(
     assert "rules[3] (nowhere): the cluster has no resource nosuchthing" in caplog.text
 
 
-async def test_a_short_rules_query_is_sent_as_it_is_and_its_result_filtered(tmp_path: Path) -> None:
+async def test_short_rule_query_is_sent_unchanged_and_its_result_filtered(tmp_path: Path) -> None:
     async with metrics_bed(tmp_path, parse(SHORT), CannedPrometheus()) as bed:
         await bed.catalog.relist()
         bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("web-0", "web-1", "web-2")
@@ -94,7 +92,7 @@ async def test_a_short_rules_query_is_sent_as_it_is_and_its_result_filtered(tmp_
         assert set(bed.prometheus.queries) == {"max(lag) by (ns, pod, topic)"}
 
 
-async def test_a_short_rule_can_be_about_namespaces_and_about_objects_at_the_root(tmp_path: Path) -> None:
+async def test_short_rule_for_namespaces_and_cluster_scoped_objects(tmp_path: Path) -> None:
     async with metrics_bed(tmp_path, parse(SHORT), CannedPrometheus()) as bed:
         await bed.catalog.relist()
         bed.prometheus.result = vector(({"ns": "shop"}, 7), ({"ns": "other"}, 8))
@@ -105,7 +103,7 @@ async def test_a_short_rule_can_be_about_namespaces_and_about_objects_at_the_roo
         assert value.milli == 40000
 
 
-async def test_an_external_short_rules_labels_are_the_metrics(tmp_path: Path) -> None:
+async def test_external_short_rule_returns_the_labels_of_its_result(tmp_path: Path) -> None:
     async with metrics_bed(tmp_path, parse(SHORT), CannedPrometheus()) as bed:
         await bed.catalog.relist()
         bed.prometheus.result = vector(
@@ -124,7 +122,7 @@ async def test_an_external_short_rules_labels_are_the_metrics(tmp_path: Path) ->
         assert [value.milli for value in await external(bed, "backlog")] == [5000]
 
 
-async def test_a_short_rule_wins_over_one_that_finds_the_same_metric(tmp_path: Path) -> None:
+async def test_short_rule_wins_over_series_rule_for_the_same_metric(tmp_path: Path) -> None:
     rules = parse(
         """
         rules:
@@ -160,7 +158,7 @@ def policies(text: str) -> tuple[RulesFile, CannedPrometheus]:
         ("nan: error", 1.0, [1000]),
     ],
 )
-async def test_a_policy_decides_what_a_value_is(tmp_path: Path, text: str, value: float, milli: list[int]) -> None:
+async def test_policy_for_nan_and_inf(tmp_path: Path, text: str, value: float, milli: list[int]) -> None:
     async with metrics_bed(tmp_path, *policies(text)) as bed:
         await bed.catalog.relist()
         bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("web-0")
@@ -177,7 +175,7 @@ async def test_a_policy_decides_what_a_value_is(tmp_path: Path, text: str, value
         ("empty: error", Vector(()), "the metric a has no value for pods web-0, which rules[0] (a) makes an error"),
     ],
 )
-async def test_a_policy_can_make_it_an_error(tmp_path: Path, text: str, result: Vector, says: str) -> None:
+async def test_policy_error(tmp_path: Path, text: str, result: Vector, says: str) -> None:
     async with metrics_bed(tmp_path, *policies(text)) as bed:
         await bed.catalog.relist()
         bed.prometheus.result = result
@@ -188,7 +186,7 @@ async def test_a_policy_can_make_it_an_error(tmp_path: Path, text: str, result: 
             await external(bed, "a")
 
 
-async def test_nothing_can_count_as_zero_and_its_time_is_now(tmp_path: Path) -> None:
+async def test_empty_zero_gives_0_with_the_current_time(tmp_path: Path) -> None:
     async with metrics_bed(tmp_path, *policies("empty: zero")) as bed:
         await bed.catalog.relist()
         bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("web-0", "web-1")
@@ -201,7 +199,7 @@ async def test_nothing_can_count_as_zero_and_its_time_is_now(tmp_path: Path) -> 
         assert (value.labels, value.milli) == (None, 0)
 
 
-async def test_a_rules_requests_go_to_its_server_with_its_headers_for_its_time(tmp_path: Path) -> None:
+async def test_rule_queries_go_to_its_server_with_its_headers_and_max_age(tmp_path: Path) -> None:
     rules = parse(
         """
         prometheusServers: {mimir: {url: http://mimir}}
@@ -235,7 +233,7 @@ class Matching(CannedPrometheus):
         return Vector(tuple(Sample({"pod": pod}, NOW, 1.0) for pod in self.pods if self.matches(query, pod)))
 
 
-async def test_the_answers_to_a_divided_query_are_put_together(tmp_path: Path) -> None:
+async def test_results_of_a_split_query_are_concatenated(tmp_path: Path) -> None:
     rules = parse(
         """
         prometheusServers: {small: {url: http://small, maxQueryBytes: 8192}}
@@ -260,7 +258,7 @@ async def test_the_answers_to_a_divided_query_are_put_together(tmp_path: Path) -
         assert prometheus.queries == ['sum(a{namespace="shop",pod=~".+"}) by (pod)']
 
 
-async def test_what_a_rule_does_can_be_seen_in_metrics(tmp_path: Path) -> None:
+async def test_metrics_per_rule(tmp_path: Path) -> None:
     async with metrics_bed(tmp_path, *policies("inf: missing")) as bed:
         await bed.catalog.relist()
         bed.prometheus.result = vector(({"pod": "web-0"}, 1))

@@ -1,4 +1,4 @@
-"""The rules file: what loads, and what is said of what does not."""
+"""Rules files in prometheus-adapter's format: what loads, and the errors of what does not."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def parse(text: str) -> RulesFile:
 
 
 @pytest.mark.parametrize("path", sorted(RULES.rglob("*.yaml")), ids=lambda path: path.stem)
-def test_files_as_people_have_them_load(path: Path) -> None:
+def test_public_files_load(path: Path) -> None:
     rules = load_rules(path)
     assert rules.custom or rules.external or rules.resource
 
 
-def test_a_rule_has_all_that_the_file_says() -> None:
+def test_rule_has_every_key_of_the_file() -> None:
     rule = load_rules(RULES / "packets.yaml").custom[0]
     assert rule.key == "rules[0]"
     assert str(rule) == """rules[0] (http_packets_total{namespace!="",pod!=""})"""
@@ -89,23 +89,23 @@ def test_series_pass_every_filter(filters: str, series: str, passes: bool) -> No
 
 
 @pytest.mark.parametrize("word", ["false", "no", "off", "n", "N", "NO", "False", "!!bool 'no'", "'no'"])
-def test_booleans_are_what_yaml_takes_for_them(word: str) -> None:
+def test_booleans_are_those_of_yaml_1_1(word: str) -> None:
     assert not parse(f"{RULE}  resources: {{namespaced: {word}}}\n").custom[0].resources.namespaced
 
 
 @pytest.mark.parametrize("word", ["yes", "'yes'"])
-def test_words_stay_words(word: str) -> None:
+def test_text_that_looks_like_a_boolean_stays_text(word: str) -> None:
     rule = parse(f"{RULE}  name: {{as: {word}}}\n").custom[0]
     assert rule.metric_for("up") == "yes"
 
 
-def test_a_label_may_be_called_as_a_key_is() -> None:
+def test_label_may_have_the_name_of_a_key() -> None:
     rules = parse("rules: [{name: a, query: b, resources: {namespaced: 'pod'}}]")
     assert rules.custom_queries[0].resource_label == "namespaced"
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "rules: []", "rules:\nexternalRules: []", "{}"])
-def test_a_file_may_have_no_rules(text: str) -> None:
+def test_file_without_rules_loads(text: str) -> None:
     assert parse(text) == RulesFile()
 
 
@@ -121,12 +121,12 @@ def test_a_file_may_have_no_rules(text: str) -> None:
         "rules:\n- seriesQuery: up\n  metricsQuery: up\n...\n",
     ],
 )
-def test_tabs_and_ends_of_documents_as_go_takes_them(text: str) -> None:
+def test_tabs_and_document_ends_are_read_as_by_go(text: str) -> None:
     [rule] = parse(text).custom
     assert (rule.series_query, rule.query.source) == ("up", "up")
 
 
-def test_tabs_between_words_are_kept_and_those_at_the_end_of_a_line_are_not() -> None:
+def test_tabs_between_words_are_kept_and_trailing_tabs_dropped() -> None:
     [rule] = parse("rules:\n- seriesQuery: up\n  metricsQuery: sum\t(up)\t\n    by (pod)\t\n").custom
     assert rule.query.source == "sum\t(up) by (pod)"
 
@@ -137,7 +137,7 @@ def test_tabs_do_not_indent(text: str) -> None:
         parse(text)
 
 
-def test_anchors_and_merges_are_expanded() -> None:
+def test_anchors_and_merge_keys_are_expanded() -> None:
     rules = parse(
         """
         externalRules:
@@ -245,7 +245,7 @@ def test_anchors_and_merges_are_expanded() -> None:
         ("rules: [", "rules.yaml: line 2, column 1: while parsing a flow node, did not find expected node content"),
         ("a\n---\nb", "rules.yaml: expected a single document, but found 2"),
         ("rules: !!python/name:os.system", "rules.yaml: line 1, column 8: the tag tag:yaml.org,2002:python/name:os."),
-        ("rules: &r [*r]", "rules.yaml: line 1, column 12: there is no complete value with the anchor r"),
+        ("rules: &r [*r]", "rules.yaml: line 1, column 8: nested more than 30 deep, or an alias that contains itself"),
         ("rules: " + "[" * 300_000, "rules.yaml: line 1, column 37: nested more than 30 deep"),
         ("#" + "x" * 2**20, "rules.yaml: longer than 1048576 bytes"),
         (
@@ -263,7 +263,7 @@ def test_anchors_and_merges_are_expanded() -> None:
         ("rules: \ud800", "rules.yaml: this is not YAML: "),
     ],
 )
-def test_a_mistake_is_one_line_that_says_where(text: str, message: str) -> None:
+def test_error_is_one_line_with_file_and_path(text: str, message: str) -> None:
     with pytest.raises(RulesError) as refused:
         parse(text)
     assert str(refused.value).startswith(message)
@@ -285,7 +285,7 @@ SHORT = "externalRules: [{name: NAME, query: up, resources: {namespace: namespac
 
 
 @given(st.lists(st.sampled_from(WORDS) | st.text(max_size=3), max_size=12).map("".join))
-def test_of_no_text_comes_anything_but_rules_or_a_rules_error(text: str) -> None:
+def test_any_text_gives_rules_or_a_rules_error(text: str) -> None:
     _rules_or_error(text)
 
 
@@ -295,12 +295,14 @@ def test_of_no_text_comes_anything_but_rules_or_a_rules_error(text: str) -> None
     st.integers(0, 12),
     st.sampled_from(WORDS) | st.text(max_size=3),
 )
-def test_nor_of_rules_with_anything_put_in_place_of_a_part(rules: str, start: int, length: int, put: str) -> None:
+def test_any_edit_of_rules_gives_rules_or_a_rules_error(rules: str, start: int, length: int, put: str) -> None:
     _rules_or_error(rules[:start] + put + rules[start + length :])
 
 
 @given(st.binary(max_size=12), st.integers(0, 160))
-def test_nor_of_a_file_with_any_bytes(tmp_path_factory: pytest.TempPathFactory, put: bytes, start: int) -> None:
+def test_any_bytes_in_a_file_give_rules_or_a_rules_error(
+    tmp_path_factory: pytest.TempPathFactory, put: bytes, start: int
+) -> None:
     path = tmp_path_factory.getbasetemp() / "any-bytes.yaml"
     path.write_bytes(WHOLE[:start].encode() + put + WHOLE[start:].encode())
     with contextlib.suppress(RulesError):
@@ -312,14 +314,14 @@ def _rules_or_error(text: str) -> None:
         parse(text)
 
 
-def test_an_alias_bomb_is_refused_before_it_grows() -> None:
+def test_alias_bomb_is_refused() -> None:
     levels = ["a0: &a0 [x,x,x,x,x,x,x,x,x]"]
     levels += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
     with pytest.raises(RulesError, match="more than 50000 values, aliases expanded"):
         parse("\n".join(levels))
 
 
-def test_a_label_that_cannot_exist_is_a_warning_because_other_adapters_take_it(
+def test_impossible_label_is_only_a_warning_as_prometheus_adapter_takes_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -327,7 +329,7 @@ def test_a_label_that_cannot_exist_is_a_warning_because_other_adapters_take_it(
     assert "rules[0].resources.overrides.app.io/pod: no Prometheus label has such a name" in caplog.text
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(RulesError, match=r"nowhere\.yaml: cannot be read: No such file or directory"):
         load_rules(tmp_path / "nowhere.yaml")
     (tmp_path / "latin.yaml").write_bytes(b"rules: \xff")

@@ -66,50 +66,52 @@ def test_threshold_is_part_of_the_fallback() -> None:
     ],
 )
 def test_invalid_value_is_ignored_and_reported(annotation: str, text: str, hint: str) -> None:
-    knobs = parse_annotations({f"milliscale.io/{annotation}": text})
+    overrides = parse_annotations({f"milliscale.io/{annotation}": text})
     shown = text if len(text) <= 40 else f"{text[:40]}..."
-    assert knobs == AnnotationOverrides(
+    assert overrides == AnnotationOverrides(
         problems=(f'annotation milliscale.io/{annotation}: "{shown}" is ignored: {hint}',)
     )
 
 
 @pytest.mark.parametrize("text", ["1h0m1s", "24h", "2400000h"])
 def test_window_is_limited_to_the_apis_maximum(text: str) -> None:
-    """As an hour rather than not at all: the flag's five minutes would scale down sooner than was asked for."""
+    """As an hour rather than not at all: the flag's five minutes would scale down sooner than the user wants."""
     problem = f'annotation milliscale.io/downscale-stabilization: "{text}" counts as 1h0m0s, the longest window that'
-    knobs = parse_annotations({"milliscale.io/downscale-stabilization": text})
-    assert knobs == AnnotationOverrides(downscale_stabilization_ms=3_600_000, problems=(f"{problem} the API allows",))
+    overrides = parse_annotations({"milliscale.io/downscale-stabilization": text})
+    assert overrides == AnnotationOverrides(
+        downscale_stabilization_ms=3_600_000, problems=(f"{problem} the API allows",)
+    )
 
 
 @pytest.mark.parametrize("process", Mode)
-@pytest.mark.parametrize("asked", Mode)
-def test_mode_allows_modes_that_write_less(process: Mode, asked: Mode) -> None:
+@pytest.mark.parametrize("annotation", Mode)
+def test_mode_allows_modes_that_write_less(process: Mode, annotation: Mode) -> None:
     writes = {Mode.SHADOW: 0, Mode.DRY_RUN: 1, Mode.ACT: 2}
-    assert process.allows(asked) == (writes[asked] <= writes[process])
+    assert process.allows(annotation) == (writes[annotation] <= writes[process])
 
 
 def test_invalid_annotation_does_not_affect_others() -> None:
-    knobs = parse_annotations({"milliscale.io/tolerance": "much", "milliscale.io/paused": "all"})
-    assert knobs.paused is Pause.ALL
-    assert knobs.tolerance is None
-    assert len(knobs.problems) == 1
+    overrides = parse_annotations({"milliscale.io/tolerance": "much", "milliscale.io/paused": "all"})
+    assert overrides.paused is Pause.ALL
+    assert overrides.tolerance is None
+    assert len(overrides.problems) == 1
 
 
 def test_invalid_threshold_leaves_the_default() -> None:
-    knobs = parse_annotations(
+    overrides = parse_annotations(
         {"milliscale.io/fallback-replicas": "6", "milliscale.io/fallback-failure-threshold": "often"}
     )
-    assert knobs.fallback == Fallback(replicas=6, failure_threshold=3)
-    assert len(knobs.problems) == 1
+    assert overrides.fallback == Fallback(replicas=6, failure_threshold=3)
+    assert len(overrides.problems) == 1
 
 
 def test_threshold_without_fallback_is_reported() -> None:
-    knobs = parse_annotations({"milliscale.io/fallback-failure-threshold": "3"})
+    overrides = parse_annotations({"milliscale.io/fallback-failure-threshold": "3"})
     problem = (
         "annotation milliscale.io/fallback-failure-threshold is ignored: it needs milliscale.io/fallback-replicas"
         " beside it"
     )
-    assert knobs == AnnotationOverrides(problems=(problem,))
+    assert overrides == AnnotationOverrides(problems=(problem,))
 
 
 def test_unknown_name_is_reported_with_the_known_ones() -> None:
@@ -128,7 +130,7 @@ def test_without_annotations_the_flags_apply() -> None:
 
 
 def test_annotation_overrides_its_flag() -> None:
-    knobs = AnnotationOverrides(
+    overrides = AnnotationOverrides(
         tolerance=0.0,
         downscale_stabilization_ms=0,
         cpu_initialization_period_ms=0,
@@ -137,7 +139,7 @@ def test_annotation_overrides_its_flag() -> None:
         fallback=Fallback(replicas=2),
         pod_selection=PodSelection.OWNER,
     )
-    assert knobs.apply_to(Config(scale_to_zero=False)) == Config(
+    assert overrides.apply_to(Config(scale_to_zero=False)) == Config(
         tolerance=0.0,
         downscale_stabilization_ms=0,
         cpu_initialization_period_ms=0,

@@ -197,7 +197,7 @@ def test_invalid_metric_sources_are_not_fetched() -> None:
     targetless = MetricSpec(ResourceMetric("cpu"), MetricTarget(type="Utilization"))
     world = World(hpa(wrong, unknown, targetless), replicas=2)
     outcome = world.step(1, 1, 1)
-    assert "FetchMetrics" not in world.asked
+    assert "FetchMetrics" not in world.reads
     assert [(each.reason, each.message) for each in outcome.events] == [
         ("FailedGetExternalMetric", '"Near" is not a valid label selector operator'),
         ("InvalidMetricSourceType", 'unknown metric source type "Weather"'),
@@ -216,7 +216,7 @@ def test_target_scaled_to_0_by_hand_disables_scaling() -> None:
     world.step(150)
     world.scale_by_hand(0)
     outcome = world.step()
-    assert world.asked == ["ReadScale"]
+    assert world.reads == ["ReadScale"]
     assert (world.replicas, outcome.events, outcome.error) == (0, (), None)
     assert world.reasons()["ScalingActive"] == "-ScalingDisabled"
     assert world.hpa.status.current_metrics == ()
@@ -232,7 +232,7 @@ def test_target_scaled_to_0_by_hand_disables_scaling() -> None:
 def test_count_out_of_bounds_is_scaled_to_the_bound_without_metrics(replicas: int, wanted: int, reason: str) -> None:
     world = World(hpa(pods_metric(100), minimum=3, maximum=10, behavior=AT_ONCE), replicas=replicas)
     outcome = world.step()
-    assert world.asked == ["ReadScale"]
+    assert world.reads == ["ReadScale"]
     assert world.replicas == wanted
     assert outcome.events[0].message == f"New size: {wanted}; reason: {reason}"
     assert len(world.history.recommendations) == 1
@@ -257,7 +257,7 @@ def test_unusable_selector_forbids_scaling(selector: str, event: str, message: s
     world = World(hpa(pods_metric(100)), replicas=2)
     world.scale = Scale(spec_replicas=2, status_replicas=2, selector=selector)
     outcome = world.step()
-    assert world.asked == ["ReadScale"]
+    assert world.reads == ["ReadScale"]
     assert outcome.events == (Event("Warning", event, message),)
     assert outcome.late_events == (Event("Warning", "FailedComputeMetricsReplicas", message),)
     assert world.reasons()["ScalingActive"] == "-InvalidSelector"
@@ -267,7 +267,7 @@ def test_ambiguous_selector_forbids_scaling() -> None:
     others = {"default/front": LabelSelector.parse("app"), "default/back": LabelSelector.parse("app=back")}
     world = World(hpa(pods_metric(100)), replicas=2, others=others)
     outcome = world.step()
-    assert world.asked == ["ReadScale", "ListPods"]
+    assert world.reads == ["ReadScale", "ListPods"]
     message = "pods by selector app=web are controlled by multiple HPAs: [default/front default/web]"
     assert outcome.events == (Event("Warning", "AmbiguousSelector", message),)
 
@@ -298,18 +298,18 @@ def test_scale_that_cannot_be_read_is_an_error(scale: TargetError | ScaleError, 
 def test_malformed_api_version_is_an_error_without_reading() -> None:
     world = World(hpa(pods_metric(100), api_version="a/b/c"), replicas=2)
     outcome = world.step()
-    assert world.asked == []
+    assert world.reads == []
     assert outcome.error == "invalid API version in scale target reference: unexpected GroupVersion string: a/b/c"
 
 
 def test_pod_list_error_fails_the_metrics_that_need_pods() -> None:
     target = hpa(pods_metric(100), external_metric(100))
-    answers = (PodsResponse(samples(100, 100)), ValuesResponse(values=(300,), timestamp_ms=NOW))
+    responses = (PodsResponse(samples(100, 100)), ValuesResponse(values=(300,), timestamp_ms=NOW))
     observation = Observation(
         hpa=target,
         scale=Scale(spec_replicas=2, status_replicas=2, selector="app=web"),
         pods=PodListError("no cache"),
-        responses=answers,
+        responses=responses,
         other_selectors={"default/front": LabelSelector.parse("app")},
     )
     decision = decide(observation, History(), NOW)
@@ -396,7 +396,7 @@ def test_target_scaled_to_zero_by_others_stays_at_zero() -> None:
     assert world.reasons()["ScaledToZero"] == "-NotScaledToZero"
     world.scale_by_hand(0)
     world.step()
-    assert world.asked == ["ReadScale"]
+    assert world.reads == ["ReadScale"]
     assert world.reasons()["ScalingActive"] == "-ScalingDisabled"
 
 
@@ -404,7 +404,7 @@ def test_with_the_feature_off_zero_is_final_and_the_condition_is_removed() -> No
     world = idle_world()
     world.config = Config(scale_to_zero=False)
     world.step()
-    assert world.asked == ["ReadScale"]
+    assert world.reads == ["ReadScale"]
     assert "ScaledToZero" not in world.reasons()
     assert world.reasons()["ScalingActive"] == "-ScalingDisabled"
 
@@ -450,7 +450,7 @@ usages = st.integers(0, 1000) | st.just("unavailable")
 def test_invariants_for_any_course_of_metrics(
     course: list[tuple[int | str, int | str]], replicas: int, minimum: int, spread: int, at_once: bool
 ) -> None:
-    """In bounds from the second step on, never down on bad metrics, and the status tells what was done."""
+    """In bounds from the second step on, never down on bad metrics, and the status is consistent."""
     metrics = hpa(
         pods_metric(100),
         external_metric(100),

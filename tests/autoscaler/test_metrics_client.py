@@ -1,4 +1,4 @@
-"""Metric values: which requests are sent, what becomes of the answers, good and bad."""
+"""Metric values: requests, good and bad responses."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -75,8 +75,8 @@ def value_of(name: str, value: Any, **more: Any) -> dict[str, Any]:
 
 async def test_pods_metric_has_a_sample_for_each_pod(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", PODS, listed(value_of("web-0", "1500m", windowSeconds=30), value_of("web-1", "2")))
-    answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
-    assert answer == PodsResponse(
+    response = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
+    assert response == PodsResponse(
         {
             "web-0": PodSample(value=1500, timestamp_ms=TIME_MS, window_ms=30_000),
             "web-1": PodSample(value=2000, timestamp_ms=TIME_MS, window_ms=60_000),
@@ -94,21 +94,21 @@ async def test_busy_metrics_api_is_retried(api: ScriptedApi, metrics: MetricsCli
     api.on("GET", PODS, busy)
     api.then("GET", PODS, busy)
     api.then("GET", PODS, listed(value_of("web-0", "3")))
-    answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
-    assert answer == PodsResponse({"web-0": PodSample(value=3000, timestamp_ms=TIME_MS, window_ms=60_000)})
+    response = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
+    assert response == PodsResponse({"web-0": PodSample(value=3000, timestamp_ms=TIME_MS, window_ms=60_000)})
     assert [1 <= each <= 1.2 for each in waits] == [True, True]
 
 
 async def test_too_large_response_is_an_error(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", RESOURCE, b" " * (16 * 2**20 + 1))
-    answer = await metrics.resource_usage("default", WEB)
-    assert answer == MetricError("the API server's response is too large to be read: more than 16 MiB")
+    response = await metrics.resource_usage("default", WEB)
+    assert response == MetricError("the API server's response is too large to be read: more than 16 MiB")
 
 
 async def test_white_space_around_a_value_is_ignored(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", EXTERNAL, listed({"value": " 20 ", "timestamp": TIME}))
-    answer = await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING)
-    assert answer == ValuesResponse(values=(20_000,), timestamp_ms=TIME_MS)
+    response = await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING)
+    assert response == ValuesResponse(values=(20_000,), timestamp_ms=TIME_MS)
 
 
 async def test_both_selectors_are_sent(api: ScriptedApi, metrics: MetricsClient) -> None:
@@ -128,8 +128,8 @@ async def test_response_without_items_is_empty(api: ScriptedApi, metrics: Metric
 async def test_v1beta1_is_used_if_only_that_is_served(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", GROUP, group("v1beta9", "v1beta1"))
     api.on("GET", PODS.replace("v1beta2", "v1beta1"), listed(value_of("web-0", 3, window=5)))
-    answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
-    assert answer == PodsResponse({"web-0": PodSample(value=3000, timestamp_ms=TIME_MS, window_ms=5_000)})
+    response = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
+    assert response == PodsResponse({"web-0": PodSample(value=3000, timestamp_ms=TIME_MS, window_ms=5_000)})
 
 
 async def test_preferred_version_is_cached_for_a_while(api: ScriptedApi, metrics: MetricsClient, clock: Clock) -> None:
@@ -146,17 +146,17 @@ async def test_preferred_version_is_cached_for_a_while(api: ScriptedApi, metrics
 
 async def test_missing_custom_metrics_api_is_an_error(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.fail("GET", GROUP, 404, "the server could not find the requested resource")
-    answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
-    assert answer == MetricError("no custom metrics API (custom.metrics.k8s.io) registered")
+    response = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
+    assert response == MetricError("no custom metrics API (custom.metrics.k8s.io) registered")
     api.on("GET", GROUP, group("v1"))
-    answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
-    assert answer == MetricError("no known available metric versions found")
+    response = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
+    assert response == MetricError("no known available metric versions found")
 
 
 async def test_status_message_is_the_error(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.fail("GET", PODS, 503, "prometheus cannot be reached")
-    answer = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
-    assert answer == MetricError("prometheus cannot be reached")
+    response = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
+    assert response == MetricError("prometheus cannot be reached")
 
 
 @pytest.mark.parametrize("body", [b"boom", b'{"error":"boom"}'], ids=["text", "JSON"])
@@ -211,16 +211,16 @@ async def test_object_metric_is_requested_by_resource(
 ) -> None:
     path = f"{GROUP}/v1beta2/namespaces/default/{path}"
     api.on("GET", path, listed(value_of("front", "10500m")))
-    answer = await metrics.object_metric("default", "hits", described=described, metric_selector=NOTHING)
-    assert answer == ValuesResponse(values=(10_500,), timestamp_ms=TIME_MS)
+    response = await metrics.object_metric("default", "hits", described=described, metric_selector=NOTHING)
+    assert response == ValuesResponse(values=(10_500,), timestamp_ms=TIME_MS)
     assert api.asked[-1] == Asked("GET", path, {})
 
 
 @pytest.mark.usefixtures("discovery")
 async def test_unknown_kind_is_an_error(metrics: MetricsClient) -> None:
     gizmo = CrossVersionObjectReference("Gizmo", "g", "example.com/v1")
-    answer = await metrics.object_metric("default", "hits", described=gizmo, metric_selector=NOTHING)
-    assert answer == MetricError(
+    response = await metrics.object_metric("default", "hits", described=gizmo, metric_selector=NOTHING)
+    assert response == MetricError(
         'unable to map kind Gizmo.example.com to resource: no matches for kind "Gizmo" in group "example.com"'
     )
 
@@ -243,16 +243,16 @@ async def test_generic_message_names_the_object(
     described: CrossVersionObjectReference, path: str, named: str, api: ScriptedApi, metrics: MetricsClient
 ) -> None:
     api.on("GET", f"{GROUP}/v1beta2/namespaces/default/{path}", b"", status=404)
-    answer = await metrics.object_metric("default", "hits", described=described, metric_selector=NOTHING)
-    assert answer == MetricError(f"the server could not find the requested resource (get {named})")
+    response = await metrics.object_metric("default", "hits", described=described, metric_selector=NOTHING)
+    assert response == MetricError(f"the server could not find the requested resource (get {named})")
 
 
 @pytest.mark.usefixtures("discovery")
 @pytest.mark.parametrize("number", [0, 2])
 async def test_object_must_have_exactly_one_value(number: int, api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", f"{GROUP}/v1beta2/namespaces/default/services/front/hits", listed(*[value_of("front", "1")] * number))
-    answer = await metrics.object_metric("default", "hits", described=SERVICE, metric_selector=NOTHING)
-    assert answer == MetricError(
+    response = await metrics.object_metric("default", "hits", described=SERVICE, metric_selector=NOTHING)
+    assert response == MetricError(
         f"the custom metrics API server returned {number} results when we asked for exactly one"
     )
 
@@ -262,8 +262,8 @@ async def test_object_must_have_exactly_one_value(number: int, api: ScriptedApi,
 
 async def test_external_metric_has_all_values(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", EXTERNAL, listed({"value": "20", "timestamp": TIME}, {"value": "-500m", "timestamp": TIME}))
-    answer = await metrics.external_metric("default", "queue_depth", metric_selector=LabelSelector.parse("q=a"))
-    assert answer == ValuesResponse(values=(20_000, -500), timestamp_ms=TIME_MS)
+    response = await metrics.external_metric("default", "queue_depth", metric_selector=LabelSelector.parse("q=a"))
+    assert response == ValuesResponse(values=(20_000, -500), timestamp_ms=TIME_MS)
     assert api.asked[-1] == Asked("GET", EXTERNAL, {"labelSelector": "q=a"})
 
 
@@ -304,17 +304,17 @@ async def test_concurrent_equal_queries_are_one_request(api: ScriptedApi, metric
     api.on("GET", PODS, listed(value_of("web-0", "1")))
     api.on("GET", hits, listed(value_of("front", "2")))
     queue = LabelSelector.parse("q=a")
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(metrics.external_metric("default", "queue_depth", metric_selector=queue) for _ in range(3)),
         *(metrics.resource_usage("default", WEB) for _ in range(3)),
         *(metrics.pods_metric("default", "packets", pods=WEB, metric_selector=queue) for _ in range(3)),
         *(object_metric(metrics, selector="q=a") for _ in range(3)),
     )
     assert [len(api.named("GET", path)) for path in (EXTERNAL, RESOURCE, PODS, hits)] == [1, 1, 1, 1]
-    assert {type(answer) for answer in answers[:3]} == {ValuesResponse}
-    assert {type(answer) for answer in answers[3:6]} == {ResourceResponse}
-    assert {type(answer) for answer in answers[6:9]} == {PodsResponse}
-    assert {type(answer) for answer in answers[9:]} == {ValuesResponse}
+    assert {type(response) for response in responses[:3]} == {ValuesResponse}
+    assert {type(response) for response in responses[3:6]} == {ResourceResponse}
+    assert {type(response) for response in responses[6:9]} == {PodsResponse}
+    assert {type(response) for response in responses[9:]} == {ValuesResponse}
 
 
 async def test_concurrent_usage_queries_are_merged(api: ScriptedApi, client: ThrottledClient, kube: KubeClient) -> None:
@@ -375,21 +375,21 @@ async def test_other_objects_and_metrics_are_not_merged(api: ScriptedApi, metric
     for number, path in enumerate(paths, start=1):
         api.on("GET", f"{base}/{path}", listed(value_of("", number)))
     back = CrossVersionObjectReference("Service", "back", "v1")
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         object_metric(metrics, CrossVersionObjectReference("Endpoints", "front", "v1")),
         object_metric(metrics, INGRESS),
         object_metric(metrics, SERVICE),
         object_metric(metrics, back),
         object_metric(metrics, back, name="size"),
     )
-    assert [each.values for each in answers if isinstance(each, ValuesResponse)] == [(1000 * n,) for n in range(1, 6)]
+    assert [each.values for each in responses if isinstance(each, ValuesResponse)] == [(1000 * n,) for n in range(1, 6)]
 
 
-# --- hostile answers -----------------------------------------------------------------------------------------------
+# --- hostile responses -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("answer", "part"),
+    ("response", "part"),
     [
         (b"<html>", "not JSON"),
         (b"[]", "not a JSON object"),
@@ -406,8 +406,10 @@ async def test_other_objects_and_metrics_are_not_merged(api: ScriptedApi, metric
     ],
     ids=str,
 )
-async def test_bad_response_is_a_metric_error(answer: Any, part: str, api: ScriptedApi, metrics: MetricsClient) -> None:
-    api.on("GET", PODS, answer)
+async def test_bad_response_is_a_metric_error(
+    response: Any, part: str, api: ScriptedApi, metrics: MetricsClient
+) -> None:
+    api.on("GET", PODS, response)
     result = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
     assert isinstance(result, MetricError)
     assert part in result.message
@@ -422,13 +424,13 @@ async def test_one_bad_value_fails_the_whole_response(api: ScriptedApi, metrics:
 
 async def test_missing_timestamp_is_the_zero_time(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.on("GET", EXTERNAL, listed({"value": "20", "timestamp": None}))
-    answer = await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING)
-    assert answer == ValuesResponse(values=(20_000,), timestamp_ms=0)
+    response = await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING)
+    assert response == ValuesResponse(values=(20_000,), timestamp_ms=0)
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "a%2fb", ""])
 async def test_name_cannot_leave_its_path(name: str, api: ScriptedApi, metrics: MetricsClient) -> None:
-    answer = await metrics.external_metric("default", name, metric_selector=NOTHING)
-    assert isinstance(answer, MetricError)
-    assert "invalid resource name" in answer.message
+    response = await metrics.external_metric("default", name, metric_selector=NOTHING)
+    assert isinstance(response, MetricError)
+    assert "invalid resource name" in response.message
     assert api.asked == []

@@ -24,19 +24,19 @@ class Server:
         self.pods = pods
         self.silent: set[str] = set()
         self.fails_for: Callable[[LabelSelector], bool] = lambda _: False
-        self.asked: list[str] = []
-        self.held: asyncio.Event | None = None
+        self.requests: list[str] = []
+        self.gate: asyncio.Event | None = None
         self.reached = asyncio.Semaphore(0)
         """Released by each question that arrives."""
 
     async def fetch(self, selector: LabelSelector) -> PodsResponse | MetricError:
-        self.asked.append(str(selector))
+        self.requests.append(str(selector))
         self.reached.release()
-        if self.held is not None:
-            await self.held.wait()
-        return self.answer(selector)
+        if self.gate is not None:
+            await self.gate.wait()
+        return self.response(selector)
 
-    def answer(self, selector: LabelSelector) -> PodsResponse | MetricError:
+    def response(self, selector: LabelSelector) -> PodsResponse | MetricError:
         """What a question about these pods brings, with the text of a server that finds nothing."""
         if self.fails_for(selector):
             return MetricError(f"no metrics for {selector}")
@@ -68,7 +68,7 @@ def of(*texts: str) -> list[LabelSelector]:
     return [LabelSelector.parse(text) for text in texts]
 
 
-async def ask_all(
+async def fetch_all(
     coalescer: MetricsQueryCoalescer,
     selectors: Sequence[LabelSelector],
     fetch: Callable[[LabelSelector], Awaitable[MetricResponse]],
@@ -93,53 +93,53 @@ def coalescer(server: Server, clock: Clock) -> MetricsQueryCoalescer:
 
 async def test_equal_queries_share_one_request(server: Server, coalescer: MetricsQueryCoalescer) -> None:
     selectors = of("app=app-0", "app=app-0", "app=app-0")
-    answers = await ask_all(coalescer, selectors, server.fetch)
-    assert server.asked == ["app=app-0"]
-    assert answers == [server.answer(selectors[0])] * 3
+    responses = await fetch_all(coalescer, selectors, server.fetch)
+    assert server.requests == ["app=app-0"]
+    assert responses == [server.response(selectors[0])] * 3
 
 
 async def test_selectors_that_differ_in_a_value_are_merged(server: Server, coalescer: MetricsQueryCoalescer) -> None:
     selectors = of(*(f"app={app},tier=web" for app in APPS))
-    answers = await ask_all(coalescer, selectors, server.fetch)
-    assert server.asked == ["app in (app-0,app-1,app-2,app-3,app-4,app-5),tier=web"]
-    assert answers == [server.answer(selector) for selector in selectors]
+    responses = await fetch_all(coalescer, selectors, server.fetch)
+    assert server.requests == ["app in (app-0,app-1,app-2,app-3,app-4,app-5),tier=web"]
+    assert responses == [server.response(selector) for selector in selectors]
 
 
 async def test_server_that_ignores_selectors_gets_single_requests(
     server: Server, coalescer: MetricsQueryCoalescer, clock: Clock
 ) -> None:
-    """Then each HPA's own answer has all pods, and those of others count in its average."""
+    """Then each HPA's own response has all pods, and those of others count in its average."""
     server.pods |= {"stranger": {"app": "other"}}
 
     def everything(_: LabelSelector) -> PodsResponse:
         return PodsResponse({name: PodSample(value=1, timestamp_ms=1, window_ms=1) for name in server.pods})
 
     async def fetch(selector: LabelSelector) -> PodsResponse:
-        server.asked.append(str(selector))
+        server.requests.append(str(selector))
         return everything(selector)
 
     coalescer = MetricsQueryCoalescer(index_of(server.pods), clock=clock)
     selectors = of(*(f"app={app}" for app in APPS))
-    assert await ask_all(coalescer, selectors, fetch) == [everything(each) for each in selectors]
-    assert server.asked[1:] == [str(each) for each in selectors]
-    assert await ask_all(coalescer, selectors, fetch) == [everything(each) for each in selectors]
-    assert len(server.asked) == 1 + 2 * len(selectors)
+    assert await fetch_all(coalescer, selectors, fetch) == [everything(each) for each in selectors]
+    assert server.requests[1:] == [str(each) for each in selectors]
+    assert await fetch_all(coalescer, selectors, fetch) == [everything(each) for each in selectors]
+    assert len(server.requests) == 1 + 2 * len(selectors)
 
 
 async def test_fewer_than_four_selectors_are_not_merged(server: Server, coalescer: MetricsQueryCoalescer) -> None:
     selectors = of(*(f"app={app}" for app in APPS[:3]))
-    answers = await ask_all(coalescer, selectors, server.fetch)
-    assert sorted(server.asked) == ["app=app-0", "app=app-1", "app=app-2"]
-    assert answers == [server.answer(selector) for selector in selectors]
+    responses = await fetch_all(coalescer, selectors, server.fetch)
+    assert sorted(server.requests) == ["app=app-0", "app=app-1", "app=app-2"]
+    assert responses == [server.response(selector) for selector in selectors]
 
 
 async def test_later_query_is_a_new_request(server: Server, coalescer: MetricsQueryCoalescer) -> None:
-    server.held = asyncio.Event()
+    server.gate = asyncio.Event()
     first = asyncio.create_task(coalescer.fetch(QUERY, of("app=app-0")[0], server.fetch))
     await server.reached.acquire()
     second = asyncio.create_task(coalescer.fetch(QUERY, of("app=app-0")[0], server.fetch))
     await server.reached.acquire()
-    server.held.set()
+    server.gate.set()
     assert await first == await second
 
 
@@ -148,18 +148,18 @@ async def test_selector_without_pods_in_the_response_sends_its_own_request(
 ) -> None:
     server.silent = {"app-2-0", "app-2-1"}
     selectors = of(*(f"app={app}" for app in APPS))
-    answers = await ask_all(coalescer, selectors, server.fetch)
-    assert server.asked == ["app in (app-0,app-1,app-2,app-3,app-4,app-5)", "app=app-2"]
-    assert answers == [server.answer(selector) for selector in selectors]
-    assert answers[2] == MetricError("the server could not find the metric for app=app-2")
+    responses = await fetch_all(coalescer, selectors, server.fetch)
+    assert server.requests == ["app in (app-0,app-1,app-2,app-3,app-4,app-5)", "app=app-2"]
+    assert responses == [server.response(selector) for selector in selectors]
+    assert responses[2] == MetricError("the server could not find the metric for app=app-2")
 
 
 async def test_unknown_pod_in_the_response_discards_it(server: Server, coalescer: MetricsQueryCoalescer) -> None:
     server.pods["app-3-new"] = {"app": "app-3", "tier": "web"}
     selectors = of(*(f"app={app}" for app in APPS))
-    answers = await ask_all(coalescer, selectors, server.fetch)
-    assert len(server.asked) == 1 + len(APPS)
-    assert answers == [server.answer(selector) for selector in selectors]
+    responses = await fetch_all(coalescer, selectors, server.fetch)
+    assert len(server.requests) == 1 + len(APPS)
+    assert responses == [server.response(selector) for selector in selectors]
 
 
 async def test_pod_that_is_never_indexed_stops_merging(server: Server, coalescer: MetricsQueryCoalescer) -> None:
@@ -167,9 +167,9 @@ async def test_pod_that_is_never_indexed_stops_merging(server: Server, coalescer
     selectors = of(*(f"app={app}" for app in APPS))
     requests: list[int] = []
     for _ in range(4):
-        server.asked.clear()
-        await ask_all(coalescer, selectors, server.fetch)
-        requests.append(len(server.asked))
+        server.requests.clear()
+        await fetch_all(coalescer, selectors, server.fetch)
+        requests.append(len(server.requests))
     assert requests == [7, 7, 6, 6]
 
 
@@ -178,15 +178,15 @@ async def test_failed_merge_is_not_retried_for_a_minute(
 ) -> None:
     server.fails_for = lambda selector: " in " in str(selector)
     selectors = of(*(f"app={app}" for app in APPS))
-    expected = [server.answer(selector) for selector in selectors]
+    expected = [server.response(selector) for selector in selectors]
     for requests in (7, 6, 6):
-        server.asked.clear()
-        assert await ask_all(coalescer, selectors, server.fetch) == expected
-        assert len(server.asked) == requests
+        server.requests.clear()
+        assert await fetch_all(coalescer, selectors, server.fetch) == expected
+        assert len(server.requests) == requests
     clock.now = 60.0
-    server.asked.clear()
-    await ask_all(coalescer, selectors, server.fetch)
-    assert len(server.asked) == 7
+    server.requests.clear()
+    await fetch_all(coalescer, selectors, server.fetch)
+    assert len(server.requests) == 7
 
 
 async def test_remembered_failures_are_bounded(server: Server, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,10 +197,10 @@ async def test_remembered_failures_are_bounded(server: Server, clock: Clock, mon
     selectors = of(*(f"app={app}" for app in APPS))
     requests: list[int] = []
     for metric in ("a", "b", "c", "c", "b", "a"):
-        server.asked.clear()
+        server.requests.clear()
         query = MetricsQuery("default", metric)
         await asyncio.gather(*(coalescer.fetch(query, selector, server.fetch) for selector in selectors))
-        requests.append(len(server.asked))
+        requests.append(len(server.requests))
     assert requests == [7, 7, 7, 6, 6, 7]
 
 
@@ -208,22 +208,22 @@ async def test_merged_request_has_at_most_50_selectors() -> None:
     apps = [f"a{number:03}" for number in range(120)]
     server = Server(pods_of(apps))
     coalescer = MetricsQueryCoalescer(index_of(server.pods))
-    await ask_all(coalescer, of(*(f"app={app}" for app in apps)), server.fetch)
-    assert [text.count(",") + 1 for text in server.asked] == [50, 50, 20]
+    await fetch_all(coalescer, of(*(f"app={app}" for app in apps)), server.fetch)
+    assert [text.count(",") + 1 for text in server.requests] == [50, 50, 20]
 
 
 async def test_waiters_send_their_own_request_when_the_first_is_cancelled(
     server: Server, coalescer: MetricsQueryCoalescer
 ) -> None:
-    server.held = asyncio.Event()
+    server.gate = asyncio.Event()
     selectors = of(*(f"app={app}" for app in APPS))
     tasks = [asyncio.create_task(coalescer.fetch(QUERY, selector, server.fetch)) for selector in selectors]
     await server.reached.acquire()
     tasks[0].cancel()
-    server.held.set()
-    answers = await asyncio.gather(*tasks, return_exceptions=True)
-    assert isinstance(answers[0], asyncio.CancelledError)
-    assert answers[1:] == [server.answer(selector) for selector in selectors[1:]]
+    server.gate.set()
+    responses = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(responses[0], asyncio.CancelledError)
+    assert responses[1:] == [server.response(selector) for selector in selectors[1:]]
 
 
 VALUES = st.sampled_from(["a", "b", "c"])
@@ -251,9 +251,9 @@ def test_merging_never_changes_a_response(
     server = Server(known | {f"new-{number}": each for number, each in enumerate(unknown)})
     server.silent = {f"pod-{number}" for number in silent}
     selectors = of(*texts)
-    answers = asyncio.run(ask_all(MetricsQueryCoalescer(index_of(known)), selectors, server.fetch))
-    assert answers == [server.answer(selector) for selector in selectors]
-    assert len(server.asked) <= len(set(texts)) + len(texts)
+    responses = asyncio.run(fetch_all(MetricsQueryCoalescer(index_of(known)), selectors, server.fetch))
+    assert responses == [server.response(selector) for selector in selectors]
+    assert len(server.requests) <= len(set(texts)) + len(texts)
 
 
 def test_merged_selector_covers_all() -> None:

@@ -167,7 +167,7 @@ async def test_observation_has_scale_pods_and_a_response_for_each_metric(api: Sc
     assert observed.observation.scale == Scale(spec_replicas=2, status_replicas=1, selector="app=web")
     assert observed.observation.pods == (WEB,)
     assert observed.observation.responses is not None
-    assert [type(answer) for answer in observed.observation.responses] == [
+    assert [type(response) for response in observed.observation.responses] == [
         ResourceResponse,
         PodsResponse,
         type(None),
@@ -175,7 +175,7 @@ async def test_observation_has_scale_pods_and_a_response_for_each_metric(api: Sc
         ValuesResponse,
         ResourceResponse,
     ]
-    assert len(api.named("GET", USAGE)) == 1, "one answer serves all resource metrics"
+    assert len(api.named("GET", USAGE)) == 1, "one response serves all resource metrics"
     assert api.named("GET", DEPTH)[0].query == {"labelSelector": "queue=a"}
     assert observed.target is not None
     assert observed.target.path == SCALE
@@ -224,12 +224,12 @@ async def test_invalid_metric_selector_is_not_sent(api: ScriptedApi, observer: O
 async def test_pods_created_during_the_metrics_requests_count(
     api: ScriptedApi, observer: Observer, pods: PodIndex
 ) -> None:
-    def answer(asked: Asked) -> dict[str, Any]:
+    def response(asked: Asked) -> dict[str, Any]:
         pods.apply(("default", "web-2"), None, replace(WEB, name="web-2"))
         items = [{"describedObject": {"name": name}, "value": "5"} for name in ("web-0", "web-2")]
         return {"items": items}
 
-    api.on("GET", PACKETS, answer)
+    api.on("GET", PACKETS, response)
     observed = await observer.observe(hpa(PACKETS_METRIC))
     assert isinstance(observed.observation.pods, tuple)
     assert [pod.name for pod in observed.observation.pods] == ["web-0", "web-2"]
@@ -270,9 +270,9 @@ class TestPodsOfTheOwner:
         assert observation.pods == (OWN,)
         assert observation.foreign_pods == ("web-1",)
         assert observation.responses is not None
-        (answer,) = observation.responses
-        assert isinstance(answer, PodsResponse)
-        assert set(answer.pods) == {"web-0"}
+        (response,) = observation.responses
+        assert isinstance(response, PodsResponse)
+        assert set(response.pods) == {"web-0"}
 
     async def test_are_not_looked_for_otherwise(self, observer: Observer, controllers: Controllers) -> None:
         observation = (await observer.observe(hpa(PACKETS_METRIC))).observation
@@ -333,11 +333,11 @@ async def test_replica_sets_count_where_pods_are_selected_by_owner(
 async def test_a_watch_that_falls_silent_while_metrics_are_awaited_counts(
     api: ScriptedApi, observer: Observer, watches: Watches
 ) -> None:
-    def answer(_: Asked) -> dict[str, Any]:
+    def response(_: Asked) -> dict[str, Any]:
         watches.stale = {"pods"}
         return {"items": []}
 
-    api.on("GET", PACKETS, answer)
+    api.on("GET", PACKETS, response)
     observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
     assert observed.observation.stale == ("pods",)
 

@@ -90,13 +90,13 @@ class TestPause:
         world.step(25, seconds=200)
         world.config = Config()
         world.step(25, seconds=15)
-        assert world.replicas == 4, "4 replicas were asked for 215 s ago"
+        assert world.replicas == 4, "4 replicas were proposed 215 s ago"
         world.step(25, seconds=100)
         assert world.replicas == 1
 
 
 class TestStaleObjects:
-    """Pods that a silent watch has not told of must not look like load that is gone."""
+    """Pods missing in a silent watch must not look like missing load."""
 
     def world(self, *, replicas: int, maximum: int = 10, window: int = 0) -> World:
         config = Config(downscale_stabilization_ms=window * 1000)
@@ -157,7 +157,7 @@ class TestStaleObjects:
             world.step(50, seconds=100)
         world.stale = ()
         world.step(50, seconds=15)
-        assert world.replicas == 4, "what was recommended from stale pods is not remembered"
+        assert world.replicas == 4, "recommendations from stale pods are not stored"
         world.step(50, seconds=301)
         assert world.replicas == 2
 

@@ -1,4 +1,4 @@
-"""Kubernetes JSON into the model: what is read, and what is said of JSON that is not what it should be."""
+"""Kubernetes JSON into the model: what is parsed, and the errors of malformed JSON."""
 
 from contextlib import suppress
 from typing import Any
@@ -11,6 +11,7 @@ from autoscaler.core.annotations import AnnotationOverrides
 from autoscaler.core.config import Pause
 from autoscaler.core.model import (
     HPA_APIS,
+    MILLISCALE,
     Behavior,
     Condition,
     CrossVersionObjectReference,
@@ -208,8 +209,9 @@ def test_defaults_are_filled_in() -> None:
 def test_scale_to_zero_needs_the_feature() -> None:
     metric = {"type": "External", "external": {"metric": {"name": "m"}, "target": {"type": "Value", "value": "1"}}}
     raw = raw_hpa(minReplicas=0, metrics=[metric])
-    assert isinstance(track_hpa(raw), TrackedHPA)
-    refused = track_hpa(raw, scale_to_zero=False)
+    assert isinstance(track_hpa(raw, api=MILLISCALE), TrackedHPA)
+    assert isinstance(track_hpa(raw, scale_to_zero=False), TrackedHPA), "the API server checks its own API"
+    refused = track_hpa(raw, api=MILLISCALE, scale_to_zero=False)
     assert isinstance(refused, RefusedHPA)
     assert refused.hpa.problem == "spec.minReplicas: 0 needs the feature HPAScaleToZero, which is off"
 

@@ -78,7 +78,7 @@ def test_assumed_values_never_turn_the_direction() -> None:
 
 
 def test_assumed_values_never_move_the_count_against_the_ratio() -> None:
-    """The count is that of the pods that are there, which may be far from the count that is wished for."""
+    """The count is that of the pods that are there, which may be far from the desired count."""
     up = average(samples(300, 300), pods(3), target=100, replicas=10)
     assert (up.rebalanced_ratio, up.replicas) == (2.0, 10)
     down = average(samples(10), pods(3), target=100, replicas=1)

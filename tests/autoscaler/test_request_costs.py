@@ -54,7 +54,7 @@ async def test_hpas_with_nothing_to_do_cost_a_few_requests_for_metrics_and_nothi
             await until(lambda: metrics.values >= 5 * HPAS)
         finally:
             stop.set()
-    # On a busy machine fewer HPAs are due at the same time; apart from one another each would ask for itself.
+    # On a busy machine fewer HPAs are due at the same time; then fewer queries can be merged.
     assert metrics.asked <= metrics.values * 0.7
     used = requests.by_user("autoscaler")
     assert not [what for what in used if what[0] in ("update", "patch", "create", "list", "watch")]

@@ -135,9 +135,9 @@ async def test_a_kind_that_does_not_exist_is_a_target_error(scales: ScaleClient)
     assert await scales.read("default", gizmo) == TargetError('no matches for kind "Gizmo" in group "apps"')
 
 
-@pytest.mark.parametrize("answer", [scale(spec={"replicas": "three"}), scale(spec=[]), b"<html>", b"[]"], ids=str)
-async def test_malformed_scale_is_a_scale_error(answer: Any, api: ScriptedApi, scales: ScaleClient) -> None:
-    api.on("GET", PATH, answer)
+@pytest.mark.parametrize("response", [scale(spec={"replicas": "three"}), scale(spec=[]), b"<html>", b"[]"], ids=str)
+async def test_malformed_scale_is_a_scale_error(response: Any, api: ScriptedApi, scales: ScaleClient) -> None:
+    api.on("GET", PATH, response)
     assert isinstance(await scales.read("default", WEB), ScaleError)
 
 

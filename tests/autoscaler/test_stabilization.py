@@ -33,7 +33,7 @@ def apply(
 
 
 def recommended(*samples: tuple[int, int]) -> History:
-    """A memory of (replicas, age in seconds)."""
+    """A history of (replicas, age in seconds)."""
     return History(recommendations=tuple(Recommendation(replicas, NOW - age * 1000) for replicas, age in samples))
 
 
@@ -82,8 +82,8 @@ def test_only_one_change_of_the_allowed_size_fits_into_a_period() -> None:
 
 
 def test_highest_recommendation_in_the_window_delays_a_scale_down() -> None:
-    held = apply(2, current=8, history=recommended((6, 299), (5, 10)))
-    assert (held.desired_replicas, held.stabilization) == (6, "ScaleDownStabilized")
+    normalized = apply(2, current=8, history=recommended((6, 299), (5, 10)))
+    assert (normalized.desired_replicas, normalized.stabilization) == (6, "ScaleDownStabilized")
 
 
 @pytest.mark.parametrize(("age", "replicas"), [(300, 6), (301, 2)])
@@ -120,8 +120,8 @@ def test_a_recommendation_as_old_as_the_window_of_behavior_no_longer_counts(age:
 
 def test_scaling_up_can_be_stabilised_by_the_lowest_recommendation() -> None:
     policies = behavior(up=rules(percent(900, 15), window=60))
-    held = apply(9, current=3, rules=policies, history=recommended((5, 30)))
-    assert (held.desired_replicas, held.stabilization) == (5, "ScaleUpStabilized")
+    normalized = apply(9, current=3, rules=policies, history=recommended((5, 30)))
+    assert (normalized.desired_replicas, normalized.stabilization) == (5, "ScaleUpStabilized")
 
 
 def test_an_unset_scale_down_window_is_the_controllers() -> None:
@@ -146,8 +146,8 @@ def test_a_period_starts_with_the_changes_of_both_directions_undone() -> None:
 def test_a_limit_never_forces_a_change_against_its_direction() -> None:
     policies = behavior(up=rules(some_pods(1, 60), window=0))
     history = History(scale_up_events=(ScaleEvent(8, NOW - 10_000),))
-    held = apply(20, current=10, rules=policies, history=history)
-    assert (held.scale_up_limit.replicas, held.desired_replicas) == (3, 10)
+    normalized = apply(20, current=10, rules=policies, history=history)
+    assert (normalized.scale_up_limit.replicas, normalized.desired_replicas) == (3, 10)
 
 
 def test_a_rate_limit_gives_the_reason_only_where_it_is_tighter_than_the_bound() -> None:
@@ -161,8 +161,8 @@ def test_a_rate_limit_gives_the_reason_only_where_it_is_tighter_than_the_bound()
 
 def test_stabilized_by_is_the_deciding_recommendation() -> None:
     history = recommended((6, 200), (9, 290), (9, 100), (20, 301))
-    held = apply(2, current=9, history=history)
-    assert (held.stabilized_by, held.window_ms) == (Recommendation(9, NOW - 100_000), 300_000)
+    normalized = apply(2, current=9, history=history)
+    assert (normalized.stabilized_by, normalized.window_ms) == (Recommendation(9, NOW - 100_000), 300_000)
     assert apply(9, current=9, history=history).stabilized_by is None
     policies = behavior(up=rules(percent(900, 15), window=60))
     up = apply(9, current=3, rules=policies, history=recommended((1, 10), (2, 30), (0, 61)))
@@ -183,7 +183,7 @@ def test_rate_limit_has_its_policy_and_period_start() -> None:
     assert (without.scale_up_limit, without.scale_down_limit) == (RateLimit(replicas=20), None)
 
 
-# --- the memory ----------------------------------------------------------------------------------------------------
+# --- the history ---------------------------------------------------------------------------------------------------
 
 
 def test_last_outdated_slot_is_reused() -> None:

@@ -1,4 +1,4 @@
-"""Scales without a request each: when a kind is watched, what the watch tells, and that nobody scales on its word."""
+"""Scales from a watch: when a kind is watched, and which scales are read all the same."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -117,7 +117,7 @@ async def test_scales_of_a_disconnected_watch_are_read(cluster: Cluster) -> None
 async def test_scales_of_a_silent_watch_are_read(
     silent_seconds: float, read: bool, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its connection may be dead, and nobody has noticed yet."""
+    """Its connection may be dead without an error."""
     cluster.add_deployment("web", replicas=2)
     async with scale_client(cluster, enough=1) as scales:
         await watched(scales, "web")

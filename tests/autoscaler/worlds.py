@@ -1,4 +1,4 @@
-"""Small worlds to decide in: HPAs, scales, pods and metric answers, with everything that a test does not care about."""
+"""A simulated cluster for decisions: HPAs, scales, pods and metric responses, with defaults."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -139,7 +139,7 @@ def normalize(*, behavior: Behavior | None, **arg: Any) -> Normalized:
     return normalize_desired_replicas_with_behaviors(NormalizationArg(**arg), behavior)
 
 
-def default_answer(source: MetricSource, value: int, count: int) -> MetricResponse:
+def default_response(source: MetricSource, value: int, count: int) -> MetricResponse:
     """`value`: of each pod, of the object, or the sum of the external metric's series."""
     match source:
         case PodsMetric():
@@ -153,7 +153,7 @@ def default_answer(source: MetricSource, value: int, count: int) -> MetricRespon
 
 
 class World:
-    """A cluster with one HPA; remembers what a controller would, and does what is decided."""
+    """A cluster with one HPA. It keeps the history and applies the decisions."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class World:
         self.stale: tuple[str, ...] = ()
         self.history = History()
         self.now_ms = NOW
-        self.asked: list[str] = []
+        self.reads: list[str] = []
         self.decision: Decision | None = None
 
     @property
@@ -214,11 +214,11 @@ class World:
         }
 
     def _observe(self, values: Iterable[int | str | MetricResponse]) -> Observation:
-        self.asked = []
+        self.reads = []
         observation = Observation(hpa=self.hpa, config=self.config, stale=self.stale)
         given = list(values)
         while (wanted := next_read(observation)) is not None:
-            self.asked.append(type(wanted).__name__)
+            self.reads.append(type(wanted).__name__)
             match wanted:
                 case ReadScale():
                     observation = replace(observation, scale=self.scale)
@@ -226,14 +226,14 @@ class World:
                     selected = tuple(each for each in self.pods if selector.matches(each.labels))
                     observation = replace(observation, pods=selected, other_selectors=self.others)
                 case FetchMetrics(flags):
-                    answers = [
-                        self._answer(spec, value) if flag else None
+                    responses = [
+                        self._response(spec, value) if flag else None
                         for spec, flag, value in zip(self.hpa.spec.metrics, flags, given, strict=True)
                     ]
-                    observation = replace(observation, responses=tuple(answers))
+                    observation = replace(observation, responses=tuple(responses))
         return observation
 
-    def _answer(self, spec: MetricSpec, value: int | str | MetricResponse) -> MetricResponse:
+    def _response(self, spec: MetricSpec, value: int | str | MetricResponse) -> MetricResponse:
         if isinstance(value, int):
-            return default_answer(spec.source, value, len(self.pods))
+            return default_response(spec.source, value, len(self.pods))
         return MetricError(value) if isinstance(value, str) else value

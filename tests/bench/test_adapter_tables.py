@@ -31,4 +31,4 @@ def test_each_kind_of_scenario_has_a_table() -> None:
     rows += [row(OURS, f"list of {number}", connections=1) for number in (625, 1250, 2500, 5000)]
     rows += [row(OURS, f"one of {number} series") for number in (12_500, 25_000, 50_000, 100_000)]
     first_cells = [table.split("|")[1].strip() for table in tables(rows)]
-    assert first_cells == ["", "one pod, connections", "pods in the answer", "series"]
+    assert first_cells == ["", "one pod, connections", "pods in the response", "series"]

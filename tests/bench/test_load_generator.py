@@ -1,4 +1,4 @@
-"""The load generator counts whole answers, however they come in pieces, and says when there are none."""
+"""The load generator counts complete responses."""
 
 import asyncio
 import ssl
@@ -15,7 +15,7 @@ _OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
 async def _outcome(folder: Path, pieces: Sequence[bytes]) -> Outcome:
-    """What came of asking a server for a moment that gives this answer, piece by piece, to every request."""
+    """Load a server for a moment that sends this response, in pieces, to every request."""
     pki = await asyncio.to_thread(Pki.create, folder)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pki.serving.certificate, pki.serving.key)

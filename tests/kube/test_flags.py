@@ -4,12 +4,14 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kube.flags import GoCommand, bool_option, ignored_options, list_option, verbosity_option
+from kube.flags import GoCommand, bool_option, flag_section, ignored_options, list_option, verbosity_option
 
 
 @click.command(cls=GoCommand)
+@flag_section("Name flags")
 @bool_option("--on")
 @list_option("--names", default=("a", "b"))
+@flag_section("Global flags")
 @verbosity_option
 @ignored_options(["--logtostderr", "--log-dir"])
 def command(*, on: bool, names: tuple[str, ...], verbosity: int, ignored: tuple[str, ...]) -> None:
@@ -45,3 +47,14 @@ def test_invalid_flags_are_refused(arguments: list[str]) -> None:
 
 def test_flags_without_effect_are_hidden_from_help() -> None:
     assert "--log" not in CliRunner().invoke(command, ["--help"]).output
+
+
+def test_help_shows_flags_by_section() -> None:
+    lines = CliRunner().invoke(command, ["--help"]).output.splitlines()
+    words = [line.split()[0] for line in lines if line.endswith("flags:") or line.lstrip().startswith("-")]
+    assert words == ["Name", "--on", "--names", "Global", "-v,", "--help"]
+
+
+def test_section_is_not_a_flag() -> None:
+    result = CliRunner().invoke(command, ["--section-name-flags=x"])
+    assert (result.exit_code, "No such option" in result.output) == (2, True)

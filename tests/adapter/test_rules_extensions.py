@@ -1,4 +1,4 @@
-"""What rules files may say beyond prometheus-adapter's format: short rules, servers, policies, another adapter."""
+"""Rules files beyond prometheus-adapter's format: short rules, servers, policies, forwardExternal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def parse(text: str) -> RulesFile:
     return parse_rules(text, source="rules.yaml")
 
 
-def test_a_short_rule_names_its_metric_its_query_and_its_labels() -> None:
+def test_short_rule_has_metric_query_and_labels() -> None:
     rules = parse(
         """
         rules:
@@ -44,12 +44,12 @@ def test_a_short_rule_names_its_metric_its_query_and_its_labels() -> None:
     assert rules.serves_external
 
 
-def test_a_short_rule_with_the_namespace_alone_is_about_namespaces() -> None:
+def test_short_rule_with_only_a_namespace_label_is_about_namespaces() -> None:
     [rule] = parse("rules: [{name: a, query: b, resources: {ns: namespace}}]").custom_queries
     assert (rule.resource, rule.resource_label, rule.namespace_label) == (GroupResource("", "namespaces"), "ns", "")
 
 
-def test_rules_name_servers_headers_and_how_old_series_may_be() -> None:
+def test_rule_has_server_headers_and_max_age() -> None:
     rules = parse(
         f"""
         prometheusServers:
@@ -82,7 +82,7 @@ def test_rules_name_servers_headers_and_how_old_series_may_be() -> None:
     assert set(rules.servers) == {server}
 
 
-def test_a_server_whose_certificate_is_not_verified() -> None:
+def test_insecure_skip_tls_verify() -> None:
     written = "url: 'https://a', insecureSkipTLSVerify: true"
     rules = parse(f"prometheusServers: {{a: {{{written}}}}}\nrules: [{{{SERIES_RULE}, prometheus: a}}]")
     assert [server.insecure_skip_tls_verify for server in rules.servers] == [True]
@@ -95,14 +95,14 @@ def test_a_server_whose_certificate_is_not_verified() -> None:
         parse(f"prometheusServers: {{a: {{{written}, caFile: /ca}}}}")
 
 
-def test_values_that_are_none_have_policies() -> None:
+def test_policies_for_nan_inf_and_empty() -> None:
     rules = parse(f"rules: [{{{SERIES_RULE}, nan: missing, inf: zero, empty: error}}, {{{SERIES_RULE}}}]")
     asked, default = (rule.values for rule in rules.custom)
     assert (asked.nan, asked.inf, asked.empty) == (Policy.MISSING, Policy.ZERO, Policy.ERROR)
     assert (default.nan, default.inf, default.empty) == (Policy.ZERO, Policy.MISSING, Policy.MISSING)
 
 
-def test_another_adapter_alone_is_enough_to_serve_external_metrics() -> None:
+def test_forward_external_alone_serves_external_metrics() -> None:
     rules = parse("forwardExternal: {url: 'https://keda:6443', caFile: /ca, tokenFile: /t, timeout: 3s}")
     assert rules.forward is not None
     assert (rules.forward.url, rules.forward.token_file, rules.forward.timeout) == (
@@ -114,7 +114,7 @@ def test_another_adapter_alone_is_enough_to_serve_external_metrics() -> None:
     assert not rules.serves_custom
 
 
-def test_a_rules_digest_says_whether_it_changed_and_not_where_it_stands() -> None:
+def test_digest_of_a_rule_depends_on_its_content_and_not_its_position() -> None:
     before = parse(f"rules: [{{{SERIES_RULE}}}, {{{SERIES_RULE}, nan: error}}]").custom
     after = parse(f"rules: [{{{SERIES_RULE}, nan: error}}, {{metricsQuery: sum(up), seriesQuery: up}}]").custom
     assert [rule.digest for rule in before] == [rule.digest for rule in reversed(after)]
@@ -186,7 +186,7 @@ def test_a_rules_digest_says_whether_it_changed_and_not_where_it_stands() -> Non
         ("forwardExternal: {}", "forwardExternal.url: this key is required"),
     ],
 )
-def test_a_mistake_is_one_line_that_says_where(text: str, message: str) -> None:
+def test_error_is_one_line_with_file_and_path(text: str, message: str) -> None:
     with pytest.raises(RulesError) as refused:
         parse(text)
     assert str(refused.value).startswith(f"rules.yaml: {message}")
@@ -208,7 +208,7 @@ TREES = st.recursive(
 
 
 @given(st.dictionaries(KEYS, TREES, max_size=4))
-def test_whatever_stands_in_a_file_is_rules_or_one_clear_line(tree: dict[str, object]) -> None:
+def test_any_tree_gives_rules_or_an_error_of_one_line(tree: dict[str, object]) -> None:
     said = ""
     try:
         parse(json.dumps(tree))
@@ -217,7 +217,7 @@ def test_whatever_stands_in_a_file_is_rules_or_one_clear_line(tree: dict[str, ob
     assert "\n" not in said
 
 
-def test_every_example_of_the_documentation_loads() -> None:
+def test_examples_in_the_documentation_load() -> None:
     page = (Path(__file__).parent.parent.parent / "docs" / "rules.md").read_text()
     examples = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert len(examples) == 4
