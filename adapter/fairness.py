@@ -5,8 +5,8 @@ the next free slot goes to the waiting namespace that holds the fewest, so a nam
 slot and not behind the queue of another one. (Kubernetes' API Priority and Fairness has the same purpose; with as many
 queues as there are namespaces no hashing is needed.)
 
-The namespace of a request travels in a context variable, which tasks inherit from the one that creates them. What is
-done once for all namespaces runs with `for_all_namespaces`, so that it waits in no namespace's queue.
+The namespace of a request is in a context variable, which tasks inherit from the task that creates them. Work for all
+namespaces runs with `for_all_namespaces`, so that it waits in no namespace's queue.
 """
 
 from __future__ import annotations
@@ -105,18 +105,18 @@ class FairSemaphore:
 
 
 def current_namespace() -> str:
-    """The namespace on whose behalf this task works; "" where there is none, or for all of them."""
+    """Return the namespace that this task works for; "" for none, and for all."""
     return _namespace.get()
 
 
 def enter_namespace(namespace: str) -> None:
-    """From now on this task, and those that it creates, work on behalf of a namespace."""
+    """Set the namespace that this task, and those that it creates, work for."""
     _namespace.set(namespace)
 
 
 @contextlib.contextmanager
 def for_all_namespaces() -> Iterator[None]:
-    """Work on behalf of no namespace in particular; also the tasks that are created meanwhile."""
+    """Work for no namespace in particular; so do tasks that are created meanwhile."""
     token = _namespace.set("")
     try:
         yield

@@ -1,7 +1,7 @@
-"""What the adapter tells about its rules, its rules file and Prometheus, as metrics of its own.
+"""The adapter's own metrics of its rules, its rules file and Prometheus.
 
-Two names are prometheus-adapter's, so that its dashboards and alerts fit: the latency of Prometheus, and the age of
-the values that are handed out.
+Two names are prometheus-adapter's, so that its dashboards and alerts fit: the latency of Prometheus, and the age of the
+values in responses.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _FRESHNESS_BUCKETS = tuple(1.364**power for power in range(20))
 
 
 class RuleTelemetry:
-    """The metrics, for one version of the rules: what concerns a rule disappears with the version.
+    """The metrics of one version of the rules; those of its rules disappear with the version.
 
-    The one that is made with a registry is in force at once. One that follows another (`following`) holds back what it
-    is told until it is put in force (`begin`); the one before is told in vain from then on, so that requests which end
-    with older rules bring no label back.
+    The first one, which is made with a registry, is in force at once. One that follows another (`following`) records
+    nothing before it is in force (`begin`), but makes up for it then. From then on the one before records nothing, so
+    requests that end with older rules bring no label back.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -40,13 +40,13 @@ class RuleTelemetry:
         self._paused: Callable[[], Iterable[tuple[str, str]]] = tuple
 
     def following(self) -> RuleTelemetry:
-        """What tells of the rules that are to follow."""
+        """Return the telemetry of the next version."""
         other = RuleTelemetry.__new__(RuleTelemetry)
         other._set_up(self._families, held_back=[])
         return other
 
     def begin(self, rules: Iterable[str], *, digest: str, now: float) -> None:
-        """Put these rules in force; counters begin to be shown, and those of the version before end."""
+        """Put these rules in force: their counters replace those of the version before."""
         families = self._families
         for metric in families.by_rule:
             metric.clear()
@@ -56,8 +56,8 @@ class RuleTelemetry:
         families.current = self
         held_back = self._held_back or []
         self._held_back = None
-        for tell in held_back:
-            tell()
+        for record in held_back:
+            record()
         families.config.clear()
         families.config.labels(f"sha256:{digest}").set(1)
         families.reload_good.set(1)
@@ -68,7 +68,7 @@ class RuleTelemetry:
         self._families.prometheus.labels(path, server).observe(seconds)
 
     def server_gone(self, server: str) -> None:
-        """Forget a Prometheus that no rule names any more."""
+        """Remove a Prometheus that no rule names any more."""
         for path in ("/api/v1/query", "/api/v1/series"):
             with contextlib.suppress(KeyError):
                 self._families.prometheus.remove(path, server)
@@ -82,61 +82,61 @@ class RuleTelemetry:
             self._families.freshness.add(group, age, count)
 
     def listed(self, rule: str, *, series: int, metrics: int, now: float) -> None:
-        """Note a rule's list."""
+        """Record a rule's list."""
 
-        def tell() -> None:
+        def record() -> None:
             self._families.series.labels(rule).set(series)
             self._families.metrics.labels(rule).set(metrics)
             self._families.relisted.labels(rule).set(now)
 
-        self._tell(tell)
+        self._record(record)
 
     def not_listed(self, rule: str) -> None:
         """Count a list that failed."""
-        self._tell(lambda: self._families.list_errors.labels(rule).inc())
+        self._record(lambda: self._families.list_errors.labels(rule).inc())
 
     def query_failed(self, rule: str) -> None:
         """Count a query that failed."""
-        self._tell(lambda: self._families.query_errors.labels(rule).inc())
+        self._record(lambda: self._families.query_errors.labels(rule).inc())
 
     def left_out(self, rule: str) -> None:
         """Count a sample that was left out."""
-        self._tell(lambda: self._families.left_out.labels(rule).inc())
+        self._record(lambda: self._families.left_out.labels(rule).inc())
 
     def requested(self, rule: str, *, merged: bool) -> None:
-        """Count a request that a merged query can answer, and whether one did."""
+        """Count a request that a coalesced query can serve, and whether it did."""
         self.requests[rule, "merged" if merged else "alone"] += 1
 
     def merged_query(self, rule: str, *, failed: bool) -> None:
-        """Count a merged query."""
+        """Count a coalesced query."""
         outcome = "failure" if failed else "success"
-        self._tell(lambda: self._families.merged_queries.labels(rule, outcome).inc())
+        self._record(lambda: self._families.merged_queries.labels(rule, outcome).inc())
 
     def watch_paused(self, paused: Callable[[], Iterable[tuple[str, str]]]) -> None:
-        """Show what `paused` says at each look: the rule's key and the reason of each group that is not merged."""
+        """Export what `paused` yields at each scrape: the rule's key and the reason of each paused group."""
         self._paused = paused
 
     def paused(self) -> Iterable[tuple[str, str]]:
-        """The rule's key and the reason of each group of requests that is not merged now."""
+        """The rule's key and the reason of each group that is paused."""
         return self._paused()
 
     def rules_refused(self) -> None:
-        """Note that the rules file cannot be used."""
+        """Record that the rules file cannot be used."""
         self._families.reload_good.set(0)
 
     def rules_usable(self) -> None:
-        """Note that the rules file is again what is in force."""
+        """Record that the rules file is again the one in force."""
         self._families.reload_good.set(1)
 
     def metrics_gone(self, group: str, count: int) -> None:
-        """Note how many metrics of a group went with the last reload."""
+        """Record how many metrics of a group went with the last reload."""
         self._families.gone.labels(group).set(count)
 
-    def _tell(self, tell: Callable[[], None]) -> None:
+    def _record(self, record: Callable[[], None]) -> None:
         if self._families.current is self:
-            tell()
+            record()
         elif self._held_back is not None:
-            self._held_back.append(tell)
+            self._held_back.append(record)
 
 
 class _Families:
@@ -158,7 +158,7 @@ class _Families:
         self.relisted = _gauge("last_relist_timestamp_seconds", "When a rule was last listed with success.", registry)
         self.list_errors = _counter("relist_errors", "Lists of a rule's series that failed.", registry)
         self.query_errors = _counter("query_errors", "Queries of a rule that failed.", registry)
-        self.merged_queries = _counter("merged_queries", "Merged queries of a rule.", registry, "outcome")
+        self.merged_queries = _counter("merged_queries", "Coalesced queries of a rule.", registry, "outcome")
         self.left_out = Counter(
             "milliscale_adapter_samples_left_out",
             "Samples that no quantity in milli-units can hold, by rule.",
@@ -223,17 +223,17 @@ class _Requests(Collector):
 
 
 class _Paused(Collector):
-    """How many groups of requests are not merged, by rule and reason."""
+    """How many groups of requests are paused, by rule and reason."""
 
     def __init__(self, families: _Families) -> None:
         self._families = families
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """The metric without values."""
+        """Return the metric without values."""
         return [self._family()]
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """The metric, as it is now."""
+        """Return the metric as it is now."""
         family = self._family()
         for (rule, reason), count in Counted(self._families.current.paused()).items():
             family.add_metric((rule, reason), count)
@@ -243,14 +243,14 @@ class _Paused(Collector):
     def _family() -> GaugeMetricFamily:
         return GaugeMetricFamily(
             "milliscale_adapter_rule_merging_paused",
-            "Groups of requests that are sent alone for a while though a merged query could answer them, by reason: it"
-            " costs more than it saves, it fails, or its result is too long.",
+            "Groups of requests that are sent alone for a while though a coalesced query could serve them, by reason:"
+            " it costs more than it saves, it fails, or its result is too large for the cache.",
             labels=("rule", "reason"),
         )
 
 
 class _Ages(Collector):
-    """A histogram to which many values of one age are added at once, as a list of thousands of pods has them."""
+    """A histogram to which many values of one age are added at once, as in a list of thousands of pods."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._counts: dict[str, list[int]] = {}
@@ -267,10 +267,10 @@ class _Ages(Collector):
         self._sums[group] = self._sums.get(group, 0.0) + age * count
 
     def collect(self) -> Iterable[HistogramMetricFamily]:
-        """The histogram, with a series for each group."""
+        """Return the histogram, with a series for each group."""
         family = HistogramMetricFamily(
             "metrics_apiserver_metric_freshness_seconds",
-            "Age of the values that were handed out, by API group.",
+            "Age of the values in responses, by API group.",
             labels=("group",),
         )
         bounds = (*map(floatToGoString, _FRESHNESS_BUCKETS), "+Inf")

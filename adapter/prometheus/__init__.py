@@ -1,17 +1,21 @@
-"""Prometheus as the adapter sees it: instant queries for values, series for discovery.
+"""Prometheus: instant queries for values, series for discovery.
 
-Instant queries and series requests go over one pooled aiohttp session for each server, with the same options: headers,
-credentials whose files are read again when they change. `servers` holds a client for each server that rules name, and
-`budget` limits what the responses of all of them take in memory.
+client, servers    one Prometheus over HTTP, and all servers that rules name
+options            their addresses and limits
+answers            decodes responses to instant queries
+series, reduction  decode lists of series
+budget             limits the memory of the responses of all servers together
 
-Whatever Prometheus does becomes one of these. Their messages are for logs: they may hold what Prometheus said, but
-never its address; what a client is told is decided where the request is known.
+Rules, caches and the metrics APIs are not known here.
+
+All failures are one of these. Their messages are for logs: they may quote Prometheus, but never have its address; what
+a client is told is decided where the request is known.
 
     PrometheusError
-      PrometheusUnavailable   no answer, or one that says "not now" or "not you": refused, reset, 5xx, 401, 403, 429
+      PrometheusUnavailable   no response, or one that refuses for now: connection refused or reset, 5xx, 401, 403, 429
         PrometheusBusy          not sent, because too many queries of the same namespace wait already
-      PrometheusTimeout       no answer within the request's time, or Prometheus gave up within it
-      PrometheusBadAnswer     what answered is no Prometheus: not JSON, wrong types, absurdly long
+      PrometheusTimeout       no response before the deadline, or Prometheus gave up within it
+      PrometheusBadAnswer     the response is not Prometheus': not JSON, wrong types, absurdly long
       PrometheusQueryError    Prometheus refuses the query, or cannot execute it: the rule is wrong
         PrometheusResultError   the query works, and its result is neither a vector nor a scalar
     PrometheusConfigError     the options cannot be used; the message says which

@@ -1,4 +1,4 @@
-"""What an instant query answers, checked: a proxy, an outage or an impostor can put anything there."""
+"""Decode and check responses to instant queries; a proxy or another server can send anything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_TIMESTAMP = 253_402_300_799.0  # the end of the year 9999, after which RFC 
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
-    """One series' value; a struct that the garbage collector need not look at, because there can be very many.
+    """The value of one series; not tracked by the garbage collector, because there can be very many.
 
     Attributes:
         labels: every label, `__name__` too where the query kept it.
@@ -36,8 +36,8 @@ class Vector:
 
     Attributes:
         samples: the values.
-        memory: how many bytes they take, about; 0 where nobody has estimated it.
-        seconds: what the query took.
+        memory: the bytes that they take, about; 0 where unknown.
+        seconds: the duration of the query.
     """
 
     samples: tuple[Sample, ...]
@@ -47,7 +47,7 @@ class Vector:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number without labels; `seconds` is a Vector's."""
+    """A number without labels; `seconds` as of a Vector."""
 
     timestamp: float
     value: float
@@ -56,7 +56,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A result, and what Prometheus remarked about it."""
+    """A result with Prometheus' warnings."""
 
     result: Vector | Scalar
     warnings: tuple[str, ...]
@@ -98,14 +98,14 @@ _NEXT = re.compile(rb'\}\s*,\s*(\{)\s*"(?:metric|value|histogram)"\s*:')
 
 
 def decode(status: int, body: bytes) -> Answer:
-    """Read the answer to an instant query.
+    """Decode the response to an instant query.
 
     Args:
-        status: the answer's HTTP status.
-        body: the answer's body.
+        status: the HTTP status.
+        body: the whole body.
 
     Raises:
-        PrometheusError: of the kind that the answer shows.
+        PrometheusError: see the package.
     """
     if not 200 <= status < 300:
         raise refusal(status, body)
@@ -116,7 +116,7 @@ def decode(status: int, body: bytes) -> Answer:
 
 
 class VectorReader:
-    """Decodes a vector while it arrives, so that its text is never in memory as a whole."""
+    """Decodes a vector while it arrives, so its text is never in memory as a whole."""
 
     def __init__(self) -> None:
         self._head: bytes | None = None  # up to the bracket of the list
@@ -125,10 +125,10 @@ class VectorReader:
         self._memory = 0
 
     def feed(self, piece: bytes) -> int:
-        """Take the next piece; how many bytes of memory its samples take, about.
+        """Decode the next piece; return the bytes of memory that its samples take, about.
 
         Raises:
-            PrometheusError: it cannot be a part of a vector.
+            PrometheusError: it is no part of a vector.
         """
         self._rest += piece
         if self._head is None and not self._find_list():
@@ -152,14 +152,14 @@ class VectorReader:
         return taken
 
     def clear(self) -> None:
-        """Drop what was decoded, which tracebacks of errors would keep."""
+        """Drop the samples, which tracebacks of errors would keep."""
         self._samples, self._rest = [], b""
 
     def finish(self) -> Answer:
-        """The whole answer, once all pieces were given. It takes long, and so pauses now and then: call it in a thread.
+        """Return the whole result after the last piece. It takes long and releases the GIL: call it in a thread.
 
         Raises:
-            PrometheusError: of the kind that the answer shows.
+            PrometheusError: see the package.
         """
         text = (self._head or b"") + self._rest
         warnings, found = _read(200, text)
@@ -176,7 +176,7 @@ class VectorReader:
         return Answer(Vector(ordered, memory=memory), warnings)
 
     def _find_list(self) -> bool:
-        """Look for the beginning of the list; whether it is there."""
+        """Look for the beginning of the list; return whether it has arrived."""
         found = _RESULT.search(self._rest, 0, _MAX_HEAD)
         if found is None:
             if len(self._rest) > _MAX_HEAD:
@@ -190,7 +190,7 @@ class VectorReader:
 
 
 def _read(status: int, body: bytes) -> tuple[tuple[str, ...], list[Sample] | Scalar]:
-    """The warnings and the result of a body; the samples in the order in which they come."""
+    """Return the warnings and the result of a body; samples in the order in which they arrived."""
     try:
         answer = _body.decode(body)
         if answer.status != "success" or answer.data is None:
@@ -214,7 +214,7 @@ def _no_vector(kind: str) -> PrometheusResultError:
 
 
 def _memory(samples: Iterable[Sample], text: int) -> int:
-    """How many bytes samples take in memory, about, if their text in JSON has so many."""
+    """Return the bytes of memory that samples take, about; `text` is the length of their JSON."""
     return text + sum(_SAMPLE_BYTES + _LABEL_BYTES * len(sample.labels) for sample in samples)
 
 

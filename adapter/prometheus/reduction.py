@@ -1,7 +1,7 @@
-"""A list of series, made small while it arrives: one object for each name, with every label that any of them has.
+"""Reduce a list of series while it arrives: one object for each name, with every label that any series of it has.
 
-The values of labels are dropped; discovery asks which labels there are, not what they say. Reading is incremental, so
-that neither the whole text nor an object for each series is ever in memory.
+The values of labels are dropped, since discovery needs the names only. Decoding is incremental, so neither the whole
+text nor an object for each series is ever in memory.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _LABEL_BYTES = 100
 
 
 class SeriesReducer:
-    """Takes the answer to a series request in pieces, and gives back its names with their labels.
+    """Decodes the response to a series request in pieces; returns its names with their labels.
 
-    What is not of the expected form passes through as it is, for whoever reads the result to complain of.
+    What is not of the expected form is left in `rest`, where decoding it raises an error.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class SeriesReducer:
         self._memory = 0  # not yet reported
 
     def feed(self, chunk: bytes) -> int:
-        """Take the next piece; how many bytes of memory are taken by names and labels that it brought, about.
+        """Decode the next piece; return the bytes of memory that new names and labels take, about.
 
         Raises:
             ValueError: it is not UTF-8, or there is an entry that no series can have.
@@ -61,16 +61,16 @@ class SeriesReducer:
         return taken
 
     def rest(self) -> bytes:
-        """The answer without the entries that were read, as JSON; broken where what came was broken."""
+        """Return the response without the entries that were decoded, as JSON; malformed if the response was."""
         text = self._text + self._decode(b"", final=True)
         return ((self._head or "") + text).encode()
 
     def series(self) -> tuple[Series, ...]:
-        """What was read, in the order of the names. It takes long where they are many, and so pauses: for a thread."""
+        """Return the series, sorted by name. It can take long and releases the GIL: call it in a thread."""
         return tuple(Series(name, frozenset(labels)) for name, labels in releasing_gil(sorted(self._labels.items())))
 
     def _read_entries(self) -> int:
-        """Read all that is complete; where the rest begins."""
+        """Decode all complete entries; return where the rest begins."""
         text, position = self._text, 0
         while True:
             between = _BETWEEN.match(text, position)

@@ -1,4 +1,4 @@
-"""What discovery keeps of a list of series: names, and the labels that there are."""
+"""Series as discovery needs them: names and labels, without values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from adapter.prometheus.errors import PrometheusBadAnswer
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """All series of one name together: the name, and every label that any of them has."""
+    """All series of one name: every label that any of them has."""
 
     name: str
     labels: frozenset[str]
@@ -26,7 +26,7 @@ _listing = msgspec.json.Decoder(_Listing)
 
 
 def read_series(body: bytes) -> tuple[Series, ...]:
-    """The series of what SeriesReducer left of a body: none, where it read them all; those without a name do not count.
+    """Decode what SeriesReducer left of a body: no series, if it decoded them all; those without a name do not count.
 
     Raises:
         PrometheusBadAnswer: it is no list of series.

@@ -1,4 +1,4 @@
-"""Whatever a Prometheus sends: an error without its address, a bounded memory, and the next query works."""
+"""Whatever a Prometheus sends is an error without its address, in bounded memory, and the next query works."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def works_again(server: FaultyPrometheus, client: PrometheusClient, before
 
 
 @pytest.mark.parametrize("name", FAULTS)
-async def test_a_fault_is_an_error_without_the_address_and_nothing_is_left_of_it(name: str) -> None:
+async def test_fault_is_an_error_without_the_address_or_leaks(name: str) -> None:
     fault, error = FAULTS[name]
     async with faulty_prometheus() as server:
         server.query = fault()
@@ -149,7 +149,7 @@ async def test_faults_of_series_are_errors_too(
             await works_again(server, client, before)
 
 
-async def test_names_and_labels_of_series_take_no_more_than_the_limit() -> None:
+async def test_memory_of_series_is_limited() -> None:
     names = (json.dumps({"__name__": f"metric_{n}", f"label_{n}": ""}).encode() + b"," for n in range(1_000_000))
     async with faulty_prometheus() as server:
 
@@ -175,7 +175,7 @@ class Watched(MemoryBudget):
         await super().wait_for_memory(share)
 
 
-async def test_many_endless_responses_at_once_take_half_as_much_again_as_the_limit() -> None:
+async def test_memory_of_concurrent_endless_responses_is_limited() -> None:
     budget = Watched(8 * MIB)
     async with faulty_prometheus() as server:
         server.query = endless(HEAD, SAMPLE * 200)
@@ -186,7 +186,7 @@ async def test_many_endless_responses_at_once_take_half_as_much_again_as_the_lim
     assert 8 * MIB < budget.most <= 12 * MIB + 8 * piece
 
 
-async def test_long_responses_that_fit_one_after_another_are_all_answered() -> None:
+async def test_long_responses_wait_for_memory_and_all_succeed() -> None:
     body = vector({"namespace": "shop", "pod": "web"}, *range(5_000))  # of which each takes 2.2 MB
     async with faulty_prometheus() as server:
         server.query = says(body)

@@ -1,4 +1,4 @@
-"""Long responses of Prometheus: decoded while they arrive, within a limit that all of them share."""
+"""Long responses of Prometheus are decoded while they arrive, within a limit that all of them share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def response(result: object, kind: str = "vector") -> bytes:
 
 @settings(deadline=None)
 @given(st.lists(SERIES, max_size=6), st.integers(1, 40), st.booleans(), st.booleans(), st.sampled_from([None, 2]))
-def test_a_response_decoded_in_pieces_has_the_result_of_the_whole(
+def test_pieces_decode_to_the_same_result(
     result: list[object], size: int, sort_keys: bool, escaped: bool, indent: int | None
 ) -> None:
     data = {"status": "success", "data": {"resultType": "vector", "result": result}, "warnings": ["w"]}
@@ -50,7 +50,7 @@ def test_a_response_decoded_in_pieces_has_the_result_of_the_whole(
 
 @settings(deadline=None)
 @given(st.binary(max_size=30), st.sampled_from(BEGINNINGS))
-def test_a_malformed_response_is_a_prometheus_error(garbage: bytes, before: bytes) -> None:
+def test_malformed_response_is_a_prometheus_error(garbage: bytes, before: bytes) -> None:
     with pytest.raises(PrometheusError):
         read(before + garbage, size=7)
 
@@ -72,7 +72,7 @@ def test_garbage_is_noticed_early(body: bytes, error: str) -> None:
         read(body)
 
 
-def test_a_result_of_another_type_ends_with_its_head() -> None:
+def test_result_of_another_type_ends_with_its_head() -> None:
     with pytest.raises(PrometheusResultError, match="'matrix'"):
         VectorReader().feed(response([], "matrix"))
 
@@ -91,7 +91,7 @@ def test_samples_take_about_as_much_memory_as_is_counted() -> None:
     assert peak < 1.5 * taken
 
 
-async def test_beyond_half_of_the_limit_one_response_goes_on_and_the_others_wait_for_it() -> None:
+async def test_beyond_half_of_the_limit_only_the_largest_response_is_read() -> None:
     budget = MemoryBudget(100)
     with budget.share() as small:
         await small.take(20)
@@ -106,7 +106,7 @@ async def test_beyond_half_of_the_limit_one_response_goes_on_and_the_others_wait
     assert budget.used == 0
 
 
-async def test_a_response_that_needs_more_than_the_limit_is_an_error_and_gives_everything_back() -> None:
+async def test_response_beyond_the_limit_is_an_error_and_frees_its_memory() -> None:
     budget = MemoryBudget(100)
 
     async def take_too_much() -> None:
