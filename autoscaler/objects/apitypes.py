@@ -206,15 +206,6 @@ def decode_metric(metric: object) -> MetricSpec:
     return _decode(metric, MetricSpec)
 
 
-def decode_selector(selector: object) -> LabelSelector:
-    """Decode a metav1.LabelSelector.
-
-    Raises:
-        ParseError: a field has the wrong type.
-    """
-    return _decode(selector, LabelSelector)
-
-
 def _decode(raw: object, form: type[_T]) -> _T:
     try:
         try:

@@ -27,7 +27,6 @@ from autoscaler.core.model import (
     InvalidHPA,
     InvalidMetric,
     MetricIdentifier,
-    MetricSelector,
     MetricSource,
     MetricSpec,
     MetricTarget,
@@ -36,7 +35,6 @@ from autoscaler.core.model import (
     ResourceMetric,
     ScalingPolicy,
     ScalingRules,
-    SelectorRequirement,
     Spec,
     Status,
 )
@@ -220,26 +218,7 @@ def _source(metric: apitypes.MetricSpec, field: str) -> tuple[MetricSource, apit
 
 
 def _identifier(metric: apitypes.MetricIdentifier) -> MetricIdentifier:
-    return MetricIdentifier(metric.name, _selector(metric.selector) if metric.selector else None)
-
-
-def metric_selector(raw: Mapping[str, Any] | None) -> MetricSelector | None:
-    """Parse a metric's label selector, which the API server does not validate.
-
-    Raises:
-        ParseError: a field has the wrong type.
-    """
-    return None if raw is None else _selector(apitypes.decode_selector(raw))
-
-
-def _selector(selector: apitypes.LabelSelector) -> MetricSelector:
-    return MetricSelector(
-        match_labels=tuple(sorted((selector.match_labels or {}).items())),
-        match_expressions=tuple(
-            SelectorRequirement(each.key, each.operator, tuple(each.values or ()))
-            for each in selector.match_expressions or ()
-        ),
-    )
+    return MetricIdentifier(metric.name, msgspec.to_builtins(metric.selector) if metric.selector else None)
 
 
 def _reference(reference: apitypes.CrossVersionObjectReference) -> CrossVersionObjectReference:
