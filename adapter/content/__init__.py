@@ -1,6 +1,7 @@
-"""Documents and their bytes: JSON, YAML and protobuf, chosen by Accept.
+"""Documents and how they are encoded: JSON, YAML and protobuf, negotiated by Accept.
 
-documents           lists of metric values; `resource_documents` those of CPU and memory
-protobuf            the same as protobuf messages, written with `wire`
-encoding            which form a client gets, and how large answers are compressed
+documents           lists of metric values
+resource_documents  CPU and memory of pods and nodes; `tables` what kubectl prints of them
+protobuf            both as Kubernetes' protobuf messages
+encoding            negotiation and encoding
 """

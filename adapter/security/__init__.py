@@ -1,8 +1,8 @@
-"""Who asks, and whether they may.
+"""Delegated authentication and authorization, and TLS.
 
-tls             the server's certificate and what connections must offer
-trust           the authorities that clients are believed by, read from files and from the cluster
-authentication  from a connection and its headers to a user
-request_info    from a path to what is asked of which resource
+tls             the serving certificate, and what connections must offer
+trust           the CAs of client certificates, read from files and from the cluster
+authentication  from a certificate and headers to a user
+request_info    from a path to the attributes of a request
 authorization   from both to yes or no, by SubjectAccessReview
 """

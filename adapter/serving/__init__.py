@@ -1,12 +1,13 @@
-"""HTTP: connections, paths, and everything that is answered without a metric.
+"""HTTP: connections, the request path, routes, and everything that needs no metric value.
 
-connection            one connection, its limits, and its mistakes
-server                a request's way from headers to an answer
-parsed_targets        request lines, read once
-routes                which path is answered by what
-list_options          query parameters
+listener, connection  accept connections; limit their number, times and sizes
+server                the request path: authenticate, authorize, route, encode
+requests              requests and responses as routes see them
+routes                paths; `resource_routes` those of metrics.k8s.io, `list_options` query parameters
 discovery             which groups, versions and metrics there are; `aggregated_discovery` in one document
-health, status_page   /healthz, /livez, /readyz, and the page for people
-telemetry             /metrics; `check_metrics` those of the health checks
+health                /healthz, /livez, /readyz, /metrics/slis and /statusz
+telemetry             /metrics
 debug_pages           /debug
+
+Metric values and the queries for them belong to adapter.metrics and below.
 """

@@ -1,4 +1,4 @@
-"""The routes of metrics.k8s.io: what nodes and pods use, as lists, one by one, and as tables for `kubectl get`.
+"""The routes of metrics.k8s.io: CPU and memory of nodes and pods, as lists, single objects and tables.
 
     /apis/metrics.k8s.io/v1beta1/nodes[/NAME]
     /apis/metrics.k8s.io/v1beta1[/namespaces/NS]/pods[/NAME]
@@ -39,16 +39,16 @@ class UsageProvider(Protocol):
 
 
 class ResourceRoutes:
-    """Finds the answer to a call for metrics.k8s.io."""
+    """Responds to requests for metrics.k8s.io."""
 
     def __init__(self, usage: UsageProvider) -> None:
         self._usage = usage
 
     async def respond(self, request: Request, parts: Sequence[str]) -> Response:
-        """Answer a call for what these segments after the version name.
+        """Respond to a request for the resource in these segments after the version.
 
         Raises:
-            StatusError: whatever there is to say against it. As in metrics-server, nothing can be watched.
+            StatusError: the response is an error. As in metrics-server, nothing can be watched.
         """
         if request.info.verb == "watch":
             raise method_not_allowed()
