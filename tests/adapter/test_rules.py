@@ -322,7 +322,7 @@ def test_alias_bomb_is_refused() -> None:
 
 
 def test_file_with_too_many_values_is_refused_without_composing_it() -> None:
-    with pytest.raises(RulesError, match="column [0-9]+: more than 50000 values$"):
+    with pytest.raises(RulesError, match=r"column [0-9]+: more than 50000 values$"):
         parse("rules: [" + "a," * 500_000 + "]")
 
 
