@@ -10,7 +10,7 @@ SEED ?=
 ROUNDS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
-# Images often set this. The tests start many processes, and each of them would compile all modules anew.
+# Images often set this. The tests start many processes, and each of them would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -19,10 +19,10 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
 
-setup: ## make .venv from the pinned lock file (nothing to do when it matches)
+setup: ## create .venv from the pinned lock file, unless it is up to date
 	@$(PYTHON3) tools/setup_venv.py
 
-demo: setup ## run the whole bundle on loopback; SECONDS=90 stops by itself
+demo: setup ## run everything on loopback; SECONDS=90 ends by itself
 	@$(PY) -m playground demo $(if $(SECONDS),--seconds $(SECONDS))
 
 test: lint unit ## everything: lint, types, layers, tests; the recorded cases are among the tests
@@ -40,19 +40,19 @@ format: setup ## let ruff rewrite the code
 unit: setup ## pytest, with two workers more than there are cores; PYTEST_ARGS="-k name" narrows it
 	$(PY) -m pytest --numprocesses=auto $(PYTEST_ARGS)
 
-conformance: setup ## the recorded cases; CORPUS_DIR=DIR runs others of the same kind
+conformance: setup ## compare with recorded cases of Kubernetes; CORPUS_DIR=DIR takes others
 	@$(PY) -m tests.conformance $(if $(CORPUS_DIR),--corpus-dir $(CORPUS_DIR))
 
-golden: setup ## the recorded answers of prometheus-adapter; GOLDEN=FILE takes those of another file
+golden: setup ## compare with recorded responses of prometheus-adapter; GOLDEN=FILE takes another recording
 	@$(PY) -m tests.golden $(if $(GOLDEN),'$(GOLDEN)')
 
-fuzz: setup ## random HPAs beside kube-controller-manager (KUBEBUILDER_ASSETS); HPAS=200 PHASES=6 SEED=1 ROUNDS=1
+fuzz: setup ## compare random HPAs with kube-controller-manager (KUBEBUILDER_ASSETS); HPAS=200 PHASES=6 SEED=1 ROUNDS=1
 	@$(PY) -m tests.e2e.fuzz $(if $(HPAS),--hpas $(HPAS)) $(if $(PHASES),--phases $(PHASES)) $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-bench-autoscaler: setup ## how many HPAs the autoscaler keeps up with; BENCH_ARGS="--hpas 1000" narrows it
+bench-autoscaler: setup ## measure how many HPAs the autoscaler handles; BENCH_ARGS="--hpas 1000" narrows it
 	@$(PY) -m bench.autoscaler $(BENCH_ARGS)
 
-bench-listing: setup ## time and memory for listing 20,000 pods; BENCH_ARGS="--pods 1000" narrows it
+bench-listing: setup ## measure time and memory for listing 20,000 pods; BENCH_ARGS="--pods 1000" narrows it
 	@$(PY) -m bench.hpa_listing $(BENCH_ARGS)
 
 bench: bench-adapter bench-autoscaler ## measure both processes
@@ -60,9 +60,9 @@ bench: bench-adapter bench-autoscaler ## measure both processes
 bench-adapter: setup ## measure the adapter, some minutes; PEER=/path/to/prometheus-adapter compares; BENCH_ARGS narrows it
 	@$(PY) -m bench.adapter $(BENCH_ARGS)
 
-lock: ## renew the lock files from pyproject.toml (needs uv)
+lock: ## update the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements.lock
 	uv pip compile pyproject.toml --group dev -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
 
-clean: ## remove everything that was made here
+clean: ## remove all generated files
 	rm -rf .venv .playground .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

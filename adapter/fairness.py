@@ -5,15 +5,15 @@ the next free slot goes to the waiting namespace that holds the fewest, so a nam
 slot and not behind the queue of another one. (Kubernetes' API Priority and Fairness has the same purpose; with as many
 queues as there are namespaces no hashing is needed.)
 
-The namespace of a request travels in a context variable, which tasks inherit from the one that creates them. What is
-done once for all namespaces runs with `for_all_namespaces`, so that it waits in no namespace's queue.
+The namespace of a request is in a context variable, which tasks inherit from the task that creates them. Work for all
+namespaces runs with `for_all_namespaces`, so that it waits in no namespace's queue.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
 
@@ -34,7 +34,7 @@ class FairSemaphore:
         """At most `limit` callers hold a slot, and at most `max_waiting` of each key wait for one."""
         self._free = limit
         self._max_waiting = max_waiting
-        self._held: Counter[str] = Counter()
+        self._held: dict[str, int] = {}
         # In the order in which the keys were served last; no queue is empty.
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
@@ -88,35 +88,35 @@ class FairSemaphore:
 
     def release(self, key: str) -> None:
         """Give a slot back."""
-        self._held[key] -= 1
-        if not self._held[key]:
-            del self._held[key]
+        held = self._held.pop(key) - 1
+        if held:
+            self._held[key] = held
         while self._waiting:
-            following = min(self._waiting, key=lambda waiting: self._held[waiting])  # the first of equals
+            following = min(self._waiting, key=lambda waiting: self._held.get(waiting, 0))  # the first of equals
             queue = self._waiting.pop(following)
             waiter = queue.popleft()
             if queue:
                 self._waiting[following] = queue  # behind the others
             if not waiter.cancelled():  # as it is when its caller has been cancelled, but did not run since
-                self._held[following] += 1
+                self._held[following] = self._held.get(following, 0) + 1
                 waiter.set_result(None)
                 return
         self._free += 1
 
 
 def current_namespace() -> str:
-    """The namespace on whose behalf this task works; "" where there is none, or for all of them."""
+    """Return the namespace that this task works for; "" for none, and for all."""
     return _namespace.get()
 
 
 def enter_namespace(namespace: str) -> None:
-    """From now on this task, and those that it creates, work on behalf of a namespace."""
+    """Set the namespace that this task, and those that it creates, work for."""
     _namespace.set(namespace)
 
 
 @contextlib.contextmanager
 def for_all_namespaces() -> Iterator[None]:
-    """Work on behalf of no namespace in particular; also the tasks that are created meanwhile."""
+    """Work for no namespace in particular; so do tasks that are created meanwhile."""
     token = _namespace.set("")
     try:
         yield

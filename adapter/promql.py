@@ -1,7 +1,7 @@
-"""PromQL as Prometheus reads it: the syntax tree of a query, and which labels its result can have.
+"""PromQL: the syntax tree of a query, and which labels its result can have.
 
-The parser is the library promql-parser, with Prometheus' own grammar. What it cannot parse may still be a query that
-another server takes, such as MetricsQL: callers report that, and decide nothing else about it.
+The parser is the library promql-parser, with Prometheus' grammar. What it cannot parse may still be a query for another
+server, in MetricsQL: callers report that, and decide nothing else about it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from promql_parser import (
 
 # The parser takes quadratic time over nested expressions, and overflows the stack at some ten thousand levels.
 _MAX_LENGTH = 4_000
-# What reads a tree calls itself for each level.
+# Functions that read a tree are recursive.
 _MAX_DEPTH = 200
 _SET_OPERATORS = frozenset({"and", "unless"})
 _SIGNS = ((MatchOp.Equal, "="), (MatchOp.NotEqual, "!="), (MatchOp.Re, "=~"), (MatchOp.NotRe, "!~"))
@@ -40,7 +40,7 @@ _BUCKETS = "le"
 
 
 class PromqlError(ValueError):
-    """A text is no PromQL; the message says why."""
+    """The text is no PromQL; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Labels:
         return (label in self.names) != self.others
 
     def union(self, other: Labels) -> Labels:
-        """Labels of either."""
+        """Return the labels of either."""
         if self.others and other.others:
             return Labels(self.names & other.names, others=True)
         if self.others or other.others:
@@ -69,11 +69,11 @@ class Labels:
         return Labels(self.names | other.names)
 
     def only(self, names: frozenset[str]) -> Labels:
-        """Of these labels those that are named."""
+        """Return those of these labels that are in `names`."""
         return Labels(frozenset(filter(self.can_have, names)))
 
     def without(self, names: frozenset[str]) -> Labels:
-        """Of these labels those that are not named."""
+        """Return those of these labels that are not in `names`."""
         return Labels(self.names | names, others=True) if self.others else Labels(self.names - names)
 
 
@@ -85,7 +85,7 @@ def parse(query: str) -> Expr:
     """Parse PromQL.
 
     Raises:
-        PromqlError: it is none, or too long or too deeply nested to be parsed.
+        PromqlError: it is invalid, or too long or too deeply nested.
     """
     if len(query) > _MAX_LENGTH:
         raise PromqlError(f"it is longer than {_MAX_LENGTH} characters")
@@ -113,7 +113,7 @@ def _is_deep(tree: Expr) -> bool:
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
-    """The expressions that one is made of."""
+    """Return the operands of an expression."""
     match expr:
         case AggregateExpr():
             return (expr.param, expr.expr) if isinstance(expr.param, Expr) else (expr.expr,)
@@ -130,42 +130,42 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """An expression and all that are in it."""
+    """Yield an expression and all expressions in it."""
     yield expr
     for child in children(expr):
         yield from walk(child)
 
 
 def selectors(expr: Expr) -> list[VectorSelector]:
-    """The selectors of series in an expression."""
+    """Return the selectors in an expression."""
     return [one for one in walk(expr) if isinstance(one, VectorSelector)]
 
 
 def matchers(selector: VectorSelector) -> list[Matcher]:
-    """A selector's label matchers, with that of the metric's name."""
+    """Return a selector's label matchers, with that of the metric's name."""
     named = [Matcher(MatchOp.Equal, _NAME, selector.name)] if selector.name else []
     return [*named, *selector.matchers.matchers]
 
 
 def matcher_sign(matcher: Matcher) -> str:
-    """The sign of a label matcher."""
+    """Return the sign of a label matcher, such as `=~`."""
     return next(sign for one, sign in _SIGNS if one == matcher.op)
 
 
 def operator(expr: AggregateExpr | BinaryExpr) -> str:
-    """The name of an aggregation, or the sign of a binary operator, in lower case."""
+    """Return the name of an aggregation, or the sign of a binary operator, in lower case."""
     return str(expr.op).lower()
 
 
 def bare(expr: Expr) -> Expr:
-    """An expression without the parentheses around it."""
+    """Return an expression without the parentheses around it."""
     while isinstance(expr, ParenExpr):
         expr = expr.expr
     return expr
 
 
 def is_scalar(expr: Expr) -> bool:
-    """Whether the result is one number, without series."""
+    """Return whether the result is a scalar or a string."""
     match expr:
         case NumberLiteral() | StringLiteral():
             return True
@@ -180,7 +180,7 @@ def is_scalar(expr: Expr) -> bool:
 
 
 def result_labels(expr: Expr) -> Labels:
-    """The labels that the series of an expression's result can have; a scalar has none."""
+    """Return the labels that the series of the result can have; a scalar has none."""
     match expr:
         case VectorSelector():
             empty = {one.name for one in expr.matchers.matchers if one.op == MatchOp.Equal and not one.value}
@@ -257,7 +257,7 @@ def _of_function(expr: Call) -> Labels:
 
 
 def _of_absence(expr: Expr) -> Labels:
-    """What is absent has the labels that its selector says the values of."""
+    """Return the labels of absent(): those that its selector compares for equality."""
     selector = expr.vector_selector if isinstance(expr, MatrixSelector) else expr
     if not isinstance(selector, VectorSelector):
         return _NONE
@@ -266,10 +266,10 @@ def _of_absence(expr: Expr) -> Labels:
 
 
 def can_be_nan(expr: Expr) -> bool:
-    """Whether a result can be NaN though no series is: by a division by zero, or a quantile of nothing."""
+    """Return whether a result can be NaN though no series is: by division by zero, or a quantile of nothing."""
     match expr:
         case BinaryExpr() if operator(expr) in ("==", ">", "<", ">=", "<=") and not _returns_bool(expr):
-            return False  # nothing of this is true of NaN
+            return False  # no comparison is true of NaN
         case BinaryExpr() if operator(expr) in ("/", "%") and not _is_never_zero(expr.rhs):
             return True
         case Call() if expr.func.name in ("histogram_quantile", "histogram_fraction", "histogram_avg"):
@@ -288,7 +288,7 @@ def _returns_bool(expr: BinaryExpr) -> bool:
 
 
 def _is_never_zero(expr: Expr) -> bool:
-    """Whether a divisor cannot be zero, as far as people write it so that one sees it."""
+    """Return whether a divisor is known not to be zero."""
     expr = bare(expr)
     match expr:
         case NumberLiteral():

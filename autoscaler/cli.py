@@ -17,8 +17,8 @@ from autoscaler.commands.shadow_report import shadow_report
 from autoscaler.core.annotations import PREFIX
 from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import HPA_APIS, HPAApi
-from autoscaler.loop.controller import run as run_controller
 from autoscaler.loop.options import Availability, DecisionLogOptions, Options
+from autoscaler.loop.process import run as run_controller
 from autoscaler.records.audit import AuditLogError
 from kube.client import KubeConfigError
 from kube.durations import POSITIVE_DURATION
@@ -103,15 +103,17 @@ def main() -> None:
     "qps",
     type=ANY_FINITE,
     default=_DEFAULTS.qps,
+    show_default="20, and 3 more per HPA and sync period",
     help="QPS limit for requests to the API server about scales, statuses and events together, and for each metrics "
-    "API; scales are written first. 0 or less: no limit.",
+    "API; scales are written first. 0 or less: no limit.  [default: 20, and 3 more per HPA and sync period]",
 )
 @click.option(
     "--kube-api-burst",
     "burst",
     type=click.IntRange(min=1),
     default=_DEFAULTS.burst,
-    help="Number of requests by which a burst may exceed --kube-api-qps.",
+    show_default="1.5 times --kube-api-qps",
+    help="Number of requests that may be sent at once.",
 )
 @click.option(
     "--watch-bookmark-interval",
@@ -142,8 +144,8 @@ def run(
     allow_foreign_controller: bool,
     sync_period: float,
     workers: int | None,
-    qps: float,
-    burst: int,
+    qps: float | None,
+    burst: int | None,
     bookmark_seconds: float,
     bind_address: str,
     metrics_port: int,
@@ -157,7 +159,7 @@ def run(
     options = Options(
         kubeconfig=kubeconfig,
         hpa_apis=_DEFAULTS.hpa_apis if hpa_apis is None else hpa_apis,
-        welcome_hpa_apis=_DEFAULTS.welcome_hpa_apis if hpa_apis is None else (),
+        optional_hpa_apis=_DEFAULTS.optional_hpa_apis if hpa_apis is None else (),
         mode=Mode(mode),
         allow_foreign_controller=allow_foreign_controller,
         sync_period=sync_period,

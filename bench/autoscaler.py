@@ -2,7 +2,8 @@
 
 The autoscaler runs as a process of its own, bound to one core, in a cluster with more and more HPAs, which counts its
 requests (`bench.hpa_cluster`). If KUBEBUILDER_ASSETS has a kube-controller-manager, that gets the same load afterwards.
-Both run without client-side rate limits. The table is printed, and its rows are appended to a file as JSON lines.
+kube-controller-manager runs without client-side rate limits, the autoscaler with its own. The table is printed, and its
+rows are appended to a file as JSON lines.
 """
 
 from __future__ import annotations
@@ -107,7 +108,6 @@ def _autoscaler(
         "--leader-elect-resource-namespace=default",
         *_workers(workers),
         f"--horizontal-pod-autoscaler-sync-period={sync_period}s",
-        *_LIFTED,
         *more,
     ]
 

@@ -1,8 +1,11 @@
-"""Which metrics there are: what the rules make of the series that Prometheus has.
+"""The metrics that the rules make of the series in Prometheus.
 
-catalog         lists the series of every rule again and again, and knows what can be asked for
-inventory       which metric of which resource comes from which rule and series
-values          what a metric's value is, in integer milli-values
-groups          the API groups that metrics are served in
-rule_telemetry  what became of each rule's listings and queries, for /metrics
+catalog         lists the series of every rule periodically, and finds metrics
+snapshot        all metrics at one moment
+inventory       which metric of which resource a rule makes of a series
+values          the values of metrics, in integer milli-units
+groups          the API groups that are served
+rule_telemetry  the adapter's own metrics of its rules and of Prometheus
+
+Requests never wait for anything here; values of metrics are fetched elsewhere.
 """

@@ -1,14 +1,14 @@
-"""Which metrics the rules of one file make, kept up to date in memory.
+"""The metrics that the rules of one file make, kept up to date in memory.
 
-Discovery and every request read the catalog without waiting; only its own tasks talk to Prometheus. Each distinct
-seriesQuery is listed by a task of its own, so that one that fails or hangs delays no other: its rules keep what they
-last had, and it is tried again soon. (prometheus-adapter lists all or nothing: one bad rule there stops discovery.)
+Discovery and requests read the catalog without waiting; only its own tasks query Prometheus. Each distinct seriesQuery
+is listed by its own task, so one that fails or hangs delays no other: its rules keep their last series, and it is
+retried soon. (prometheus-adapter lists all or nothing: one bad rule there stops discovery.)
 
-Where two rules make the same metric of the same resource, the later rule in the file wins, as it does there, but every
-time and with a warning. A short rule, which names its metric, wins over those that find theirs.
+Where two rules make the same metric of the same resource, the later rule in the file wins, as in prometheus-adapter,
+but every time and with a warning. A short rule, which names its metric, wins over rules that have a seriesQuery.
 
-A catalog belongs to one version of the rules file. The next version's begins with the series that this one has found
-for the same seriesQueries, so that a reload does not empty discovery.
+A catalog belongs to one version of the rules file. The next version's starts with the series that this one has found
+for the same seriesQueries, so a reload does not empty discovery.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _LAST_RETRY_SECONDS = 30.0
 
 
 class SeriesSource(Protocol):
-    """Where series are listed; see PrometheusServers.series."""
+    """Lists series; see PrometheusServers.series."""
 
     async def series(
         self, selector: str, *, start: float, end: float, destination: Destination = DEFAULT_DESTINATION
     ) -> tuple[Series, ...]:
-        """The series that a selector finds between two times, in seconds since the epoch."""
+        """Return the series that a selector finds between two times, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleListing:
-    """What is known of a rule's series: those of its last good list (None before one), and why a later list failed."""
+    """The series of a rule's last successful list (None before one), and why a later list failed."""
 
     series: tuple[Series, ...] | None
     failure: str
@@ -56,7 +56,7 @@ class RuleListing:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What is asked for at once, for all rules that want the same; a selector of "" asks for nothing."""
+    """One list of series for all rules with the same seriesQuery; a selector of "" lists nothing."""
 
     selector: str
     destination: Destination
@@ -77,16 +77,16 @@ class Catalog:
         telemetry: RuleTelemetry | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Nothing is asked before `run`.
+        """List nothing before `run`.
 
         Args:
             rules: the rules.
-            prometheus: where the series are.
-            mapper: which resources there are.
+            prometheus: lists the series.
+            mapper: knows the cluster's resources.
             relist_interval: the seconds between two listings of a seriesQuery.
             max_age: a series counts if it had a sample within these last seconds, unless its rule says otherwise.
-            telemetry: is told how the listings go.
-            clock: the time, in seconds since the epoch.
+            telemetry: counts lists and failures.
+            clock: returns the seconds since the epoch.
         """
         self._rules = rules
         self._prometheus = prometheus
@@ -97,7 +97,7 @@ class Catalog:
         self._clock = clock
         self._external_keys = frozenset(rule.key for rule in rules.external_rules)
         self._listings = self._grouped()
-        # What each rule last made, and why a rule's last listing failed, by the rules' keys.
+        # The metrics of each rule, and why a rule's last list failed, by the rules' keys.
         self._parts: dict[str, RulePart] = {}
         self._failures: dict[str, str] = {}
         self._listed_at: dict[str, float] = {}
@@ -105,10 +105,10 @@ class Catalog:
         self._logged: set[str] = set()
         self._snapshot = Snapshot()
         self._building = asyncio.Lock()
-        # The first is shared with the catalogs of later versions, the second is not.
+        # The first is shared with the catalogs of later versions.
         self._loaded = asyncio.Event()
         self._tried = asyncio.Event()
-        self._note_progress()
+        self._set_events()
 
     @property
     def rules(self) -> RulesFile:
@@ -117,55 +117,55 @@ class Catalog:
 
     @property
     def snapshot(self) -> Snapshot:
-        """All metrics, as they are now."""
+        """All metrics at this moment."""
         return self._snapshot
 
     def listing(self, rule: AnyRule) -> RuleListing:
-        """What is known of the series of one of these rules."""
+        """Return the series of one of these rules."""
         part = self._parts.get(rule.key)
         return RuleListing(part.series if part is not None else None, self._failures.get(rule.key, ""))
 
     def max_age(self, rule: AnyRule) -> float:
-        """How old the series of a rule may be, in seconds."""
+        """Return how old the series of a rule may be, in seconds."""
         return (rule.max_age if isinstance(rule, Rule) else None) or self._max_age
 
     @property
     def custom(self) -> tuple[CustomMetricInfo, ...]:
-        """The custom metrics that can be asked for now, sorted."""
+        """The custom metrics, sorted."""
         return self._snapshot.custom_infos
 
     @property
     def custom_resources(self) -> frozenset[str]:
-        """The resources that have custom metrics, as requests spell them."""
+        """The resources that have custom metrics, as in requests."""
         return self._snapshot.custom_resources
 
     @property
     def external(self) -> tuple[str, ...]:
-        """The external metrics that can be asked for now, sorted."""
+        """The external metrics, sorted."""
         return self._snapshot.external_names
 
     def find_custom(self, resource: GroupResource, metric: str) -> CustomSource | None:
-        """Where a metric of a resource (in the plural) comes from; None if there is no such metric."""
+        """Return the source of a metric of a resource (in the plural); None if there is no such metric."""
         return self._snapshot.custom.get((resource, metric))
 
     def find_external(self, metric: str) -> ExternalSource | None:
-        """Where an external metric comes from; None if there is no such metric."""
+        """Return the source of an external metric; None if there is no such metric."""
         return self._snapshot.external.get(metric)
 
     def readiness(self) -> str | None:
-        """None when ready; else why not.
+        """Return None when ready, and else why not.
 
-        Ready means that every rule has been listed once, and one of them with success. A rule that goes on failing
-        alone does not hold back the others: it is in the log. Once ready is ready for good.
+        Ready means that every rule has been listed once, and one of them with success. Rules that fail alone do not
+        make the others unready; they are logged. Once ready, it stays ready.
         """
         return None if self._loaded.is_set() else self._problem()
 
     async def wait_loaded(self) -> None:
-        """Return when it is, or has been, ready."""
+        """Wait until it is, or has been, ready."""
         await self._loaded.wait()
 
     def require_loaded(self) -> None:
-        """Refuse to say that a metric is not there while no list has come yet.
+        """Raise before the first relist, when it is not known yet whether a metric exists.
 
         Raises:
             StatusError: 503, with the reason.
@@ -175,7 +175,7 @@ class Catalog:
             raise service_unavailable(f"it is not known yet which metrics there are: {problem}")
 
     async def wait_tried(self) -> None:
-        """Return when every rule has been listed, with success or not."""
+        """Wait until every rule has been listed, with success or not."""
         await self._tried.wait()
 
     def _all_tried(self) -> bool:
@@ -190,9 +190,9 @@ class Catalog:
         return "no good relist yet: the first one is under way"
 
     async def carry_over(self, previous: Catalog) -> None:
-        """Begin with what another version's catalog knows: the series last listed for the same seriesQueries.
+        """Start with the series that another version's catalog has listed for the same seriesQueries.
 
-        Rules that are the same keep their metrics; the others make theirs of these series.
+        Rules that are unchanged keep their metrics; the others make theirs of these series.
         """
         if self._loaded.is_set():
             previous._loaded.set()
@@ -215,15 +215,15 @@ class Catalog:
                     others.append((rule, series[listing]))
         for (before, rule), part in zip(moves, await moved_parts(moves), strict=True):
             self._parts[rule.key] = part
-            self._note_listed(part, previous._listed_at.get(before.rule.key, 0.0))
-        await self._build()  # already, for what follows may wait for an API server that does not answer
+            self._record_listed(part, previous._listed_at.get(before.rule.key, 0.0))
+        await self._build()  # now, since what follows may wait for an API server that is down
         for rule, found in others:
             with contextlib.suppress(KubeError, StatusError):
-                await self._take(rule, found)
+                await self._update(rule, found)
         await self._build()
 
     async def list_new(self) -> None:
-        """List what has never been listed; `run` does not list it again at once."""
+        """List the seriesQueries that have not been listed; `run` does not list them again at once."""
         new = [
             listing for listing, rules in self._listings.items() if any(rule.key not in self._parts for rule in rules)
         ]
@@ -254,7 +254,7 @@ class Catalog:
         return listings
 
     def _listed(self) -> Iterable[tuple[_Listing, RulePart]]:
-        """What has been listed with success, with one of the parts that were made of it."""
+        """The lists that succeeded, each with a part that was made of it."""
         for listing, rules in self._listings.items():
             part = next((self._parts[rule.key] for rule in rules if rule.key in self._parts), None)
             if part is not None:
@@ -280,7 +280,7 @@ class Catalog:
             self._just_listed.add(listing)
 
     async def _list(self, listing: _Listing) -> bool:
-        """List one seriesQuery for all rules that have it; whether that went well."""
+        """List one seriesQuery for all rules that have it; return whether all succeeded."""
         rules = self._listings[listing]
         found: tuple[Series, ...] = ()
         end = self._clock()
@@ -290,44 +290,44 @@ class Catalog:
                     listing.selector, start=end - listing.max_age, end=end, destination=listing.destination
                 )
             except PrometheusError as error:
-                self._failed(rules, str(error))
+                self._record_failure(rules, str(error))
                 return False
         well = True
         for rule in rules:
             try:
-                await self._take(rule, found)
+                await self._update(rule, found)
             except (KubeError, StatusError) as error:
-                self._failed([rule], f"the resources of the cluster cannot be listed: {error}")
+                self._record_failure([rule], f"the resources of the cluster cannot be listed: {error}")
                 well = False
             else:
-                self._succeeded(rule)
+                self._record_success(rule)
         await self._build()
         return well
 
-    async def _take(self, rule: AnyRule, found: tuple[Series, ...]) -> None:
-        """Let a rule make its metrics of the series that were found."""
+    async def _update(self, rule: AnyRule, found: tuple[Series, ...]) -> None:
+        """Make a rule's metrics of the series that were found."""
         before = self._parts.get(rule.key)
         part = await part_of(rule, found, before, self._mapper, external=self._is_external(rule))
         self._parts[rule.key] = part
         self._log_part(part)
 
     async def _build(self) -> None:
-        """Put the snapshot together anew, if there is anything new."""
+        """Rebuild the snapshot, if a part is new."""
         async with self._building:
             parts = tuple(self._parts[rule.key] for rule in self._rules.all_rules if rule.key in self._parts)
             if not self._snapshot.is_made_of(parts):
                 self._snapshot = await snapshot_of(parts)
                 self._log_overlaps(self._snapshot)
-        self._note_progress()
+        self._set_events()
 
-    def _note_progress(self) -> None:
+    def _set_events(self) -> None:
         if self._problem() is None:
             self._loaded.set()
         if self._all_tried():
             self._tried.set()
 
-    def _failed(self, rules: Iterable[AnyRule], why: str) -> None:
-        """Note a failure. It is logged once for all the rules that have it."""
+    def _record_failure(self, rules: Iterable[AnyRule], why: str) -> None:
+        """Record a failure, which is logged once for all rules that have it."""
         for rule in rules:
             is_new = why not in self._failures.values()
             self._failures[rule.key] = why
@@ -339,15 +339,15 @@ class Catalog:
                 rule,
                 why,
             )
-        self._note_progress()
+        self._set_events()
 
-    def _succeeded(self, rule: AnyRule) -> None:
+    def _record_success(self, rule: AnyRule) -> None:
         why = self._failures.pop(rule.key, None)
         if why is not None and why not in self._failures.values():
             _log.info("%s is listed again", rule)
-        self._note_listed(self._parts[rule.key], self._clock())
+        self._record_listed(self._parts[rule.key], self._clock())
 
-    def _note_listed(self, part: RulePart, at: float) -> None:
+    def _record_listed(self, part: RulePart, at: float) -> None:
         self._listed_at[part.rule.key] = at
         if self._telemetry is not None:
             metrics = len(part.custom) + len(part.external)
@@ -374,7 +374,7 @@ class Catalog:
             )
 
     def _log_once(self, subject: str, text: str) -> None:
-        """Warn of something, once for a subject: of a hundred metrics with the same problem, one is named."""
+        """Log a warning once for a subject: of a hundred metrics with the same problem, one is named."""
         if subject not in self._logged:
             self._logged.add(subject)
             _log.warning("%s", text)

@@ -1,8 +1,8 @@
-"""What a rule makes of the series that it found: which metrics, of which resources, asked for with which labels.
+"""The metrics that a rule makes of series: of which resources, and with which labels.
 
-A series' labels say which objects it can be about: with `namespace` and `pod` it is a metric of pods and one of
-namespaces. Which resource a label means is the rule's to say and the API server's to confirm, since only discovery
-knows that "pod" is the singular of pods, or that "job" is a resource and "instance" is none.
+A series' labels say which objects it can describe: with `namespace` and `pod` it is a metric of pods and one of
+namespaces. The rule says which resource a label names, and discovery confirms it: only the API server knows that "pod"
+is the singular of pods, or that "job" is a resource and "instance" is none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 _NAMESPACES = GroupResource("", "namespaces")
 # prometheus-adapter counts metrics of these as not namespaced, whatever other labels a series has.
-_AT_ROOT = frozenset({_NAMESPACES, GroupResource("", "nodes"), GroupResource("", "persistentvolumes")})
+_CLUSTER_SCOPED = frozenset({_NAMESPACES, GroupResource("", "nodes"), GroupResource("", "persistentvolumes")})
 
 # Anything else cannot be written before the braces of a selector.
 _SERIES_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
@@ -32,9 +32,9 @@ class CustomMetricInfo:
     """One entry of custom.metrics.k8s.io's discovery.
 
     Attributes:
-        resource: whose metric it is, in the plural.
-        metric: its name.
-        namespaced: whether it is asked for under a namespace.
+        resource: the resource, in the plural.
+        metric: the metric's name.
+        namespaced: whether requests for it have a namespace.
     """
 
     resource: GroupResource
@@ -47,7 +47,7 @@ class CustomMetricInfo:
 
 @dataclass(frozen=True, slots=True)
 class CustomSource:
-    """Where a custom metric comes from.
+    """The rule and series of a custom metric.
 
     Attributes:
         info: the metric.
@@ -55,7 +55,7 @@ class CustomSource:
         series: the name of the series; "" for a short rule.
         resource_label: the label with the objects' names.
         namespace_label: the label with their namespace; "" when the rule knows none.
-        group_by: labels that values are told apart by, beside the objects' names.
+        group_by: further labels that distinguish values of one object.
     """
 
     info: CustomMetricInfo
@@ -66,11 +66,10 @@ class CustomSource:
     group_by: tuple[str, ...] = ()
 
     def object_of(self, labels: Mapping[str, str], *, namespace: str) -> str | None:
-        """The name of the object that a sample is about; None if it has no name, or the label of another namespace.
+        """Return the name of the object that a sample describes; None without a name, or for another namespace.
 
-        A query that does not use <<.LabelMatchers>> finds the series of all namespaces. Where its result does not
-        have the namespace's label, it is about the namespace that is asked for. `namespace` is "" for cluster-scoped
-        objects.
+        A query that does not use <<.LabelMatchers>> finds the series of all namespaces. Where its result does not have
+        the namespace's label, it counts for the request's namespace. `namespace` is "" for cluster-scoped objects.
         """
         if namespace and labels.get(self.namespace_label, namespace) != namespace:
             return None
@@ -79,7 +78,7 @@ class CustomSource:
 
 @dataclass(frozen=True, slots=True)
 class ExternalSource:
-    """Where an external metric comes from; `namespace_label` is "" when the rule knows none."""
+    """The rule and series of an external metric; `namespace_label` is "" when the rule knows none."""
 
     metric: str
     rule: AnyRule
@@ -89,7 +88,7 @@ class ExternalSource:
 
 @dataclass(frozen=True, slots=True)
 class LabelMeaning:
-    """What a rule takes a label for: the resource that it names, and the one of the cluster, None if there is none."""
+    """The resource that a label names by a rule, and that of the cluster, or None."""
 
     label: str
     named: GroupResource
@@ -98,11 +97,11 @@ class LabelMeaning:
 
 @dataclass(frozen=True, slots=True)
 class SeriesUse:
-    """What a rule makes of one series, and why not more.
+    """The metrics that a rule makes of one series.
 
     Attributes:
         series: the series.
-        metric: what it is called in the API; "" when it is left out.
+        metric: the metric's name in the API; "" when the series is left out.
         left_out_by: the key of the rule that leaves it out, or "".
         labels: its labels that name resources, by the rule.
         sources: the custom metrics that it makes.
@@ -117,7 +116,7 @@ class SeriesUse:
 
 @dataclass(frozen=True, slots=True)
 class LabelMeanings:
-    """What the labels of some series mean to a rule, at one moment of the cluster.
+    """The resources that labels of some series name by a rule, at one moment of the cluster.
 
     Attributes:
         by_label: the labels that name resources, by the rule.
@@ -129,7 +128,7 @@ class LabelMeanings:
 
 
 async def label_meanings(naming: ResourceNaming, labels: Iterable[str], mapper: ResourceLookup) -> LabelMeanings:
-    """Look up each of some labels once.
+    """Look up the resources that labels name.
 
     Raises:
         KubeUnreachable, StatusError: the API server did not say what its resources are.
@@ -147,7 +146,7 @@ async def label_meanings(naming: ResourceNaming, labels: Iterable[str], mapper: 
 
 
 async def custom_uses(rule: Rule, found: Sequence[Series], mapper: ResourceLookup) -> AsyncIterator[SeriesUse]:
-    """What a rule makes of each of some series, also of those that it leaves out.
+    """Yield the metrics that a rule makes of each series, also of those that it leaves out.
 
     Raises:
         KubeUnreachable, StatusError: the API server did not say what its resources are.
@@ -158,7 +157,7 @@ async def custom_uses(rule: Rule, found: Sequence[Series], mapper: ResourceLooku
 
 
 def custom_series_uses(rule: Rule, found: Iterable[Series], meanings: LabelMeanings) -> Iterator[SeriesUse]:
-    """What a rule makes of each of some series, also of those that it leaves out; `meanings` has all their labels."""
+    """Yield the metrics that a rule makes of each series; `meanings` has all labels of these."""
     rank = {label: number for number, (label, _) in enumerate(rule.resources.overrides)}
     by_label = meanings.by_label
     for series in found:
@@ -174,10 +173,10 @@ def custom_series_uses(rule: Rule, found: Iterable[Series], meanings: LabelMeani
             if resource is not None:
                 label_of.setdefault(resource, label)
         namespace_label = label_of.get(_NAMESPACES) or meanings.namespace_label
-        namespaced = not _AT_ROOT.issuperset(label_of)
+        namespaced = not _CLUSTER_SCOPED.issuperset(label_of)
         sources = tuple(
             CustomSource(
-                CustomMetricInfo(resource, metric, namespaced and resource not in _AT_ROOT),
+                CustomMetricInfo(resource, metric, namespaced and resource not in _CLUSTER_SCOPED),
                 rule,
                 series.name,
                 label,
@@ -189,7 +188,7 @@ def custom_series_uses(rule: Rule, found: Iterable[Series], meanings: LabelMeani
 
 
 async def external_sources(rule: Rule, found: Sequence[Series], mapper: ResourceLookup) -> tuple[ExternalSource, ...]:
-    """The external metrics that a rule makes of some series, in the order of the series.
+    """Return the external metrics that a rule makes of series, in their order.
 
     Raises:
         KubeUnreachable, StatusError: the API server did not say what its resources are.
@@ -201,19 +200,19 @@ async def external_sources(rule: Rule, found: Sequence[Series], mapper: Resource
 def external_series_sources(
     rule: Rule, found: Iterable[Series], meanings: LabelMeanings | None
 ) -> tuple[ExternalSource, ...]:
-    """The external metrics that a rule makes of some series; `meanings` is None where the namespace does not matter."""
+    """Return the external metrics of series; `meanings` is None where the namespace does not matter."""
     label = meanings.namespace_label if meanings is not None else ""
     uses = external_uses(rule, found)
     return tuple(ExternalSource(use.metric, rule, use.series.name, label) for use in uses if use.metric)
 
 
 def external_uses(rule: Rule, found: Iterable[Series]) -> tuple[SeriesUse, ...]:
-    """What a rule of externalRules makes of each of some series."""
+    """Return the metric that a rule of externalRules makes of each series."""
     return tuple(SeriesUse(series, *_name(rule, series)) for series in found)
 
 
 async def custom_query_source(rule: QueryRule, mapper: ResourceLookup) -> CustomSource:
-    """The custom metric of a short rule.
+    """Return the custom metric of a short rule.
 
     Raises:
         NoMatchError: the cluster has no such resource.
@@ -221,7 +220,7 @@ async def custom_query_source(rule: QueryRule, mapper: ResourceLookup) -> Custom
     """
     assert rule.resource is not None, "a short rule of externalRules"
     info = await mapper.resource_for(rule.resource.resource, rule.resource.group)
-    namespaced = info.group_resource not in _AT_ROOT and bool(rule.namespace_label)
+    namespaced = info.group_resource not in _CLUSTER_SCOPED and bool(rule.namespace_label)
     return CustomSource(
         CustomMetricInfo(info.group_resource, rule.metric, namespaced),
         rule,
@@ -232,12 +231,12 @@ async def custom_query_source(rule: QueryRule, mapper: ResourceLookup) -> Custom
 
 
 def external_query_source(rule: QueryRule) -> ExternalSource:
-    """The external metric of a short rule."""
+    """Return the external metric of a short rule."""
     return ExternalSource(rule.metric, rule, "", rule.namespace_label)
 
 
 def _name(rule: Rule, series: Series) -> tuple[str, str]:
-    """The metric's name, or what leaves the series out; one of the two is empty."""
+    """Return the metric's name and why the series is left out; one of the two is empty."""
     metric = rule.metric_for(series.name)
     if metric is None:
         return "", rule.left_out_by(series.name)

@@ -1,7 +1,7 @@
-"""What the metrics APIs answer with, before it is encoded: typed, immutable, in integer milli-values.
+"""The values of metrics before they are encoded: typed, immutable, in integer milli-units.
 
-A sample of Prometheus is a double; a Quantity in these APIs is made from thousandths. `milli` is the double times 1000,
-truncated, as prometheus-adapter computes it: 0.9999 is 999m. HPAs compare with that number, so it is kept to the digit.
+A sample of Prometheus is a double; a Quantity in these APIs is made of milli-units. `milli` is the double times 1000,
+truncated, as in prometheus-adapter: 0.9999 is 999m. HPAs compare with exactly that number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _INT64_LIMIT = 2.0**63
 
 
 class ObjectReference(msgspec.Struct, frozen=True, kw_only=True):
-    """The object that a metric is about. `namespace` is "" for one at the root of the cluster."""
+    """The object that a value describes. `namespace` is "" for a cluster-scoped one."""
 
     api_version: str
     kind: str
@@ -29,12 +29,12 @@ class MetricValue(msgspec.Struct, frozen=True, kw_only=True):
     """One item of a MetricValueList.
 
     Attributes:
-        described_object: whose value it is.
+        described_object: the object.
         metric: the metric's name in the API.
-        selector: the metric label selector that was asked with; None when it was empty.
+        selector: the metric label selector of the request; None when it was empty.
         timestamp: when the value was sampled, in seconds since the epoch.
         window_seconds: the time over which it was gathered, or None where that is not known.
-        milli: the value, in thousandths.
+        milli: the value, in milli-units.
     """
 
     described_object: ObjectReference
@@ -59,9 +59,9 @@ class ExternalMetricValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def to_milli(value: float) -> int | None:
-    """A sample's value in thousandths, truncated towards zero; NaN is 0.
+    """Convert a sample's value to milli-units, truncated towards zero; NaN is 0.
 
-    None for what has no such number: an infinity, and whatever does not fit into 64 bits.
+    None for infinities, and for numbers that do not fit into 64 bits.
     """
     scaled = value * 1000.0
     if -_INT64_LIMIT < scaled < _INT64_LIMIT:

@@ -1,13 +1,12 @@
 """The rules in force, as one object for each version of the rules file.
 
-A rule set has everything that follows from one version: the rules, the catalog of their metrics, their queries' texts
-and results, what was logged of them, and the router that answers requests from all of this. It is never changed for
-another version's sake. A request takes the rule set in force at its start and keeps it to its end, whatever becomes of
-the file meanwhile; what outlives versions (clients of Prometheus and the API server, watched objects) is shared by all.
+A rule set has everything that belongs to one version: the rules, the catalog of their metrics, the caches of plans and
+vectors, and the router. It is immutable for other versions. A request takes the rule set in force at its start and
+keeps it to its end; clients of Prometheus and the API server and watched objects outlive versions and are shared.
 
-A new version is put in force once its seriesQueries have been listed, or have had some seconds to be, so that no metric
-is missing for a moment that was there before. The background work of the version before ends at once: it sends no query
-any more but those of requests that are still under way.
+A new version is put in force once its seriesQueries have been listed, or after some seconds, so that no metric that
+existed before is missing for a moment. The background tasks of the version before end at once: it sends only the
+queries of requests that are still in flight.
 """
 
 from __future__ import annotations
@@ -52,16 +51,16 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What outlives all versions.
+    """The parts that outlive all versions.
 
     Attributes:
-        options: how often series are listed, and for how long answers are given again.
+        options: how often series are listed, and the TTL of the vector cache.
         prometheus: the Prometheus servers.
         http: connections to another adapter.
         mapper: the cluster's resources.
         objects: the cluster's objects.
-        rule_telemetry: tells of the rules that are in force at the start.
-        telemetry: tells of requests.
+        rule_telemetry: the metrics of the rules that are in force at the start.
+        telemetry: the metrics of requests.
         health: the health endpoints.
         port: the port that is listened on.
     """
@@ -79,7 +78,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSet:
-    """One version of the rules, and everything that follows from it."""
+    """One version of the rules, and everything that belongs to it."""
 
     rules: RulesFile
     catalog: Catalog
@@ -90,7 +89,7 @@ class RuleSet:
 
     @classmethod
     def of(cls, rules: RulesFile, shared: Shared, telemetry: RuleTelemetry) -> RuleSet:
-        """Put the parts together. Nothing is asked yet."""
+        """Build the rule set. Send nothing yet."""
         options = shared.options
         catalog = Catalog(
             rules,
@@ -128,7 +127,7 @@ class RuleSet:
         return cls(rules=rules, catalog=catalog, cache=cache, forwarder=forwarder, telemetry=telemetry, router=router)
 
     async def prepare(self, previous: RuleSet, *, seconds: float) -> None:
-        """Take over what the version before has listed, and list the rest; give up after so many seconds."""
+        """Take over the lists of the version before, and list the rest; stop waiting after so many seconds."""
         self.forwarder.carry_over(previous.forwarder)
         try:
             async with asyncio.timeout(seconds):
@@ -142,7 +141,7 @@ class RuleSet:
             )
 
     async def run(self, running: asyncio.Event) -> None:
-        """Do the background work, until cancelled; `running` is set once requests can be answered."""
+        """Run the background tasks until cancelled; set `running` once requests can be served."""
         async with self.cache, self.forwarder:
             running.set()
             async with asyncio.TaskGroup() as tasks:
@@ -152,7 +151,7 @@ class RuleSet:
 
 
 class RuleSets:
-    """The rule set in force, and how another one takes its place."""
+    """The rule set in force, and its replacement by the next one."""
 
     def __init__(
         self,
@@ -162,13 +161,13 @@ class RuleSets:
         first_lists_seconds: float = _FIRST_LISTS_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Begin with these rules; nothing is asked before `run`.
+        """Start with these rules; send nothing before `run`.
 
         Args:
             rules: the rules.
-            shared: what outlives them.
-            first_lists_seconds: how long a new version's first lists may take.
-            clock: the time, in seconds since the epoch.
+            shared: the parts that outlive them.
+            first_lists_seconds: how long a new version waits for its first lists.
+            clock: returns the seconds since the epoch.
         """
         self._shared = shared
         self._first_lists_seconds = first_lists_seconds
@@ -186,28 +185,28 @@ class RuleSets:
         return self._current
 
     def readiness(self) -> str | None:
-        """None when ready, and once ready for good, whatever the rules become; else why not."""
+        """Return None when ready, and else why not. Once ready, it stays ready, whatever the rules become."""
         return self._current.catalog.readiness()
 
     async def wait_loaded(self) -> None:
-        """Return when it is, or has been, ready."""
+        """Wait until it is, or has been, ready."""
         await self._current.catalog.wait_loaded()
 
     async def run(self) -> None:
-        """Do the background work of the rules in force, until cancelled."""
+        """Run the background tasks of the rules in force, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             self._background = [await self._started(self._current)]
             await asyncio.Event().wait()
 
     async def apply(self, rules: RulesFile) -> None:
-        """Put other rules in force. Requests in flight end with the rules, and the servers, that they began with."""
+        """Put other rules in force. Requests in flight keep the rules, and the servers, that they began with."""
         before = self._current
         new = RuleSet.of(rules, self._shared, before.telemetry.following())
         await self._shared.prometheus.keep({*before.rules.servers, *rules.servers})
         await new.prepare(before, seconds=self._first_lists_seconds)
         background = await self._started(new)
-        # From here to the next await nothing can come between.
+        # No await from here until the tasks of the version before are cancelled.
         self._current = new
         self._begin(new)
         for task in self._background:
@@ -232,7 +231,7 @@ class RuleSets:
         rule_set.telemetry.begin(keys, digest=rules.digest, now=self._clock())
 
     async def _log_gone(self, old: Snapshot, after: RuleSet) -> None:
-        """Log which metrics have gone with a reload, once all is listed; an editor may have left the file cut."""
+        """Log which metrics are gone after a reload, once all is listed; an editor may have truncated the file."""
         await after.catalog.wait_tried()
         new = after.catalog.snapshot
         gone = {

@@ -24,7 +24,7 @@ from adapter.content.resource_documents import ResourceDocument
 from kube.status import StatusError
 
 T = TypeVar("T")
-Document = msgspec.Struct | dict[str, Any]
+Encodable = msgspec.Struct | dict[str, Any]
 """What can be encoded: a list of metric values, or what msgspec can encode."""
 
 COMPRESS_FROM = 128 * 1024
@@ -132,7 +132,7 @@ class Representation:
         if self.media_type is None:
             raise StatusError(406, "NotAcceptable", f"only the following media types are accepted: {_NAMES}")
 
-    def encode(self, document: Document) -> Encoded:
+    def encode(self, document: Encodable) -> Encoded:
         """Encode a document.
 
         Raises:

@@ -33,9 +33,11 @@ _VARINT, _BYTES = 0, 2
 # Most fields have a number below 16 and a content below 128 bytes, so that both take a byte.
 _LARGE, _LONG = 16, 128
 _HEADS = tuple(tuple(bytes((field << 3 | _BYTES, size)) for size in range(_LONG)) for field in range(_LARGE))
-# Encoded references to this many objects are cached, some 500 bytes each, and times.
+# Encoded references to this many objects are cached, some 500 bytes each, and what other fields of many items repeat.
 _REFERENCES = 16_384
+_QUANTITIES = 16_384
 _TIMES = 256
+_KINDS = 64
 # Only references with names up to this length, a name and a namespace of Kubernetes: clients choose the names.
 _SHORT_NAMES = 320
 
@@ -72,8 +74,12 @@ def encode_error(error: StatusError) -> bytes:
 
 
 def _unknown(api_version: str, kind: str, raw: bytes) -> bytes:
-    type_meta = string(1, api_version) + string(2, kind)
-    return _MAGIC + message(1, type_meta) + message(2, raw) + string(3, "") + string(4, "")
+    return _type_meta(api_version, kind) + message(2, raw) + _NO_ENCODING
+
+
+@lru_cache(maxsize=_KINDS)
+def _type_meta(api_version: str, kind: str) -> bytes:
+    return _MAGIC + message(1, string(1, api_version) + string(2, kind))
 
 
 def _custom_items(values: Iterable[MetricValue], *, is_v1beta1: bool) -> Iterator[bytes]:
@@ -197,6 +203,7 @@ def _map(field: int, entries: Mapping[str, str]) -> bytes:
     return b"".join(message(field, string(1, key) + string(2, entries[key])) for key in sorted(entries))
 
 
+@lru_cache(maxsize=_QUANTITIES)
 def _quantity(milli: int) -> bytes:
     return message(5, string(1, milli_text(milli)))
 
@@ -239,3 +246,4 @@ def _varint(number: int) -> bytes:
 
 _LIST_META = string(1, "") + string(2, "") + string(3, "")
 _LIST_META_FIELD = message(1, _LIST_META)
+_NO_ENCODING = string(3, "") + string(4, "")

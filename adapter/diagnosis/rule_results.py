@@ -79,7 +79,7 @@ async def _result(catalog: Catalog, rule: AnyRule, lookup: ResourceLookup, *, ex
     if listing.failure:
         findings.append(error("not-listed", rule.key, f"its series cannot be listed: {listing.failure}"))
     if isinstance(rule, Rule) and listing.series is not None:
-        findings += _series_findings(rule, uses, sources, external=external, max_age=catalog.max_age(rule))
+        findings += _series_findings(rule, uses, external=external, max_age=catalog.max_age(rule))
     findings += _overlap_findings(rule, metrics)
     report = RuleReport(
         rule=rule.key,
@@ -99,9 +99,7 @@ async def _query_sources(rule: QueryRule, lookup: ResourceLookup) -> Sequence[So
         return []  # lint reports it
 
 
-def _series_findings(
-    rule: Rule, uses: Sequence[SeriesUse], sources: Sequence[Source], *, external: bool, max_age: float
-) -> Iterator[Finding]:
+def _series_findings(rule: Rule, uses: Sequence[SeriesUse], *, external: bool, max_age: float) -> Iterator[Finding]:
     """Yield the findings about the series of a rule; `max_age` is in seconds."""
     kept = [use for use in uses if use.metric]
     if not uses:
@@ -110,35 +108,15 @@ def _series_findings(
     elif not kept:
         keys = ", ".join(sorted({use.left_out_by for use in uses}))
         yield warning("all-left-out", rule.key, f"{keys} leaves out all {len(uses)} series that its seriesQuery finds")
-    elif external:
-        if rule.resources.namespaced and any(not source.namespace_label for source in sources):
-            yield error(
-                "no-namespace-label",
-                rule.key,
-                "no label means namespaces, so every request fails; add one to resources.overrides, or set"
-                " resources.namespaced to false",
+    elif not external:
+        without = [use for use in kept if not use.sources]
+        if without:
+            # Where the rule works for other series, the seriesQuery may find these by accident.
+            finding = error if len(without) == len(kept) else warning
+            more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
+            yield finding(
+                "no-resource", rule.key, f"series {without[0].series.name}{more}: {_why_no_resource(without[0])}"
             )
-    else:
-        yield from _label_findings(rule, kept, sources)
-
-
-def _label_findings(rule: Rule, kept: Sequence[SeriesUse], sources: Sequence[Source]) -> Iterator[Finding]:
-    without = [use for use in kept if not use.sources]
-    if without:
-        # Where the rule works for other series, the seriesQuery may find these by accident.
-        finding = error if len(without) == len(kept) else warning
-        more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
-        message = f"series {without[0].series.name}{more}: {_why_no_resource(without[0])}"
-        yield finding("no-resource", rule.key, message)
-    lost = [
-        source.info
-        for source in sources
-        if isinstance(source, CustomSource) and source.info.namespaced and not source.namespace_label
-    ]
-    if lost:
-        finding = error if len(lost) == len(sources) else warning
-        message = f"{lost[0]} can never be found, because no label means namespaces; add one to resources.overrides"
-        yield finding("no-namespace-label", rule.key, message)
 
 
 def _winner(catalog: Catalog, source: Source) -> str:

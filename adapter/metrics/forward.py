@@ -1,15 +1,15 @@
-"""External metrics that no rule makes, asked of another adapter: KEDA, Datadog, or a prometheus-adapter.
+"""External metrics that no rule makes, forwarded to another adapter: KEDA, Datadog, or a prometheus-adapter.
 
-A cluster has one APIService for external.metrics.k8s.io and so one server behind it. With `forwardExternal` this
-adapter stands there, answers what its rules make, and passes everything else on. Who may read a metric was decided
+A cluster has one APIService for external.metrics.k8s.io, and so one server behind it. With `forwardExternal` this
+adapter is that server: it serves the metrics of its rules, and forwards all others. Requests have been authorized
 before: the other adapter sees this one's identity, and must allow it to list external metrics.
 
-Requests for the same values share one request to the other adapter, and what it said is said again for as long as it
-is fresh. It is the same for all: the other adapter sees no user but this one, and values keep their timestamps; those
-without one have the time at which they came.
+Requests for the same values share one request to the other adapter, whose response is cached. It is the same for all
+users, because the other adapter sees this one only. Values keep their timestamps; those without one get the time at
+which they came.
 
-Its list of metrics is kept in memory for discovery, which never waits. Metrics that are not in that list are asked for
-all the same, because some adapters list nothing.
+Its list of metrics is in memory for discovery, which never waits. Metrics that are not in the list are forwarded, too,
+because some adapters list nothing.
 """
 
 from __future__ import annotations
@@ -79,15 +79,15 @@ class _Resources(msgspec.Struct):
 
 
 class Forwarder:
-    """Asks another adapter, if there is one, for one version of the rules. Use as an async context manager.
+    """Forwards requests to another adapter, for one version of the rules. Use as an async context manager.
 
     Args:
-        options: where it is; None for none.
-        relist_interval: the seconds between two lists of its metrics.
+        options: the other adapter; None for none.
+        relist_interval: of its list of metrics, in seconds.
         ttl: of cached values, in seconds; 0 caches nothing.
         session: connections that outlive this forwarder, so that requests in flight end undisturbed; without it, it has
             its own.
-        clock: the time, in seconds since the epoch.
+        clock: returns the seconds since the epoch.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Forwarder:
         return self._names
 
     def carry_over(self, previous: Forwarder) -> None:
-        """Begin with the names that another version's forwarder has listed of the same adapter."""
+        """Start with the names that another version's forwarder has listed of the same adapter."""
         if self._peer is not None and previous._peer is not None and self._peer == previous._peer:
             self._names, self._has_listed = previous._names, previous._has_listed
 
@@ -255,7 +255,7 @@ class Forwarder:
 
 
 class MergedNames:
-    """The metrics of the catalog together with those of the other adapter, for discovery."""
+    """The metrics of the catalog and of the other adapter, for discovery."""
 
     def __init__(self, catalog: Catalog, forwarder: Forwarder) -> None:
         self._catalog = catalog
@@ -270,7 +270,7 @@ class MergedNames:
 
     @property
     def custom_resources(self) -> frozenset[str]:
-        """The resources that have custom metrics, as requests spell them."""
+        """The resources that have custom metrics, as in requests."""
         return self._catalog.custom_resources
 
     @property

@@ -1,4 +1,4 @@
-"""What metrics.k8s.io answers with, before it is encoded: the CPU and memory of pods and nodes, in thousandths."""
+"""The CPU and memory of pods and nodes, in milli-units, before they are encoded for metrics.k8s.io."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """CPU in thousandths of a core, memory in thousandths of a byte; never negative."""
+    """CPU in milli-cores, memory in milli-bytes; never negative."""
 
     cpu_milli: int
     memory_milli: int
@@ -16,7 +16,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ContainerUsage:
-    """What one container of a pod uses; the name is "" where the series do not say."""
+    """The usage of a container; the name is "" where the series have none."""
 
     name: str
     usage: Usage
@@ -24,14 +24,14 @@ class ContainerUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUsage:
-    """What a pod uses.
+    """The usage of a pod.
 
     Attributes:
         namespace: the pod's namespace.
         name: the pod's name.
         labels: the pod's labels.
-        timestamp: the earliest time that one of the values is of, in seconds since the epoch.
-        window_seconds: the time that rates span.
+        timestamp: of the oldest sample, in seconds since the epoch.
+        window_seconds: of the rates.
         containers: sorted by name.
     """
 
@@ -45,7 +45,7 @@ class PodUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUsage:
-    """What a node uses; see PodUsage."""
+    """The usage of a node; see PodUsage."""
 
     name: str
     labels: Mapping[str, str]

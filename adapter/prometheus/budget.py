@@ -1,9 +1,8 @@
-"""A limit on the memory that Prometheus' long responses take together while they are read and decoded.
+"""Limit the memory that Prometheus' long responses take together while they are read and decoded.
 
-Long responses are decoded while they arrive, and each counts the memory that its samples take. When all of them have
-half of the limit, all but the one that is the largest then stop reading until memory is free again; TCP then stops the
-server. That one goes on to its end, so none waits for ever. A single response that needs more than the limit is an
-error.
+Long responses are decoded while they arrive, and each counts the memory of its samples. When all together have half of
+the limit, all but the largest one stop reading until memory is free again; TCP then stops the server. The largest one
+is read to its end, so none waits for ever. A single response that needs more than the limit is an error.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-from adapter.prometheus.errors import PrometheusBadAnswer
+from adapter.prometheus.errors import PrometheusBadResponse
 
 DEFAULT_BYTES = 128 * 1024 * 1024
 _MIB = 1024 * 1024
-# Python's free lists are spread over all memory that was used, and keep it from the system until a full collection.
+# Python's free lists are spread over all memory that was used, which only a full collection returns to the system.
 _COLLECTED_FROM = 8 * _MIB
 _COLLECTED_AFTER_SECONDS = 2.0
 
 
 class MemoryBudget:
-    """The memory of all responses that are being read. `decoding` is held by the one that is being decoded."""
+    """The memory of all responses that are being read; `decoding` lets one piece be decoded at a time."""
 
     def __init__(self, limit: int = DEFAULT_BYTES) -> None:
         """`limit` is in bytes, for a single response; all responses together may take 1.5 times that."""
@@ -31,13 +30,13 @@ class MemoryBudget:
         self.used = 0
         self.decoding = asyncio.Lock()
         self._shares: set[Share] = set()
-        self._first: Share | None = None  # the one that need not wait, until it ends
+        self._first: Share | None = None  # the largest, which does not wait
         self._released = asyncio.Event()
         self._collecting: asyncio.TimerHandle | None = None
 
     @contextlib.contextmanager
     def share(self) -> Iterator[Share]:
-        """The part of one response, given back at the end."""
+        """Count the memory of one response, and release it at the end."""
         share = Share(self)
         self._shares.add(share)
         try:
@@ -55,7 +54,7 @@ class MemoryBudget:
             self._released = asyncio.Event()
 
     async def wait_for_memory(self, share: Share) -> None:
-        """Return when a response may go on."""
+        """Wait until a response may be read further."""
         while self.used > self.limit // 2:
             if self._first is None:
                 self._first = max(self._shares, key=lambda other: other.used)
@@ -64,7 +63,7 @@ class MemoryBudget:
             await self._released.wait()
 
     def _collect_later(self) -> None:
-        """Give back what a response left behind that was of no use, once its error has been reported."""
+        """Collect what a failed response left behind, once its error has been reported."""
         if self._collecting is None:
             self._collecting = asyncio.get_running_loop().call_later(_COLLECTED_AFTER_SECONDS, self._collect)
 
@@ -74,23 +73,23 @@ class MemoryBudget:
 
 
 class Share:
-    """What one response has taken of a MemoryBudget."""
+    """The memory of one response."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self.used = 0
         self._budget = budget
 
     async def take(self, size: int) -> None:
-        """Note that so many bytes more were taken, and wait while that is too much for all responses together.
+        """Count so many bytes more, and wait while all responses together have too many.
 
         Raises:
-            PrometheusBadAnswer: it is too much for a single one.
+            PrometheusBadResponse: this response alone has too many.
         """
         self.used += size
         self._budget.used += size
         if self.used > self._budget.limit:
-            raise PrometheusBadAnswer(
-                f"Prometheus' answer takes more than {self._budget.limit // _MIB} MiB of memory"
+            raise PrometheusBadResponse(
+                f"Prometheus' response takes more than {self._budget.limit // _MIB} MiB of memory"
                 " (--prometheus-response-memory-mb)"
             )
         await self._budget.wait_for_memory(self)

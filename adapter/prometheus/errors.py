@@ -1,4 +1,4 @@
-"""The ways in which Prometheus can fail us; the package's docstring draws the tree."""
+"""The errors of Prometheus; the package's docstring has the tree."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _SHOWN = 300
 
 
 class PrometheusError(Exception):
-    """Prometheus gave no usable answer."""
+    """There is no usable response of Prometheus."""
 
 
 class PrometheusUnavailable(PrometheusError):
-    """There was no answer, or one that says that there is none now."""
+    """There is no response, or one that refuses for now."""
 
 
 class PrometheusBusy(PrometheusUnavailable):
@@ -26,11 +26,11 @@ class PrometheusBusy(PrometheusUnavailable):
 
 
 class PrometheusTimeout(PrometheusError):
-    """The time was up."""
+    """There was no response before the deadline."""
 
 
-class PrometheusBadAnswer(PrometheusError):
-    """What answered cannot be Prometheus, or is not well."""
+class PrometheusBadResponse(PrometheusError):
+    """The response cannot be Prometheus' own, or is malformed."""
 
 
 class PrometheusQueryError(PrometheusError):
@@ -51,9 +51,9 @@ class _Refusal(msgspec.Struct, rename="camel"):
 
 
 def refusal(status: int, body: bytes) -> PrometheusError:
-    """The error of an answer that is none, from its HTTP status and what it says.
+    """Return the error of a response without success, by its HTTP status and body.
 
-    Prometheus says 400 for what it cannot parse, 422 for what it cannot execute, 503 for its own time limit.
+    Prometheus sends 400 for what it cannot parse, 422 for what it cannot execute, 503 for its own time limit.
     """
     try:
         said = msgspec.json.decode(body, type=_Refusal)

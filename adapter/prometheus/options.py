@@ -1,4 +1,4 @@
-"""Which Prometheus is asked, and how it wants to be asked."""
+"""The addresses and limits of Prometheus servers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from adapter.prometheus.errors import PrometheusConfigError
 from adapter.upstream import ServerAccess
 
 DEFAULT_SERVER = "default"
-"""What the server of --prometheus-url is called."""
+"""The name of the server of --prometheus-url."""
 
 # VictoriaMetrics refuses longer queries unless told otherwise (-search.maxQueryLen); Prometheus has no such limit.
 _MAX_QUERY_BYTES = 16 * 1024
@@ -20,21 +20,20 @@ DEFAULT_CONNECTIONS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusOptions(ServerAccess):
-    """Where Prometheus is and how it wants to be asked; see ServerAccess for the rest.
+    """One Prometheus; see ServerAccess for the rest.
 
     Attributes:
-        name: what the server is called in metrics of our own.
-        verb: GET or POST; with POST what is asked is in the body, and long queries always are.
-        query_timeout: the most seconds that an instant query may take; less than clients wait for us (30 s), so that
-            they get to read what went wrong.
-        series_timeout: the most seconds that a series request may take.
-        connections: how many queries may be under way at once.
-        max_waiting: how many queries of each namespace may wait until fewer are under way; more than there are requests
-            in flight, of which most need one.
-        max_query_bytes: the longest query that is sent where a rule allows it to be split.
+        name: the server's name in the adapter's own metrics.
+        verb: GET or POST; with POST queries are in the body, and long ones always are.
+        query_timeout: of an instant query, in seconds; less than clients wait (30 s), so that they get the error.
+        series_timeout: of a series request, in seconds.
+        connections: how many queries are in flight at once.
+        max_waiting: how many queries of each namespace wait for that; more than there are requests in flight, of which
+            most need one.
+        max_query_bytes: the longest query that is sent where it can be split.
 
     Raises:
-        PrometheusConfigError: two of them do not go together, or one is nonsense.
+        PrometheusConfigError: two of them exclude each other, or one is invalid.
     """
 
     what: ClassVar[str] = "Prometheus"
@@ -50,7 +49,7 @@ class PrometheusOptions(ServerAccess):
     max_query_bytes: int = _MAX_QUERY_BYTES
 
     def __post_init__(self) -> None:
-        """Refuse what can never work."""
+        """Check the options."""
         ServerAccess.__post_init__(self)
         if self.verb not in ("GET", "POST"):
             raise PrometheusConfigError(
@@ -58,16 +57,16 @@ class PrometheusOptions(ServerAccess):
             )
 
     def endpoint(self, path: str) -> str:
-        """The address of a part of the API, such as "query"."""
+        """Return the URL of an endpoint of the API, such as "query"."""
         return f"{self.base}/api/v1/{path}"
 
 
 class Destination(msgspec.Struct, frozen=True):
-    """Where a rule's queries go.
+    """The server of a rule's queries.
 
     Attributes:
         server: a server of the rules file, or None for the one of --prometheus-url.
-        headers: sent with this rule's requests, in the place of the server's own of the same names.
+        headers: sent with this rule's requests; they replace the server's headers of the same names.
     """
 
     server: PrometheusOptions | None = None
@@ -75,9 +74,9 @@ class Destination(msgspec.Struct, frozen=True):
 
     @property
     def max_query_bytes(self) -> int:
-        """The longest query to send there."""
+        """The longest query that the server takes."""
         return self.server.max_query_bytes if self.server is not None else _MAX_QUERY_BYTES
 
 
 DEFAULT_DESTINATION = Destination()
-"""The server of --prometheus-url, with nothing added."""
+"""The server of --prometheus-url, without more headers."""

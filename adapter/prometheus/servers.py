@@ -1,8 +1,8 @@
-"""The Prometheus servers that rules name, each with a client of its own, opened when it is first asked.
+"""The Prometheus servers that rules name, each with its own client, opened for its first query.
 
-A rule carries the definition of its server, not only the name, so a request that began under an older rules file ends
-with the server that it began with. When the file changes, clients whose definitions are gone are closed, as soon as
-nobody uses them.
+A rule has the definition of its server, not only the name, so a request that began with an older rules file ends with
+the server that it began with. When the file changes, clients whose definitions are gone are closed once no request uses
+them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from adapter.prometheus.answers import Scalar, Vector
 from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.client import PrometheusClient
 from adapter.prometheus.errors import PrometheusConfigError, PrometheusUnavailable
 from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, PrometheusOptions
+from adapter.prometheus.results import Scalar, Vector
 from adapter.prometheus.series import Series
 from kube.deadlines import NO_DEADLINE, Deadline
 
@@ -32,7 +32,7 @@ class _Entry:
 
 
 class PrometheusServers:
-    """Asks whichever Prometheus a query is for. Use as an async context manager."""
+    """Queries the Prometheus of each rule. Use as an async context manager."""
 
     def __init__(
         self,
@@ -42,13 +42,13 @@ class PrometheusServers:
         on_gone: Callable[[str], None] | None = None,
         budget: MemoryBudget | None = None,
     ) -> None:
-        """Nothing is sent yet.
+        """Send nothing yet.
 
         Args:
             default: the server of --prometheus-url.
-            observe: is told of requests: server, path and seconds.
-            on_gone: is told the names of servers that are closed.
-            budget: for the long responses of all servers together.
+            observe: called after each request with server, path and seconds.
+            on_gone: called with the name of each server that is closed.
+            budget: of the long responses of all servers together.
         """
         self._on_gone = on_gone
         self._budget = budget or MemoryBudget()
@@ -76,7 +76,7 @@ class PrometheusServers:
             await entry.client.__aexit__(None, None, None)
 
     async def keep(self, servers: Iterable[PrometheusOptions]) -> None:
-        """Close every client but the default's and these servers', once nobody uses it."""
+        """Close every client but the default's and these servers', once no request uses it."""
         self._wanted = frozenset((self._default, *servers))
         for options in [options for options in self._entries if options not in self._wanted]:
             await self._close_if_idle(options)
@@ -102,7 +102,7 @@ class PrometheusServers:
             await self._end(destination, entry)
 
     async def _begin(self, destination: Destination) -> _Entry:
-        """The client for a destination, which stays open until `_end`."""
+        """Return the client for a destination, which stays open until `_end`."""
         entry = self._entry(destination.server or self._default)
         entry.users += 1
         try:

@@ -1,10 +1,10 @@
-"""The TLS side of the listener: its certificate, and the authorities that client certificates are checked against.
+"""The listener's TLS: its certificate, and the CAs that client certificates are verified with.
 
-Both change while the process runs: certificates are renewed, and the authorities come from the API server, which may
-not be there yet when this starts. An SSL context that is in use cannot forget an authority, so every change makes a
-new context, and the listener's own context hands each new connection over to the newest one while the handshake is
-still at its first message. The handshake asks for a client certificate and does without; one that no authority
-vouches for ends it. Which authority it was is for authentication to find out.
+Both change while the process runs: certificates are renewed, and the CAs come from the API server, which may not be
+available yet at the start. An SSL context in use cannot forget a CA, so every change makes a new context, and the
+listener's own context passes each new connection on to the newest one during the first message of the handshake. The
+handshake requests a client certificate but does not require it; a certificate that no CA verifies ends it. Which CA
+verified it is for authentication to find out.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 from cryptography import x509
 
 from kube.certs import self_signed
+from kube.files import FilesVersion
 
 _log = logging.getLogger(__name__)
 
@@ -71,23 +72,12 @@ class TLSError(ValueError):
     """The serving certificate cannot be used or made; the message says which file."""
 
 
-_Stamp = tuple[tuple[int, int], ...]
-
-
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
     """A certificate chain and its key, both PEM."""
 
     cert: Path
     key: Path
-
-    def stamp(self) -> _Stamp:
-        """What changes when the files do, also by the symlink swap of a mounted Secret.
-
-        Raises:
-            OSError: a file is not there.
-        """
-        return tuple((status.st_mtime_ns, status.st_ino) for status in (self.cert.stat(), self.key.stat()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +95,19 @@ class NamedCertificate:
 
 @dataclass(frozen=True, slots=True)
 class _Contexts:
-    """What connections are handed over to: by the name that the client asks for, and for all others."""
+    """The contexts of connections: by the server name that the client requests, and for all others."""
 
     default: ssl.SSLContext
     named: Mapping[str, ssl.SSLContext]
 
     def choose(self, name: str | None) -> ssl.SSLContext:
-        """The context for a name; one of the name itself goes before one with a `*`."""
+        """Return the context for a name; an exact name is preferred to one with a `*`."""
         wanted = (name or "").lower().rstrip(".")
         return self.named.get(wanted) or self.named.get(f"*.{wanted.partition('.')[2]}") or self.default
 
 
 class ServingTLS:
-    """Holds the listener's context, whose connections follow the newest certificates and authorities.
+    """Holds the listener's context, whose connections use the newest certificates and CAs.
 
     Args:
         files: the serving certificate.
@@ -140,65 +130,63 @@ class ServingTLS:
         self._files = files
         self._named = tuple(named)
         older = [cipher for cipher in ciphers if not cipher.startswith(_TLS13_PREFIX)]
-        # Who lists suites of TLS 1.3 alone wants nothing older.
+        # A list of TLS 1.3 suites alone excludes older versions.
         self._minimum = minimum if older or not ciphers else ssl.TLSVersion.TLSv1_3
         self._ciphers = ":".join(older)
-        self._authorities = ""
-        self._stamp, self._current = self._build()
+        self._ca_pem = ""
+        self._version, self._current = self._build()
         self.context = self._new_context()
         self.context.sni_callback = self._switch
 
-    def trust(self, authorities: str) -> None:
-        """Check client certificates of new connections against these authorities (PEM; "" for none).
+    def trust(self, ca_pem: str) -> None:
+        """Verify client certificates of new connections with these CAs (PEM; "" for none).
 
         Raises:
             TLSError: OpenSSL cannot read them.
         """
-        previous, self._authorities = self._authorities, authorities
+        previous, self._ca_pem = self._ca_pem, ca_pem
         try:
-            self._stamp, self._current = self._build()
+            self._version, self._current = self._build()
         except TLSError:
-            self._authorities = previous
+            self._ca_pem = previous
             raise
 
     async def run(self) -> None:
-        """Take up the serving certificate whenever its files change, until cancelled; a bad one changes nothing."""
-        told: str | None = None
+        """Reload the serving certificate whenever its files change, until cancelled; a bad one changes nothing."""
+        logged: str | None = None
         while True:
             await asyncio.sleep(_POLL_SECONDS)
+            if await asyncio.to_thread(self._files_version) == self._version:
+                continue
             try:
-                if await asyncio.to_thread(self._stamps) == self._stamp:
-                    continue
-                self._stamp, self._current = self._build()
-            except (OSError, TLSError) as error:
-                if told != str(error):
-                    told = str(error)
+                self._version, self._current = self._build()
+            except TLSError as error:
+                if logged != str(error):
+                    logged = str(error)
                     _log.warning("the serving certificate has changed and cannot be used; the old one stays: %s", error)
                 continue
-            told = None
-            _log.info("took up the new serving certificate")
+            logged = None
+            _log.info("reloaded the serving certificate")
 
     def _switch(self, connection: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
         connection.context = self._current.choose(name)
 
-    def _stamps(self) -> tuple[_Stamp, ...]:
-        return tuple(files.stamp() for files in (self._files, *(one.files for one in self._named)))
+    def _files_version(self) -> FilesVersion:
+        pairs = (self._files, *(one.files for one in self._named))
+        return FilesVersion.of(*(path for files in pairs for path in (files.cert, files.key)))
 
-    def _build(self) -> tuple[tuple[_Stamp, ...], _Contexts]:
-        try:
-            stamps = self._stamps()
-        except OSError as error:
-            raise TLSError(f"cannot use the serving certificate: {error}") from error
+    def _build(self) -> tuple[FilesVersion, _Contexts]:
+        version = self._files_version()
         default = self._loaded(self._files)
         contexts = [self._loaded(one.files) for one in self._named]
         named: dict[str, ssl.SSLContext] = {}
-        # Names that were given go before those that a certificate has; and of two the one that was named first.
+        # Configured names are preferred to those in a certificate, and the first certificate to the others.
         for is_given in (True, False):
             for one, context in zip(self._named, contexts, strict=True):
                 if bool(one.names) is is_given:
                     for name in one.names or _certified_names(one.files.cert):
                         named.setdefault(name.lower(), context)
-        return stamps, _Contexts(default, named)
+        return version, _Contexts(default, named)
 
     def _loaded(self, files: CertificateFiles) -> ssl.SSLContext:
         context = self._new_context()
@@ -206,11 +194,11 @@ class ServingTLS:
             context.load_cert_chain(files.cert, files.key)
         except (OSError, ssl.SSLError) as error:
             raise TLSError(f"cannot use {files.cert} with {files.key}: {error}") from error
-        if self._authorities:
+        if self._ca_pem:
             try:
-                context.load_verify_locations(cadata=self._authorities)
+                context.load_verify_locations(cadata=self._ca_pem)
             except ssl.SSLError as error:
-                raise TLSError(f"cannot use the authorities of client certificates: {error}") from error
+                raise TLSError(f"cannot use the CAs of client certificates: {error}") from error
         return context
 
     def _new_context(self) -> ssl.SSLContext:
@@ -219,14 +207,14 @@ class ServingTLS:
         if self._ciphers:
             context.set_ciphers(self._ciphers)
         context.verify_mode = ssl.CERT_OPTIONAL
-        # An authority that is an intermediate is trusted for itself, as Go does.
+        # An intermediate CA is trusted by itself, as in Go.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.set_alpn_protocols(["http/1.1"])
         return context
 
 
 def self_signed_files(directory: Path, *, now: datetime.datetime) -> CertificateFiles:
-    """The self-signed certificate in `directory`, made there if there is none or it ends within a week of `now`.
+    """Return the self-signed certificate in `directory`; make one if there is none or it ends within a week of `now`.
 
     Raises:
         TLSError: the directory cannot be written.
@@ -248,7 +236,7 @@ def self_signed_files(directory: Path, *, now: datetime.datetime) -> Certificate
 
 
 def _certified_names(path: Path) -> list[str]:
-    """The DNS names that a certificate is for."""
+    """Return the DNS names in a certificate."""
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -269,7 +257,7 @@ def _usable(files: CertificateFiles, now: datetime.datetime) -> bool:
 
 
 def _write(path: Path, content: bytes, *, mode: int) -> None:
-    """Put a file in place in one step, never readable by more than `mode` says."""
+    """Replace a file in one step; it is never readable by more than `mode` says."""
     descriptor, name = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

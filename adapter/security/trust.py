@@ -1,13 +1,12 @@
-"""Whose client certificates are believed, and for what.
+"""The CAs of client certificates.
 
-Two authorities matter. Certificates of the request-header authority belong to the API server's aggregation layer:
-whoever holds one may say in headers for whom it speaks. Certificates of the client authority name their holder
-themselves. They must never be confused, also where both authorities carry the same name; so which one issued a
-certificate is decided by its signature alone.
+There are two. A certificate of the request-header CA belongs to the API server's aggregation layer, which names users
+in headers. A certificate of the client CA names its own user. They must never be confused, even if both CAs have the
+same name; so the signature alone decides which one issued a certificate.
 
-Flags may name the authorities' files. What they leave open is in the ConfigMap
-kube-system/extension-apiserver-authentication, where every API server publishes it. Authorities are rotated, so the
-ConfigMap is watched, and the files are read again now and then; what cannot be read leaves the last good state.
+Flags may name files with the CAs. What they leave open is in the ConfigMap
+kube-system/extension-apiserver-authentication, where every API server publishes it. CAs are rotated, so the ConfigMap
+is watched and the files are read again every minute; what cannot be read leaves the last good state.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ _CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 _CONFIG_MAP = "extension-apiserver-authentication"
 _FILES_SECONDS = 60.0
 _RETRY_SECONDS = (1.0, 30.0)
-_UNREAD = "the authorities of client certificates have not been read yet"
-_UNREACHABLE = "the API server, which has the authorities of client certificates, cannot be reached"
+_UNREAD = "the CAs of client certificates have not been read yet"
+_UNREACHABLE = "the API server, which has the CAs of client certificates, cannot be reached"
 
 _Published = tuple[tuple[str, str], ...]
 """The data of the ConfigMap."""
@@ -51,10 +50,9 @@ class TrustError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CertificateBundle:
-    """The certificates of one authority.
+    """The certificates of one CA.
 
-    A client's certificate must be issued by one of them directly; an authority that signs with an intermediate puts the
-    intermediate into its bundle.
+    They must have issued a client's certificate directly; a CA that signs with an intermediate has that in its bundle.
     """
 
     pem: str
@@ -75,7 +73,7 @@ class CertificateBundle:
         return cls("".join(_pem(certificate) for certificate in certificates), certificates)
 
     def verifies(self, certificate: x509.Certificate, *, now: datetime.datetime) -> bool:
-        """Tell whether the certificate is one of this authority's for a client, and valid at `now`."""
+        """Tell whether this CA issued the certificate for a client, and it is valid at `now`."""
         return (
             _valid_at(certificate, now)
             and _for_clients(certificate)
@@ -113,7 +111,7 @@ class ClientTrust:
 
     @property
     def pem(self) -> str:
-        """Every authority's certificates, for the TLS handshake, which only asks whether anybody vouches."""
+        """The certificates of both CAs, for the TLS handshake, where it does not matter which one verifies."""
         bundles = (self.front_proxy.ca if self.front_proxy else None, self.clients)
         return "".join(bundle.pem for bundle in bundles if bundle)
 
@@ -143,7 +141,7 @@ class TrustKeeper:
     Args:
         options: the flags.
         client: the API server that has the ConfigMap.
-        on_change: called with every new trust before it is believed; a ValueError from it refuses the trust.
+        on_change: called with the new CAs before they are used; a ValueError from it refuses them.
     """
 
     def __init__(self, options: TrustOptions, client: KubeClient, on_change: Callable[[ClientTrust], None]) -> None:
@@ -159,7 +157,7 @@ class TrustKeeper:
             backoff=Backoff(*_RETRY_SECONDS),
         )
         self._published: _Published = ()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._problem: str | None = _UNREAD
         self.current = ClientTrust()
 
@@ -196,27 +194,27 @@ class TrustKeeper:
                 tasks.create_task(self._await_first_list())
 
     async def _follow(self) -> None:
-        told: str | None = None
+        logged: str | None = None
         while True:
-            self._news.clear()
+            self._changed.clear()
             try:
-                await self._take_up()
+                await self._load()
             except ValueError as error:  # TrustError, and what on_change says
                 reason = str(error)
                 if self._problem is not None:
                     self._problem = reason
-                if told != reason:
+                if logged != reason:
                     _log.warning("cannot use whose client certificates to trust; what was read last stays: %s", reason)
-                told = reason
+                logged = reason
             else:
-                if told is not None:
+                if logged is not None:
                     _log.info("read whose client certificates to trust")
-                told = None
+                logged = None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_FILES_SECONDS):
-                    await self._news.wait()
+                    await self._changed.wait()
 
-    async def _take_up(self) -> None:
+    async def _load(self) -> None:
         trust = await self._from_files()
         if not self._options.needs_lookup:
             self._accept(trust)
@@ -233,15 +231,15 @@ class TrustKeeper:
         self._problem = None
 
     async def _await_first_list(self) -> None:
-        """There is news, also where there is no such ConfigMap."""
+        """Load also if there is no such ConfigMap."""
         await self._config_maps.wait_synced()
-        self._news.set()
+        self._changed.set()
 
     def _config_map_changed(self, _key: Key, _old: _Published | None, new: _Published | None) -> None:
         """Note what is published now. A ConfigMap that was deleted is made again at once, and means nothing."""
         if new is not None:
             self._published = new
-            self._news.set()
+            self._changed.set()
 
     def _accept(self, trust: ClientTrust) -> None:
         if trust != self.current:

@@ -8,6 +8,7 @@ without a kind, as k8s.io/apiserver writes it for such APIs (ConvertGroupVersion
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -41,42 +42,17 @@ class ResourceEntry(msgspec.Struct, rename="camel", omit_defaults=True, gc=False
     subresources: tuple[_Subresource, ...] = ()
 
 
-class _Version(msgspec.Struct):
-    version: str
-    resources: tuple[ResourceEntry, ...]
-    freshness: str
+def group_entry(name: str, resources: Mapping[str, tuple[ResourceEntry, ...]]) -> dict[str, Any]:
+    """Return the APIGroupDiscovery of a group with these resources by version, the preferred version first."""
+    versions = [
+        {"version": version, "resources": found, "freshness": "Current"} for version, found in resources.items()
+    ]
+    return {"metadata": {"name": name}, "versions": versions}
 
 
-class _Name(msgspec.Struct):
-    name: str
-
-
-class GroupEntry(msgspec.Struct):
-    """A group, with its versions in order of preference."""
-
-    metadata: _Name
-    versions: tuple[_Version, ...]
-
-    @classmethod
-    def of(cls, name: str, resources: Mapping[str, tuple[ResourceEntry, ...]]) -> GroupEntry:
-        """The entry of a group with these resources by version."""
-        return cls(_Name(name), tuple(_Version(version, found, "Current") for version, found in resources.items()))
-
-
-class _ListMeta(msgspec.Struct):
-    pass
-
-
-class _Document(msgspec.Struct, rename="camel"):
-    kind: str
-    api_version: str
-    metadata: _ListMeta
-    items: tuple[GroupEntry, ...]
-
-
-def discovery_document(form: Conversion, groups: Iterable[GroupEntry]) -> msgspec.Struct:
-    """The document in one of DISCOVERY_FORMS."""
-    return _Document(form.kind, f"{form.group}/{form.version}", _ListMeta(), tuple(groups))
+def discovery_document(form: Conversion, groups: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the document in one of DISCOVERY_FORMS."""
+    return {"kind": form.kind, "apiVersion": f"{form.group}/{form.version}", "metadata": {}, "items": groups}
 
 
 def custom_resources(group: str, version: str, infos: Iterable[CustomMetricInfo]) -> tuple[ResourceEntry, ...]:

@@ -1,11 +1,11 @@
 """Discovery documents: which groups, versions and metrics there are.
 
-Everything is answered from memory. The aggregation layer asks for these documents to decide whether this server is
-alive, and a server that cannot answer makes namespace deletion and everybody's discovery hang; so neither Prometheus
-nor the API server is ever asked here.
+Everything comes from memory. The aggregation layer requests these documents to decide whether this server is available,
+and a server that cannot respond makes namespace deletion and everybody's discovery hang; so neither Prometheus nor the
+API server is ever queried here.
 
-A document with ten thousand metrics takes 44 ms to write. So each is written once, in a worker thread, and its bytes,
-its entity tag and its compressed form are kept for as long as the metrics are the same.
+A document with ten thousand metrics takes 44 ms to encode. So each is encoded once, in a worker thread, and its bytes,
+entity tag and compressed form are cached for as long as the metrics are the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import hashlib
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -29,14 +29,14 @@ from adapter.catalog.groups import (
     RESOURCE_VERSIONS,
 )
 from adapter.catalog.inventory import CustomMetricInfo
-from adapter.content.encoding import COMPRESS_FROM, Conversion, Encoded, Representation, compress
+from adapter.content.encoding import COMPRESS_FROM, Conversion, Encodable, Encoded, Representation, compress
 from adapter.gil import releasing_gil
 from adapter.serving.aggregated_discovery import (
-    GroupEntry,
     ResourceEntry,
     custom_resources,
     discovery_document,
     external_resources,
+    group_entry,
     usage_resources,
 )
 from kube.process import installed_version
@@ -96,7 +96,7 @@ class _View:
         self._documents: dict[tuple[str, Representation], Document] = {}
         self._writing = asyncio.Lock()
 
-    async def document(self, name: str, form: Representation, make: Callable[[], msgspec.Struct]) -> Document:
+    async def document(self, name: str, form: Representation, make: Callable[[], Encodable]) -> Document:
         """A document, encoded at its first request."""
         found = self._documents.get((name, form))
         if found is not None:
@@ -111,40 +111,6 @@ class _View:
         return found
 
 
-class _GroupVersion(msgspec.Struct, rename="camel"):
-    group_version: str
-    version: str
-
-
-class _ServerAddress(msgspec.Struct, rename={"client_cidr": "clientCIDR", "server_address": "serverAddress"}):
-    client_cidr: str
-    server_address: str
-
-
-class _GroupSummary(
-    msgspec.Struct,
-    omit_defaults=True,
-    rename={
-        "api_version": "apiVersion",
-        "preferred_version": "preferredVersion",
-        "server_addresses": "serverAddressByClientCIDRs",
-    },
-):
-    """An APIGroup: with kind and apiVersion where it is a document, with addresses where it stands in a list."""
-
-    kind: str = ""
-    api_version: str = ""
-    name: str = ""
-    versions: tuple[_GroupVersion, ...] = ()
-    preferred_version: _GroupVersion | None = None
-    server_addresses: tuple[_ServerAddress, ...] = ()
-
-
-class _GroupList(msgspec.Struct):
-    kind: str
-    groups: list[_GroupSummary]
-
-
 class _Resource(msgspec.Struct, rename="camel", gc=False):  # there can be very many
     name: str
     singular_name: str
@@ -154,35 +120,10 @@ class _Resource(msgspec.Struct, rename="camel", gc=False):  # there can be very 
 
 
 _GET = ("get",)
-
-
 _USAGE = {
     "nodes": _Resource("nodes", "", False, "NodeMetrics", ("get", "list")),
     "pods": _Resource("pods", "", True, "PodMetrics", ("get", "list")),
 }
-
-
-class _ResourceList(msgspec.Struct, rename="camel"):
-    kind: str
-    api_version: str
-    group_version: str
-    resources: list[_Resource]
-
-
-class _Paths(msgspec.Struct):
-    paths: list[str]
-
-
-class _Version(msgspec.Struct, rename="camel"):
-    major: str
-    minor: str
-    git_version: str
-    git_commit: str
-    git_tree_state: str
-    build_date: str
-    go_version: str
-    compiler: str
-    platform: str
 
 
 class Discovery:
@@ -227,30 +168,31 @@ class Discovery:
             return resource in self._view.external_names
         return group == RESOURCE_GROUP and resource in _USAGE
 
-    def group_list(self) -> msgspec.Struct:
-        """/apis: the APIGroupList."""
-        addresses = (_ServerAddress("0.0.0.0/0", f":{self._port}"),)
-        return _GroupList("APIGroupList", [_group(name, addresses) for name in self._versions])
+    def group_list(self) -> dict[str, Any]:
+        """Return /apis: the APIGroupList."""
+        addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": f":{self._port}"}]
+        groups = [{**_group(name), "serverAddressByClientCIDRs": addresses} for name in self._versions]
+        return {"kind": "APIGroupList", "groups": groups}
 
     async def aggregated(self, form: Representation, conversion: Conversion) -> Document:
-        """/apis in one of DISCOVERY_FORMS: everything in one document, the newest versions first. Raises 406."""
+        """Return /apis in one of DISCOVERY_FORMS: everything in one document, the newest versions first. Raises 406."""
         form.require_form()
         view = self._view
         return await view.document("/apis", form, lambda: self._aggregated(view, conversion))
 
-    def _aggregated(self, view: _View, conversion: Conversion) -> msgspec.Struct:
+    def _aggregated(self, view: _View, conversion: Conversion) -> dict[str, Any]:
         groups = []
         for group, versions in self._versions.items():
             resources = {version: _aggregated_resources(view, group, version) for version in reversed(versions)}
-            groups.append(GroupEntry.of(group, resources))
+            groups.append(group_entry(group, resources))
         return discovery_document(conversion, groups)
 
-    def group(self, name: str) -> msgspec.Struct:
-        """/apis/GROUP: the APIGroup of a group that is served."""
-        return msgspec.structs.replace(_group(name, ()), kind="APIGroup", api_version="v1")
+    def group(self, name: str) -> dict[str, Any]:
+        """Return /apis/GROUP: the APIGroup of a group that is served."""
+        return {"kind": "APIGroup", "apiVersion": "v1", **_group(name)}
 
     async def resources(self, group: str, version: str, form: Representation) -> Document:
-        """/apis/GROUP/VERSION: the APIResourceList with an entry for each metric, or for nodes and pods. Raises 406."""
+        """Return /apis/GROUP/VERSION: the APIResourceList, with an entry for each metric. Raises 406."""
         form.require_form()
         view = self._view
         return await view.document(f"/apis/{group}/{version}", form, lambda: _resource_list(view, group, version))
@@ -263,12 +205,12 @@ class Discovery:
             self._last = _View(custom, external)
         return self._last
 
-    def paths(self, others: tuple[str, ...]) -> msgspec.Struct:
-        """/: every path that can be asked for, `others` being those that are no API."""
+    def paths(self, others: tuple[str, ...]) -> dict[str, list[str]]:
+        """Return /: every path; `others` are those outside the APIs."""
         apis = ["/apis"]
         for group, versions in self._versions.items():
             apis += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in versions)]
-        return _Paths(sorted([*apis, *others]))
+        return {"paths": sorted([*apis, *others])}
 
 
 def software_version() -> str:
@@ -276,28 +218,28 @@ def software_version() -> str:
     return installed_version() or "0.0.0"
 
 
-def version_document() -> msgspec.Struct:
-    """/version: this software's own version, in the fields of Kubernetes' version.Info."""
+def version_document() -> dict[str, str]:
+    """Return /version: this software's own version, in the fields of Kubernetes' version.Info."""
     number = software_version()
     major, minor = number.split(".")[:2]
-    return _Version(
-        major=major,
-        minor=minor,
-        git_version=f"v{number}",
-        git_commit="",
-        git_tree_state="",
-        build_date="",
-        go_version="",
-        compiler=platform.python_implementation(),
-        platform=f"{platform.system().lower()}/{platform.machine()}",
-    )
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": f"v{number}",
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "",
+        "goVersion": "",
+        "compiler": platform.python_implementation(),
+        "platform": f"{platform.system().lower()}/{platform.machine()}",
+    }
 
 
-def _written(form: Representation, make: Callable[[], msgspec.Struct]) -> Document:
+def _written(form: Representation, make: Callable[[], Encodable]) -> Document:
     return Document.of(form.encode(make()))
 
 
-def _resource_list(view: _View, group: str, version: str) -> msgspec.Struct:
+def _resource_list(view: _View, group: str, version: str) -> dict[str, Any]:
     if group == CUSTOM_GROUP:
         custom = releasing_gil(view.custom)
         resources = [_Resource(str(info), "", info.namespaced, "MetricValueList", _GET) for info in custom]
@@ -306,7 +248,12 @@ def _resource_list(view: _View, group: str, version: str) -> msgspec.Struct:
     else:
         external = releasing_gil(view.external)
         resources = [_Resource(name, "", True, "ExternalMetricValueList", _GET) for name in external]
-    return _ResourceList("APIResourceList", "v1", f"{group}/{version}", resources)
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": f"{group}/{version}",
+        "resources": resources,
+    }
 
 
 def _aggregated_resources(view: _View, group: str, version: str) -> tuple[ResourceEntry, ...]:
@@ -318,6 +265,6 @@ def _aggregated_resources(view: _View, group: str, version: str) -> tuple[Resour
     return external_resources(group, version, releasing_gil(view.external))
 
 
-def _group(name: str, addresses: tuple[_ServerAddress, ...]) -> _GroupSummary:
-    advertised = _GroupVersion(f"{name}/{_ADVERTISED}", _ADVERTISED)
-    return _GroupSummary(name=name, versions=(advertised,), preferred_version=advertised, server_addresses=addresses)
+def _group(name: str) -> dict[str, Any]:
+    advertised = {"groupVersion": f"{name}/{_ADVERTISED}", "version": _ADVERTISED}
+    return {"name": name, "versions": [advertised], "preferredVersion": advertised}

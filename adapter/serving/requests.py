@@ -13,7 +13,7 @@ from aiohttp import hdrs
 from cachetools import LRUCache
 from multidict import CIMultiDictProxy
 
-from adapter.content.encoding import Conversion, Document, Encoded, Representation
+from adapter.content.encoding import Conversion, Encodable, Encoded, Representation
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
 from adapter.security.request_info import RequestInfo, Target
 from kube import status
@@ -189,7 +189,7 @@ def accept(headers: CIMultiDictProxy[str]) -> str:
 
 
 async def encode_list(
-    representation: Representation, values: Sequence[_T], document: Callable[[Sequence[_T]], Document]
+    representation: Representation, values: Sequence[_T], document: Callable[[Sequence[_T]], Encodable]
 ) -> Encoded:
     """Encode the document of some values; in a thread if there are many, so that the event loop goes on.
 

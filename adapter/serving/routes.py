@@ -203,7 +203,7 @@ class Router:
         """404 with the paths that there are, as API servers say it outside their APIs."""
         return Response(404, _PLAIN.encode(self._paths()))
 
-    def _paths(self) -> msgspec.Struct:
+    def _paths(self) -> dict[str, list[str]]:
         others = ("/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/statusz", "/version")
         return self._discovery.paths((*others, *self._health.paths))
 

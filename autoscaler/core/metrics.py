@@ -31,7 +31,7 @@ from autoscaler.core.observation import (
     ValuesResponse,
 )
 from autoscaler.core.replica_calculator import Proposal, ReplicaCalculator
-from autoscaler.core.status import selector_object, selector_text
+from autoscaler.core.status import selector_text
 from kube.fields import quote
 from kube.selectors import LabelSelector, SelectorError
 
@@ -103,7 +103,7 @@ def metric_label_selector(metric: MetricIdentifier) -> LabelSelector:
     Raises:
         SelectorError: the selector is invalid.
     """
-    return LabelSelector.from_object(None if metric.selector is None else selector_object(metric.selector))
+    return LabelSelector.from_object(metric.selector)
 
 
 def _target(spec: MetricSpec) -> int | None:

@@ -11,8 +11,9 @@ properties, so that the live loop, tests and replays build them alike. Conventio
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from autoscaler.core.annotations import AnnotationOverrides
@@ -70,32 +71,13 @@ class CrossVersionObjectReference:
 
 
 @dataclass(frozen=True, slots=True)
-class SelectorRequirement:
-    """One `matchExpressions` entry as the user wrote it; nothing about it has been validated."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSelector:
-    """A `metric.selector` as the user wrote it.
-
-    The API server does not validate it, and the HPA's status and texts repeat it, so it is kept unparsed.
-    """
-
-    match_labels: tuple[tuple[str, str], ...] = ()
-    """(key, value) pairs, sorted by key."""
-    match_expressions: tuple[SelectorRequirement, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class MetricIdentifier:
     """A metric's name and optional selector."""
 
     name: str
-    selector: MetricSelector | None = None
+    selector: Mapping[str, Any] | None = None
+    """A metav1.LabelSelector as JSON, without empty fields. No API server validates it, and the HPA's status and texts
+    repeat it as the user wrote it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

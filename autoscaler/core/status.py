@@ -6,6 +6,7 @@ binary where it is a whole number of Ki, as `kubectl` users expect.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -16,7 +17,6 @@ from autoscaler.core.model import (
     ExternalMetric,
     InvalidMetric,
     MetricIdentifier,
-    MetricSelector,
     ObjectMetric,
     PodsMetric,
     ResourceMetric,
@@ -55,32 +55,20 @@ def quantity_text(milli: int, *, binary: bool) -> str:
     return str(Quantity.parse(text))
 
 
-def selector_text(selector: MetricSelector | None) -> str:
-    """Format `selector` as Go prints a `*metav1.LabelSelector`: conditions and events contain that text."""
+def selector_text(selector: Mapping[str, Any] | None) -> str:
+    """Format a metric's selector as Go prints a `*metav1.LabelSelector`: conditions and events contain that text."""
     if selector is None:
         return "nil"
-    labels = "".join(f"{key}: {value}," for key, value in selector.match_labels)
+    labels = "".join(f"{key}: {value}," for key, value in sorted((selector.get("matchLabels") or {}).items()))
     expressions = "".join(
-        f"LabelSelectorRequirement{{Key:{each.key},Operator:{each.operator},Values:[{' '.join(each.values)}],}},"
-        for each in selector.match_expressions
+        f"LabelSelectorRequirement{{Key:{each['key']},Operator:{each['operator']},"
+        f"Values:[{' '.join(each.get('values') or ())}],}},"
+        for each in selector.get("matchExpressions") or ()
     )
     return (
         f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
         f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
     )
-
-
-def selector_object(selector: MetricSelector) -> dict[str, Any]:
-    """Return `selector` as metav1.LabelSelector JSON, without empty fields."""
-    body: dict[str, Any] = {}
-    if selector.match_labels:
-        body["matchLabels"] = dict(selector.match_labels)
-    if selector.match_expressions:
-        body["matchExpressions"] = [
-            {"key": each.key, "operator": each.operator} | ({"values": list(each.values)} if each.values else {})
-            for each in selector.match_expressions
-        ]
-    return body
 
 
 def _condition(condition: Condition) -> dict[str, Any]:
@@ -130,5 +118,5 @@ def _current(metric: CurrentMetric) -> dict[str, Any]:
 def _identifier(metric: MetricIdentifier) -> dict[str, Any]:
     body: dict[str, Any] = {"name": metric.name}
     if metric.selector is not None:
-        body["selector"] = selector_object(metric.selector)
+        body["selector"] = metric.selector
     return body

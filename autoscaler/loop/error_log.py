@@ -1,7 +1,7 @@
-"""What the log says of steps that fail: each reason once, and nothing where all fail for one reason.
+"""Log the errors of reconciliations: each HPA's once until it changes, and none while the API server is disconnected.
 
-An HPA that cannot be reconciled fails at every step, and thousands fail together while the API server is away. The
-stores say that the API server is away, once for all.
+An HPA with an error has it at every sync, and all have the same one while the API server is unavailable. The stores log
+that, once for all.
 """
 
 from __future__ import annotations
@@ -14,53 +14,52 @@ from autoscaler.core.model import HPAKey
 
 _log = logging.getLogger(__name__)
 
-_UNANSWERED_SECONDS = 1.0
+_NO_RESPONSE_SECONDS = 1.0
 
 
 class ErrorLog:
-    """Says it.
+    """Logs each HPA's error once, until it changes.
 
     Args:
-        away: whether contact to the API server is known to be lost.
+        disconnected: True: the stores have lost, and logged, the connection to the API server.
         clock: the current time in seconds; only differences matter.
     """
 
-    def __init__(self, *, away: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
-        self._away = away
+    def __init__(self, *, disconnected: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
+        self._disconnected = disconnected
         self._clock = clock
-        self._said: dict[HPAKey, str] = {}
-        self._unanswered_at = float("-inf")
-        self._unanswered: set[HPAKey] = set()
+        self._logged: dict[HPAKey, str] = {}
+        self._no_response_at = float("-inf")
+        self._skipped: set[HPAKey] = set()
 
-    def unanswered(self) -> None:
-        """A request got no answer just now."""
-        self._unanswered_at = self._clock()
+    def no_response(self) -> None:
+        """A request got no response just now."""
+        self._no_response_at = self._clock()
 
-    def ended(self, key: HPAKey, error: str) -> None:
-        """A step has ended, with this error or with none (empty); say so if that is news."""
-        if not error:
-            self._unanswered.discard(key)
-        if error and self._without_contact(key):
-            _log.debug("%s: %s", key, error)
-        elif error != self._said.get(key, ""):
-            self._said[key] = error
-            if error:
-                _log.warning("%s: %s", key, error)
-            else:
+    def reconciled(self, key: HPAKey, error: str | None) -> None:
+        """A reconciliation has ended, with an error or without."""
+        if error is None:
+            self._skipped.discard(key)
+            if self._logged.pop(key, None) is not None:
                 _log.info("%s: reconciles again", key)
+        elif self._is_connection_lost(key):
+            _log.debug("%s: %s", key, error)
+        elif error != self._logged.get(key):
+            self._logged[key] = error
+            _log.warning("%s: %s", key, error)
 
     def forget(self, key: HPAKey) -> None:
-        """An HPA is gone."""
-        self._said.pop(key, None)
-        self._unanswered.discard(key)
+        """Drop the state of an HPA that was deleted."""
+        self._logged.pop(key, None)
+        self._skipped.discard(key)
 
-    def _without_contact(self, key: HPAKey) -> bool:
-        """Whether an HPA's step failed because the API server is away."""
-        if self._away():
+    def _is_connection_lost(self, key: HPAKey) -> bool:
+        """True if the stores log that the API server is disconnected, or will do so in a moment."""
+        if self._disconnected():
             return True
-        # A watch may notice a little later than a request; but a second step that fails is not passed over.
-        lately = self._clock() - self._unanswered_at < _UNANSWERED_SECONDS
-        if not lately or key in self._unanswered:
+        # A watch may notice it later than a request; but no HPA's second error is skipped for that.
+        lately = self._clock() - self._no_response_at < _NO_RESPONSE_SECONDS
+        if not lately or key in self._skipped:
             return False
-        self._unanswered.add(key)
+        self._skipped.add(key)
         return True

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from autoscaler.core.model import HPA, KIND, InvalidHPA
 from autoscaler.loop.event_correlator import EventCorrelator, EventKey, Occurrence, RecordedEvent
-from autoscaler.loop.throttle import NotLeading, ThrottledClient
+from autoscaler.loop.throttle import NotLeaderError, ThrottledClient
 from kube.client import KubeError
 from kube.status import StatusError
 
@@ -139,7 +139,7 @@ class EventRecorder:
                     _log.warning("events cannot be written: %s", error)
                 self._failing = True
                 return
-            except NotLeading as error:
+            except NotLeaderError as error:
                 _log.debug("an event is not written: %s", error)
                 return
             except KubeError as error:  # the stores say that contact is lost

@@ -1,15 +1,12 @@
-"""Detect HPAs whose status Kubernetes' own controller writes too, and decide when to stop acting on them.
+"""Detect HPAs whose status kube-controller-manager writes too, and do not act on them.
 
-An HPA does not name its controller, so kube-controller-manager reconciles every `autoscaling/v2` HPA unless it is
-switched off. Two controllers that scale one target fight, each with a history of its own. The evidence is in the HPA's
-`metadata.managedFields`: a writer of the status has an entry there under its own name, with the time of its last write.
+An HPA does not name its controller, so kube-controller-manager reconciles every `autoscaling/v2` HPA unless its HPA
+controller is switched off. Two controllers that scale one target fight, each with its own history. `managedFields` of
+the HPA show it: each writer of the status has an entry there with the time of its last write.
 
-Only a write that is new counts: one with a later time than any that this process has seen before. So the entry that
-kube-controller-manager left behind does not keep this process from replacing it. Times are only compared with one
-another, so no clock matters.
-
-After a while without such a write this process acts again, so that nothing needs to be done here when the other
-controller is switched off later.
+Only new writes count, with a later time than any that this process has seen. So the old entry of a
+kube-controller-manager that was switched off does no harm. The times are only compared with each other, so no clock
+matters. Ten minutes after the last such write this process acts again.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ from autoscaler.objects.hpa import FOREIGN_MANAGER
 _log = logging.getLogger(__name__)
 
 EVENT_REASON: Final = "ForeignController"
-"""Of the event about an HPA that this process stops acting on."""
+"""Of the event about an HPA on which this process stops acting."""
 EVENT_MESSAGE: Final = (
     f"{FOREIGN_MANAGER} writes the status of this HPA, so it is not scaled from here until ten minutes have passed "
     "without such a write"
@@ -39,12 +36,12 @@ _ADVICE: Final = (
 
 
 class ForeignWriterDetector:
-    """Which HPAs another controller writes.
+    """Detects foreign HPAs: those on which another controller acts.
 
     Args:
-        allowed: go on acting on them, and only log it.
-        on_write: called for each write of the other controller's.
-        on_release: called for each HPA that this process may act on again.
+        allowed: act on foreign HPAs all the same, and only log it.
+        on_write: called for each write of the other controller.
+        on_release: called for each HPA that is not foreign any more.
         clock: the current time in seconds; only differences matter.
     """
 
@@ -60,66 +57,65 @@ class ForeignWriterDetector:
         self._on_write = on_write
         self._on_release = on_release
         self._clock = clock
-        # The latest time of a write, as served; empty: there has been none.
+        # The latest time of a write, as served; empty: there was none.
         self._latest: dict[HPAKey, str] = {}
-        self._held: dict[HPAKey, float] = {}
-        self._seen_at = float("-inf")
-        self._key: HPAKey | None = None
+        self._foreign_since: dict[HPAKey, float] = {}
+        self._last_write: tuple[HPAKey, float] | None = None
+
+    def __len__(self) -> int:
+        """The number of foreign HPAs."""
+        return len(self._foreign_since)
 
     @property
     def problem(self) -> str | None:
-        """What is wrong, and what to do; None: no foreign write was seen lately."""
-        if self._key is None or self._clock() - self._seen_at > _QUIET_SECONDS:
+        """A warning with advice; None: there was no write of another controller lately."""
+        if self._last_write is None or self._clock() - self._last_write[1] > _QUIET_SECONDS:
             return None
-        seen = f"{FOREIGN_MANAGER} writes the status of HPAs, too (last seen: {self._key})"
+        seen = f"{FOREIGN_MANAGER} writes the status of HPAs, too (last seen: {self._last_write[0]})"
         if self._allowed:
             return f"{seen}, so two controllers scale the same targets; {_ADVICE}"
         return f"{seen}, so this process does not act on those; {_ADVICE}"
 
-    @property
-    def held(self) -> int:
-        """How many HPAs this process does not act on for this reason."""
-        return len(self._held)
-
-    def holds(self, key: HPAKey) -> bool:
-        """Whether this process may not act on an HPA."""
-        since = self._held.get(key)
+    def is_foreign(self, key: HPAKey) -> bool:
+        """True if this process must not act on an HPA."""
+        since = self._foreign_since.get(key)
         if since is None:
             return False
         if self._clock() - since <= _QUIET_SECONDS:
             return True
-        del self._held[key]
+        del self._foreign_since[key]
         log_text = "%s: %s has not written its status for %d s; acting on it again"
         _log.info(log_text, key, FOREIGN_MANAGER, _QUIET_SECONDS)
         self._on_release(key)
         return False
 
     def changed(self, key: HPAKey, written: str, *, acting: bool) -> bool:
-        """An HPA is new, or has changed.
+        """Note that an HPA was created or has changed.
 
         Args:
-            key: which.
-            written: when the other controller last wrote its status, as served; empty: it never did, or its entry is
-                gone since others have written every field.
-            acting: whether this process acts on it, by its Lease, its mode and the HPA's.
+            key: the HPA.
+            written: the time of the other controller's last write of the status, as served; empty: it never wrote it,
+                or others have written every field since.
+            acting: this process acts on the HPA, by its Lease and the configured mode.
 
         Returns:
-            Whether this process stops acting on the HPA with this.
+            True if the HPA has become foreign.
         """
         before = self._latest.get(key)
         self._latest[key] = max(written, before or "")
         if before is None or written <= before or not acting:
             return False
-        is_new, held = self.problem is None, key in self._held
-        self._key, self._seen_at = key, self._clock()
+        was_quiet, was_foreign = self.problem is None, key in self._foreign_since
+        now = self._clock()
+        self._last_write = key, now
         self._on_write()
         if not self._allowed:
-            self._held[key] = self._seen_at
-        if is_new:
+            self._foreign_since[key] = now
+        if was_quiet:
             _log.warning("%s", self.problem)
-        return not (self._allowed or held)
+        return not (self._allowed or was_foreign)
 
     def forget(self, key: HPAKey) -> None:
-        """An HPA is gone."""
+        """Drop the state of an HPA that was deleted."""
         self._latest.pop(key, None)
-        self._held.pop(key, None)
+        self._foreign_since.pop(key, None)

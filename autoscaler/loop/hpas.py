@@ -1,8 +1,7 @@
-"""The HPAs of a cluster, of every API that is asked for: one watch each, read as one collection.
+"""The HPAs of a cluster, of every API that is reconciled: one watch each, read as one collection.
 
-Which APIs are asked for is the operator's choice (`--hpa-apis`). An API may be required, then nothing starts before its
-HPAs are known, and it is said when the cluster does not serve it. Or it may be welcome: it is taken up as soon as the
-cluster serves it, and its absence is no news.
+The operator chooses the APIs (`--hpa-apis`). Nothing starts before the HPAs of the required APIs are listed, and a
+required API that the cluster does not serve is a problem. An optional API is watched as soon as the cluster serves it.
 """
 
 from __future__ import annotations
@@ -23,32 +22,30 @@ from kube.store import Key, Store
 _log = logging.getLogger(__name__)
 
 _Tracked: TypeAlias = TrackedHPA | RefusedHPA
-# From a second at first to half a minute: a CustomResourceDefinition may be applied right after us, or never.
-_LOOK_AGAIN = (1.0, 30.0)
+# A CustomResourceDefinition may be applied right after the start, or never.
+_RETRY_DELAYS = (1.0, 30.0)
 
 
 class HPAs:
-    """All of them. Reading is synchronous, as a store's is."""
+    """The HPAs of all APIs.
+
+    Args:
+        client: the connection.
+        required: the APIs that must be served.
+        optional: the APIs that need not be served.
+        scale_to_zero: the feature HPAScaleToZero.
+        on_change: called with (key, old, new) after each change of an HPA, as by a store.
+    """
 
     def __init__(
         self,
         client: KubeClient,
         *,
         required: Iterable[HPAApi],
-        welcome: Iterable[HPAApi] = (),
+        optional: Iterable[HPAApi] = (),
         scale_to_zero: bool,
         on_change: Callable[[HPAKey, _Tracked | None, _Tracked | None], None],
     ) -> None:
-        """Nothing is read before `run`.
-
-        Args:
-            client: the connection.
-            required: the APIs that must be there.
-            welcome: the APIs that need not be there.
-            scale_to_zero: whether the feature HPAScaleToZero is on.
-            on_change: called with (key, old, new) after each change of an HPA, as a store does.
-        """
-
         def changed(api: HPAApi, key: Key, old: _Tracked | None, new: _Tracked | None) -> None:
             on_change(HPAKey(*key, api.group), old, new)
 
@@ -58,8 +55,8 @@ class HPAs:
 
         self._client = client
         self._required = {api: store(api) for api in required}
-        self._welcome = {api: store(api) for api in welcome}
-        self._by_group = {api.group: store for api, store in (self._required | self._welcome).items()}
+        self._optional = {api: store(api) for api in optional}
+        self._by_group = {api.group: store for api, store in (self._required | self._optional).items()}
         self._missing: set[HPAApi] = set()
 
     def get(self, key: HPAKey) -> _Tracked | None:
@@ -75,18 +72,23 @@ class HPAs:
         return sum(map(len, self._by_group.values()))
 
     @property
-    def away(self) -> bool:
-        """Whether contact to the API server is lost, as far as the required APIs can tell."""
+    def disconnected(self) -> bool:
+        """True if the watch of a required API is disconnected."""
         return any(store.disconnected for store in self._required.values())
 
+    def synced(self, key: HPAKey) -> bool:
+        """True if the API of this HPA is listed, so that an HPA that is not found does not exist."""
+        store = self._by_group.get(key.group)
+        return store is not None and store.synced
+
     def stale(self, key: HPAKey) -> bool:
-        """Whether what is known of an HPA may be out of date."""
+        """True if the watch on the API of this HPA may be out of date."""
         store = self._by_group.get(key.group)
         return store is not None and store.stale
 
     @property
     def problem(self) -> str | None:
-        """Why not all HPAs of the required APIs are known at the moment; None: they are."""
+        """Why the HPAs of the required APIs are not up to date; None: they are."""
         for api, store in self._required.items():
             where = "" if api.built_in else f"{api.api_version}: "
             if api in self._missing:
@@ -103,20 +105,18 @@ class HPAs:
     async def run(self) -> None:
         """List and watch, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for api, store in self._required.items():
-                tasks.create_task(self._follow(api, store, required=True))
-            for api, store in self._welcome.items():
-                tasks.create_task(self._follow(api, store, required=False))
+            for api, store in (self._required | self._optional).items():
+                tasks.create_task(self._watch(api, store))
 
-    async def _follow(self, api: HPAApi, store: Store[_Tracked], *, required: bool) -> None:
+    async def _watch(self, api: HPAApi, store: Store[_Tracked]) -> None:
         if not api.built_in:
-            await self._until_served(api, required=required)
+            await self._wait_served(api)
         await store.run()
 
-    async def _until_served(self, api: HPAApi, *, required: bool) -> None:
+    async def _wait_served(self, api: HPAApi) -> None:
         """Wait for the API's CustomResourceDefinition."""
-        level = logging.WARNING if required else logging.DEBUG
-        delays = Backoff(*_LOOK_AGAIN)
+        level = logging.WARNING if api in self._required else logging.DEBUG
+        delays = Backoff(*_RETRY_DELAYS)
         while True:
             try:
                 await self._client.get(f"/apis/{api.api_version}")

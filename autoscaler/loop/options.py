@@ -1,4 +1,4 @@
-"""The autoscaler's settings: one frozen object that the command line fills and everything else reads."""
+"""The autoscaler's settings, as the flags give them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,23 @@ from autoscaler.records.audit import AuditSettings
 from kube.client import BOOKMARK_SECONDS
 from kube.election import ElectionSettings
 
+_WORKERS, _HPAS_PER_WORKER = 5, 100
+# kube-controller-manager's defaults are 20 and 30.
+_QPS, _BURST_FACTOR = 20.0, 1.5
+# To read a scale, to write it, and to write a status; a second metric of the same API counts as one of these.
+_REQUESTS_PER_SYNC = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Availability:
-    """What several processes share, at the same time or one after the other; by default nothing."""
+    """How several processes cooperate; by default there is one."""
 
     election: ElectionSettings | None = None
-    """The Lease that decides which of them acts; None: there is only one."""
+    """The Lease of the leader; None: no leader election."""
     saved_history: SavedHistoryLocation | None = None
-    """Where the next one finds what this one remembers; None: nowhere."""
+    """The ConfigMaps of the saved history; None: it is not saved."""
     shard: Shard = field(default_factory=Shard)
-    """Which part of the HPAs is this one's."""
+    """The HPAs of this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,28 +50,38 @@ class Options:
     """Settings of one autoscaler process; the defaults are kube-controller-manager's."""
 
     kubeconfig: Path | None = None
-    """None: the service account of the pod this runs in."""
+    """None: the service account of the pod."""
     hpa_apis: tuple[HPAApi, ...] = (KUBERNETES,)
-    """Whose HPAs are reconciled; every one of these must be served."""
-    welcome_hpa_apis: tuple[HPAApi, ...] = (MILLISCALE,)
-    """Whose HPAs are reconciled as well, once the cluster serves them."""
+    """The APIs whose HPAs are reconciled; all of them must be served."""
+    optional_hpa_apis: tuple[HPAApi, ...] = (MILLISCALE,)
+    """The APIs whose HPAs are reconciled as soon as the cluster serves them."""
     mode: Mode = Mode.ACT
-    """What becomes of the decisions; an HPA's annotation can only restrict it."""
+    """An HPA's annotation can only restrict it."""
     allow_foreign_controller: bool = False
-    """Go on acting on HPAs whose status kube-controller-manager writes, too."""
+    """Act on HPAs whose status kube-controller-manager writes, too."""
     sync_period: float = 15.0
-    """Seconds from the end of an HPA's reconciliation to the start of its next."""
+    """Seconds from the end of an HPA's reconciliation to the start of its next one."""
     workers: int | None = None
-    """How many HPAs are reconciled at the same time; None: 5, and one more for every 100 HPAs."""
-    qps: float = 20.0
-    """Requests a second to the API server: for scales, statuses and events together, and for each metrics API."""
-    burst: int = 30
-    """How many requests may exceed `qps` at once."""
+    """Number of concurrent reconciliations; None: 5, and one more per 100 HPAs."""
+    qps: float | None = None
+    """Requests a second to the API server: for scales, statuses and events together, and for each metrics API. Zero or
+    less: no limit. None: 20, and three per HPA and sync period."""
+    burst: int | None = None
+    """Number of requests that may be sent at once; None: half as many again as `qps`."""
     bookmark_seconds: float = BOOKMARK_SECONDS
-    """How often the API server sends a bookmark to a watch."""
+    """The interval in which the API server sends bookmarks to a watch."""
     bind_address: str = "0.0.0.0"  # noqa: S104  # probes and Prometheus come from outside the pod
     metrics_port: int = 8080
     availability: Availability = field(default_factory=Availability)
     decision_log: DecisionLogOptions = field(default_factory=DecisionLogOptions)
     config: Config = field(default_factory=Config)
-    """What decisions depend on."""
+    """The settings of decisions."""
+
+    def workers_for(self, hpas: int) -> int:
+        """The number of concurrent reconciliations with so many HPAs."""
+        return self.workers or _WORKERS + hpas // _HPAS_PER_WORKER
+
+    def rate_limit_for(self, hpas: int) -> tuple[float, int]:
+        """Requests a second and burst with so many HPAs."""
+        qps = _QPS + _REQUESTS_PER_SYNC * hpas / self.sync_period if self.qps is None else self.qps
+        return qps, self.burst or max(1, round(_BURST_FACTOR * qps))

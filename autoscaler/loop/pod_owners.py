@@ -1,12 +1,12 @@
-"""Which pods really belong to a scale target: those that it owns, not all that its selector happens to match.
+"""Which pods a scale target owns, for the pod selection `owner`.
 
-Kubernetes takes every pod that the selector matches, so a pod of another Deployment with the same labels, or one that a
-Job left behind, counts like the target's own. With the pod selection `owner` only those count whose ownerReferences
-lead to the target: directly, as a StatefulSet's pods do, or by way of a ReplicaSet, as a Deployment's do. The chain is
-followed by uid, so an object made anew under an old name owns nothing of the old one's.
+Kubernetes counts every pod that the target's selector matches, also one of another Deployment with the same labels, or
+one that a Job left behind. With the pod selection `owner` only pods count whose ownerReferences lead to the target:
+directly, as those of a StatefulSet's pods do, or by way of a ReplicaSet, as those of a Deployment's pods do. References
+are followed by uid, so an object that was created anew under an old name owns nothing of the old one's.
 
-ReplicaSets are watched from the moment that some HPA asks for this; where none does, nothing is read and no right to
-read them is needed. Of each only the uid and its owner's are kept.
+ReplicaSets are watched as soon as an HPA has this selection; otherwise no right to read them is needed. Of each only
+the uid and its controller's uid are kept.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _REPLICA_SETS: Final = "/apis/apps/v1/replicasets"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodsByOwner:
-    """The pods that a target's selector matches, by what is known of their owners."""
+    """The pods that a target's selector matches, by their owners."""
 
     owned: tuple[Pod, ...]
-    """Those that belong to the target."""
+    """The target's own pods."""
     foreign: tuple[str, ...]
-    """The names of those that do not."""
+    """The names of other owners' pods."""
     unknown: tuple[str, ...]
-    """The names of those of a ReplicaSet that is not known: a new one, or one that has just gone."""
+    """The names of pods of an unknown ReplicaSet: a new one, or one that was just deleted."""
 
 
 def split_by_owner(pods: Iterable[Pod], *, target_uid: str, controllers: Mapping[str, str]) -> PodsByOwner:
-    """Which of the pods belong to a target.
+    """Split pods by whether a target owns them.
 
     Args:
-        pods: what the target's selector matches.
+        pods: those that the target's selector matches.
         target_uid: the target's uid.
-        controllers: {a ReplicaSet's uid: the uid of its controller, or "" where it has none}.
+        controllers: {a ReplicaSet's uid: the uid of its controller, or "" if it has none}.
     """
     owned: list[Pod] = []
     foreign: list[str] = []
@@ -62,39 +62,39 @@ def split_by_owner(pods: Iterable[Pod], *, target_uid: str, controllers: Mapping
     return PodsByOwner(owned=tuple(owned), foreign=tuple(foreign), unknown=tuple(unknown))
 
 
-def restrict_to_pods(answer: MetricResponse | None, pods: Iterable[Pod]) -> MetricResponse | None:
-    """What is left of a metrics API's answer if only these pods count; one that is not about pods stays as it is."""
+def restrict_to_pods(response: MetricResponse | None, pods: Iterable[Pod]) -> MetricResponse | None:
+    """Drop the samples of other pods from a response; a response that is not about pods stays the same."""
     names = {pod.name for pod in pods}
-    match answer:
+    match response:
         case ResourceResponse(samples):
             return ResourceResponse(tuple(each for each in samples if each.name in names))
         case PodsResponse(samples_by_name):
             return PodsResponse({name: sample for name, sample in samples_by_name.items() if name in names})
         case _:
-            return answer
+            return response
 
 
 class ReplicaSets:
-    """Who controls which ReplicaSet, in all namespaces; begins to look when it is first asked."""
+    """The controllers of all ReplicaSets; the watch starts with the first call of `controllers`."""
 
     def __init__(self, client: KubeClient) -> None:
         self._controllers: dict[str, str] = {}
-        self._asked = asyncio.Event()
+        self._needed = asyncio.Event()
         self._store: Store[Owned] = Store(client, _REPLICA_SETS, _track, metadata_only=True, on_change=self._changed)
 
     def controllers(self) -> Mapping[str, str] | None:
-        """{a ReplicaSet's uid: the uid of its controller, or ""}; None until they have been listed."""
-        self._asked.set()
+        """{a ReplicaSet's uid: the uid of its controller, or ""}; None until they are listed."""
+        self._needed.set()
         return self._controllers if self._store.synced else None
 
     @property
     def stale(self) -> bool:
-        """Whether what is known of ReplicaSets may be out of date."""
+        """True if the watch may be out of date."""
         return self._store.stale
 
     async def run(self) -> None:
-        """List and watch once somebody has asked, until cancelled."""
-        await self._asked.wait()
+        """List and watch as soon as they are needed, until cancelled."""
+        await self._needed.wait()
         await self._store.run()
 
     def _changed(self, _: Key, old: Owned | None, new: Owned | None) -> None:

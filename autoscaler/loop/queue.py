@@ -1,19 +1,13 @@
-"""The work queue: which HPA is next, and when.
+"""The work queue: which HPA is reconciled next, and when. And the workers, which take HPAs from it.
 
-It keeps two promises that the workers rely on. A key is in work at most once, so two workers never scale the same
-target; a key that is added while it is in work is handed out again afterwards. And of several times for which a key is
-scheduled only the earliest counts, so an HPA that changes often is not reconciled more often: this is what keeps the
-autoscaler's own status writes, which come back as changes, from starting another round.
+As client-go's work queue it hands out a key to one worker at a time, so two workers never scale the same target; a key
+that is added meanwhile is handed out again afterwards. Of several times for which a key is scheduled the earliest
+counts. So the autoscaler's own status writes, which come back as changes, start no other reconciliation.
 
-What is due later is due at the end of a tick, so that keys that come up at about the same time are handed out in the
-same moment: HPAs that ask for the same metric then can ask together (`autoscaler.loop.together`).
+What is scheduled for later is due at the end of a tick: HPAs that are due at about the same time are handed out
+together, and those with the same metric then share a request (`autoscaler.loop.together`).
 
-Whoever still does something for a key that can be left out, such as to wait for its turn to write a status, can learn
-when the key's next turn has come (`due`).
-
-A key that is handed out late tells of too few workers, or of a slow API server; `on_take` is told how late each is.
-
-Times come from a clock that is passed in; `take` never waits, so schedules can be tested without sleeping.
+Upstream: workqueue.TypedRateLimitingInterface, podautoscaler.worker.
 """
 
 from __future__ import annotations
@@ -22,18 +16,21 @@ import asyncio
 import heapq
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from autoscaler.core.model import HPAKey
+from kube.tasks import done_before
+
+_GROW_SECONDS = 1.0
 
 
 class WorkQueue:
-    """Keys with the time from which each is due.
+    """Keys, and when each is due.
 
     Args:
-        tick: seconds; 0: keys are due when they are due.
+        tick: seconds; 0: keys are due exactly when they are scheduled.
         clock: the current time in seconds; only differences matter.
-        on_take: told how many seconds after its time each key is handed out.
+        on_lag: called for each key that is handed out, with the seconds since it was due.
     """
 
     def __init__(
@@ -41,80 +38,66 @@ class WorkQueue:
         *,
         tick: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
-        on_take: Callable[[float], None] | None = None,
+        on_lag: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._tick = tick
         self._clock = clock
-        self._on_take = on_take
+        self._on_lag = on_lag
         self._due: dict[HPAKey, float] = {}
-        # May hold entries that `_due` has replaced since; they are skipped when they come up.
+        # May hold entries that `_due` has replaced since; they are skipped.
         self._heap: list[tuple[float, int, HPAKey]] = []
         self._sequence = 0
-        self._in_work: set[HPAKey] = set()
-        self._awaited: dict[HPAKey, asyncio.Future[None]] = {}
-        # When those were due that have been postponed.
-        self._postponed: dict[HPAKey, float] = {}
+        self._processing: set[HPAKey] = set()
         self._changed = asyncio.Event()
         self._closed = False
 
     def __len__(self) -> int:
-        """How many keys are scheduled, those in work not counted."""
+        """The number of scheduled keys."""
         return len(self._due)
+
+    @property
+    def processing(self) -> int:
+        """The number of keys that are handed out."""
+        return len(self._processing)
 
     def add(self, key: HPAKey) -> None:
         """Make a key due now."""
         self.add_after(key, 0.0)
 
     def add_after(self, key: HPAKey, delay: float) -> None:
-        """Make a key due in `delay` seconds, unless it is due before that anyway."""
-        due = self._in(delay)
-        if due < self._due.get(key, float("inf")):
+        """Make a key due in `delay` seconds, unless it is due earlier."""
+        due = self._at(delay)
+        if due < self._due.get(key, math.inf):
             self._schedule(key, due)
 
     def move(self, key: HPAKey, delay: float) -> None:
-        """Make a key due in `delay` seconds, whatever it was before."""
-        self._schedule(key, self._in(delay))
-
-    def postpone(self, key: HPAKey, delay: float) -> None:
-        """Hand a key out in `delay` seconds, if it is due before that; it then counts as late."""
-        due, before = self._in(delay), self._due.get(key, math.inf)
-        if before < due:
-            self._schedule(key, due)
-            self._postponed[key] = before
+        """Make a key due in `delay` seconds, whenever it was due before."""
+        self._schedule(key, self._at(delay))
 
     def restart(self) -> None:
-        """Make due now what became due while nobody was there to take it, so that it does not count as late."""
+        """Make all keys due now that became due while no worker ran, so that they do not count as late."""
         now = self._clock()
         for key, due in list(self._due.items()):
             if due < now:
                 self._schedule(key, now)
 
     def take(self) -> HPAKey | None:
-        """The key that has been due longest, now in work until `done`; None if there is none to hand out."""
-        head = self._head()
+        """The key that has been due longest; None: none is due. It is not handed out again before `done`."""
         now = self._clock()
-        if head is None or head[0] > now:
+        due = self._next_due()
+        if due is None or due > now:
             return None
-        due, _, key = heapq.heappop(self._heap)
+        _, _, key = heapq.heappop(self._heap)
         del self._due[key]
-        was_due = self._postponed.pop(key, due)
-        self._in_work.add(key)
-        if self._on_take is not None:
-            self._on_take(now - was_due)
+        self._processing.add(key)
+        self._on_lag(now - due)
         return key
 
     def done(self, key: HPAKey) -> None:
-        """The work on a key has ended; it may be handed out again."""
-        self._in_work.discard(key)
-        self._awaited.pop(key, None)
+        """The key may be handed out again."""
+        self._processing.discard(key)
         if key in self._due:
             self._push(key, self._due[key])
-
-    def due(self, key: HPAKey) -> asyncio.Future[None]:
-        """Done once a key that is in work is due again, or the queue is closed."""
-        awaited = self._awaited[key] = asyncio.get_running_loop().create_future()
-        self._tell_if_due(key)
-        return awaited
 
     async def get(self) -> HPAKey | None:
         """Wait for a key to be due and take it; None once the queue is closed."""
@@ -123,53 +106,71 @@ class WorkQueue:
             if key is not None:
                 return key
             self._changed.clear()
-            head = self._head()
+            due = self._next_due()
             try:
-                async with asyncio.timeout(None if head is None else max(0.0, head[0] - self._clock())):
+                async with asyncio.timeout(None if due is None else max(0.0, due - self._clock())):
                     await self._changed.wait()
             except TimeoutError:
                 continue
         return None
 
     def close(self) -> None:
-        """Hand out nothing more; every `get` ends."""
+        """Hand out nothing more; every `get` returns None."""
         self._closed = True
         self._changed.set()
-        for key in self._awaited:
-            self._tell_if_due(key)
 
-    def _in(self, delay: float) -> float:
+    def _at(self, delay: float) -> float:
         due = self._clock() + delay
         return math.ceil(due / self._tick) * self._tick if self._tick and delay > 0 else due
 
     def _schedule(self, key: HPAKey, due: float) -> None:
         self._due[key] = due
-        self._postponed.pop(key, None)
-        if key not in self._in_work:
+        if key not in self._processing:
             self._push(key, due)
-        elif key in self._awaited:
-            self._tell_if_due(key)
-
-    def _tell_if_due(self, key: HPAKey) -> None:
-        """Tell who waits for it that a key is due, or come back when it is."""
-        awaited = self._awaited.get(key)
-        if awaited is None or awaited.done():
-            return
-        left = self._due.get(key, math.inf) - self._clock()
-        if left <= 0 or self._closed:
-            awaited.set_result(None)
-        elif left < math.inf:
-            asyncio.get_running_loop().call_later(left, self._tell_if_due, key)
 
     def _push(self, key: HPAKey, due: float) -> None:
         self._sequence += 1
         heapq.heappush(self._heap, (due, self._sequence, key))
         self._changed.set()
 
-    def _head(self) -> tuple[float, int, HPAKey] | None:
+    def _next_due(self) -> float | None:
         while self._heap:
             due, _, key = self._heap[0]
-            if self._due.get(key) == due and key not in self._in_work:
-                return self._heap[0]
+            if self._due.get(key) == due and key not in self._processing:
+                return due
             heapq.heappop(self._heap)
         return None
+
+
+async def run_workers(
+    queue: WorkQueue,
+    reconcile: Callable[[HPAKey], Awaitable[None]],
+    *,
+    number: Callable[[], int],
+    stop: asyncio.Event,
+) -> None:
+    """Reconcile until `stop` is set, which closes the queue; return when no reconciliation is in flight.
+
+    Args:
+        queue: hands out keys.
+        reconcile: must not raise.
+        number: how many reconciliations may be in flight. It is read each second; workers are added, never removed.
+        stop: set to end.
+    """
+
+    async def work() -> None:
+        while (key := await queue.get()) is not None:
+            try:
+                await reconcile(key)
+            finally:
+                queue.done(key)
+
+    async with asyncio.TaskGroup() as tasks:
+        started = 0
+        while True:
+            for _ in range(number() - started):
+                tasks.create_task(work())
+                started += 1
+            if not await done_before(stop, asyncio.sleep(_GROW_SECONDS)):
+                break
+        queue.close()

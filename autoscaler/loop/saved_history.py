@@ -1,11 +1,11 @@
-"""Where a memory outlives its process: a ConfigMap in the autoscaler's own namespace, one for each shard.
+"""Save histories for the next process: in a ConfigMap in the autoscaler's own namespace, one for each shard.
 
-Only the one that leads saves, at most every 15 seconds and when it ends; the next one to lead restores before it takes
-its first step. A save is an update of the version that was read, so what somebody else wrote meanwhile is noticed.
+Only the leader saves, at most every 15 seconds and when it ends. The next leader restores before it reconciles. A save
+is an update of the version that was read, so a change by somebody else is noticed, and overwritten.
 
-Nothing here can stop the autoscaler. What cannot be saved is said once, until it can be again. What cannot be read is
-said and done without, but only then: an API server that merely is slow is asked again, since to begin without memory
-is to scale down early.
+A failure here never stops the autoscaler. A failed save is logged once, until one succeeds. If the ConfigMaps cannot be
+read the autoscaler starts without them, but it first retries while the API server is unavailable: to start without
+history is to scale down early.
 """
 
 from __future__ import annotations
@@ -37,11 +37,10 @@ SAVE_SECONDS = 15.0
 """The time between saves."""
 
 _LABEL = "milliscale.io/memory"
-"""On each ConfigMap, with the name that all shards have in common."""
+"""On each ConfigMap; the value is the name without the shard's number."""
 _DATA = "memory.json.gz"
 _CONFLICT = 409
 _NOT_FOUND = 404
-# How long an API server that fails is asked for what was saved.
 _LOAD_SECONDS = 30.0
 _LOAD_DELAYS = (0.5, 5.0)
 _TEMPORARY = (408, 429, 500, 502, 503, 504)
@@ -49,7 +48,7 @@ _TEMPORARY = (408, 429, 500, 502, 503, 504)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedHistoryLocation:
-    """Where the ConfigMaps are, and what they are called; with sharding, each shard's number is added to the name."""
+    """Namespace and name of the ConfigMaps; with several shards, each shard's number is added to the name."""
 
     namespace: str
     name: str
@@ -61,16 +60,17 @@ class _Times(TypedDict):
 
 
 class SavedHistoryStore:
-    """Saves and restores a memory.
+    """Saves and loads histories.
 
     Args:
-        client: the connection; it refuses to write when this process does not lead.
-        location: where to.
-        shard: which part of the HPAs this process has.
-        longest_window_ms: the longest stabilisation window that is in use by flag.
-        load_seconds: how long to ask an API server that fails.
+        client: the connection; it refuses to write when this process is not leader.
+        location: of the ConfigMaps.
+        shard: the shard of this process.
+        longest_window_ms: the stabilization window of the flags; samples are saved for at least the longest window that
+            an HPA can have.
+        load_seconds: the time for which loading is retried.
         wall_clock: the current time in seconds since the epoch.
-        clock: the clock of the histories' times, in seconds.
+        clock: the clock of the histories, in seconds.
     """
 
     def __init__(
@@ -89,23 +89,22 @@ class SavedHistoryStore:
         self._name = shard.name(location.name)
         self._collection = f"/api/v1/namespaces/{quote(location.namespace, safe='')}/configmaps"
         self._path = f"{self._collection}/{quote(self._name, safe='')}"
-        self._label = f"ConfigMap {location.namespace}/{self._name}"
         self._longest_window_ms = max(MAX_STABILIZATION_WINDOW_MS, longest_window_ms)
         self._load_seconds = load_seconds
         self._wall_clock = wall_clock
         self._clock = clock
-        # None: there is no ConfigMap, as far as is known.
+        # None: the ConfigMap does not exist, as far as is known.
         self._version: str | None = None
         self._saved_changes: tuple[int, bool] | None = None
-        self._said = ""
+        self._problem = ""
 
     @property
     def problem(self) -> str:
-        """What went wrong with the ConfigMap last; empty: nothing."""
-        return self._said
+        """Why the last save or load failed; empty: it succeeded."""
+        return self._problem
 
     async def load(self) -> dict[HPAKey, HistoryEntry]:
-        """What all shards have saved: after a change of their number an HPA's memory is in another's ConfigMap."""
+        """The saved histories of all shards: while --shards is changed, an HPA's is in the ConfigMap of another."""
         saved: dict[HPAKey, HistoryEntry] = {}
         self._version, self._saved_changes = None, None
         for config_map in await self._list():
@@ -115,43 +114,42 @@ class SavedHistoryStore:
             if name == self._name:
                 self._version = metadata.get("resourceVersion")
             try:
-                content = _content(config_map)
-                # Decoding takes long where there are many HPAs, and the lease has to be renewed meanwhile.
-                found = await asyncio.to_thread(decode, content, **self._times())
+                # Decoding takes long with many HPAs, and the Lease has to be renewed meanwhile.
+                found = await asyncio.to_thread(decode, _content(config_map), **self._times())
             except SavedHistoryError as error:
                 _log.warning("ConfigMap %s/%s is not restored: %s", self._location.namespace, name, error)
                 continue
-            for key, remembered in found.items():
-                if key not in saved or _age(saved[key]) < _age(remembered):
-                    saved[key] = remembered
+            for key, entry in found.items():
+                if key not in saved or _age(saved[key]) < _age(entry):
+                    saved[key] = entry
         return saved
 
-    async def run(self, memory: Histories) -> None:
-        """Save from time to time, until cancelled."""
+    async def run(self, histories: Histories) -> None:
+        """Save every 15 seconds, until cancelled."""
         while True:
             await asyncio.sleep(SAVE_SECONDS)
-            await self.save(memory, final=False)
+            await self.save(histories, final=False)
 
-    async def save(self, memory: Histories, *, final: bool = True) -> None:
-        """Save, if something has changed since it was last done.
+    async def save(self, histories: Histories, *, final: bool = True) -> None:
+        """Save, unless nothing has changed since the last save.
 
         Args:
-            memory: what to save.
-            final: whether this process takes no further step: whoever restores it then knows all that was done.
+            histories: all of them.
+            final: this process reconciles no more, so what is saved is complete.
         """
-        changes = memory.changes, final
+        changes = histories.changes, final
         if changes == self._saved_changes:
             return
         encoded = await asyncio.to_thread(
-            encode, memory.snapshot(), **self._times(), final=final, longest_window_ms=self._longest_window_ms
+            encode, histories.snapshot(), **self._times(), final=final, longest_window_ms=self._longest_window_ms
         )
         try:
             await self._write(encoded.content)
         except (StatusError, KubeError) as error:
-            self._say(f"is not saved: {error}")
+            self._report(f"is not saved: {error}")
             return
         self._saved_changes = changes
-        self._say("holds only part of the HPAs, the rest has no room; use more --shards" if encoded.left_out else "")
+        self._report("holds only part of the HPAs, the rest has no room; use more --shards" if encoded.left_out else "")
 
     async def _list(self) -> list[dict[str, Any]]:
         delays = Backoff(*_LOAD_DELAYS)
@@ -162,14 +160,14 @@ class SavedHistoryStore:
                     try:
                         items = (await self._client.get(self._collection, query)).get("items")
                     except (StatusError, KubeError) as error:
-                        self._say(f"cannot be read: {error}")
+                        self._report(f"cannot be read: {error}")
                         if not _is_temporary(error):
                             return []
                     else:
-                        self._say("")
+                        self._report("")
                         return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
                     await asyncio.sleep(delays.next())
-        _log.warning("%s: starting without what was saved", self._label)
+        _log.warning("ConfigMap %s/%s: starting without saved history", self._location.namespace, self._name)
         return []
 
     async def _write(self, content: bytes) -> None:
@@ -178,8 +176,8 @@ class SavedHistoryStore:
         except StatusError as error:
             if error.code not in (_CONFLICT, _NOT_FOUND):
                 raise
-            # Not by another leader: there is none beside this process. So what is there now makes room.
-            await self._find_version()
+            # The change was not made by another leader: there is none.
+            self._version = await self._read_version()
             await self._put(content)
 
     async def _put(self, content: bytes) -> None:
@@ -199,29 +197,31 @@ class SavedHistoryStore:
             "binaryData": {_DATA: base64.b64encode(content).decode()},
         }
         if self._version is None:
-            answer = await self._client.post(self._collection, body)
+            stored = await self._client.post(self._collection, body)
         else:
             metadata["resourceVersion"] = self._version
-            answer = await self._client.put(self._path, body)
-        self._version = answer["metadata"]["resourceVersion"]
+            stored = await self._client.put(self._path, body)
+        self._version = stored["metadata"]["resourceVersion"]
 
-    async def _find_version(self) -> None:
+    async def _read_version(self) -> str | None:
         try:
-            self._version = (await self._client.get(self._path))["metadata"]["resourceVersion"]
+            version: str = (await self._client.get(self._path))["metadata"]["resourceVersion"]
         except StatusError as error:
             if error.code != _NOT_FOUND:
                 raise
-            self._version = None
+            return None
+        return version
 
-    def _say(self, problem: str) -> None:
-        """Log how it went, if that is news."""
-        if problem == self._said:
+    def _report(self, problem: str) -> None:
+        """Log a problem, or that there is none any more, if that has changed."""
+        if problem == self._problem:
             return
-        self._said = problem
+        self._problem = problem
+        where = f"ConfigMap {self._location.namespace}/{self._name}"
         if problem:
-            _log.warning("%s %s", self._label, problem)
+            _log.warning("%s %s", where, problem)
         else:
-            _log.info("%s: all is well again", self._label)
+            _log.info("%s: no problem any more", where)
 
     def _times(self) -> _Times:
         return {"now_ms": round(self._wall_clock() * 1000), "monotonic_ms": round(self._clock() * 1000)}
@@ -238,9 +238,9 @@ def _content(config_map: Mapping[str, Any]) -> bytes:
         raise SavedHistoryError(f"it is damaged: {error}") from error
 
 
-def _age(remembered: HistoryEntry) -> tuple[int, bool]:
-    """Of two of the same time, the one that is not complete comes later: what it lacks is what was done since."""
-    return remembered.latest_ms, not remembered.history.complete
+def _age(entry: HistoryEntry) -> tuple[int, bool]:
+    """The order of two histories of an HPA; at the same time, the incomplete one is from a later, killed process."""
+    return entry.latest_ms, not entry.history.complete
 
 
 def _is_temporary(error: StatusError | KubeError) -> bool:

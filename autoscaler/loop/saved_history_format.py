@@ -1,23 +1,22 @@
-"""The saved form of a memory: small, checked, and read again only by those who understand it.
+"""The saved form of histories: gzipped JSON, which standard tools can read.
 
-It is gzipped JSON, so that an operator can look into it with standard tools. Times are differences to the sample
-before, which compress well: an HPA with a full window of five minutes takes about 70 bytes.
+Times are stored as differences to the sample before, which compress well: an HPA with a full window of five minutes
+takes about 70 bytes. The times of a history mean nothing to another process, so the first difference is to the time of
+saving, for which the wall clock is stored. Restored samples are older by as much as the wall clock has moved on since;
+if it was set back, they are as old as when they were saved.
 
-The history's clock means nothing to another process, so what is saved are ages, beside the wall clock's time. Restored
-ages are older by as much as the wall clock has moved on since; where it was set back, they are what they were.
-
-What is too old to count under any settings loses its content but keeps its slot, as null: Kubernetes uses slots again
-in an order that depends on all of them, and an HPA without any would be taken for a new one, whose current number of
-replicas becomes a recommendation. So a decision after restoring is the decision that there would have been.
+Samples that are too old for any window lose their content and keep their slot, as null: Kubernetes reuses slots in an
+order that depends on all of them, and a history without any would be that of a new HPA. So a decision after restoring
+is the decision that there would have been.
 """
 
 from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -28,63 +27,64 @@ from autoscaler.core.model import HPAKey
 from autoscaler.loop.histories import HistoryEntry
 
 LIMIT_BYTES = 1_000_000
-"""What fits into a ConfigMap, which may hold 1 MiB."""
+"""A ConfigMap holds 1 MiB, metadata included."""
 
 _VERSION = 1
-# A saved memory of this size would be of half a million HPAs; more is no memory but an attack on ours.
+# More than half a million HPAs take; more would only be an attack.
 _MAX_DECODED_BYTES = 64 * 2**20
 _GZIP = 16 + zlib.MAX_WBITS
-# What is aimed at, and what will do, of the limit; and how often another part is tried.
+# The part of the limit to aim at, the part that is enough, and the number of attempts.
 _FILLED, _ENOUGH, _ATTEMPTS = 0.95, 0.85, 8
 
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-_Slot: TypeAlias = tuple[_Count, int] | None
-"""(replicas or change, milliseconds after the slot before); null: too old to count."""
+_RecommendationSlot: TypeAlias = tuple[_Count, int] | None
+"""(replicas, milliseconds after the slot before); null: too old for any window."""
 _EventSlot: TypeAlias = tuple[_Count, int, bool] | None
-"""With whether it was found outdated."""
+"""(change, milliseconds after the slot before, outdated)."""
+_Sample = TypeVar("_Sample", Recommendation, ScaleEvent)
+_Slot = TypeVar("_Slot", _RecommendationSlot, _EventSlot)
 
 
 class SavedHistoryError(Exception):
-    """What was saved cannot be used; the message says why."""
+    """A saved history cannot be read; the message says why."""
 
 
 class _SavedHPA(msgspec.Struct, array_like=True, frozen=True):
-    """One HPA. Fields may be added at the end, with a default: older releases leave them out, or pass over them."""
+    """One HPA. New fields go to the end, with a default: older releases leave them out, or skip them."""
 
     namespace: str
     name: str
     group: str
     uid: str
-    recommendations: tuple[_Slot, ...]
+    recommendations: tuple[_RecommendationSlot, ...]
     scale_up_events: tuple[_EventSlot, ...]
     scale_down_events: tuple[_EventSlot, ...]
     metric_failures: _Count = 0
     complete: bool = False
-    """Whether it was saved after the last step; of a process that was killed only an earlier save is left."""
-
-
-class _Saved(msgspec.Struct, frozen=True):
-    version: int
-    saved_ms: int
-    """When it was saved, since the Unix epoch: the time that the first of each list's differences is to."""
-    hpas: tuple[_SavedHPA, ...]
+    """Saved after the last reconciliation; a process that was killed leaves an earlier save."""
 
 
 class _Header(msgspec.Struct, frozen=True):
     version: int
 
 
+class _Saved(_Header, frozen=True):
+    saved_ms: int
+    """The time of saving since the Unix epoch, from which the first differences count."""
+    hpas: tuple[_SavedHPA, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoded:
-    """A memory ready to be saved."""
+    """Saved histories."""
 
     content: bytes
     left_out: int
-    """How many HPAs had no room."""
+    """The number of HPAs for which there was no room."""
 
 
 def encode(
-    memory: Mapping[HPAKey, HistoryEntry],
+    entries: Mapping[HPAKey, HistoryEntry],
     *,
     now_ms: int,
     monotonic_ms: int | None = None,
@@ -92,53 +92,52 @@ def encode(
     longest_window_ms: int = MAX_STABILIZATION_WINDOW_MS,
     limit_bytes: int = LIMIT_BYTES,
 ) -> Encoded:
-    """Bring a memory into its saved form.
+    """Encode histories.
 
-    Where it is too large, those HPAs go first whose last recommendations were all the same and which were not scaled:
-    their current number of replicas says as much. The namespaces share the room fairly: one that needs less than an
-    equal part has all that it needs, and of one that needs more the largest histories go first, of those about as large
-    the ones that were added to longest ago. So nobody can push out the histories of others' HPAs by long ones of their
-    own (a window of an hour at a sync period of a second is 3,600 recommendations).
+    If they are too large, the HPAs that were not scaled lately and whose recommendations are all the same are left out
+    first: their current number of replicas says as much. The namespaces share the room fairly: a namespace that needs
+    less than an equal part gets all that it needs, and of one that needs more the largest histories are left out, of
+    those of about the same size the oldest. So no namespace can push out the others' histories by long ones of its own
+    (a window of an hour at a sync period of a second has 3,600 recommendations).
 
     Args:
-        memory: what is remembered.
+        entries: the histories.
         now_ms: the current time, since the Unix epoch.
         monotonic_ms: the same by the histories' clock; None: `now_ms`.
-        final: whether no step follows before somebody restores this.
-        longest_window_ms: what is older than this cannot count any more.
-        limit_bytes: how large the result may be.
+        final: this process reconciles no more.
+        longest_window_ms: samples older than this are too old for any window.
+        limit_bytes: the maximum size of the content.
     """
     monotonic_ms = now_ms if monotonic_ms is None else monotonic_ms
     expired_ms = monotonic_ms - longest_window_ms
-
     hpas = [
-        _Encoded(
+        _EncodedHPA(
             namespace=key.namespace,
-            steady=_is_steady(remembered.history, expired_ms),
-            latest_ms=remembered.latest_ms,
-            json=msgspec.json.encode(_saved_hpa(key, remembered, monotonic_ms, expired_ms, final=final)),
+            steady=_is_steady(entry.history, expired_ms),
+            latest_ms=entry.latest_ms,
+            json=msgspec.json.encode(_saved_hpa(key, entry, monotonic_ms, expired_ms, final=final)),
         )
-        for key, remembered in memory.items()
+        for key, entry in entries.items()
     ]
     kept, content = hpas, _pack(hpas, now_ms)
     if len(content) > limit_bytes:
-        kept, content = _fitting(hpas, now_ms, limit_bytes=limit_bytes, needed_bytes=len(content))
+        kept, content = _fit(hpas, now_ms, limit_bytes=limit_bytes, needed_bytes=len(content))
     return Encoded(content=content, left_out=len(hpas) - len(kept))
 
 
 def decode(content: bytes, *, now_ms: int, monotonic_ms: int | None = None) -> dict[HPAKey, HistoryEntry]:
-    """Read a saved memory.
+    """Decode saved histories.
 
-    A time that is ahead of `now_ms`, because the clocks of two machines differ, becomes `now_ms`: so it cannot hold a
-    scale-down back for ever.
+    A time later than `now_ms`, because the clocks of two machines differ, becomes `now_ms`: it cannot prevent a
+    scale-down forever.
 
     Args:
-        content: what was saved.
+        content: as from `encode`.
         now_ms: the current time, since the Unix epoch.
-        monotonic_ms: the same by the clock that the histories shall have; None: `now_ms`.
+        monotonic_ms: the same by the clock of the decoded histories; None: `now_ms`.
 
     Raises:
-        SavedHistoryError: it is damaged, or was saved by a release whose form is not known here.
+        SavedHistoryError: it is damaged, or has another version.
     """
     text = _decompress(content)
     try:
@@ -148,7 +147,8 @@ def decode(content: bytes, *, now_ms: int, monotonic_ms: int | None = None) -> d
         saved = msgspec.json.decode(text, type=_Saved)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SavedHistoryError(f"it is damaged: {error}") from error
-    now_ms, age_ms = now_ms if monotonic_ms is None else monotonic_ms, max(0, now_ms - saved.saved_ms)
+    age_ms = max(0, now_ms - saved.saved_ms)
+    now_ms = now_ms if monotonic_ms is None else monotonic_ms
     return {
         HPAKey(each.namespace, each.name, each.group): HistoryEntry(each.uid, _history(each, now_ms - age_ms, now_ms))
         for each in saved.hpas
@@ -159,9 +159,7 @@ def decode(content: bytes, *, now_ms: int, monotonic_ms: int | None = None) -> d
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Encoded:
-    """One HPA's part of the saved form."""
-
+class _EncodedHPA:
     namespace: str
     steady: bool
     latest_ms: int
@@ -172,25 +170,29 @@ class _Encoded:
         return len(self.json)
 
 
-def _pack(hpas: Iterable[_Encoded], now_ms: int) -> bytes:
+def _size(hpas: Iterable[_EncodedHPA]) -> int:
+    return sum(each.size for each in hpas)
+
+
+def _pack(hpas: Iterable[_EncodedHPA], now_ms: int) -> bytes:
     parts = [msgspec.Raw(each.json) for each in hpas]
     text = msgspec.json.encode({"version": _VERSION, "saved_ms": now_ms, "hpas": parts})
     return gzip.compress(text, compresslevel=6, mtime=0)
 
 
-def _fitting(
-    hpas: Iterable[_Encoded], now_ms: int, *, limit_bytes: int, needed_bytes: int
-) -> tuple[list[_Encoded], bytes]:
-    """The HPAs for which there is room, and their saved form; all of them need `needed_bytes`."""
+def _fit(
+    hpas: list[_EncodedHPA], now_ms: int, *, limit_bytes: int, needed_bytes: int
+) -> tuple[list[_EncodedHPA], bytes]:
+    """The HPAs for which there is room, and their content; all of them need `needed_bytes`."""
     changing, steady = [each for each in hpas if not each.steady], [each for each in hpas if each.steady]
-    kept: list[_Encoded] = []
+    kept: list[_EncodedHPA] = []
     content = _pack(kept, now_ms)
-    # How well a part compresses is known only when it has been: look for the room that fills the limit.
-    low, high = 0, sum(each.size for each in hpas)
+    # The size of a part is known once it is compressed: search for the uncompressed size that fills the limit.
+    low, high = 0, _size(hpas)
     room = int(high * limit_bytes / needed_bytes * _FILLED)
     for _ in range(_ATTEMPTS):
         part = _fair_part(changing, room)
-        part += _fair_part(steady, room - sum(each.size for each in part))
+        part += _fair_part(steady, room - _size(part))
         packed = _pack(part, now_ms)
         if len(packed) > limit_bytes:
             high = room
@@ -204,17 +206,16 @@ def _fitting(
     return kept, content
 
 
-def _fair_part(hpas: Iterable[_Encoded], room: int) -> list[_Encoded]:
-    """As many of the HPAs as `room` bytes hold, so that each namespace has an equal part or all that it needs."""
-    namespaces: dict[str, list[_Encoded]] = {}
+def _fair_part(hpas: Iterable[_EncodedHPA], room: int) -> list[_EncodedHPA]:
+    """As many HPAs as `room` bytes hold, so that each namespace gets an equal part or all that it needs."""
+    namespaces: dict[str, list[_EncodedHPA]] = {}
     for each in hpas:
         namespaces.setdefault(each.namespace, []).append(each)
-    kept: list[_Encoded] = []
-    # Whoever needs least comes first and leaves the rest of its part to those after it.
-    by_need = sorted(namespaces.values(), key=lambda of_one: sum(each.size for each in of_one))
-    for index, of_one in enumerate(by_need):
-        part = room // (len(by_need) - index)
-        for each in sorted(of_one, key=lambda each: (each.size.bit_length(), -each.latest_ms)):
+    kept: list[_EncodedHPA] = []
+    # The namespace that needs least comes first, and leaves the rest of its part to the others.
+    for index, of_namespace in enumerate(sorted(namespaces.values(), key=_size)):
+        part = room // (len(namespaces) - index)
+        for each in sorted(of_namespace, key=lambda each: (each.size.bit_length(), -each.latest_ms)):
             if each.size <= part:
                 kept.append(each)
                 part -= each.size
@@ -222,41 +223,35 @@ def _fair_part(hpas: Iterable[_Encoded], room: int) -> list[_Encoded]:
     return kept
 
 
-def _saved_hpa(key: HPAKey, remembered: HistoryEntry, now_ms: int, expired_ms: int, *, final: bool) -> _SavedHPA:
-    def slots(recommendations: Iterable[Recommendation]) -> Iterable[_Slot]:
+def _saved_hpa(key: HPAKey, entry: HistoryEntry, now_ms: int, expired_ms: int, *, final: bool) -> _SavedHPA:
+    def slots(samples: Iterable[_Sample], slot: Callable[[_Sample, int], _Slot]) -> Iterator[_Slot | None]:
         before = now_ms
-        for each in recommendations:
+        for each in samples:
             if each.time_ms < expired_ms:
                 yield None
             else:
-                yield each.replicas, each.time_ms - before
+                yield slot(each, each.time_ms - before)
                 before = each.time_ms
 
-    def event_slots(events: Iterable[ScaleEvent]) -> Iterable[_EventSlot]:
-        before = now_ms
-        for each in events:
-            if each.time_ms < expired_ms:
-                yield None
-            else:
-                yield each.change, each.time_ms - before, each.outdated
-                before = each.time_ms
+    def event_slot(event: ScaleEvent, delta_ms: int) -> _EventSlot:
+        return event.change, delta_ms, event.outdated
 
-    history = remembered.history
+    history = entry.history
     return _SavedHPA(
         namespace=key.namespace,
         name=key.name,
         group=key.group,
-        uid=remembered.uid,
-        recommendations=tuple(slots(history.recommendations)),
-        scale_up_events=tuple(event_slots(history.scale_up_events)),
-        scale_down_events=tuple(event_slots(history.scale_down_events)),
+        uid=entry.uid,
+        recommendations=tuple(slots(history.recommendations, lambda each, delta_ms: (each.replicas, delta_ms))),
+        scale_up_events=tuple(slots(history.scale_up_events, event_slot)),
+        scale_down_events=tuple(slots(history.scale_down_events, event_slot)),
         metric_failures=history.metric_failures,
         complete=final and history.complete,
     )
 
 
 def _is_steady(history: History, expired_ms: int) -> bool:
-    """Whether nothing is lost that would hold the next scale back."""
+    """True if a new history would limit the next scale in the same way."""
     events = (*history.scale_up_events, *history.scale_down_events)
     counts = {each.replicas for each in history.recommendations if each.time_ms >= expired_ms}
     return len(counts) <= 1 and all(each.time_ms < expired_ms for each in events)
@@ -277,32 +272,28 @@ def _decompress(content: bytes) -> bytes:
 
 
 def _history(saved: _SavedHPA, saved_ms: int, now_ms: int) -> History:
-    def recommendations() -> Iterable[Recommendation]:
-        time_ms = saved_ms
-        for slot in saved.recommendations:
-            if slot is None:
-                yield Recommendation(0, LONG_AGO_MS)
-            else:
-                time_ms += slot[1]
-                yield Recommendation(slot[0], _past(time_ms, now_ms))
-
-    def events(slots: Iterable[_EventSlot]) -> Iterable[ScaleEvent]:
+    def times(slots: Iterable[_RecommendationSlot | _EventSlot]) -> Iterator[int]:
         time_ms = saved_ms
         for slot in slots:
             if slot is None:
-                yield ScaleEvent(0, LONG_AGO_MS, outdated=True)
+                yield LONG_AGO_MS
             else:
                 time_ms += slot[1]
-                yield ScaleEvent(slot[0], _past(time_ms, now_ms), outdated=slot[2])
+                yield max(LONG_AGO_MS, min(time_ms, now_ms))
 
+    def events(slots: tuple[_EventSlot, ...]) -> tuple[ScaleEvent, ...]:
+        return tuple(
+            ScaleEvent(0, time_ms, outdated=True) if slot is None else ScaleEvent(slot[0], time_ms, outdated=slot[2])
+            for slot, time_ms in zip(slots, times(slots), strict=True)
+        )
+
+    recommendations = zip(saved.recommendations, times(saved.recommendations), strict=True)
     return History(
-        recommendations=tuple(recommendations()),
-        scale_up_events=tuple(events(saved.scale_up_events)),
-        scale_down_events=tuple(events(saved.scale_down_events)),
+        recommendations=tuple(
+            Recommendation(0 if slot is None else slot[0], time_ms) for slot, time_ms in recommendations
+        ),
+        scale_up_events=events(saved.scale_up_events),
+        scale_down_events=events(saved.scale_down_events),
         metric_failures=saved.metric_failures,
         complete=saved.complete,
     )
-
-
-def _past(time_ms: int, now_ms: int) -> int:
-    return max(LONG_AGO_MS, min(time_ms, now_ms))

@@ -206,18 +206,13 @@ def decode_metric(metric: object) -> MetricSpec:
     return _decode(metric, MetricSpec)
 
 
-def decode_selector(selector: object) -> LabelSelector:
-    """Decode a metav1.LabelSelector.
-
-    Raises:
-        ParseError: a field has the wrong type.
-    """
-    return _decode(selector, LabelSelector)
-
-
 def _decode(raw: object, form: type[_T]) -> _T:
     try:
-        return msgspec.convert(_without_nulls(raw), form, dec_hook=_decode_quantity)
+        try:
+            return msgspec.convert(raw, form, dec_hook=_decode_quantity)
+        except msgspec.ValidationError:
+            # No field may be null here. API servers do not serve nulls, so this is rare.
+            return msgspec.convert(_without_nulls(raw), form, dec_hook=_decode_quantity)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$")
         raise ParseError(f"{path.strip('.`') or 'HorizontalPodAutoscaler'}: {problem}") from None

@@ -27,7 +27,6 @@ from autoscaler.core.model import (
     InvalidHPA,
     InvalidMetric,
     MetricIdentifier,
-    MetricSelector,
     MetricSource,
     MetricSpec,
     MetricTarget,
@@ -36,7 +35,6 @@ from autoscaler.core.model import (
     ResourceMetric,
     ScalingPolicy,
     ScalingRules,
-    SelectorRequirement,
     Spec,
     Status,
 )
@@ -101,13 +99,14 @@ def track_hpa(
         metadata = msgspec.json.encode(served)
         raw = {**raw, "apiVersion": api.api_version}  # the items of a list may come without
         try:
-            spec = _decode_spec(raw)
-            hpa = _hpa(raw, spec)
+            decoded = _decode(raw)
+            hpa = _hpa(raw, decoded)
             if hpa.spec.min_replicas == 0 and not scale_to_zero and not api.built_in:
                 raise ParseError("spec.minReplicas: 0 needs the feature HPAScaleToZero, which is off")
         except ParseError as error:
-            return RefusedHPA(_invalid_hpa(raw, str(error)), metadata, api)
-        metrics = () if api.built_in else apitypes.encode_spec(spec)["metrics"]
+            header = apitypes.decode_hpa({"metadata": raw["metadata"]})
+            return RefusedHPA(InvalidHPA(**_header(raw, header.metadata), problem=str(error)), metadata, api)
+        metrics = () if api.built_in else apitypes.encode_spec(decoded.spec)["metrics"]
         return TrackedHPA(hpa, metadata, api, metrics, _foreign_write_time(raw["metadata"].get("managedFields")))
     except ParseError as error:
         _log.warning("this HPA is left alone: %s", error)
@@ -121,7 +120,7 @@ def parse_hpa(raw: Mapping[str, Any]) -> HPA:
         ParseError: a field has the wrong type or an impossible value.
     """
     try:
-        return _hpa(raw, _decode_spec(raw))
+        return _hpa(raw, _decode(raw))
     except ParseError as error:
         raise ParseError(f"{object_name(KIND, raw)}: {error}") from None
 
@@ -137,17 +136,14 @@ def _foreign_write_time(managed_fields: object) -> str:
 # --- metadata and spec ---------------------------------------------------------------------------------------------
 
 
-def _decode_spec(raw: Mapping[str, Any]) -> apitypes.Spec:
-    if not isinstance(raw, dict):
-        raise ParseError(f"Expected `object`, got `{type(raw).__name__}`")
-    spec = apitypes.decode_hpa({"spec": raw.get("spec")}).spec
-    set_defaults(spec)
-    return spec
+def _decode(raw: Mapping[str, Any]) -> apitypes.HorizontalPodAutoscaler:
+    decoded = apitypes.decode_hpa(raw)
+    set_defaults(decoded.spec)
+    return decoded
 
 
-def _metadata(raw: Mapping[str, Any]) -> dict[str, Any]:
+def _header(raw: Mapping[str, Any], metadata: apitypes.ObjectMeta) -> dict[str, Any]:
     """Return the fields that HPA and InvalidHPA share."""
-    metadata = apitypes.decode_hpa({"metadata": raw.get("metadata")}).metadata
     return {
         "namespace": intern(metadata.namespace),
         "name": metadata.name,
@@ -160,11 +156,8 @@ def _metadata(raw: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _invalid_hpa(raw: Mapping[str, Any], problem: str) -> InvalidHPA:
-    return InvalidHPA(**_metadata(raw), problem=problem)
-
-
-def _hpa(raw: Mapping[str, Any], spec: apitypes.Spec) -> HPA:
+def _hpa(raw: Mapping[str, Any], decoded: apitypes.HorizontalPodAutoscaler) -> HPA:
+    spec = decoded.spec
     target = spec.scale_target_ref
     if not target.kind or not target.name:
         raise ParseError("spec.scaleTargetRef: kind and name must be set")
@@ -172,7 +165,7 @@ def _hpa(raw: Mapping[str, Any], spec: apitypes.Spec) -> HPA:
         raise ParseError("spec.maxReplicas: must be at least 1")
     behavior, metrics = spec.behavior or None, spec.metrics or ()
     return HPA(
-        **_metadata(raw),
+        **_header(raw, decoded.metadata),
         spec=Spec(
             scale_target_ref=_reference(target),
             min_replicas=_or_none(spec.min_replicas) or 0,
@@ -225,26 +218,7 @@ def _source(metric: apitypes.MetricSpec, field: str) -> tuple[MetricSource, apit
 
 
 def _identifier(metric: apitypes.MetricIdentifier) -> MetricIdentifier:
-    return MetricIdentifier(metric.name, _selector(metric.selector) if metric.selector else None)
-
-
-def metric_selector(raw: Mapping[str, Any] | None) -> MetricSelector | None:
-    """Parse a metric's label selector, which the API server does not validate.
-
-    Raises:
-        ParseError: a field has the wrong type.
-    """
-    return None if raw is None else _selector(apitypes.decode_selector(raw))
-
-
-def _selector(selector: apitypes.LabelSelector) -> MetricSelector:
-    return MetricSelector(
-        match_labels=tuple(sorted((selector.match_labels or {}).items())),
-        match_expressions=tuple(
-            SelectorRequirement(each.key, each.operator, tuple(each.values or ()))
-            for each in selector.match_expressions or ()
-        ),
-    )
+    return MetricIdentifier(metric.name, msgspec.to_builtins(metric.selector) if metric.selector else None)
 
 
 def _reference(reference: apitypes.CrossVersionObjectReference) -> CrossVersionObjectReference:

@@ -27,7 +27,7 @@ from autoscaler.core.observation import (
     ValuesResponse,
 )
 from autoscaler.core.stabilization import Normalized, RateLimit
-from autoscaler.core.status import quantity_text, selector_object
+from autoscaler.core.status import quantity_text
 from autoscaler.records.record import (
     VERSION,
     BlockedScaleRecord,
@@ -182,7 +182,7 @@ def _metric(evaluation: Evaluation, response: MetricResponse | None) -> MetricRe
             name = ""
         case PodsMetric(metric) | ExternalMetric(metric) | ObjectMetric(metric):
             type_, name = type(spec.source).__name__.removesuffix("Metric"), metric.name
-            selector = None if metric.selector is None else selector_object(metric.selector)
+            selector = None if metric.selector is None else dict(metric.selector)
     if isinstance(spec.source, ObjectMetric):
         reference = spec.source.described_object
         described = DescribedObject(kind=reference.kind, name=reference.name, api_version=reference.api_version)

@@ -1,4 +1,4 @@
-"""The catalog: what it lists, what it keeps, and what it says of rules that fail or overlap."""
+"""The catalog: its lists, its metrics, and rules that fail or overlap."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ async def test_every_metric_of_the_rules_is_listed(tmp_path: Path) -> None:
     }
 
 
-async def test_each_distinct_series_query_is_asked_once_for_the_last_while(tmp_path: Path) -> None:
+async def test_each_distinct_series_query_is_listed_once(tmp_path: Path) -> None:
     async with metrics_bed(tmp_path, TWO, CannedPrometheus()) as bed:
         await bed.catalog.relist()
         assert sorted(bed.prometheus.listed) == [("first", NOW - 120, NOW), ("second", NOW - 120, NOW)]
 
 
-async def test_a_rule_that_fails_keeps_its_last_list_and_harms_no_other(tmp_path: Path) -> None:
+async def test_failing_rule_keeps_its_last_list(tmp_path: Path) -> None:
     prometheus = CannedPrometheus(found={"first": (series("a", "pod"),), "second": (series("b", "pod"),)})
     async with metrics_bed(tmp_path, TWO, prometheus) as bed:
         await bed.catalog.relist()
@@ -80,7 +80,7 @@ async def test_a_rule_that_fails_keeps_its_last_list_and_harms_no_other(tmp_path
         assert bed.catalog.external == ("c",)
 
 
-async def test_ready_is_after_the_first_good_list(tmp_path: Path) -> None:
+async def test_ready_after_the_first_successful_list(tmp_path: Path) -> None:
     prometheus = CannedPrometheus(found={"first": DOWN, "second": DOWN})
     async with metrics_bed(tmp_path, TWO, prometheus) as bed:
         assert bed.catalog.readiness() == "no good relist yet: the first one is under way"
@@ -94,19 +94,19 @@ async def test_ready_is_after_the_first_good_list(tmp_path: Path) -> None:
         assert bed.catalog.readiness() is None  # it has something to answer with
 
 
-async def test_one_rule_that_never_works_does_not_hold_back_the_others(tmp_path: Path) -> None:
+async def test_rule_that_always_fails_does_not_prevent_readiness(tmp_path: Path) -> None:
     prometheus = CannedPrometheus(found={"first": PrometheusQueryError("parse error")})
     async with metrics_bed(tmp_path, TWO, prometheus) as bed:
         await bed.catalog.relist()
         assert bed.catalog.readiness() is None
 
 
-async def test_without_rules_there_is_nothing_to_wait_for(tmp_path: Path) -> None:
+async def test_ready_without_rules(tmp_path: Path) -> None:
     async with metrics_bed(tmp_path, RulesFile(), CannedPrometheus()) as bed:
         assert bed.catalog.readiness() is None
 
 
-async def test_an_outage_is_told_once_and_its_end_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_outage_and_its_end_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     prometheus = CannedPrometheus(found={"first": DOWN, "second": DOWN})
     async with metrics_bed(tmp_path, TWO, prometheus) as bed:
         with caplog.at_level(logging.INFO, "adapter.catalog.catalog"):
@@ -123,7 +123,7 @@ async def test_an_outage_is_told_once_and_its_end_once(tmp_path: Path, caplog: p
             assert caplog.records[0].getMessage().endswith("is listed again")
 
 
-async def test_of_two_rules_with_the_same_metric_the_later_wins_and_that_is_told_once(
+async def test_later_of_two_rules_with_one_metric_wins_with_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     both = (series("a", "pod"), series("b", "pod"))
@@ -140,7 +140,7 @@ async def test_of_two_rules_with_the_same_metric_the_later_wins_and_that_is_told
     ]
 
 
-async def test_metrics_that_no_request_could_find_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_metrics_that_no_request_can_find_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rules = parse_rules(
         "rules: [{seriesQuery: a, metricsQuery: b, resources: {overrides: {pod: {resource: pod}}}}]", source="r"
     )
@@ -154,7 +154,7 @@ async def test_metrics_that_no_request_could_find_are_told(tmp_path: Path, caplo
     ]
 
 
-async def test_without_the_api_server_a_rule_fails_as_without_prometheus(tmp_path: Path) -> None:
+async def test_rule_fails_without_the_api_server(tmp_path: Path) -> None:
     prometheus = CannedPrometheus(found=dict.fromkeys(("first", "second"), (series("a", "pod"),)))
     async with metrics_bed(tmp_path, RulesFile(custom=TWO.custom), prometheus) as bed:
         bed.api.answers["/apis"] = raw(b"<html>")
@@ -185,7 +185,7 @@ class SlowPrometheus(CannedPrometheus):
         return await super().series(selector, start=start, end=end, destination=destination)
 
 
-async def test_run_tries_again_soon_after_a_failure_whatever_the_others_do(tmp_path: Path) -> None:
+async def test_failed_list_is_retried_soon(tmp_path: Path) -> None:
     prometheus = SlowPrometheus()
     async with metrics_bed(tmp_path, TWO, prometheus) as bed:
         catalog = Catalog(TWO, prometheus, bed.mapper, relist_interval=0.01, max_age=60)

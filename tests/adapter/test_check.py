@@ -131,6 +131,13 @@ async def test_example_is_queried_as_for_an_hpa(tmp_path: Path) -> None:
     assert 'topk(1,hits_total{pod!="",namespace!=""})' in opened.prometheus.queries
 
 
+async def test_examples_are_of_other_resources_before_namespaces(tmp_path: Path) -> None:
+    async with bed(tmp_path, PODS) as opened:
+        opened.prometheus.result = vector((POD, 1.5))
+        report = await checked(opened, examples=1)
+    assert [one.metric for one in report.rules[0].metrics if one.example is not None] == ["pods/hits_per_second"]
+
+
 async def test_resource_rules_have_an_example_of_one_pod(tmp_path: Path) -> None:
     rules = (DATA / "rules/resource.yaml").read_text()
     async with bed(tmp_path, {}, rules) as opened:

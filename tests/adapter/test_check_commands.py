@@ -36,12 +36,12 @@ LIST = CLI_RULES.partition("rules:\n")[2]
 
 
 def indented(text: str, spaces: int) -> str:
-    """A text further to the right, from a line of its own on."""
+    """Return an indented block that begins on a new line."""
     return "\n" + textwrap.indent(text, " " * spaces)
 
 
 @pytest.mark.e2e
-async def test_both_commands_with_a_real_prometheus(tmp_path: Path) -> None:
+async def test_check_and_explain_with_a_real_prometheus(tmp_path: Path) -> None:
     start = time.time() - 600
     points = [(start + step, 10.0 * step) for step in range(0, 1201, 10)]
     (tmp_path / "rules.yaml").write_text(CLI_RULES)

@@ -1,4 +1,4 @@
-"""metrics.k8s.io with merged queries: how often Prometheus is asked, and that the answers are the same."""
+"""metrics.k8s.io with coalesced queries: fewer queries, the same values."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def test_list_of_all_namespaces_is_one_coalesced_query_of_each_resource() 
     assert len(found) == 100
 
 
-async def test_after_a_failure_pods_are_asked_for_alone() -> None:
+async def test_after_a_failure_requests_are_sent_alone() -> None:
     known = pods(2, 1)
 
     class Limited(Prometheus):

@@ -127,7 +127,7 @@ def seen(samples: Mapping[str, Sample | list[Sample]], names: list[str]) -> Foun
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_custom_metrics(real: AtOneMoment, seed: int) -> None:
+async def test_coalesced_custom_equals_single(real: AtOneMoment, seed: int) -> None:
     pick = random.Random(seed)
     templates = Template(pick, ["<<.GroupBy>>"] * 6 + ["<<.GroupBy>>, verb", "pod", "namespace, <<.GroupBy>>"])
     # All rules of one file, behind one coalescer, in random order.
@@ -177,7 +177,7 @@ async def objects_alone(queries: RuleQueries, query: ObjectsQuery) -> Found:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("namespaced", [True, False])
-async def test_external_metrics(real: AtOneMoment, seed: int, namespaced: bool) -> None:
+async def test_coalesced_external_equals_single(real: AtOneMoment, seed: int, namespaced: bool) -> None:
     pick = random.Random(seed)
     labels = ["namespace", "namespace, pod", "namespace, verb", "namespace, pod, verb", "namespace, pod, verb, code"]
     templates = Template(pick, [*labels, "pod", "verb, pod"])

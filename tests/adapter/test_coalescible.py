@@ -1,4 +1,4 @@
-"""Which templates can be asked for all objects at once."""
+"""Which templates can be coalesced, and into which query."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.adapter.coalescing_bed import EVERYTHING, RAW, SUM, external, source
         "histogram_quantile(0.9, sum(rate(<<.Series>>{<<.LabelMatchers>>}[5m])) by (le, <<.GroupBy>>))",
     ],
 )
-def test_templates_that_keep_objects_apart_can_be_merged(query: str) -> None:
+def test_separable_templates_can_be_coalesced(query: str) -> None:
     assert can_coalesce(source(query))
 
 
@@ -42,17 +42,17 @@ def test_templates_that_keep_objects_apart_can_be_merged(query: str) -> None:
         'label_replace(<<.Series>>{<<.LabelMatchers>>}, "pod", "x", "", "")',
     ],
 )
-def test_templates_of_which_nobody_can_tell_are_asked_alone(query: str) -> None:
+def test_other_templates_cannot_be_coalesced(query: str) -> None:
     assert not can_coalesce(source(query))
 
 
-def test_external_metrics_can_be_merged_where_the_namespace_stays_in_the_result() -> None:
+def test_external_metrics_that_keep_the_namespace_can_be_coalesced() -> None:
     assert can_coalesce(external("<<.Series>>{<<.LabelMatchers>>}"))
     assert not can_coalesce(external("max(<<.Series>>{<<.LabelMatchers>>}) by (queue)"))
     assert can_coalesce(external(RAW, namespaced=False))
 
 
-def test_a_rule_can_demand_it_for_a_form_that_nobody_can_tell_of() -> None:
+def test_merge_always_coalesces_any_form() -> None:
     query = "label_join(<<.Series>>{<<.LabelMatchers>>}, 'x', 'y', 'z')"
     assert [can_coalesce(source(query, merge)) for merge in ("auto", "always")] == [False, True]
     assert not can_coalesce(source(SUM, "never"))
@@ -69,22 +69,22 @@ def test_a_rule_can_demand_it_for_a_form_that_nobody_can_tell_of() -> None:
         "<<with .LabelMatchers>>sum(a{<<.>>})<<end>> by (<<.GroupBy>>)",
     ],
 )
-def test_a_template_that_does_more_with_the_matchers_than_write_them_may_make_another_query(query: str) -> None:
+def test_template_that_transforms_the_matchers_cannot_be_coalesced(query: str) -> None:
     assert not can_coalesce(source(query))
     assert can_coalesce(source(query, "always"))
 
 
-def test_nor_may_one_of_an_external_metric() -> None:
+def test_external_template_that_transforms_the_matchers_cannot_be_coalesced() -> None:
     query = "<<if eq .LabelMatchers `a`>>rate<<else>>irate<<end>>(<<.Series>>{<<.LabelMatchers>>}[5m])"
     assert not can_coalesce(external(query))
     assert not can_coalesce(external(query, namespaced=False))
 
 
-def test_a_template_may_look_at_the_series() -> None:
+def test_template_may_use_the_series() -> None:
     assert can_coalesce(source("<<if eq .Series `a`>>max<<else>>sum<<end>>(a{<<.LabelMatchers>>}) by (<<.GroupBy>>)"))
 
 
-def test_the_query_for_all_objects() -> None:
+def test_query_for_all_objects() -> None:
     verb = LabelSelector.parse("verb=GET")
     start = "sum(rate(packets_total{"
     assert [coalesced_custom_query(source(SUM), namespaced, verb) for namespaced in (True, False)] == [
@@ -97,7 +97,7 @@ def test_the_query_for_all_objects() -> None:
     )
 
 
-def test_the_query_for_all_namespaces_and_selectors() -> None:
+def test_query_for_all_namespaces_and_selectors() -> None:
     verb = LabelSelector.parse("verb=GET")
     assert coalesced_external_query(external(RAW), verb) == 'packets_total{namespace=~".+"}'
     assert coalesced_external_query(external(RAW, namespaced=False), verb) == "packets_total{}"
@@ -113,7 +113,7 @@ def test_the_query_for_all_namespaces_and_selectors() -> None:
         *("verb in (a.b,c)", "verb notin (a.b)"),  # where a dot is any character
     ],
 )
-def test_selectors_that_prometheus_takes_otherwise_are_asked_for_alone(selector: str, namespaced: bool) -> None:
+def test_selectors_that_prometheus_matches_otherwise_are_sent_alone(selector: str, namespaced: bool) -> None:
     assert not coalesced_external_query(external(RAW, namespaced=namespaced), LabelSelector.parse(selector))
 
 
@@ -121,12 +121,12 @@ def test_selectors_that_prometheus_takes_otherwise_are_asked_for_alone(selector:
     "selector", ["verb=a.b", "verb!=a.b", "verb in (a,b)", "verb notin (a,b)", "verb", "!verb", ""]
 )
 @pytest.mark.parametrize("namespaced", [True, False])
-def test_other_selectors_are_applied_to_the_answer_for_all(selector: str, namespaced: bool) -> None:
+def test_other_selectors_select_from_the_coalesced_result(selector: str, namespaced: bool) -> None:
     assert coalesced_external_query(external(RAW, namespaced=namespaced), LabelSelector.parse(selector))
 
 
 @pytest.mark.parametrize("namespaced", [True, False])
-def test_buckets_that_become_one_quantile_cannot_be_selected_by_in_its_answer(namespaced: bool) -> None:
+def test_le_of_a_quantile_cannot_be_selected_by(namespaced: bool) -> None:
     wanted = external(
         "histogram_quantile(0.9, sum(<<.Series>>{<<.LabelMatchers>>}) by (le, namespace))", namespaced=namespaced
     )
@@ -136,7 +136,7 @@ def test_buckets_that_become_one_quantile_cannot_be_selected_by_in_its_answer(na
 
 @pytest.mark.parametrize("namespaced", [True, False])
 @pytest.mark.parametrize("by", ["namespace", "namespace, queue"])
-def test_labels_that_the_query_takes_away_cannot_be_selected_by_in_its_answer(by: str, namespaced: bool) -> None:
+def test_labels_that_the_query_drops_cannot_be_selected_by(by: str, namespaced: bool) -> None:
     wanted = external(f"sum(<<.Series>>{{<<.LabelMatchers>>}}) by ({by})", namespaced=namespaced)
     assert coalesced_external_query(wanted, EVERYTHING)
     assert bool(coalesced_external_query(wanted, LabelSelector.parse("queue=a"))) == ("queue" in by)

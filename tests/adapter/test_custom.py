@@ -22,7 +22,7 @@ from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_cache import VectorCache
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
-    PrometheusBadAnswer,
+    PrometheusBadResponse,
     PrometheusError,
     PrometheusQueryError,
     PrometheusResultError,
@@ -70,7 +70,7 @@ async def selected(bed: MetricsBed, selector: str = "", metric: str = PACKETS, *
     )
 
 
-async def test_the_value_of_one_object(bed: MetricsBed) -> None:
+async def test_named_object_returns_its_value(bed: MetricsBed) -> None:
     bed.prometheus.result = vector(({"pod": "a"}, 99.9949))
     selector = LabelSelector.parse("port=80")
     assert await named(bed, metric_selector=selector) == [
@@ -108,7 +108,7 @@ async def test_objects_of_every_kind(bed: MetricsBed, change: dict[str, str], de
     assert value.selector is None
 
 
-async def test_the_values_of_all_objects_that_a_selector_matches(bed: MetricsBed) -> None:
+async def test_selector_returns_the_values_of_all_matching_objects(bed: MetricsBed) -> None:
     bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("b", "a", "silent")
     bed.prometheus.result = vector(({"pod": "a"}, 1), ({"pod": "b"}, 2), ({"pod": "other"}, 3), ({}, 4))
     values = await selected(bed, "app in (web)")
@@ -117,7 +117,7 @@ async def test_the_values_of_all_objects_that_a_selector_matches(bed: MetricsBed
     assert bed.api.asked[-1].endswith("/pods?resourceVersion=0&labelSelector=app+in+%28web%29&limit=500")
 
 
-async def test_several_namespaces_at_the_root(bed: MetricsBed) -> None:
+async def test_selector_matches_several_namespaces(bed: MetricsBed) -> None:
     bed.api.answers["/api/v1/namespaces"] = objects("shop", "bank")
     bed.prometheus.result = vector(({"namespace": "bank"}, 1), ({"namespace": "shop"}, 2))
     values = await selected(bed, resource="namespaces", namespace="")
@@ -146,14 +146,14 @@ async def test_several_namespaces_at_the_root(bed: MetricsBed) -> None:
         ),
     ],
 )
-async def test_what_is_not_there_is_not_found(bed: MetricsBed, change: dict[str, str], message: str) -> None:
+async def test_missing_metric_or_value_is_not_found(bed: MetricsBed, change: dict[str, str], message: str) -> None:
     bed.prometheus.result = vector(({"pod": "a"}, 1))
     with pytest.raises(StatusError) as refused:
         await named(bed, **change)
     assert (refused.value.code, refused.value.message) == (404, message)
 
 
-async def test_before_the_first_list_nobody_can_tell_what_is_there(tmp_path: Path) -> None:
+async def test_metric_is_unavailable_before_the_first_relist(tmp_path: Path) -> None:
     rules, prometheus = packets()
     prometheus.found = dict.fromkeys(prometheus.found, PrometheusUnavailable("refused"))
     async with metrics_bed(tmp_path, rules, prometheus) as bed:
@@ -167,7 +167,7 @@ async def test_before_the_first_list_nobody_can_tell_what_is_there(tmp_path: Pat
 
 
 @pytest.mark.parametrize("change", [{}, {"metric": "nosuch"}, {"resource": "widgets"}, {"namespace": ""}])
-async def test_all_of_nothing_is_not_found(bed: MetricsBed, change: dict[str, str]) -> None:
+async def test_selector_without_objects_is_not_found(bed: MetricsBed, change: dict[str, str]) -> None:
     bed.api.answers["/api/v1/namespaces/shop/pods"] = objects()
     with pytest.raises(StatusError) as refused:
         await selected(bed, **change)
@@ -178,9 +178,7 @@ async def test_all_of_nothing_is_not_found(bed: MetricsBed, change: dict[str, st
     assert bed.prometheus.queries == []
 
 
-async def test_a_metric_whose_rule_makes_no_query_is_not_found(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_metric_whose_rule_makes_no_query_is_not_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rules = parse_rules(
         "rules: [{seriesQuery: a, resources: {template: <<.Resource>>}, metricsQuery: '<<index .GroupBySlice 1>>'}]",
         source="rules.yaml",
@@ -203,14 +201,14 @@ async def test_objects_without_values_make_an_empty_list(bed: MetricsBed) -> Non
     ("error", "code", "message"),
     [
         (PrometheusUnavailable("secret.host"), 503, "Prometheus is not available for rules[0] ("),
-        (PrometheusBadAnswer("secret.host"), 503, "Prometheus gave an unusable answer for rules[0] ("),
+        (PrometheusBadResponse("secret.host"), 503, "Prometheus gave an unusable answer for rules[0] ("),
         (PrometheusTimeout("secret.host"), 504, "Timeout: Prometheus did not answer in time for rules[0] ("),
         (PrometheusQueryError("secret.host"), 500, "Internal error occurred: unable to fetch metrics"),
         (PrometheusResultError("secret.host"), 500, "Internal error occurred: unable to fetch metrics"),
         (Scalar(1.0, 5.0), 500, "Internal error occurred: unable to fetch metrics"),
     ],
 )
-async def test_a_failing_prometheus_is_told_without_its_address(
+async def test_prometheus_failure_is_reported_without_its_address(
     bed: MetricsBed, error: PrometheusError | Scalar, code: int, message: str
 ) -> None:
     bed.prometheus.result = error
@@ -221,7 +219,7 @@ async def test_a_failing_prometheus_is_told_without_its_address(
     assert "secret" not in refused.value.message
 
 
-async def test_a_failure_is_logged_once_and_its_end_once(bed: MetricsBed, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failure_is_logged_once_and_its_end_once(bed: MetricsBed, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "adapter.planning.rule_queries"):
         bed.prometheus.result = PrometheusUnavailable("refused")
         for _ in range(3):
@@ -236,7 +234,7 @@ async def test_a_failure_is_logged_once_and_its_end_once(bed: MetricsBed, caplog
     assert second.endswith("the query works again")
 
 
-async def test_infinite_and_huge_values_are_left_out_counted_and_told_once(
+async def test_infinite_and_huge_values_are_left_out_counted_and_logged_once(
     bed: MetricsBed, caplog: pytest.LogCaptureFixture
 ) -> None:
     bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("a", "b", "c", "d")
@@ -253,9 +251,7 @@ async def test_infinite_and_huge_values_are_left_out_counted_and_told_once(
     assert bed.registry.get_sample_value("milliscale_adapter_samples_left_out_total", labels) == 3
 
 
-async def test_of_several_values_for_one_object_the_first_by_labels_counts(
-    bed: MetricsBed, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_first_by_labels_of_several_values_counts(bed: MetricsBed, caplog: pytest.LogCaptureFixture) -> None:
     bed.prometheus.result = vector(({"pod": "a", "verb": "GET"}, 13), ({"pod": "a", "verb": "POST"}, 15))
     with caplog.at_level(logging.WARNING, "adapter.planning.rule_queries"):
         for _ in range(2):
@@ -266,14 +262,14 @@ async def test_of_several_values_for_one_object_the_first_by_labels_counts(
 
 
 @pytest.mark.parametrize("selector", ["a>5", "app.kubernetes.io/name=x"])
-async def test_a_selector_that_prometheus_cannot_have_is_a_bad_request(bed: MetricsBed, selector: str) -> None:
+async def test_selector_that_promql_cannot_express_is_a_bad_request(bed: MetricsBed, selector: str) -> None:
     with pytest.raises(StatusError) as refused:
         await named(bed, metric_selector=LabelSelector.parse(selector))
     assert refused.value.code == 400
     assert "in the metric selector is not" in refused.value.message
 
 
-async def test_objects_that_the_adapter_may_not_list_name_the_missing_right(bed: MetricsBed) -> None:
+async def test_forbidden_list_names_the_missing_permission(bed: MetricsBed) -> None:
     bed.api.answers["/apis/apps/v1/namespaces/shop/deployments"] = objects(status=403)
     with pytest.raises(StatusError) as refused:
         await selected(bed, resource="deployments", metric="dep_lag")
@@ -284,14 +280,14 @@ async def test_objects_that_the_adapter_may_not_list_name_the_missing_right(bed:
     )
 
 
-async def test_objects_that_cannot_be_listed_for_another_reason(bed: MetricsBed) -> None:
+async def test_failed_list_is_an_internal_error(bed: MetricsBed) -> None:
     bed.api.answers["/api/v1/namespaces/shop/pods"] = objects(status=500)
     with pytest.raises(StatusError) as refused:
         await selected(bed)
     assert refused.value.message == "Internal error occurred: unable to list matching resources"
 
 
-async def test_metrics_of_other_cluster_scoped_resources_are_found_in_a_namespace_and_at_the_root(
+async def test_cluster_scoped_metrics_are_found_with_and_without_a_namespace(
     tmp_path: Path,
 ) -> None:
     rules = parse_rules(
@@ -306,14 +302,14 @@ async def test_metrics_of_other_cluster_scoped_resources_are_found_in_a_namespac
     assert prometheus.queries == ['namespace="shop",tenant="t"', 'tenant="t"']
 
 
-async def test_the_time_that_is_left_is_passed_on(bed: MetricsBed) -> None:
+async def test_deadline_is_passed_on(bed: MetricsBed) -> None:
     bed.prometheus.result = vector(({"pod": "a"}, 1))
     request = custom_request(name="a", metric=PACKETS)
     await bed.custom.values(request)
     assert bed.prometheus.deadlines == [request.deadline]
 
 
-async def test_a_slow_api_server_ends_with_the_requests_time(bed: MetricsBed) -> None:
+async def test_slow_list_is_a_timeout_at_the_deadline(bed: MetricsBed) -> None:
     async def never(_: object) -> Any:
         await asyncio.Event().wait()
 
@@ -324,13 +320,13 @@ async def test_a_slow_api_server_ends_with_the_requests_time(bed: MetricsBed) ->
     assert refused.value.message == "Timeout: request did not complete within the allotted timeout"
 
 
-async def test_a_namespace_is_one_part_of_a_path(bed: MetricsBed) -> None:
+async def test_namespace_is_escaped_in_the_path_of_a_list(bed: MetricsBed) -> None:
     with pytest.raises(StatusError):
         await selected(bed, namespace="../../secrets?x")
     assert bed.api.asked[-1].startswith("GET /api/v1/namespaces/..%2F..%2Fsecrets%3Fx/pods?")
 
 
-async def test_lists_that_are_none_hold_no_objects(bed: MetricsBed) -> None:
+async def test_malformed_lists_hold_no_objects(bed: MetricsBed) -> None:
     for body in ({}, {"items": None}, {"items": [5, {}, {"metadata": 5}, {"metadata": {"name": 5}}]}):
         bed.api.answers["/api/v1/namespaces/shop/pods"] = answer(body)
         with pytest.raises(StatusError, match="could not find the metric"):
@@ -363,7 +359,7 @@ async def unmatched(folder: Path, merge: str = "auto") -> AsyncIterator[MetricsB
         yield bed
 
 
-async def test_a_result_with_the_namespaces_label_is_filtered_by_it(
+async def test_result_with_the_namespaces_label_is_filtered_by_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with unmatched(tmp_path) as bed:
@@ -376,7 +372,7 @@ async def test_a_result_with_the_namespaces_label_is_filtered_by_it(
     assert [one for one in caplog.records if one.levelno >= logging.WARNING] == [], "one value for each object"
 
 
-async def test_a_result_without_the_namespaces_label_counts_for_any_namespace(tmp_path: Path) -> None:
+async def test_result_without_the_namespaces_label_counts_for_any_namespace(tmp_path: Path) -> None:
     async with unmatched(tmp_path) as bed:
         bed.prometheus.result = vector(({"pod": "a"}, 7), ({"namespace": "default", "pod": "b"}, 8))
         values = await selected(bed, metric="num_requests_waiting")
@@ -395,7 +391,7 @@ async def test_coalesced_result_is_filtered_by_namespace_and_object(tmp_path: Pa
         assert len(bed.prometheus.queries) == 1
 
 
-async def test_the_advice_names_the_matchers_where_the_query_lacks_them(
+async def test_warning_names_the_matchers_that_the_query_lacks(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with unmatched(tmp_path) as bed:

@@ -95,6 +95,7 @@ async def test_suggestions_and_series_that_no_rule_finds(tmp_path: Path) -> None
     async with bed(tmp_path, ALL_FOUND) as opened:
         assert "pods/hits_per_second" in (await explained(opened, "pods/hit_per_second")).suggestions
         assert (await explained(opened, "services/errors")).suggestions[:2] == ("pods/errors", "namespaces/errors")
+        assert (await explained(opened, "external/queue_dept")).suggestions == ("external/queue_depth",)
         opened.prometheus.result = vector(({"__name__": "sales_total"}, 1.0))
         explanation = await explained(opened, "pods/sales_per_second")
     assert explanation.reasons == ("Prometheus has series sales_total, but no seriesQuery finds it",)

@@ -70,7 +70,7 @@ async def test_every_series_is_an_item(bed: MetricsBed) -> None:
     assert bed.prometheus.queries == ['max(queue_depth{tier!="",namespace="shop"}) by (queue, tier)']
 
 
-async def test_a_rule_that_is_not_namespaced_answers_in_every_namespace(bed: MetricsBed) -> None:
+async def test_rule_that_is_not_namespaced_serves_every_namespace(bed: MetricsBed) -> None:
     bed.prometheus.result = vector(({"__name__": "global_backlog", "region": "eu"}, 12.5))
     [value] = await values(bed, "backlog")
     assert value.labels == {"region": "eu"}  # the series' own name stays here
@@ -81,7 +81,7 @@ async def test_no_series_is_an_empty_list(bed: MetricsBed) -> None:
     assert await values(bed) == []
 
 
-async def test_a_scalar_has_no_labels_and_its_own_time(bed: MetricsBed) -> None:
+async def test_scalar_has_no_labels_and_its_own_time(bed: MetricsBed) -> None:
     bed.prometheus.result = Scalar(1.0, 5.0)
     [value] = await values(bed)
     assert (value.labels, value.timestamp, value.milli) == (None, 1.0, 5000)
@@ -99,13 +99,13 @@ async def test_nan_is_zero_and_infinity_is_left_out(bed: MetricsBed) -> None:
         ("default", "the server could not find the metric nosuch for namespaces"),
     ],
 )
-async def test_an_unknown_metric_is_not_found(bed: MetricsBed, namespace: str, message: str) -> None:
+async def test_unknown_metric_is_not_found(bed: MetricsBed, namespace: str, message: str) -> None:
     with pytest.raises(StatusError) as refused:
         await values(bed, "nosuch", namespace=namespace)
     assert (refused.value.code, refused.value.message) == (404, message)
 
 
-async def test_before_the_first_list_nobody_can_tell_what_is_there(tmp_path: Path) -> None:
+async def test_metric_is_unavailable_before_the_first_relist(tmp_path: Path) -> None:
     rules, prometheus = packets()
     async with metrics_bed(tmp_path, rules, prometheus) as bed:
         with pytest.raises(StatusError) as refused:
@@ -133,13 +133,13 @@ async def test_failures_have_the_statuses_of_custom_metrics(
     assert refused.value.message.startswith(message)
 
 
-async def test_a_selector_that_prometheus_cannot_have_is_a_bad_request(bed: MetricsBed) -> None:
+async def test_selector_that_promql_cannot_express_is_a_bad_request(bed: MetricsBed) -> None:
     with pytest.raises(StatusError) as refused:
         await values(bed, selector="queue>1")
     assert refused.value.code == 400
 
 
-async def test_a_namespaced_rule_without_a_label_for_namespaces_says_what_to_do(
+async def test_namespaced_rule_without_a_namespace_label_logs_what_to_do(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rules = parse_rules("externalRules: [{seriesQuery: a, metricsQuery: '<<.Series>>'}]", source="rules.yaml")

@@ -52,7 +52,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_free_slot_goes_to_the_key_that_holds_the_fewest() -> None:
+async def test_free_slot_goes_to_the_key_that_holds_the_fewest() -> None:
     callers = Callers(FairSemaphore(3, max_waiting=10))
     await callers.come("a1", "a2", "a3", "a4", "a5", "b1", "c1", "b2")
     assert callers.got == ["a1", "a2", "a3"]
@@ -85,7 +85,7 @@ async def test_callers_beyond_the_queue_of_their_key_are_refused_and_others_are_
     assert semaphore.waiting == 0
 
 
-async def test_a_caller_that_is_cancelled_leaves_its_queue_or_its_slot_to_others() -> None:
+async def test_caller_that_is_cancelled_leaves_its_queue_or_its_slot_to_others() -> None:
     callers = Callers(FairSemaphore(1, max_waiting=10))
     await callers.come("a1", "b1", "c1", "d1")
     await callers.cancel("b1")
@@ -100,7 +100,7 @@ async def test_a_caller_that_is_cancelled_leaves_its_queue_or_its_slot_to_others
     assert callers.got[-1] == "e1"
 
 
-async def test_a_slot_is_not_handed_to_a_caller_that_is_cancelled_and_did_not_run_since() -> None:
+async def test_slot_is_not_handed_to_a_caller_that_is_cancelled_and_did_not_run_since() -> None:
     semaphore = FairSemaphore(1, max_waiting=10)
     callers = Callers(semaphore)
     await callers.come("a1", "b1", "b2", "c1")
@@ -162,7 +162,7 @@ async def test_queries_of_a_namespace_do_not_wait_behind_those_of_another() -> N
     ]
 
 
-async def test_as_many_requests_as_may_be_in_flight_can_have_a_query_each_also_in_one_namespace() -> None:
+async def test_every_request_in_flight_may_have_a_query() -> None:
     requests = ServerLimits().in_flight
     async with scripted() as server:
         server.reply = says(ONE)

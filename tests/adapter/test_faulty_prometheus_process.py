@@ -1,4 +1,4 @@
-"""A real adapter process whose Prometheus sends far too much: its memory, its open files, its answers."""
+"""A real adapter process whose Prometheus sends far too much: its memory, open files and responses."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def ask(adapter: RunningAdapter, numbers: range) -> list[Answered]:
     return list(await asyncio.gather(*(adapter.client.ask(path, certificate=master) for path in paths)))
 
 
-async def test_far_too_much_is_an_error_and_takes_little_memory_and_nothing_is_left_of_it(tmp_path: Path) -> None:
+async def test_endless_responses_take_little_memory(tmp_path: Path) -> None:
     async with (
         faulty_prometheus() as prometheus,
         running_adapter(

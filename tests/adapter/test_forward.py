@@ -1,4 +1,4 @@
-"""External metrics that no rule makes are asked of another adapter, over TLS."""
+"""External metrics without a rule are forwarded to another adapter, over TLS."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Held:
         return await self._answer(request)
 
 
-async def test_what_no_rule_makes_is_asked_of_the_other_adapter(tmp_path: Path) -> None:
+async def test_metric_without_a_rule_is_forwarded(tmp_path: Path) -> None:
     async with other_adapter(tmp_path) as (server, options), forwarding(tmp_path, options) as (external, _, _, _):
         values = await ask(external, "s0-queue", "scaledobject.keda.sh/name=web")
         assert values == [
@@ -155,7 +155,7 @@ async def test_what_no_rule_makes_is_asked_of_the_other_adapter(tmp_path: Path) 
         assert {headers["Authorization"] for headers in server.headers} == {"Bearer secret"}
 
 
-async def test_requests_for_the_same_at_the_same_moment_are_one(tmp_path: Path) -> None:
+async def test_concurrent_requests_for_the_same_metric_are_one(tmp_path: Path) -> None:
     async with other_adapter(tmp_path) as (server, options), forwarding(tmp_path, options) as (external, _, _, _):
         held = Held(server, "held")
         waiting = [asyncio.create_task(ask(external, "held")) for _ in range(50)]
@@ -171,7 +171,7 @@ async def test_requests_for_the_same_at_the_same_moment_are_one(tmp_path: Path) 
         assert held.times == 2, "nothing is kept without freshness"
 
 
-async def test_what_was_said_is_said_again_while_it_is_fresh_with_its_times(tmp_path: Path) -> None:
+async def test_forwarded_values_are_cached_with_their_timestamps(tmp_path: Path) -> None:
     async with (
         other_adapter(tmp_path) as (server, options),
         forwarding(tmp_path, options, freshness=60.0) as (external, _, _, _),
@@ -184,7 +184,7 @@ async def test_what_was_said_is_said_again_while_it_is_fresh_with_its_times(tmp_
         assert len(asked) == 1
 
 
-async def test_the_ages_of_forwarded_values_are_counted(tmp_path: Path) -> None:
+async def test_freshness_of_forwarded_values_is_observed(tmp_path: Path) -> None:
     _, prometheus = packets()
     rules = parse_rules("externalRules: []", source="x")
     registry = CollectorRegistry()
@@ -200,7 +200,7 @@ async def test_the_ages_of_forwarded_values_are_counted(tmp_path: Path) -> None:
     assert registry.get_sample_value(ages, {"group": "external.metrics.k8s.io"}) == pytest.approx(6.0)
 
 
-async def test_each_namespace_metric_and_selector_has_values_of_its_own(tmp_path: Path) -> None:
+async def test_namespace_metric_and_selector_are_in_the_cache_key(tmp_path: Path) -> None:
     async with (
         other_adapter(tmp_path) as (server, options),
         forwarding(tmp_path, options, freshness=60.0) as (external, _, _, _),
@@ -224,7 +224,7 @@ async def test_each_namespace_metric_and_selector_has_values_of_its_own(tmp_path
         assert len([line for line in server.asked if "/namespaces/" in line]) == len(wanted)
 
 
-async def test_a_following_version_begins_with_the_names_of_the_same_adapter_and_with_no_others(tmp_path: Path) -> None:
+async def test_next_version_starts_with_the_names_of_the_same_adapter(tmp_path: Path) -> None:
     async with (
         other_adapter(tmp_path) as (server, options),
         forwarding(tmp_path, options) as (_, _, forwarder, _),
@@ -270,7 +270,7 @@ async def test_rules_come_first_and_discovery_has_both(tmp_path: Path) -> None:
         (200, {"items": {}}, 503, "gave an unusable answer"),
     ],
 )
-async def test_its_errors_are_passed_on(
+async def test_errors_of_the_other_adapter_are_passed_on(
     tmp_path: Path, status: int, body: dict[str, object], code: int, says: str
 ) -> None:
     async with other_adapter(tmp_path) as (server, options), forwarding(tmp_path, options) as (external, _, _, _):
@@ -280,7 +280,7 @@ async def test_its_errors_are_passed_on(
         assert (refused.value.code, says in refused.value.message) == (code, True)
 
 
-async def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
+async def test_redirect_is_not_followed(tmp_path: Path) -> None:
     async with other_adapter(tmp_path) as (server, options), forwarding(tmp_path, options) as (external, _, _, _):
 
         async def elsewhere(_: web.Request) -> web.StreamResponse:
@@ -293,7 +293,7 @@ async def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
         assert not any("s0-queue" in line for line in server.asked)
 
 
-async def test_a_slow_one_is_a_timeout_and_a_missing_one_unavailable_with_its_address_kept(tmp_path: Path) -> None:
+async def test_slow_adapter_is_a_timeout_and_missing_one_unavailable(tmp_path: Path) -> None:
     async with other_adapter(tmp_path) as (server, options), forwarding(tmp_path, options) as (external, _, _, _):
 
         async def never(request: web.Request) -> web.StreamResponse:
@@ -312,7 +312,7 @@ async def test_a_slow_one_is_a_timeout_and_a_missing_one_unavailable_with_its_ad
         assert (refused.value.code, "127.0.0.1" in refused.value.message) == (503, False)
 
 
-async def test_no_name_leads_the_question_elsewhere(tmp_path: Path) -> None:
+async def test_names_are_escaped_in_the_path(tmp_path: Path) -> None:
     """This adapter's rights at the other one are not for whoever writes a path or a query into a name."""
     async with (
         other_adapter(tmp_path) as (server, options),
@@ -331,7 +331,7 @@ async def test_no_name_leads_the_question_elsewhere(tmp_path: Path) -> None:
             assert set(parse_qs(query)) == {"timeout"}
 
 
-async def test_before_the_first_list_only_what_the_other_adapter_listed_is_asked_of_it(tmp_path: Path) -> None:
+async def test_before_the_first_relist_only_listed_metrics_are_forwarded(tmp_path: Path) -> None:
     rules = parse_rules("externalRules: [{seriesQuery: gone, metricsQuery: x}]", source="x")
     async with (
         other_adapter(tmp_path) as (_, options),
@@ -361,7 +361,7 @@ async def explained(folder: Path, options: ForwardOptions, metric: str, *argumen
     return result.exit_code, result.output
 
 
-async def test_explain_asks_the_other_adapter(tmp_path: Path) -> None:
+async def test_explain_queries_the_other_adapter(tmp_path: Path) -> None:
     async with other_adapter(tmp_path) as (server, options):
         url = options.url.replace("https://", "https://user:password@")
         with_password = dataclasses.replace(options, url=url, token_file=None)
@@ -375,7 +375,7 @@ async def test_explain_asks_the_other_adapter(tmp_path: Path) -> None:
         assert any("s0-queue" in line and "labelSelector=a%3Db" in line for line in server.asked)
 
 
-async def test_explain_says_what_the_other_adapter_said_and_how_to_see_it_again(tmp_path: Path) -> None:
+async def test_explain_shows_the_response_and_how_to_get_it(tmp_path: Path) -> None:
     async with other_adapter(tmp_path) as (server, options):
         body = {"kind": "Status", "reason": "NotFound", "message": "no such scaler"}
         server.answers[f"{API}/namespaces/default/x"] = raw(json.dumps(body).encode(), status=404)
@@ -393,7 +393,7 @@ async def test_explain_says_what_the_other_adapter_said_and_how_to_see_it_again(
     assert away[1].endswith(f"in the cluster: kubectl get --raw {API}/namespaces/shop/x\n")
 
 
-async def test_few_requests_are_under_way_at_a_time_and_namespaces_share_them(tmp_path: Path) -> None:
+async def test_namespaces_share_the_requests_in_flight(tmp_path: Path) -> None:
     now, most, arrived, go = 0, 0, asyncio.Semaphore(0), asyncio.Event()
 
     async def held(_: web.Request) -> web.StreamResponse:

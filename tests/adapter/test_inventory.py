@@ -1,4 +1,4 @@
-"""Which metrics of which resources a rule makes of its series."""
+"""The metrics that a rule makes of series."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_overrides_come_before_the_template(mapper: RestMapper) -> None:
     assert (await found(rule(naming), one, mapper))["pods/up"] == ("pod", "ns", True)
 
 
-async def test_a_label_may_name_a_resource_of_a_group(mapper: RestMapper) -> None:
+async def test_label_may_name_a_resource_of_a_group(mapper: RestMapper) -> None:
     naming = '{template: "kube_<<.Group>>_<<.Resource>>", overrides: {d: {group: apps, resource: deployment}}}'
     assert await found(rule(naming), [series("up", "d", "kube_example_com_tenant", "kube__namespace")], mapper) == {
         "deployments.apps/up": ("d", "kube__namespace", True),
@@ -70,13 +70,13 @@ async def test_a_label_may_name_a_resource_of_a_group(mapper: RestMapper) -> Non
     }
 
 
-async def test_nodes_are_at_the_root(mapper: RestMapper) -> None:
+async def test_nodes_are_cluster_scoped(mapper: RestMapper) -> None:
     assert await found(rule(BY_NAME), [series("load", "node", "instance")], mapper) == {
         "nodes/load": ("node", "namespace", False)
     }
 
 
-async def test_an_override_for_a_resource_that_is_not_there_makes_nothing(mapper: RestMapper) -> None:
+async def test_override_for_a_missing_resource_makes_no_metric(mapper: RestMapper) -> None:
     naming = "{overrides: {w: {resource: widget}, pod: {resource: pod}}}"
     assert await found(rule(naming), [series("up", "w", "pod")], mapper) == {"pods/up": ("pod", "", True)}
 
@@ -101,7 +101,7 @@ async def test_external_metrics_know_their_namespace_label(mapper: RestMapper) -
         assert (source.metric, source.series, source.namespace_label) == ("q", "q", label)
 
 
-async def test_without_the_api_server_nothing_is_guessed(tmp_path: Path) -> None:
+async def test_unreachable_api_server_is_an_error(tmp_path: Path) -> None:
     async with scripted_server() as api:
         pass
     async with connected(api, tmp_path) as client:

@@ -1,4 +1,4 @@
-"""Ten thousand metrics: neither listing them nor discovery holds up the event loop, and nothing is made twice."""
+"""Ten thousand metrics delay the event loop neither in lists nor in discovery, and nothing is built twice."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def catalog_of(bed: Any, prometheus: CannedPrometheus) -> Catalog:
     return Catalog(rules, prometheus, bed.mapper, relist_interval=60.0, max_age=120.0)
 
 
-async def test_long_lists_are_worked_on_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_lists_are_processed_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[int] = set()
 
     def noted(name: str) -> None:
@@ -85,7 +85,7 @@ async def test_only_changed_parts_are_rebuilt(tmp_path: Path) -> None:
         assert catalog.find_custom(GroupResource("", "pods"), "two") is not None
 
 
-async def test_a_resource_that_the_cluster_has_from_now_on_makes_metrics_of_the_same_series(tmp_path: Path) -> None:
+async def test_new_resource_makes_metrics_of_unchanged_series(tmp_path: Path) -> None:
     prometheus = CannedPrometheus(found={"few": (series("one", "namespace", "queue"),)})
     async with metrics_bed(tmp_path, parse_rules(TWO, source="x"), prometheus) as bed:
         catalog = catalog_of(bed, prometheus)
@@ -105,7 +105,7 @@ def large_names() -> CannedNames:
 
 
 @pytest.mark.parametrize("path", ["/apis/custom.metrics.k8s.io/v1beta2", "/apis/external.metrics.k8s.io/v1beta1"])
-async def test_a_document_is_written_once_as_long_as_the_metrics_are_the_same(path: str) -> None:
+async def test_document_is_encoded_once_while_metrics_are_unchanged(path: str) -> None:
     names = large_names()
     discovery = Discovery(names, custom=True, external=True, port=1)
     _, _, group, version = path.split("/")
@@ -124,7 +124,7 @@ async def test_a_document_is_written_once_as_long_as_the_metrics_are_the_same(pa
     assert not discovery.knows("external.metrics.k8s.io", "queue_7")
 
 
-async def test_aggregated_discovery_is_sent_as_it_was_written_compressed_and_with_its_tag(tmp_path: Path) -> None:
+async def test_aggregated_discovery_is_cached_compressed_with_its_etag(tmp_path: Path) -> None:
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     async with served_adapter(tmp_path) as adapter:
         large = large_names()
@@ -157,5 +157,5 @@ async def test_counters_of_metrics_that_are_gone_are_dropped(tmp_path: Path) -> 
         assert await counted() == {"queue_depth", "other"}
         adapter.names.external = ("other",)
         assert await counted() == {"other"}
-        kept = [resource for _, group, _, resource, _ in adapter.telemetry._children if group.startswith("ext")]
+        kept = [resource for _, group, _, resource in adapter.telemetry._by_attributes if group.startswith("ext")]
         assert kept == ["other"]

@@ -219,6 +219,13 @@ async def test_broken_rule_has_one_finding(written: str, expected: tuple[str, st
     assert await found(f"rules:\n{written}") == [expected]
 
 
+@pytest.mark.parametrize(("labels", "count"), [("path", 1), ("kube_node, kube_service", 0)])
+async def test_labels_that_the_template_maps_to_resources_do_not_make_several_values(labels: str, count: int) -> None:
+    query = f"'sum(<<.Series>>{{<<.LabelMatchers>>}}) by (<<.GroupBy>>, {labels})'"
+    text = f"rules:\n{rule(resources='{template: kube_<<.Resource>>}', metricsQuery=query)}"
+    assert await found(text) == [("warning", "several-values", "rules[0].metricsQuery")] * count
+
+
 @pytest.mark.parametrize(
     "resources",
     [

@@ -1,4 +1,4 @@
-"""Long responses of Prometheus: decoded while they arrive, within a limit that all of them share."""
+"""Long responses of Prometheus are decoded while they arrive, within a limit that all of them share."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapter.prometheus import PrometheusBadAnswer, PrometheusError, PrometheusResultError, Scalar, Vector
-from adapter.prometheus.answers import VectorReader, decode
+from adapter.prometheus import PrometheusBadResponse, PrometheusError, PrometheusResultError, Scalar, Vector
 from adapter.prometheus.budget import MemoryBudget
+from adapter.prometheus.results import VectorReader, decode
 
 TEXTS = st.sampled_from(["", 'a},{"metric":', "\\", "ü"])
 LABELS = st.dictionaries(st.text(max_size=6) | st.just('},{"metric":{'), TEXTS)
@@ -26,7 +26,7 @@ def read(body: bytes, *, size: int = 1_000) -> Vector | Scalar:
     reader = VectorReader()
     for start in range(0, len(body), size):
         reader.feed(body[start : start + size])
-    return reader.finish().result
+    return reader.finish().value
 
 
 def response(result: object, kind: str = "vector") -> bytes:
@@ -35,7 +35,7 @@ def response(result: object, kind: str = "vector") -> bytes:
 
 @settings(deadline=None)
 @given(st.lists(SERIES, max_size=6), st.integers(1, 40), st.booleans(), st.booleans(), st.sampled_from([None, 2]))
-def test_a_response_decoded_in_pieces_has_the_result_of_the_whole(
+def test_pieces_decode_to_the_same_result(
     result: list[object], size: int, sort_keys: bool, escaped: bool, indent: int | None
 ) -> None:
     data = {"status": "success", "data": {"resultType": "vector", "result": result}, "warnings": ["w"]}
@@ -44,13 +44,13 @@ def test_a_response_decoded_in_pieces_has_the_result_of_the_whole(
     for start in range(0, len(body), size):
         reader.feed(body[start : start + size])
     answer, whole = reader.finish(), decode(200, body)
-    assert repr(answer.result).partition("memory")[0] == repr(whole.result).partition("memory")[0]
+    assert repr(answer.value).partition("memory")[0] == repr(whole.value).partition("memory")[0]
     assert answer.warnings == whole.warnings == ("w",)
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=30), st.sampled_from(BEGINNINGS))
-def test_a_malformed_response_is_a_prometheus_error(garbage: bytes, before: bytes) -> None:
+def test_malformed_response_is_a_prometheus_error(garbage: bytes, before: bytes) -> None:
     with pytest.raises(PrometheusError):
         read(before + garbage, size=7)
 
@@ -68,11 +68,11 @@ def test_a_malformed_response_is_a_prometheus_error(garbage: bytes, before: byte
     ],
 )
 def test_garbage_is_noticed_early(body: bytes, error: str) -> None:
-    with pytest.raises(PrometheusBadAnswer, match=error):
+    with pytest.raises(PrometheusBadResponse, match=error):
         read(body)
 
 
-def test_a_result_of_another_type_ends_with_its_head() -> None:
+def test_result_of_another_type_ends_with_its_head() -> None:
     with pytest.raises(PrometheusResultError, match="'matrix'"):
         VectorReader().feed(response([], "matrix"))
 
@@ -91,7 +91,7 @@ def test_samples_take_about_as_much_memory_as_is_counted() -> None:
     assert peak < 1.5 * taken
 
 
-async def test_beyond_half_of_the_limit_one_response_goes_on_and_the_others_wait_for_it() -> None:
+async def test_beyond_half_of_the_limit_only_the_largest_response_is_read() -> None:
     budget = MemoryBudget(100)
     with budget.share() as small:
         await small.take(20)
@@ -106,7 +106,7 @@ async def test_beyond_half_of_the_limit_one_response_goes_on_and_the_others_wait
     assert budget.used == 0
 
 
-async def test_a_response_that_needs_more_than_the_limit_is_an_error_and_gives_everything_back() -> None:
+async def test_response_beyond_the_limit_is_an_error_and_frees_its_memory() -> None:
     budget = MemoryBudget(100)
 
     async def take_too_much() -> None:
@@ -114,7 +114,7 @@ async def test_a_response_that_needs_more_than_the_limit_is_an_error_and_gives_e
             await share.take(90)
             await share.take(20)
 
-    with pytest.raises(PrometheusBadAnswer, match="--prometheus-response-memory-mb"):
+    with pytest.raises(PrometheusBadResponse, match="--prometheus-response-memory-mb"):
         await take_too_much()
     assert budget.used == 0
     with budget.share() as share:

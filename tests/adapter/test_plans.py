@@ -1,4 +1,4 @@
-"""What is asked for long lists of objects, and what of the answers counts."""
+"""The queries for long lists of objects."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def matched(query: str, names: list[str]) -> set[str]:
     return {name for name in names if expression.fullmatch(name)}
 
 
-def test_a_thousand_pods_are_asked_for_as_prometheus_adapter_asks() -> None:
+def test_thousand_pods_are_the_query_of_prometheus_adapter() -> None:
     [query] = plan(rule(GROUPED), PODS).queries
     assert query == f'sum(rate(a_total{{namespace="shop",pod=~"{"|".join(PODS)}"}}[1m])) by (pod)'
 
 
-def test_a_longer_list_is_written_shorter_and_means_the_same() -> None:
+def test_longer_list_is_written_shorter() -> None:
     names = [f"a-rather-long-name-for-a-workload-{number}" for number in range(1000)]
     [query] = plan(rule(GROUPED), names).queries
     assert len(query) < 8 * 1024
@@ -53,7 +53,7 @@ def test_a_longer_list_is_written_shorter_and_means_the_same() -> None:
     assert matched(query, [*names, *others]) == set(names)
 
 
-def test_what_is_still_too_long_is_asked_in_parts() -> None:
+def test_query_that_is_still_too_long_is_split() -> None:
     wanted = RANDOM[::2]
     made = plan(rule(GROUPED), wanted)
     assert 2 <= len(made.queries) <= 4
@@ -63,35 +63,35 @@ def test_what_is_still_too_long_is_asked_in_parts() -> None:
     assert sum(map(len, parts)) == len(wanted)
 
 
-def test_the_limit_is_the_servers() -> None:
+def test_limit_is_that_of_the_server() -> None:
     assert len(plan(rule(GROUPED, limit=1_000_000), RANDOM).queries) == 1
     assert all(len(query) <= 4096 for query in plan(rule(GROUPED, limit=4096), RANDOM).queries)
 
 
-def test_a_server_may_take_less_than_prometheus_adapter_would_send() -> None:
+def test_server_with_a_lower_limit_gets_shorter_queries() -> None:
     made = plan(rule(GROUPED, limit=2048), RANDOM[:300])  # some 5 KiB
     assert len(made.queries) > 1
     assert all(len(query) <= 2048 for query in made.queries)
 
 
-def test_where_all_objects_are_wanted_nobody_lists_them() -> None:
+def test_all_objects_are_queried_without_their_names() -> None:
     made = plan(rule(GROUPED), RANDOM, all_objects=True)
     assert made.queries == ('sum(rate(a_total{namespace="shop",pod=~".+"}[1m])) by (pod)',)
 
 
-def test_a_query_that_looks_across_objects_is_not_divided() -> None:
+def test_query_across_objects_is_not_split() -> None:
     made = plan(rule(SHARE), RANDOM, all_objects=True)
     assert made.too_long
     assert len(made.queries) == 1
     assert matched(made.queries[0], RANDOM) == set(RANDOM)
 
 
-def test_nor_is_one_that_has_the_names_in_a_place_of_its_own() -> None:
+def test_query_with_the_names_elsewhere_is_not_split() -> None:
     source = 'sum(a{pod=~"<<index .LabelValuesByName "pod">>"}) by (<<.GroupBy>>)'
     assert plan(rule(source), RANDOM).too_long
 
 
-def test_nor_one_that_does_more_with_the_matchers_than_write_them() -> None:
+def test_query_that_transforms_the_matchers_is_not_split() -> None:
     source = GROUPED + " * <<if eq .LabelMatchers `a`>>1<<else>>2<<end>>"
     assert plan(rule(source), RANDOM).too_long
 
@@ -108,7 +108,7 @@ def test_nor_one_that_does_more_with_the_matchers_than_write_them() -> None:
         'x{pod="x"} > bool 1 or y{pod="x"}',
     ],
 )
-def test_queries_that_can_be_asked_for_each_object_alone(query: str) -> None:
+def test_separable_queries(query: str) -> None:
     assert is_separable(query, label="pod", name="x")
 
 
@@ -140,5 +140,5 @@ def test_queries_that_can_be_asked_for_each_object_alone(query: str) -> None:
         "",
     ],
 )
-def test_queries_that_cannot_or_that_nobody_can_tell(query: str) -> None:
+def test_inseparable_queries(query: str) -> None:
     assert not is_separable(query, label="pod", name="x")

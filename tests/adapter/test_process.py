@@ -1,4 +1,4 @@
-"""The adapter as a process: its rules file is swapped while it serves, and one adapter stands behind another."""
+"""The adapter as a process: reloaded rules, merged queries, forwarded metrics, and the shutdown delay."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
 
 @dataclass
 class RunningAdapter:
-    """A process, a client of it, and its rules file."""
+    """A process with a client and its rules file."""
 
     client: ServedAdapter
     process: ChildProcess
@@ -44,7 +44,7 @@ class RunningAdapter:
         return f"https://{LOOPBACK}:{self.client.port}"
 
     async def answers(self, metric: str, value: str) -> bool:
-        """It gives an external metric this value; AssertionError with what it says instead."""
+        """Return True if an external metric has this value; otherwise raise AssertionError with the response."""
         try:
             reply = await self.client.ask_as_master(f"{EXTERNAL}/namespaces/shop/{metric}")
         except OSError as error:
@@ -54,13 +54,13 @@ class RunningAdapter:
         return True
 
     async def keeps_the_last_good_rules(self) -> bool:
-        """It is ready, and says that the rules in force are not those of the file."""
+        """Return whether it is ready and reports that the current file is not in use."""
         reply = await self.client.ask("/readyz?verbose")
         assert reply.status == 200
         return b"[+]rules-file ok: the last good rules stay in use: " in reply.body
 
     async def listed(self) -> set[str]:
-        """The external metrics in its discovery."""
+        """Return the external metrics in its discovery."""
         reply = await self.client.ask_as_master(EXTERNAL)
         return {resource["name"] for resource in reply.json["resources"]}
 
@@ -76,7 +76,7 @@ async def running_adapter(
     delay: str = "0s",
     more: tuple[str, ...] = (),
 ) -> AsyncIterator[RunningAdapter]:
-    """An adapter that knows its clients by their certificates; its API server has some resources and nothing else."""
+    """Run an adapter that authenticates client certificates; its API server has some resources and nothing else."""
     config = _written(folder, rules, authorities)
     pair = write_pair(folder, authorities.serving.issue("adapter", hosts=[LOOPBACK], server=True))
     client = ServedAdapter(folder, authorities, AccessApi(authorities))
@@ -106,7 +106,7 @@ def _written(folder: Path, rules: str, authorities: Authorities) -> Path:
     return config
 
 
-async def test_rules_are_swapped_under_a_running_process(tmp_path: Path) -> None:
+async def test_rules_are_reloaded_while_serving(tmp_path: Path) -> None:
     async with (
         PrometheusServer(tmp_path / "prometheus") as prometheus,
         running_adapter(tmp_path / "a", FIRST, authorities=Authorities(), prometheus=prometheus.url) as adapter,
@@ -149,7 +149,7 @@ CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 
 @contextlib.asynccontextmanager
 async def counting_prometheus() -> AsyncIterator[tuple[str, list[str]]]:
-    """A Prometheus with some pods of a namespace, and the queries that it was asked."""
+    """A Prometheus with some pods of a namespace, which records its queries."""
     pods = [{"namespace": "shop", "pod": f"web-{number}"} for number in range(4)]
     queries: list[str] = []
 
@@ -178,7 +178,7 @@ def pod_has_a_value(adapter: RunningAdapter, pod: str) -> Callable[[], Awaitable
 
 
 @pytest.mark.parametrize(("fresh", "alone"), [("1h", 2), ("0s", 4)])
-async def test_requests_are_merged_unless_nothing_is_kept(tmp_path: Path, fresh: str, alone: int) -> None:
+async def test_requests_are_merged_if_the_cache_is_enabled(tmp_path: Path, fresh: str, alone: int) -> None:
     async with counting_prometheus() as (url, queries):
         rules = PODS.format("max", "auto")
         async with running_adapter(
@@ -193,7 +193,7 @@ async def test_requests_are_merged_unless_nothing_is_kept(tmp_path: Path, fresh:
     assert sorted(queries) == [*expected, *([every] if alone == 2 else [])]
 
 
-async def test_merged_queries_are_those_of_the_rules_in_force(tmp_path: Path) -> None:
+async def test_merged_queries_are_those_of_the_current_rules(tmp_path: Path) -> None:
     async with counting_prometheus() as (url, queries):
         rules = PODS.format("max", "always")
         async with running_adapter(
@@ -212,7 +212,7 @@ async def test_merged_queries_are_those_of_the_rules_in_force(tmp_path: Path) ->
 
 
 def is_merged(adapter: RunningAdapter, pod: str) -> Callable[[], Awaitable[bool]]:
-    """Requests are answered with what a merged query gave; each look is a request."""
+    """Return whether requests are served from a merged query; each call is a request."""
     line = 'milliscale_adapter_rule_requests_total{query="merged",rule="rules[0]"}'
 
     async def merged() -> bool:
@@ -223,11 +223,11 @@ def is_merged(adapter: RunningAdapter, pod: str) -> Callable[[], Awaitable[bool]
 
 
 async def is_reloaded(adapter: RunningAdapter) -> bool:
-    """Other rules are in force than at the start."""
+    """Return whether other rules are in use than at the start."""
     return "reloaded the rules file" in (adapter.config.parent / "log").read_text()
 
 
-async def test_one_adapter_stands_behind_another(tmp_path: Path) -> None:
+async def test_external_metrics_are_forwarded_to_another_adapter(tmp_path: Path) -> None:
     authorities = Authorities()
     async with (
         PrometheusServer(tmp_path / "prometheus") as prometheus,
@@ -253,7 +253,7 @@ async def test_one_adapter_stands_behind_another(tmp_path: Path) -> None:
             assert (reply.status, reply.json["message"]) == (404, "the server could not find the metric third for ")
 
 
-async def test_a_process_that_is_told_to_end_answers_until_the_delay_is_over_and_what_is_in_flight_then(
+async def test_sigterm_serves_for_the_delay_and_finishes_requests_in_flight(
     tmp_path: Path,
 ) -> None:
     asked, go = asyncio.Event(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""The Prometheus client against a server that does what it is told, right and wrong things."""
+"""The Prometheus client against a scripted server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aiohttp import web
 
 from adapter.prometheus import (
     Destination,
-    PrometheusBadAnswer,
+    PrometheusBadResponse,
     PrometheusClient,
     PrometheusConfigError,
     PrometheusError,
@@ -30,10 +30,10 @@ from adapter.prometheus import (
     Sample,
     Series,
     Vector,
-    answers,
+    results,
 )
 from adapter.prometheus import client as client_module
-from adapter.prometheus.reduction import SeriesReducer
+from adapter.prometheus.series import SeriesReducer
 from kube.certs import CertificateAuthority
 from kube.deadlines import Deadline
 from tests.eventually import eventually
@@ -96,7 +96,7 @@ async def server() -> AsyncIterator[ScriptedPrometheus]:
         yield running
 
 
-async def test_a_query_goes_into_the_address_with_get(server: ScriptedPrometheus) -> None:
+async def test_get_sends_the_query_in_the_url(server: ScriptedPrometheus) -> None:
     async with PrometheusClient(PrometheusOptions(url=f"{server.url}/prom/")) as client:
         assert await client.instant("sum(a{b='c d'})") == Vector((Sample({"a": "b"}, 9.0, 1.0),))
     method, path, parameters = server.asked[0]
@@ -104,14 +104,14 @@ async def test_a_query_goes_into_the_address_with_get(server: ScriptedPrometheus
     assert parameters == {"query": "sum(a{b='c d'})", "timeout": "20.000"}
 
 
-async def test_a_query_goes_into_the_body_with_post(server: ScriptedPrometheus) -> None:
+async def test_post_sends_the_query_in_the_body(server: ScriptedPrometheus) -> None:
     query = "sum(a) or " * 20_000
     async with PrometheusClient(PrometheusOptions(url=server.url, verb="POST")) as client:
         await client.instant(query, deadline=Deadline.after(2.5))
     assert server.asked == [("POST", "/api/v1/query", {"query": query, "timeout": "2.500"})]
 
 
-async def test_only_a_query_with_a_long_answer_is_answered_compressed(server: ScriptedPrometheus) -> None:
+async def test_only_queries_with_long_responses_are_compressed(server: ScriptedPrometheus) -> None:
     """To compress a short answer takes Prometheus longer than to evaluate the query."""
     sample = {"metric": {"pod": "web-6c5d8f7b9c-00000"}, "value": [9, "1"]}
     many = {"status": "success", "data": {"resultType": "vector", "result": [sample] * 1_500}}
@@ -133,7 +133,7 @@ async def test_headers_are_sent_with_queries_and_with_series(server: ScriptedPro
     assert [headers["X-Scope-OrgID"] for headers in server.headers] == ["team-a", "team-a"]
 
 
-async def test_the_token_is_read_again_when_its_file_changes(server: ScriptedPrometheus, tmp_path: Path) -> None:
+async def test_token_is_reloaded_when_its_file_changes(server: ScriptedPrometheus, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first\n")
     async with PrometheusClient(PrometheusOptions(url=server.url, token_file=token)) as client:
@@ -149,9 +149,7 @@ async def test_the_token_is_read_again_when_its_file_changes(server: ScriptedPro
     assert [headers["Authorization"] for headers in server.headers] == ["Bearer first", *["Bearer second"] * 2]
 
 
-async def test_names_of_series_are_put_together_in_a_thread(
-    server: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_series_are_merged_in_a_thread(server: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[str] = []
 
     def put_together(reducer: SeriesReducer) -> tuple[Series, ...]:
@@ -167,7 +165,7 @@ async def test_names_of_series_are_put_together_in_a_thread(
     assert threading.main_thread().name not in threads
 
 
-async def test_series_are_told_by_name_with_all_their_labels(server: ScriptedPrometheus) -> None:
+async def test_series_of_one_name_have_all_labels(server: ScriptedPrometheus) -> None:
     found = [
         {"__name__": "b", "pod": "x"},
         {"__name__": "a", "pod": "x"},
@@ -184,19 +182,19 @@ async def test_series_are_told_by_name_with_all_their_labels(server: ScriptedPro
 @pytest.mark.parametrize(
     ("reply", "error"),
     [
-        (says(b"<html>"), PrometheusBadAnswer),
-        (says([]), PrometheusBadAnswer),
-        (says({"status": "success"}), PrometheusBadAnswer),
-        (says({"data": {"a": "b"}}), PrometheusBadAnswer),
-        (says({"data": [5]}), PrometheusBadAnswer),
-        (says({"data": [{"__name__": 5}]}), PrometheusBadAnswer),
+        (says(b"<html>"), PrometheusBadResponse),
+        (says([]), PrometheusBadResponse),
+        (says({"status": "success"}), PrometheusBadResponse),
+        (says({"data": {"a": "b"}}), PrometheusBadResponse),
+        (says({"data": [5]}), PrometheusBadResponse),
+        (says({"data": [{"__name__": 5}]}), PrometheusBadResponse),
         (says({"status": "error", "errorType": "bad_data", "error": "x"}, status=400), PrometheusQueryError),
         (says({"status": "error", "errorType": "timeout", "error": "x"}, status=503), PrometheusTimeout),
         (says(b"no", status=502), PrometheusUnavailable),
         (says(b"no", status=401), PrometheusUnavailable),
     ],
 )
-async def test_bad_answers_about_series_are_told_apart(
+async def test_bad_series_responses_have_distinct_errors(
     server: ScriptedPrometheus,
     reply: Callable[[web.Request], Awaitable[web.StreamResponse]],
     error: type[PrometheusError],
@@ -209,14 +207,14 @@ async def test_bad_answers_about_series_are_told_apart(
     assert len(server.asked) == 1  # no retries of the library's own
 
 
-async def test_answers_have_a_longest_length(server: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_response_size_is_limited(server: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_MAX_RESPONSE", 1000)
     monkeypatch.setattr(client_module, "_MAX_LISTING", 1000)
     server.reply = says(b" " * 200_000)
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
-        with pytest.raises(PrometheusBadAnswer, match="longer than 1000 bytes"):
+        with pytest.raises(PrometheusBadResponse, match="longer than 1000 bytes"):
             await client.instant("a")
-        with pytest.raises(PrometheusBadAnswer, match="longer than 1000 bytes"):
+        with pytest.raises(PrometheusBadResponse, match="longer than 1000 bytes"):
             await client.series("a", start=0, end=1)
 
 
@@ -234,7 +232,7 @@ async def drip(request: web.Request) -> web.StreamResponse:
 
 
 @pytest.mark.parametrize("reply", [never, drip])
-async def test_a_slow_server_is_a_timeout(
+async def test_slow_server_is_a_timeout(
     server: ScriptedPrometheus, reply: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> None:
     server.reply = reply
@@ -245,7 +243,7 @@ async def test_a_slow_server_is_a_timeout(
             await client.series("a", start=0, end=1)
 
 
-async def test_a_head_that_drips_is_a_timeout_and_its_connection_ends() -> None:
+async def test_slowly_sent_head_is_a_timeout_and_closes_the_connection() -> None:
     open_now: set[asyncio.StreamWriter] = set()
 
     async def drip_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -272,7 +270,7 @@ async def test_a_head_that_drips_is_a_timeout_and_its_connection_ends() -> None:
             await eventually(ended, within=5, every=0.01)
 
 
-async def test_a_redirect_is_not_followed(server: ScriptedPrometheus) -> None:
+async def test_redirect_is_not_followed(server: ScriptedPrometheus) -> None:
     async with scripted() as other:
 
         async def elsewhere(request: web.Request) -> web.StreamResponse:
@@ -286,14 +284,14 @@ async def test_a_redirect_is_not_followed(server: ScriptedPrometheus) -> None:
         assert other.asked == []
 
 
-async def test_without_time_left_nothing_is_asked(server: ScriptedPrometheus) -> None:
+async def test_expired_deadline_sends_nothing(server: ScriptedPrometheus) -> None:
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
         with pytest.raises(PrometheusTimeout, match="no time was left"):
             await client.instant("a", deadline=Deadline.after(0))
     assert server.asked == []
 
 
-async def test_series_are_asked_for_with_the_verb_of_queries(server: ScriptedPrometheus) -> None:
+async def test_series_use_the_verb_of_queries(server: ScriptedPrometheus) -> None:
     server.reply = says({"status": "success", "data": [{"__name__": "a", "pod": "x"}]})
     async with PrometheusClient(PrometheusOptions(url=f"{server.url}/prom", verb="POST")) as client:
         series = await client.series('{pod!=""}', start=100.5, end=200)
@@ -302,7 +300,7 @@ async def test_series_are_asked_for_with_the_verb_of_queries(server: ScriptedPro
     assert server.headers[0]["Content-Type"] == "application/x-www-form-urlencoded"
 
 
-async def test_a_broken_connection_is_tried_once_more(server: ScriptedPrometheus) -> None:
+async def test_broken_connection_is_retried_once(server: ScriptedPrometheus) -> None:
     async def broken(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
         request.transport.abort()
@@ -315,7 +313,7 @@ async def test_a_broken_connection_is_tried_once_more(server: ScriptedPrometheus
     assert len(server.asked) == 2
 
 
-async def test_a_connection_that_always_breaks_is_unavailable(server: ScriptedPrometheus) -> None:
+async def test_connection_that_always_breaks_is_unavailable(server: ScriptedPrometheus) -> None:
     async def broken(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
         request.transport.abort()
@@ -330,7 +328,7 @@ async def test_a_connection_that_always_breaks_is_unavailable(server: ScriptedPr
             await client.series("a", start=0, end=1)
 
 
-async def test_nobody_there_is_not_tried_again(unused_tcp_port: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_refused_connection_is_not_retried(unused_tcp_port: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="adapter.prometheus")
     async with PrometheusClient(PrometheusOptions(url=f"http://127.0.0.1:{unused_tcp_port}")) as client:
         with pytest.raises(PrometheusUnavailable):
@@ -338,7 +336,7 @@ async def test_nobody_there_is_not_tried_again(unused_tcp_port: int, caplog: pyt
     assert "asking again" not in caplog.text
 
 
-async def test_nobody_there_is_unavailable_and_its_address_stays_here(unused_tcp_port: int) -> None:
+async def test_refused_connection_is_unavailable_without_the_address(unused_tcp_port: int) -> None:
     async with PrometheusClient(PrometheusOptions(url=f"http://127.0.0.1:{unused_tcp_port}")) as client:
         for ask in (client.instant("a"), client.series("a", start=0, end=1)):
             with pytest.raises(PrometheusUnavailable) as refused:
@@ -346,7 +344,7 @@ async def test_nobody_there_is_unavailable_and_its_address_stays_here(unused_tcp
             assert str(refused.value) == "Prometheus cannot be reached: Connection refused"
 
 
-async def test_a_cancelled_request_for_series_frees_its_place(server: ScriptedPrometheus) -> None:
+async def test_cancelled_series_request_frees_its_slot(server: ScriptedPrometheus) -> None:
     server.reply = never
     options = PrometheusOptions(url=server.url, series_timeout=2.0)
     async with PrometheusClient(options) as client:
@@ -379,7 +377,7 @@ async def test_long_queries_go_into_the_body_and_short_ones_do_not(server: Scrip
 
 
 @pytest.mark.parametrize("status", [414, 431])
-async def test_a_proxy_that_takes_less_is_asked_by_post_from_then_on(server: ScriptedPrometheus, status: int) -> None:
+async def test_url_that_a_proxy_refused_goes_by_post_from_then_on(server: ScriptedPrometheus, status: int) -> None:
     async def proxy(request: web.Request) -> web.StreamResponse:
         return (
             await says(b"too long", status=status)(request) if len(request.raw_path) > 500 else await says(ONE)(request)
@@ -392,9 +390,7 @@ async def test_a_proxy_that_takes_less_is_asked_by_post_from_then_on(server: Scr
     assert [method for method, _, _ in server.asked] == ["GET", "GET", "POST", "POST", "GET"]
 
 
-async def test_a_name_and_a_password_are_shown_and_the_password_read_again(
-    server: ScriptedPrometheus, tmp_path: Path
-) -> None:
+async def test_basic_auth_password_is_reloaded(server: ScriptedPrometheus, tmp_path: Path) -> None:
     password = tmp_path / "password"
     password.write_text("first\n")
     options = PrometheusOptions(url=server.url, username="me", password_file=password)
@@ -407,7 +403,7 @@ async def test_a_name_and_a_password_are_shown_and_the_password_read_again(
     assert shown == [b"me:first", b"me:second!"]
 
 
-async def test_headers_of_a_rule_come_before_those_of_the_server(server: ScriptedPrometheus) -> None:
+async def test_headers_of_a_rule_replace_those_of_the_server(server: ScriptedPrometheus) -> None:
     options = PrometheusOptions(url=server.url, headers=(("x-scope-orgid", "all"), ("X-Other", "kept")))
     async with PrometheusClient(options) as client:
         await client.instant("a", headers=(("X-Scope-OrgID", "team"),))
@@ -416,7 +412,7 @@ async def test_headers_of_a_rule_come_before_those_of_the_server(server: Scripte
     assert [(headers["X-Scope-OrgID"], headers["X-Other"]) for headers in server.headers] == [("team", "kept")] * 2
 
 
-async def test_an_answer_that_breaks_off_is_not_asked_for_again(server: ScriptedPrometheus) -> None:
+async def test_truncated_response_is_not_retried(server: ScriptedPrometheus) -> None:
     async def torn(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": "100"})
         await response.prepare(request)
@@ -442,7 +438,7 @@ async def test_requests_are_timed_by_path_and_server(server: ScriptedPrometheus)
     assert seen == [("default", "/api/v1/query"), ("other", "/api/v1/series")]
 
 
-async def test_a_server_that_is_no_longer_named_is_let_go_when_nobody_waits_for_it() -> None:
+async def test_removed_server_is_closed_after_its_last_request() -> None:
     async with scripted() as first, scripted() as second:
         old = Destination(PrometheusOptions(url=second.url, name="old"))
         answered = asyncio.Event()
@@ -462,9 +458,7 @@ async def test_a_server_that_is_no_longer_named_is_let_go_when_nobody_waits_for_
             assert isinstance(await servers.instant("a", destination=old), Vector)
 
 
-async def test_a_named_server_with_a_bad_file_is_unavailable_and_harms_no_other(
-    server: ScriptedPrometheus, tmp_path: Path
-) -> None:
+async def test_server_with_a_bad_file_is_unavailable_alone(server: ScriptedPrometheus, tmp_path: Path) -> None:
     bad = Destination(PrometheusOptions(url="https://x", name="bad", ca_file=tmp_path / "none"))
     async with PrometheusServers(PrometheusOptions(url=server.url)) as servers:
         for _ in range(2):
@@ -486,7 +480,7 @@ def authority(tmp_path: Path) -> CertificateAuthority:
     return authority
 
 
-async def test_a_ca_and_a_client_certificate_open_the_door(authority: CertificateAuthority, tmp_path: Path) -> None:
+async def test_ca_and_client_certificate_are_used(authority: CertificateAuthority, tmp_path: Path) -> None:
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tmp_path / "ca.pem")
     tls.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
     tls.verify_mode = ssl.CERT_REQUIRED
@@ -507,7 +501,7 @@ async def test_a_ca_and_a_client_certificate_open_the_door(authority: Certificat
                     await ask
 
 
-async def test_series_are_asked_for_with_the_tls_of_queries(
+async def test_series_use_the_tls_of_queries(
     authority: CertificateAuthority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -523,7 +517,7 @@ async def test_series_are_asked_for_with_the_tls_of_queries(
             assert await client.series("a", start=0, end=1) == ()
 
 
-async def test_a_certificate_is_not_verified_where_the_options_say_so(
+async def test_certificate_verification_can_be_skipped(
     authority: CertificateAuthority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -541,7 +535,7 @@ async def test_a_certificate_is_not_verified_where_the_options_say_so(
     assert f"the certificate of Prometheus at {server.url.removeprefix('https://')} is not verified" in caplog.text
 
 
-async def test_tls_files_are_read_again_when_they_change(
+async def test_tls_files_are_reloaded_when_they_change(
     authority: CertificateAuthority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tmp_path / "ca.pem")
@@ -593,7 +587,7 @@ async def test_tls_files_are_read_again_when_they_change(
         ({"url": "http://a", "cert_file": Path("a")}, "needs both"),
     ],
 )
-def test_options_that_can_never_work_are_refused(options: dict[str, str], says_what: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, str], says_what: str) -> None:
     with pytest.raises(PrometheusConfigError) as refused:
         PrometheusOptions(**options)  # type: ignore[arg-type]
     assert says_what in str(refused.value)
@@ -618,11 +612,11 @@ async def test_only_short_responses_are_decoded_at_once(
     """A long one is decoded in pieces and within the memory budget, also where it has arrived whole."""
     monkeypatch.setattr(client_module, "read_up_to", lambda response, _: response.read())
     at_once: list[int] = []
-    from_answers = answers.decode
+    from_results = results.decode
 
     def note(status: int, body: bytes) -> object:
         at_once.append(len(body))
-        return from_answers(status, body)
+        return from_results(status, body)
 
     monkeypatch.setattr(client_module, "decode", note)
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:

@@ -1,4 +1,4 @@
-"""What is read of PromQL: the labels that a result can have, whether it can be NaN, and what is no PromQL."""
+"""PromQL: the labels that a result can have, whether it can be NaN, and errors."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_text_that_is_not_promql(query: str) -> None:
         parse(query)
 
 
-def test_deep_nesting_ends_no_process() -> None:
+def test_deep_nesting_is_an_error() -> None:
     for query in ("(" * 300 + "x" + ")" * 300, "-" * 300 + "x", "x+" * 300 + "x"):
         with pytest.raises(PromqlError, match="nested more than 200 deep"):
             parse(query)

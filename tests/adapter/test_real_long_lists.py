@@ -1,4 +1,4 @@
-"""Long lists of pods with a real Prometheus: however they are asked for, the values are those of the pods."""
+"""Long lists of pods with a real Prometheus: the values do not depend on how they are queried."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ externalRules:
 
 
 @pytest.mark.parametrize("limit", [2048, 16384])
-async def test_the_values_of_many_pods(server: PrometheusServer, tmp_path: Path, limit: int) -> None:
+async def test_values_of_many_pods(server: PrometheusServer, tmp_path: Path, limit: int) -> None:
     wanted = random.Random(1).sample(PODS, 700)
 
     async def pods(request: web.Request) -> web.StreamResponse:
@@ -111,7 +111,7 @@ async def test_the_values_of_many_pods(server: PrometheusServer, tmp_path: Path,
         assert total.milli == sum(VALUES.values()) * 1000
 
 
-async def test_prometheus_takes_a_list_written_shorter_for_the_same_names(server: PrometheusServer) -> None:
+async def test_shorter_list_matches_the_same_names(server: PrometheusServer) -> None:
     choose = random.Random(2)
     destination = Destination(PrometheusOptions(url=server.url, name="real"))
     async with PrometheusServers(PrometheusOptions(url="http://127.0.0.1:9")) as prometheus:

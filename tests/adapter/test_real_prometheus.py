@@ -1,4 +1,4 @@
-"""The data path with a real Prometheus: what it finds, what it answers, and what it says of bad queries."""
+"""The data path with a real Prometheus: series, values and errors."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_from_series_to_values(server: PrometheusServer, tmp_path: Path, v
         assert value.milli == pytest.approx(5000, rel=0.01)
 
 
-async def test_errors_are_told_apart_and_an_outage_ends(server: PrometheusServer) -> None:
+async def test_errors_are_distinguished(server: PrometheusServer) -> None:
     async with PrometheusClient(PrometheusOptions(url=server.url)) as prometheus:
         assert isinstance(await prometheus.instant("1"), Scalar)
         with pytest.raises(PrometheusQueryError, match="parse error"):

@@ -79,7 +79,7 @@ async def test_impersonation_is_refused_for_a_cached_user_too(tmp_path: Path, na
             assert (await connection.send(named("bob", *more).head()))[0] == code
 
 
-async def test_the_front_proxys_certificate_is_verified_again_when_the_cas_change(tmp_path: Path) -> None:
+async def test_front_proxys_certificate_is_verified_again_when_the_cas_change(tmp_path: Path) -> None:
     """At once, of a user and a certificate that were known a moment ago."""
     before, after = Authorities(), Authorities()
     certificate = der(before.front_proxy.issue(FRONT_PROXY, client=True))
@@ -95,7 +95,7 @@ async def test_the_front_proxys_certificate_is_verified_again_when_the_cas_chang
 
 
 @pytest.mark.parametrize("allowed_first", [True, False])
-async def test_a_decision_holds_for_its_time_and_no_longer(tmp_path: Path, *, allowed_first: bool) -> None:
+async def test_decision_holds_for_its_time_and_no_longer(tmp_path: Path, *, allowed_first: bool) -> None:
     now = [100.0]
     options = AuthorizationOptions(authorized_ttl=10.0, unauthorized_ttl=10.0)
     async with scripted_server() as server, connected(server, tmp_path) as client:
@@ -140,7 +140,7 @@ async def test_targets_that_look_alike_are_not_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [POD_PATH, EXTERNAL_PATH])
-async def test_a_cached_target_is_still_refused_where_it_must_be(tmp_path: Path, path: str) -> None:
+async def test_cached_target_is_still_refused_where_it_must_be(tmp_path: Path, path: str) -> None:
     """By the method, the form, the selector: whatever was read before of one like it."""
     async with served_adapter(tmp_path) as adapter:
         for _ in range(2):
@@ -243,7 +243,7 @@ def test_cached_plans_are_bounded_in_bytes() -> None:
     assert grown(fill) < 24 * MIB
 
 
-def test_plans_are_those_of_the_source_that_is_asked() -> None:
+def test_plans_belong_to_their_source() -> None:
     plans, old, new = PlanCache(), ["rule"], ["rule"]
     assert old == new
     assert plans.get(old, ("ns",), lambda: Plan(("old",))).queries == ("old",)

@@ -1,4 +1,4 @@
-"""metrics.k8s.io from canned values: which count, which are missing, what is asked, and what an outage is."""
+"""metrics.k8s.io from canned values: queries, values that count, missing ones, and outages."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def usage(cpu: int, memory: int) -> Usage:
     return Usage(cpu_milli=cpu, memory_milli=memory)
 
 
-async def test_what_is_asked() -> None:
+async def test_queries_for_cpu_and_memory() -> None:
     prometheus = Prometheus([], [])
     await metrics(prometheus, pod("web.0"), pod("web-1")).pods(
         namespace="shop", selector=EVERYTHING, deadline=NO_DEADLINE
@@ -118,14 +118,14 @@ async def test_what_is_asked() -> None:
     assert sorted(prometheus.queries)[0] == ('sum by (node) (container_memory_working_set_bytes{id="/",node="node-a"})')
 
 
-async def test_all_namespaces_are_a_pair_of_queries_each() -> None:
+async def test_each_namespace_is_a_pair_of_queries() -> None:
     prometheus = Prometheus([], [])
     found = [pod("a", "one"), pod("b", "two")]
     await metrics(prometheus, *found).pods(namespace="", selector=EVERYTHING, deadline=NO_DEADLINE)
     assert len(prometheus.queries) == 4
 
 
-async def test_many_namespaces_are_asked_some_at_a_time() -> None:
+async def test_namespaces_are_queried_some_at_a_time() -> None:
     """More at once than may wait for their turn at Prometheus would be an error."""
 
     class Slow(Prometheus):
@@ -147,7 +147,7 @@ async def test_many_namespaces_are_asked_some_at_a_time() -> None:
     assert 2 < prometheus.most <= PrometheusOptions(url="http://p").connections
 
 
-async def test_values_of_containers_and_the_earliest_time() -> None:
+async def test_containers_have_values_and_the_oldest_timestamp() -> None:
     prometheus = Prometheus(
         cpu=[sample(0.25, pod="web", container="app"), sample(0.1, pod="web", container="only-cpu")],
         memory=[sample(2.0**20, pod="web", container="app", at=NOW - 7)],
@@ -207,7 +207,7 @@ async def test_pods_of_one_name_in_two_namespaces_have_their_own_values() -> Non
     ]
 
 
-async def test_a_nodes_time_is_that_of_its_older_value() -> None:
+async def test_node_has_the_older_timestamp() -> None:
     for cpu, memory in ((NOW - 30, NOW), (NOW, NOW - 30)):
         prometheus = Prometheus([sample(1.0, node="a", at=cpu)], [sample(1.0, node="a", at=memory)])
         [found] = await metrics(prometheus, ObjectMetadata("", "a", {})).nodes(
@@ -216,7 +216,7 @@ async def test_a_nodes_time_is_that_of_its_older_value() -> None:
         assert found.timestamp == NOW - 30
 
 
-async def test_an_object_that_does_not_exist() -> None:
+async def test_missing_object_is_not_found() -> None:
     with pytest.raises(StatusError, match='pods "ghost" not found') as error:
         await metrics(Prometheus([], [])).pods(
             namespace="shop", selector=EVERYTHING, name="ghost", deadline=NO_DEADLINE
@@ -224,7 +224,7 @@ async def test_an_object_that_does_not_exist() -> None:
     assert error.value.code == 404
 
 
-async def test_an_outage_is_an_error_and_no_empty_list() -> None:
+async def test_outage_is_an_error() -> None:
     prometheus = Prometheus([], [], error=PrometheusUnavailable("refused"))
     with pytest.raises(StatusError) as error:
         await metrics(prometheus, pod("a", "one"), pod("b", "two")).pods(
@@ -233,7 +233,7 @@ async def test_an_outage_is_an_error_and_no_empty_list() -> None:
     assert error.value.code == 503
 
 
-async def test_a_rule_without_a_label_for_nodes_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_rule_without_a_node_label_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     text = (RULES / "resource.yaml").read_text().replace("node: {resource: node}", "other: {resource: service}")
     served = metrics(
         Prometheus([], []), ObjectMetadata("", "n", {}), rules=parse_rules(text, source="rules.yaml").resource

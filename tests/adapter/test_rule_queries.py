@@ -1,4 +1,4 @@
-"""What is said of a rule in the log."""
+"""Warnings about a rule in the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.adapter.coalescing_bed import RAW, rule
 from tests.adapter.metrics_bed import CannedPrometheus
 
 
-def test_remarks_that_depend_on_requests_neither_fill_the_log_nor_the_memory(caplog: pytest.LogCaptureFixture) -> None:
+def test_warnings_are_bounded_in_number_and_length(caplog: pytest.LogCaptureFixture) -> None:
     queries = RuleQueries(CannedPrometheus(), telemetry=RuleTelemetry(CollectorRegistry()))
     with caplog.at_level(logging.WARNING):
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""One rule set for each version of the rules file: requests keep theirs, and a reload changes nothing halfway."""
+"""One rule set for each version of the rules file: requests keep theirs, and a reload is atomic."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ async def test_rules_are_swapped_under_load(tmp_path: Path, log: Log, freshness:
     assert [line for line in log.lines if "gone" in line] == log.lines[-4:-2]
 
 
-async def test_a_request_in_flight_ends_with_the_rules_that_it_began_with(tmp_path: Path, log: Log) -> None:
+async def test_request_in_flight_ends_with_the_rules_that_it_began_with(tmp_path: Path, log: Log) -> None:
     """Of all three APIs, also where the rules are gone or mean something else."""
     held, go = asyncio.Semaphore(0), asyncio.Event()
 
@@ -216,9 +216,7 @@ async def test_metrics_that_went_with_a_reload_are_logged_and_counted(tmp_path: 
         assert await counted(adapter) == zero
 
 
-async def test_rules_whose_series_are_not_listed_yet_wait_for_that_with_the_old_ones_in_force(
-    tmp_path: Path, log: Log
-) -> None:
+async def test_old_rules_stay_in_force_until_new_series_are_listed(tmp_path: Path, log: Log) -> None:
     async with serving(tmp_path, rules(1)) as (adapter, connection):
         while not adapter.prometheus.asked.empty():
             adapter.prometheus.asked.get_nowait()
@@ -237,7 +235,7 @@ async def test_rules_whose_series_are_not_listed_yet_wait_for_that_with_the_old_
         assert b'"value":"2"' in (await connection.ask(f"{POD}/web-1/packets_total"))[2]
 
 
-async def test_metrics_about_rules_that_are_gone_are_not_shown(tmp_path: Path, log: Log) -> None:
+async def test_metrics_of_removed_rules_are_removed(tmp_path: Path, log: Log) -> None:
     async with serving(tmp_path, rules(1)) as (adapter, connection):
         assert (await connection.ask(f"{EXTERNAL}/packets_total"))[0] == 200
         await reload(adapter, tmp_path, rules(2).partition("externalRules")[0], log)

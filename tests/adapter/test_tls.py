@@ -124,7 +124,7 @@ async def test_authorities_that_cannot_be_used_change_nothing(tmp_path: Path, mo
     ann = authority.issue("ann", client=True)
     tls = ServingTLS(handshakes.files)
     tls.trust(authority.cert_pem.decode())
-    with pytest.raises(TLSError, match="the authorities of client certificates"):
+    with pytest.raises(TLSError, match="the CAs of client certificates"):
         tls.trust("no certificate")
 
     async def is_second() -> bool:

@@ -1,4 +1,4 @@
-"""Doubles as milli-values, as the recorded answers of prometheus-adapter have them where they are numbers."""
+"""Doubles as milli-values, as recorded from prometheus-adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often Prometheus is asked, through the whole data path."""
+"""The cache of vectors in the whole data path: which queries Prometheus gets."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The index of a cached vector: what it finds, and how often it goes through the whole vector."""
+"""The index of a cached vector: what it finds, and how often it scans the vector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from adapter.planning import vector_index
 from adapter.planning.vector_cache import VectorCache
 from adapter.planning.vector_index import IndexedVector, indexed, matching, several
 from adapter.prometheus import DEFAULT_DESTINATION, Sample, Vector
-from adapter.prometheus.answers import sample_order
+from adapter.prometheus.results import sample_order
 from kube.selectors import LabelSelector
 from tests.adapter.metrics_bed import CannedPrometheus
 
@@ -66,7 +66,7 @@ async def found(vector: Vector, namespace: str, selector: str) -> list[float]:
         ),
     ],
 )
-async def test_an_index_finds_what_matches_in_the_same_order(namespace: str, selector: str) -> None:
+async def test_index_finds_matching_samples_in_order(namespace: str, selector: str) -> None:
     wanted = LabelSelector.parse(selector)
     expected = [
         sample.value

@@ -1,4 +1,4 @@
-"""Objects from memory: what is listed, what is watched, and what happens when that does not work."""
+"""Objects in memory: what is listed, what is watched, and what happens when that fails."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -74,7 +74,7 @@ async def bed(folder: Path, **options: Any) -> AsyncIterator[Bed]:
                 running.cancel()
 
 
-async def test_a_thousand_requests_list_nothing(tmp_path: Path) -> None:
+async def test_requests_for_followed_kinds_list_nothing(tmp_path: Path) -> None:
     async with bed(tmp_path) as cluster:
         await cluster.follows(cluster.pods)
         for _ in range(1000):
@@ -84,7 +84,7 @@ async def test_a_thousand_requests_list_nothing(tmp_path: Path) -> None:
         assert (cluster.pods.lists, cluster.direct.lists) == (1, 0)
 
 
-async def test_what_changes_is_followed(tmp_path: Path) -> None:
+async def test_changes_are_followed(tmp_path: Path) -> None:
     async with bed(tmp_path) as cluster:
         watch = await cluster.follows(cluster.pods)
         watch.send("ADDED", pod("web-2", "2", app="web"))
@@ -112,7 +112,7 @@ async def test_only_metadata_is_transferred(tmp_path: Path) -> None:
     }
 
 
-async def test_no_more_kinds_are_followed_than_anybody_has(tmp_path: Path) -> None:
+async def test_number_of_followed_kinds_is_bounded(tmp_path: Path) -> None:
     """Who may read metrics can name any kind, and each one that is followed costs a connection and memory."""
     kinds = [
         ResourceInfo("many.example", "v1", f"Kind{n}", f"kinds{n}", f"kind{n}", namespaced=True) for n in range(60)
@@ -131,7 +131,7 @@ async def test_no_more_kinds_are_followed_than_anybody_has(tmp_path: Path) -> No
         assert await cluster.objects.names(kinds[59], "shop", ALL) == ["listed"]
 
 
-async def test_until_there_is_a_whole_list_each_request_lists(tmp_path: Path) -> None:
+async def test_each_request_lists_until_there_is_a_whole_list(tmp_path: Path) -> None:
     async with bed(tmp_path, pods=False) as cluster:
         assert await cluster.names() == ["listed"]  # and pods are followed from now on
         await cluster.follows(cluster.pods)
@@ -139,7 +139,7 @@ async def test_until_there_is_a_whole_list_each_request_lists(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("code", [403, 500])
-async def test_where_nothing_can_be_watched_each_request_lists(tmp_path: Path, code: int) -> None:
+async def test_each_request_lists_where_watching_is_forbidden(tmp_path: Path, code: int) -> None:
     async with bed(tmp_path) as cluster:
         (await asyncio.wait_for(cluster.pods.watches.get(), 60)).refuse(code)
 
@@ -153,7 +153,7 @@ async def test_where_nothing_can_be_watched_each_request_lists(tmp_path: Path, c
 
 
 @pytest.mark.parametrize(("silent_seconds", "found"), [(89.9, ["web-0", "web-1", "web-2"]), (90.0, ["listed"])])
-async def test_while_the_watch_is_silent_for_longer_than_bookmarks_take_each_request_lists(
+async def test_each_request_lists_while_the_watch_is_silent(
     silent_seconds: float, found: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with bed(tmp_path) as cluster:
@@ -168,7 +168,7 @@ async def test_while_the_watch_is_silent_for_longer_than_bookmarks_take_each_req
         assert await cluster.names(WEB) == found
 
 
-async def test_other_kinds_are_followed_while_they_are_asked_for(tmp_path: Path) -> None:
+async def test_other_kinds_are_followed_while_they_are_requested(tmp_path: Path) -> None:
     async with bed(tmp_path, idle_seconds=0.3, check_seconds=0.05) as cluster:
         assert cluster.nodes.lists == 0
         await cluster.objects.names(NODES, "", ALL)
@@ -183,7 +183,7 @@ async def test_other_kinds_are_followed_while_they_are_asked_for(tmp_path: Path)
         assert cluster.pods.lists == 1
 
 
-async def test_one_object_and_all_namespaces(tmp_path: Path) -> None:
+async def test_objects_by_name_and_of_all_namespaces(tmp_path: Path) -> None:
     async with bed(tmp_path) as cluster:
         cluster.pods.items.append(pod("web-0", "1", namespace="other", app="web"))
         await cluster.follows(cluster.pods)
@@ -198,7 +198,7 @@ async def test_one_object_and_all_namespaces(tmp_path: Path) -> None:
         ]
 
 
-async def test_while_the_first_list_is_under_way_each_request_lists(tmp_path: Path) -> None:
+async def test_each_request_lists_during_the_first_list(tmp_path: Path) -> None:
     """Half a list would look as if the other objects were gone."""
     async with bed(tmp_path) as cluster:
         assert await cluster.names() == ["listed"]
@@ -207,7 +207,7 @@ async def test_while_the_first_list_is_under_way_each_request_lists(tmp_path: Pa
         assert cluster.direct.lists == 1
 
 
-async def test_pods_are_followed_also_when_nobody_asks_for_them(tmp_path: Path) -> None:
+async def test_pods_are_followed_without_requests(tmp_path: Path) -> None:
     async with bed(tmp_path, idle_seconds=0.0, check_seconds=0.01) as cluster:
         await cluster.follows(cluster.pods)
         await cluster.objects.names(NODES, "", ALL)

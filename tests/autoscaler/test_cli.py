@@ -41,11 +41,11 @@ def test_defaults_are_those_of_kube_controller_manager_with_scale_to_zero(contro
     assert controller.options == Options(
         kubeconfig=None,
         hpa_apis=(KUBERNETES,),
-        welcome_hpa_apis=(MILLISCALE,),
+        optional_hpa_apis=(MILLISCALE,),
         sync_period=15.0,
         workers=None,  # as many as there, and more for many HPAs
-        qps=20.0,
-        burst=30,
+        qps=None,
+        burst=None,
         bind_address="0.0.0.0",
         metrics_port=8080,
         availability=Availability(
@@ -93,7 +93,7 @@ def test_every_flag_becomes_an_option(controller: Controller) -> None:
     assert controller.options == Options(
         kubeconfig=Path("/etc/kubeconfig"),
         hpa_apis=(MILLISCALE,),
-        welcome_hpa_apis=(),
+        optional_hpa_apis=(),
         allow_foreign_controller=True,
         sync_period=90.0,
         workers=7,

@@ -241,12 +241,12 @@ async def test_the_first_steps_are_spread(cluster: Cluster, monkeypatch: pytest.
     now, taken = [1000.0], Counter[float]()
     queue = partial(WorkQueue, clock=lambda: now[0])
 
-    def new_queue(*, tick: float, on_take: Callable[[float], None]) -> WorkQueue:
-        def note(late: float) -> None:
-            on_take(late)
+    def new_queue(*, tick: float, on_lag: Callable[[float], None]) -> WorkQueue:
+        def note(lag: float) -> None:
+            on_lag(lag)
             taken[now[0]] += 1
 
-        return queue(tick=tick, on_take=note)
+        return queue(tick=tick, on_lag=note)
 
     monkeypatch.setattr(controller, "WorkQueue", new_queue)
     for number in range(24):
@@ -302,7 +302,7 @@ async def test_what_is_saved_at_the_end_is_complete_only_if_every_step_has_ended
 
 
 async def test_with_more_hpas_there_are_more_workers(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autoscaler.loop.workers._HPAS_PER_WORKER", 2)
+    monkeypatch.setattr("autoscaler.loop.options._HPAS_PER_WORKER", 2)
     cluster.metrics.held = asyncio.Event()
     async with autoscaler(cluster, Options(qps=0, bind_address="127.0.0.1", metrics_port=0)):
         for number in range(8):

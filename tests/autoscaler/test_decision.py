@@ -14,11 +14,9 @@ from autoscaler.core.model import (
     ExternalMetric,
     InvalidMetric,
     MetricIdentifier,
-    MetricSelector,
     MetricSpec,
     MetricTarget,
     ResourceMetric,
-    SelectorRequirement,
 )
 from autoscaler.core.observation import (
     Observation,
@@ -185,7 +183,7 @@ def test_empty_response_is_a_failure() -> None:
 
 
 def test_invalid_metric_sources_are_not_fetched() -> None:
-    near = MetricSelector(match_expressions=(SelectorRequirement("verb", "Near"),))
+    near = {"matchExpressions": [{"key": "verb", "operator": "Near"}]}
     wrong = MetricSpec(
         ExternalMetric(MetricIdentifier("queue", near)), MetricTarget(type="AverageValue", average_value=1)
     )

@@ -16,14 +16,14 @@ class Log:
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO)
         self._caplog = caplog
-        self.away = False
+        self.disconnected = False
         self.now = 100.0
-        self.complaints = ErrorLog(away=lambda: self.away, clock=lambda: self.now)
+        self.errors = ErrorLog(disconnected=lambda: self.disconnected, clock=lambda: self.now)
 
-    def ended(self, error: str, key: HPAKey = WEB) -> list[str]:
-        """What is logged when a step ends so."""
+    def after(self, error: str | None, key: HPAKey = WEB) -> list[str]:
+        """What is logged after a reconciliation with this error."""
         self._caplog.clear()
-        self.complaints.ended(key, error)
+        self.errors.reconciled(key, error)
         return [f"{each.levelname} {each.getMessage()}" for each in self._caplog.records]
 
 
@@ -33,25 +33,25 @@ def log(caplog: pytest.LogCaptureFixture) -> Log:
 
 
 def test_each_error_is_logged_once_and_its_end_too(log: Log) -> None:
-    assert log.ended("") == []
-    assert log.ended("no metrics") == ["WARNING default/web: no metrics"]
-    assert log.ended("no metrics") == []
-    assert log.ended("no scale") == ["WARNING default/web: no scale"]
-    assert log.ended("") == ["INFO default/web: reconciles again"]
-    assert log.ended("") == []
-    assert log.ended("no metrics") == ["WARNING default/web: no metrics"]
+    assert log.after(None) == []
+    assert log.after("no metrics") == ["WARNING default/web: no metrics"]
+    assert log.after("no metrics") == []
+    assert log.after("no scale") == ["WARNING default/web: no scale"]
+    assert log.after(None) == ["INFO default/web: reconciles again"]
+    assert log.after(None) == []
+    assert log.after("no metrics") == ["WARNING default/web: no metrics"]
 
 
 def test_each_hpa_has_its_own(log: Log) -> None:
-    log.ended("no metrics")
-    assert log.ended("no metrics", API) == ["WARNING default/api: no metrics"]
-    log.complaints.forget(WEB)
-    assert log.ended("") == []
-    assert log.ended("", API) == ["INFO default/api: reconciles again"]
+    log.after("no metrics")
+    assert log.after("no metrics", API) == ["WARNING default/api: no metrics"]
+    log.errors.forget(WEB)
+    assert log.after(None) == []
+    assert log.after(None, API) == ["INFO default/api: reconciles again"]
 
 
 def test_while_the_api_server_is_disconnected_nothing_is_logged(log: Log) -> None:
-    log.away = True
-    assert log.ended("connection refused") == []
-    log.away = False
-    assert log.ended("") == []
+    log.disconnected = True
+    assert log.after("connection refused") == []
+    log.disconnected = False
+    assert log.after(None) == []

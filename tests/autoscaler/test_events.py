@@ -8,7 +8,7 @@ import pytest
 
 from autoscaler.core.model import HPA, CrossVersionObjectReference, Spec
 from autoscaler.loop.events import EventRecorder
-from autoscaler.loop.throttle import NotLeading, ThrottledClient
+from autoscaler.loop.throttle import NotLeaderError, ThrottledClient
 from kube.client import KubeUnreachable
 from kube.status import StatusError
 from tests.autoscaler.scripted_api import Asked, ScriptedApi
@@ -280,7 +280,7 @@ async def test_after_twelve_tries_an_event_is_given_up() -> None:
     assert client.sent == ["first"] * 12 + ["second"]
 
 
-@pytest.mark.parametrize("error", [StatusError(500, "", "no"), NotLeading("no")], ids=["refused", "not leading"])
+@pytest.mark.parametrize("error", [StatusError(500, "", "no"), NotLeaderError("no")], ids=["refused", "not leading"])
 async def test_what_is_refused_is_not_tried_again(error: Exception) -> None:
     client = Unreachable(1, error)
     assert await recorded(client) == []

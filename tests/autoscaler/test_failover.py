@@ -109,7 +109,7 @@ async def test_a_restart_in_the_middle_of_a_stabilisation_window_scales_down_nei
         one.signal(signal.SIGTERM)
         assert await one.ended() == 0
     async with autoscaler(kubeconfig(cluster, "two"), *flags) as two:
-        await until(says(two, "remembering 1 HPAs"))
+        await until(says(two, "restored the history of 1 HPAs"))
         await steps_of(cluster, "two")
         assert cluster.replicas("web") == 3
         assert cluster.condition("web", "AbleToScale") == ("True", "ScaleDownStabilized")
@@ -146,7 +146,7 @@ async def test_after_kill_9_the_pods_that_were_taken_away_still_count_against_th
         one.signal(signal.SIGKILL)
         await one.ended()
     async with autoscaler(kubeconfig(cluster, "two"), *QUICK) as two:
-        await until(says(two, "remembering 1 HPAs"))
+        await until(says(two, "restored the history of 1 HPAs"))
         await steps_of(cluster, "two")
         await until(lambda: cluster.condition("web", "ScalingLimited") == ("True", "ScaleDownLimit"))
         assert cluster.replicas("web") == 4
@@ -167,7 +167,7 @@ async def test_after_kill_9_nothing_is_scaled_down_by_a_memory_from_before_the_l
         await two.ended()
     cluster.metrics.value = "1"
     async with autoscaler(kubeconfig(cluster, "three"), *QUICK) as three:
-        await until(says(three, "remembering 1 HPAs"))
+        await until(says(three, "restored the history of 1 HPAs"))
         await until(lambda: cluster.condition("web", "AbleToScale") == ("True", "ScaleDownStabilized"))
         await steps_of(cluster, "three")
         assert cluster.replicas("web") == 3
@@ -207,7 +207,7 @@ async def test_on_sigterm_it_saves_and_gives_the_lease_back_and_the_next_takes_o
             assert await one.ended() == 0
             assert saved(cluster) is not None
             await steps_of(cluster, "two")
-            assert says(two, "remembering 1 HPAs")()
+            assert says(two, "restored the history of 1 HPAs")()
     assert says(one, "released")()
 
 

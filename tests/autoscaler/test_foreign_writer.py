@@ -86,7 +86,7 @@ def test_earlier_writes_of_the_other_controller_do_not_count() -> None:
     """Whoever replaces it takes over at once: its entry stays until every field of it has been written by another."""
     detector, stops = seen(BEFORE, BEFORE, "", BEFORE)
     assert stops == [False] * 4
-    assert not detector.holds(WEB)
+    assert not detector.is_foreign(WEB)
     assert detector.writes == 0
     assert detector.problem is None
 
@@ -95,9 +95,9 @@ def test_earlier_writes_of_the_other_controller_do_not_count() -> None:
 def test_a_new_write_ends_acting_on_that_hpa_and_no_other(before: str) -> None:
     detector, stops = seen(before, AFTER)
     assert stops == [False, True]
-    assert detector.holds(WEB)
-    assert not detector.holds(replace(WEB, name="api"))
-    assert (detector.held, detector.writes) == (1, 1)
+    assert detector.is_foreign(WEB)
+    assert not detector.is_foreign(replace(WEB, name="api"))
+    assert (len(detector), detector.writes) == (1, 1)
 
 
 def test_it_is_reported_once_for_each_hpa() -> None:
@@ -108,7 +108,7 @@ def test_a_process_that_does_not_act_only_records_the_time() -> None:
     detector, stops = seen(BEFORE, AFTER, acting=False)
     assert stops == [False, False]
     assert not detector.changed(WEB, AFTER, acting=True), "written before this process began to act"
-    assert not detector.holds(WEB)
+    assert not detector.is_foreign(WEB)
     assert detector.changed(WEB, LATER, acting=True)
 
 
@@ -117,19 +117,19 @@ def test_ten_minutes_without_a_write_end_it() -> None:
     detector.clock.now += 400
     detector.changed(WEB, LATER, acting=True)
     detector.clock.now += 600
-    assert detector.holds(WEB)
+    assert detector.is_foreign(WEB)
     assert detector.released == []
     detector.clock.now += 1
-    assert not detector.holds(WEB)
+    assert not detector.is_foreign(WEB)
     assert detector.released == [WEB]
-    assert detector.held == 0
+    assert len(detector) == 0
     assert detector.changed(WEB, "2026-01-01T00:20:00Z", acting=True), "and the next begins it again"
 
 
 def test_with_allow_foreign_controller_it_is_only_reported() -> None:
     detector, stops = seen(BEFORE, AFTER, allowed=True)
     assert stops == [False, False]
-    assert not detector.holds(WEB)
+    assert not detector.is_foreign(WEB)
     assert detector.writes == 1
     assert detector.problem is not None
     assert "so two controllers scale the same targets" in detector.problem
@@ -138,7 +138,7 @@ def test_with_allow_foreign_controller_it_is_only_reported() -> None:
 def test_an_hpa_made_anew_begins_without_history() -> None:
     detector, _ = seen(BEFORE, AFTER)
     detector.forget(WEB)
-    assert not detector.holds(WEB)
+    assert not detector.is_foreign(WEB)
     assert not detector.changed(WEB, LATER, acting=True)
 
 

@@ -15,14 +15,12 @@ from autoscaler.core.model import (
     HPAKey,
     InvalidMetric,
     MetricIdentifier,
-    MetricSelector,
     MetricSource,
     MetricSpec,
     MetricTarget,
     ObjectMetric,
     PodsMetric,
     ResourceMetric,
-    SelectorRequirement,
     Spec,
 )
 from autoscaler.core.observation import (
@@ -160,7 +158,7 @@ async def test_observation_has_scale_pods_and_a_response_for_each_metric(api: Sc
             metric(PodsMetric(MetricIdentifier("packets"))),
             metric(InvalidMetric("Odd")),
             metric(ObjectMetric(MetricIdentifier("hits"), namespace)),
-            metric(ExternalMetric(MetricIdentifier("depth", MetricSelector((("queue", "a"),))))),
+            metric(ExternalMetric(MetricIdentifier("depth", {"matchLabels": {"queue": "a"}}))),
             metric(ResourceMetric("memory", "app")),
         )
     )
@@ -216,7 +214,7 @@ async def test_out_of_bounds_no_metric_is_fetched(api: ScriptedApi, observer: Ob
 
 
 async def test_invalid_metric_selector_is_not_sent(api: ScriptedApi, observer: Observer) -> None:
-    selector = MetricSelector(match_expressions=(SelectorRequirement("verb", "Near"),))
+    selector = {"matchExpressions": [{"key": "verb", "operator": "Near"}]}
     await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets", selector)))))
     assert not api.named("GET", PACKETS)
 

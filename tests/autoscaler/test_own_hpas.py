@@ -26,8 +26,8 @@ SOON = 20.0
 QUICK = Options(
     sync_period=0.05, qps=-1, bind_address="127.0.0.1", metrics_port=0, config=Config(downscale_stabilization_ms=0)
 )
-ONLY_OURS = replace(QUICK, hpa_apis=(MILLISCALE,), welcome_hpa_apis=())
-ONLY_KUBERNETES = replace(QUICK, hpa_apis=(KUBERNETES,), welcome_hpa_apis=())
+ONLY_OURS = replace(QUICK, hpa_apis=(MILLISCALE,), optional_hpa_apis=())
+ONLY_KUBERNETES = replace(QUICK, hpa_apis=(KUBERNETES,), optional_hpa_apis=())
 RIGHTS: dict[str, Any] = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "ClusterRole",
@@ -209,7 +209,7 @@ async def test_it_is_no_news_where_it_was_not_asked_for(
 ) -> None:
     caplog.set_level(logging.INFO)
     api.on("GET", KUBERNETES.collection, {"metadata": {"resourceVersion": "1"}, "items": []})
-    hpas = HPAs(kube, required=[KUBERNETES], welcome=[MILLISCALE], scale_to_zero=True, on_change=ignore)
+    hpas = HPAs(kube, required=[KUBERNETES], optional=[MILLISCALE], scale_to_zero=True, on_change=ignore)
     async with following(hpas):
         await hpas.wait_synced()
         await api.until(lambda: bool(api.named("GET", f"/apis/{MILLISCALE.api_version}")))

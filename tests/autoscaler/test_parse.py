@@ -19,7 +19,6 @@ from autoscaler.core.model import (
     ExternalMetric,
     InvalidMetric,
     MetricIdentifier,
-    MetricSelector,
     MetricSpec,
     MetricTarget,
     ObjectMetric,
@@ -27,7 +26,6 @@ from autoscaler.core.model import (
     ResourceMetric,
     ScalingPolicy,
     ScalingRules,
-    SelectorRequirement,
     Status,
 )
 from autoscaler.core.observation import Container, Owned, Owner, Pod, ReadyCondition, Scale
@@ -65,7 +63,7 @@ def test_an_hpa_is_known_by_its_metadata_and_target() -> None:
 
 def test_the_five_metric_types() -> None:
     name = {"name": "m", "selector": {"matchLabels": {"b": "2", "a": "1"}}}
-    identifier = MetricIdentifier("m", MetricSelector((("a", "1"), ("b", "2"))))
+    identifier = MetricIdentifier("m", {"matchLabels": {"a": "1", "b": "2"}})
     service = {"kind": "Service", "name": "front", "apiVersion": "v1"}
     half = {"type": "AverageValue", "averageValue": "500m"}
     half_target = MetricTarget(type="AverageValue", average_value=500)
@@ -101,9 +99,7 @@ def test_invalid_metric_selector_is_kept_as_written() -> None:
     spec = parsed_metric(
         {"type": "External", "external": {"metric": {"name": "m", "selector": selector}, "target": {"type": "Value"}}}
     )
-    assert spec.source == ExternalMetric(
-        MetricIdentifier("m", MetricSelector(match_expressions=(SelectorRequirement("verb", "Near"),)))
-    )
+    assert spec.source == ExternalMetric(MetricIdentifier("m", selector))
 
 
 def test_behavior_in_milliseconds_and_doubles() -> None:

@@ -1,4 +1,4 @@
-"""The work queue: due times, one worker a key, closing."""
+"""The work queue: due times, one worker per key, closing."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ def queue(clock: Clock) -> WorkQueue:
     return WorkQueue(clock=clock)
 
 
-def test_an_added_key_is_due_at_once(queue: WorkQueue) -> None:
+def test_an_added_key_is_due_now(queue: WorkQueue) -> None:
     queue.add(A)
     assert queue.take() == A
     assert queue.take() is None
@@ -50,7 +50,7 @@ def test_keys_come_in_the_order_of_their_due_times(queue: WorkQueue, clock: Cloc
     assert [queue.take(), queue.take(), queue.take()] == [B, C, A]
 
 
-def test_keys_that_come_up_within_a_tick_are_due_together(clock: Clock) -> None:
+def test_keys_within_a_tick_are_due_together(clock: Clock) -> None:
     queue = WorkQueue(tick=0.5, clock=clock)
     queue.add_after(A, 15.2)
     queue.add_after(B, 15.4)
@@ -84,7 +84,7 @@ def test_only_the_earliest_of_several_times_counts(queue: WorkQueue, clock: Cloc
     assert queue.take() is None
 
 
-def test_a_key_in_work_is_not_handed_out_again_before_it_is_done(queue: WorkQueue) -> None:
+def test_a_key_is_not_handed_out_again_before_done(queue: WorkQueue) -> None:
     queue.add(A)
     assert queue.take() == A
     queue.add(A)
@@ -95,7 +95,7 @@ def test_a_key_in_work_is_not_handed_out_again_before_it_is_done(queue: WorkQueu
     assert queue.take() is None
 
 
-def test_a_key_delayed_while_in_work_keeps_its_due_time(queue: WorkQueue, clock: Clock) -> None:
+def test_a_key_that_is_delayed_while_processed_keeps_its_due_time(queue: WorkQueue, clock: Clock) -> None:
     queue.add(A)
     queue.take()
     queue.add_after(A, 15)
@@ -105,7 +105,7 @@ def test_a_key_delayed_while_in_work_keeps_its_due_time(queue: WorkQueue, clock:
     assert queue.take() == A
 
 
-def test_a_key_in_work_does_not_hold_up_others(queue: WorkQueue) -> None:
+def test_a_processed_key_does_not_block_others(queue: WorkQueue) -> None:
     queue.add(A)
     queue.take()
     queue.add(A)
@@ -120,77 +120,6 @@ def test_the_length_is_the_number_of_scheduled_keys(queue: WorkQueue) -> None:
     assert len(queue) == 2
     queue.take()
     assert len(queue) == 1
-
-
-def test_a_key_can_be_postponed(queue: WorkQueue, clock: Clock) -> None:
-    queue.add(A)
-    queue.postpone(A, 1)
-    assert queue.take() is None
-    clock.now += 1
-    assert queue.take() == A
-    queue.add_after(A, 15)
-    queue.postpone(A, 1)
-    queue.done(A)
-    clock.now += 1
-    assert queue.take() is None
-    clock.now += 14
-    assert queue.take() == A
-    queue.postpone(A, 1)
-    assert len(queue) == 0
-
-
-def test_a_key_that_was_postponed_is_late(clock: Clock) -> None:
-    told: list[float] = []
-    queue = WorkQueue(clock=clock, on_take=told.append)
-    queue.add(A)
-    clock.now += 5
-    queue.postpone(A, 1)
-    clock.now += 1
-    queue.take()
-    queue.done(A)
-    queue.add(A)
-    queue.take()
-    assert told == [6, 0]
-
-
-async def test_who_works_on_a_key_is_told_when_it_is_due_again(queue: WorkQueue, clock: Clock) -> None:
-    queue.add(A)
-    queue.take()
-    queue.add_after(A, 15)
-    assert not queue.due(A).done()
-    clock.now += 15
-    assert queue.due(A).done()
-
-
-async def test_who_works_on_a_key_is_told_when_its_time_has_passed() -> None:
-    queue = WorkQueue()
-    queue.add(A)
-    queue.take()
-    queue.add_after(A, 0.01)
-    async with asyncio.timeout(60):
-        await queue.due(A)
-    assert queue.take() is None
-    queue.done(A)
-    assert queue.take() == A
-
-
-async def test_who_works_on_a_key_is_told_when_it_becomes_due_earlier(queue: WorkQueue) -> None:
-    queue.add(A)
-    queue.take()
-    queue.add_after(A, 15)
-    due = queue.due(A)
-    queue.add(A)
-    assert due.done()
-
-
-async def test_who_works_on_a_key_is_told_when_nothing_more_is_handed_out(queue: WorkQueue) -> None:
-    for key in (A, B):
-        queue.add(key)
-        queue.take()
-    before = queue.due(A)
-    queue.close()
-    assert before.done()
-    assert queue.due(B).done()
 
 
 async def test_get_waits_for_a_key(queue: WorkQueue) -> None:
@@ -214,7 +143,7 @@ async def test_several_waiters_share_the_keys(queue: WorkQueue) -> None:
     assert set(await asyncio.gather(*waiting)) == {A, B, C}
 
 
-async def test_closing_ends_every_wait_and_hands_out_nothing_more(queue: WorkQueue) -> None:
+async def test_close_ends_every_get(queue: WorkQueue) -> None:
     waiting = [asyncio.create_task(queue.get()) for _ in range(2)]
     await asyncio.sleep(0)
     queue.close()
@@ -223,9 +152,9 @@ async def test_closing_ends_every_wait_and_hands_out_nothing_more(queue: WorkQue
     assert await queue.get() is None
 
 
-def test_what_became_due_while_nobody_was_to_take_it_is_not_late(clock: Clock) -> None:
-    told: list[float] = []
-    queue = WorkQueue(clock=clock, on_take=told.append)
+def test_restart_makes_overdue_keys_due_now_without_lag(clock: Clock) -> None:
+    lags: list[float] = []
+    queue = WorkQueue(clock=clock, on_lag=lags.append)
     queue.add(A)
     queue.add_after(B, 3601)
     clock.now += 3600
@@ -233,16 +162,16 @@ def test_what_became_due_while_nobody_was_to_take_it_is_not_late(clock: Clock) -
     assert (queue.take(), queue.take()) == (A, None)
     clock.now += 1
     assert queue.take() == B
-    assert told == [0, 0]
+    assert lags == [0, 0]
 
 
-def test_how_late_a_key_is_handed_out_is_told(clock: Clock) -> None:
-    told: list[float] = []
-    queue = WorkQueue(clock=clock, on_take=told.append)
+def test_lag_is_the_time_since_the_key_was_due(clock: Clock) -> None:
+    lags: list[float] = []
+    queue = WorkQueue(clock=clock, on_lag=lags.append)
     queue.add(A)
     assert queue.take() == A
     queue.add_after(B, 10)
     clock.now += 12.5
     assert queue.take() == B
     assert queue.take() is None
-    assert told == [0.0, 2.5]
+    assert lags == [0.0, 2.5]

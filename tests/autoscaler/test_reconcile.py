@@ -13,10 +13,9 @@ from autoscaler.loop.events import EventRecorder
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
-from autoscaler.loop.reconcile import Ended, Reconciler
+from autoscaler.loop.reconcile import Reconciler
 from autoscaler.loop.scales import ScaleClient
 from autoscaler.loop.selector_index import PodIndex, SelectorIndex
-from autoscaler.loop.status import StatusWriter
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.loop.throttle import ThrottledClient
 from autoscaler.objects.hpa import RefusedHPA, TrackedHPA, track_hpa
@@ -144,7 +143,7 @@ def reconciler(
     return Reconciler(
         observer=observer,
         scales=scales,
-        statuses=StatusWriter(client),
+        client=client,
         recorder=recorder,
         telemetry=telemetry,
         histories=Histories(),
@@ -153,12 +152,6 @@ def reconciler(
         wall_clock=clock,
         clock=clock.monotonic,
     )
-
-
-async def step(reconciler: Reconciler, tracked: TrackedHPA) -> str | None:
-    """A whole step; the error that it ended with."""
-    ending = await reconciler.reconcile(tracked)
-    return (await ending.finish(None)).error
 
 
 def condition(status: dict[str, Any], type_: str) -> tuple[str, str]:
@@ -183,7 +176,7 @@ async def test_a_step_scales_and_then_stores_the_status(
     api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
 ) -> None:
     depth(api, 35)
-    assert await step(reconciler, hpa()) is None
+    assert await reconciler.reconcile(hpa()) is None
     assert [asked.path for asked in api.named("PUT")] == [SCALE, STATUS]
     assert api.named("PUT", SCALE)[0].body["spec"]["replicas"] == 4
     assert written_status(api)["desiredReplicas"] == 4
@@ -196,10 +189,33 @@ async def test_a_scale_that_cannot_be_written_is_said_and_the_status_stored(
 ) -> None:
     depth(api, 35)
     api.fail("PUT", SCALE, 403, "admission webhook denied the request")
-    error = await step(reconciler, hpa())
+    error = await reconciler.reconcile(hpa())
     assert error == "failed to rescale Deployment/default/web: admission webhook denied the request"
     assert condition(written_status(api), "AbleToScale") == ("False", "FailedUpdateScale")
     assert await reasons(api, recorder) == ["FailedRescale"]
+
+
+async def test_a_status_is_stored_on_the_version_that_was_decided_on_with_its_metadata(
+    api: ScriptedApi, reconciler: Reconciler
+) -> None:
+    tracked = hpa(tolerance="0.2")
+    depth(api, 20)
+    await reconciler.reconcile(tracked)
+    metadata = api.named("PUT", STATUS)[0].body["metadata"]
+    assert metadata == {
+        "name": "web",
+        "namespace": "default",
+        "uid": "u-1",
+        "resourceVersion": "1",
+        "annotations": {"milliscale.io/tolerance": "0.2"},
+    }
+
+
+async def test_an_unchanged_status_is_not_stored(api: ScriptedApi, reconciler: Reconciler) -> None:
+    depth(api, 20)
+    await reconciler.reconcile(hpa())
+    await reconciler.reconcile(hpa(status=written_status(api)))
+    assert len(api.named("PUT", STATUS)) == 1
 
 
 async def test_a_status_that_cannot_be_stored_is_said(
@@ -207,7 +223,7 @@ async def test_a_status_that_cannot_be_stored_is_said(
 ) -> None:
     depth(api, 35)
     api.fail("PUT", STATUS, 409, "the object has been modified")
-    error = await step(reconciler, hpa())
+    error = await reconciler.reconcile(hpa())
     assert error == "failed to update status for web: the object has been modified"
     assert await reasons(api, recorder) == ["SuccessfulRescale", "FailedUpdateStatus"]
 
@@ -216,7 +232,7 @@ async def test_a_metric_that_fails_leaves_the_scale_alone(
     api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
 ) -> None:
     api.fail("GET", DEPTH, 503, "prometheus is away")
-    error = await step(reconciler, hpa())
+    error = await reconciler.reconcile(hpa())
     assert error is not None
     assert error.endswith("unable to fetch metrics from external metrics API: prometheus is away")
     assert not api.named("PUT", SCALE)
@@ -229,14 +245,14 @@ async def test_recommendations_are_remembered_from_step_to_step(
 ) -> None:
     scaled_to(api, 4)
     depth(api, 40)
-    await step(reconciler, hpa())
+    await reconciler.reconcile(hpa())
     depth(api, 10)
     clock.now += 59
-    await step(reconciler, hpa())
+    await reconciler.reconcile(hpa())
     assert condition(written_status(api), "AbleToScale") == ("True", "ScaleDownStabilized")
     assert not api.named("PUT", SCALE)
     clock.now += 2
-    await step(reconciler, hpa())
+    await reconciler.reconcile(hpa())
     assert api.named("PUT", SCALE)[0].body["spec"]["replicas"] == 1
 
 
@@ -246,14 +262,14 @@ async def test_a_wall_clock_that_is_set_moves_no_window(
 ) -> None:
     scaled_to(api, 10)
     depth(api, 100)
-    await step(reconciler, hpa())
+    await reconciler.reconcile(hpa())
     clock.set(seconds)
     clock.now += 59
     depth(api, 10)
-    await step(reconciler, hpa())
+    await reconciler.reconcile(hpa())
     assert not api.named("PUT", SCALE), "the window of a minute has not passed"
     clock.now += 2
-    await step(reconciler, hpa())
+    await reconciler.reconcile(hpa())
     assert api.named("PUT", SCALE)[0].body["spec"]["replicas"] == 1, "it has passed, by any clock but the wall's"
 
 
@@ -263,14 +279,14 @@ async def test_a_wall_clock_that_is_set_moves_no_rate_limit(
 ) -> None:
     two_a_minute = {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}, "scaleDown": {}}
     depth(api, 200)
-    await step(reconciler, hpa(behavior=two_a_minute))
+    await reconciler.reconcile(hpa(behavior=two_a_minute))
     scaled_to(api, 4)
     clock.set(seconds)
     clock.now += 59
-    await step(reconciler, hpa(behavior=two_a_minute))
+    await reconciler.reconcile(hpa(behavior=two_a_minute))
     assert len(api.named("PUT", SCALE)) == 1, "the minute has not passed"
     clock.now += 2
-    await step(reconciler, hpa(behavior=two_a_minute))
+    await reconciler.reconcile(hpa(behavior=two_a_minute))
     assert [asked.body["spec"]["replicas"] for asked in api.named("PUT", SCALE)] == [4, 6]
 
 
@@ -279,13 +295,13 @@ async def test_statuses_and_records_have_the_wall_clocks_time(
 ) -> None:
     scaled_to(api, 4)
     depth(api, 40)
-    await step(reconciler, hpa())
+    await reconciler.reconcile(hpa())
     clock.set(-3600)
     clock.now += 15
     depth(api, 10)
-    await step(reconciler, hpa())
+    await reconciler.reconcile(hpa())
     clock.now += 46
-    await step(reconciler, hpa())
+    await reconciler.reconcile(hpa())
     assert written_status(api)["lastScaleTime"] == "2026-01-02T02:05:06Z"
     page = decisions.page("default", "web")
     assert page is not None
@@ -310,39 +326,14 @@ async def test_a_new_hpa_begins_without_memory(
 ) -> None:
     scaled_to(api, 4)
     depth(api, 40)
-    await step(reconciler, hpa())
+    await reconciler.reconcile(hpa())
     if forgotten:
         reconciler.forget(hpa().hpa.key)
     # Somebody scales down by hand: who remembers that 4 were needed a moment ago goes back to that.
     scaled_to(api, 2)
     depth(api, 10)
-    await step(reconciler, next_hpa)
+    await reconciler.reconcile(next_hpa)
     assert [asked.body["spec"]["replicas"] for asked in api.named("PUT", SCALE)] == scaled
-
-
-async def test_a_bug_is_counted_as_an_internal_error(
-    reconciler: Reconciler, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(*_: object, **__: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(Observer, "observe", fail)
-    with pytest.raises(ZeroDivisionError):
-        await reconciler.reconcile(hpa())
-    assert f'{PREFIX}_reconciliations_total{{action="none",error="internal"}} 1.0' in shown(telemetry)
-
-
-async def test_a_bug_while_the_status_is_stored_is_counted_too(
-    api: ScriptedApi, reconciler: Reconciler, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(*_: object, **__: object) -> bool:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(StatusWriter, "write", fail)
-    depth(api, 20)
-    with pytest.raises(ZeroDivisionError):
-        await step(reconciler, hpa())
-    assert f'{PREFIX}_reconciliations_total{{action="none",error="internal"}} 1.0' in shown(telemetry)
 
 
 async def test_each_step_leaves_a_record_until_the_hpa_is_gone(
@@ -350,9 +341,9 @@ async def test_each_step_leaves_a_record_until_the_hpa_is_gone(
 ) -> None:
     depth(api, 35)
     tracked = hpa()
-    await step(reconciler, tracked)
+    await reconciler.reconcile(tracked)
     api.fail("PUT", SCALE, 403, "quota exceeded")
-    await step(reconciler, tracked)
+    await reconciler.reconcile(tracked)
     page = decisions.page("default", "web")
     assert page is not None
     scaled, refused = page.decisions
@@ -368,33 +359,11 @@ async def test_a_status_that_cannot_be_stored_is_in_the_record(
 ) -> None:
     depth(api, 20)
     api.fail("PUT", STATUS, 403, "no")
-    await step(reconciler, hpa())
+    await reconciler.reconcile(hpa())
     page = decisions.page("default", "web")
     assert page is not None
     written = page.decisions[0].written
     assert written == Written(status_error="no")
-
-
-async def test_a_status_that_is_left_to_the_next_step_is_no_error_and_not_in_the_record(
-    api: ScriptedApi,
-    reconciler: Reconciler,
-    recorder: EventRecorder,
-    decisions: DecisionLog,
-    telemetry: Telemetry,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def give_up(*_: object, **__: object) -> bool:
-        return False
-
-    monkeypatch.setattr(StatusWriter, "write", give_up)
-    depth(api, 20)
-    ended = await (await reconciler.reconcile(hpa())).finish(None)
-    assert ended == Ended(None, superseded=True)
-    page = decisions.page("default", "web")
-    assert page is not None
-    assert page.decisions[0].written == Written()
-    assert await reasons(api, recorder) == []
-    assert f"{PREFIX}_status_writes_superseded_total 1.0" in telemetry.render().decode().splitlines()
 
 
 # --- modes and settings of a single HPA ----------------------------------------------------------------------------
@@ -407,7 +376,7 @@ def writes(api: ScriptedApi) -> list[str]:
 
 async def test_a_dry_run_only_tells(api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder) -> None:
     depth(api, 35)
-    assert await step(reconciler, hpa(mode="dry-run")) is None
+    assert await reconciler.reconcile(hpa(mode="dry-run")) is None
     assert writes(api) == []
     assert await reasons(api, recorder) == ["WouldRescale"]
     message = api.named("POST", EVENTS)[0].body["message"]
@@ -418,7 +387,7 @@ async def test_a_dry_run_has_the_warnings_of_a_step_that_fails(
     api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
 ) -> None:
     api.fail("GET", DEPTH, 503, "prometheus is away")
-    assert await step(reconciler, hpa(mode="dry-run")) is not None
+    assert await reconciler.reconcile(hpa(mode="dry-run")) is not None
     assert writes(api) == []
     assert await reasons(api, recorder) == ["FailedGetExternalMetric", "FailedComputeMetricsReplicas"]
 
@@ -429,7 +398,7 @@ async def test_a_shadow_writes_nothing_at_all(
 ) -> None:
     if answer == "ok":
         depth(api, 35)
-    await step(reconciler, hpa(mode="shadow", tolerance="much"))
+    await reconciler.reconcile(hpa(mode="shadow", tolerance="much"))
     await recorder.flush()
     assert {asked.method for asked in api.asked} == {"GET"}
 
@@ -447,7 +416,7 @@ async def test_an_hpa_that_is_not_valid_is_told_so_as_the_mode_allows(
     metadata = {"name": "web", "namespace": "default", "annotations": {"milliscale.io/mode": mode}}
     refused = track_hpa({"apiVersion": "milliscale.io/v1", "metadata": metadata, "spec": {}}, api=MILLISCALE)
     assert isinstance(refused, RefusedHPA)
-    await (await reconciler.refuse(refused)).finish(None)
+    await reconciler.refuse(refused)
     assert writes(api) == written
     assert await reasons(api, recorder) == ([] if mode == "shadow" else ["InvalidSpec"])
     assert f'{PREFIX}_reconciliations_total{{action="none",error="spec"}} 1.0' in shown(telemetry)
@@ -464,13 +433,13 @@ async def test_a_shadow_compares_and_follows(
     old = hpa(mode="shadow", status=before, behavior=slow)
     reconciler.changed(None, old.hpa)
     depth(api, 90)
-    await step(reconciler, old)
+    await reconciler.reconcile(old)
     clock.now += 5
     new = hpa(mode="shadow", status=after, behavior=slow)
     reconciler.changed(old.hpa, new.hpa)
     scaled_to(api, 4)
     clock.now += 10
-    await step(reconciler, new)
+    await reconciler.reconcile(new)
     (compared,) = shadow.comparisons(round(clock.monotonic() * 1000)).values()
     assert compared.counts == {Verdict.AGREED: 2}
     assert compared.last is not None
@@ -494,12 +463,12 @@ async def test_who_acts_does_not_follow_itself(api: ScriptedApi, reconciler: Rec
     fast = {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}, "scaleDown": {}}
     old = hpa(behavior=fast)
     depth(api, 90)
-    await step(reconciler, old)
+    await reconciler.reconcile(old)
     new = hpa(behavior=fast, status=written_status(api))
     reconciler.changed(old.hpa, new.hpa)
     scaled_to(api, 4)
     clock.now += 61
-    await step(reconciler, new)
+    await reconciler.reconcile(new)
     assert [asked.body["spec"]["replicas"] for asked in api.named("PUT", SCALE)] == [4, 6]
 
 
@@ -508,7 +477,7 @@ async def test_a_wrong_annotation_is_told_once_and_again_when_it_changes(
 ) -> None:
     depth(api, 20)
     for annotation in ("much", "much", "more", "0.1", "much"):
-        await step(reconciler, hpa(tolerance=annotation))
+        await reconciler.reconcile(hpa(tolerance=annotation))
     assert await reasons(api, recorder) == ["InvalidAnnotation"] * 3
     hint = "is ignored: write a number from 0 to 1, such as 0.05"
     told = [(asked.body["type"], asked.body["message"]) for asked in api.named("POST", EVENTS)]
@@ -519,16 +488,16 @@ async def test_a_wrong_annotation_is_told_once_and_again_when_it_changes(
 
 async def test_an_annotation_changes_the_decision(api: ScriptedApi, reconciler: Reconciler) -> None:
     depth(api, 25)
-    await step(reconciler, hpa(tolerance="0.5"))
+    await reconciler.reconcile(hpa(tolerance="0.5"))
     assert not api.named("PUT", SCALE)
-    await step(reconciler, hpa())
+    await reconciler.reconcile(hpa())
     assert api.named("PUT", SCALE)[0].body["spec"]["replicas"] == 3
 
 
 async def test_decisions_are_counted_by_reason(api: ScriptedApi, reconciler: Reconciler, telemetry: Telemetry) -> None:
     depth(api, 35)
-    await step(reconciler, hpa())
-    await step(reconciler, hpa(paused="all"))
+    await reconciler.reconcile(hpa())
+    await reconciler.reconcile(hpa(paused="all"))
     shown = telemetry.render().decode().splitlines()
     assert f'{PREFIX}_decisions_total{{action="scale_up",reason="ValidMetricFound"}} 1.0' in shown
     assert f'{PREFIX}_decisions_total{{action="none",reason="Paused"}} 1.0' in shown

@@ -220,7 +220,7 @@ async def test_an_api_server_that_keeps_failing_does_not_keep_it_from_starting(
     assert await SavedHistoryStore(client, location=HERE, shard=Shard(), load_seconds=0.2).load() == {}
     assert warnings(caplog) == [
         "ConfigMap default/state cannot be read: etcd is lost",
-        "ConfigMap default/state: starting without what was saved",
+        "ConfigMap default/state: starting without saved history",
     ]
 
 
@@ -244,7 +244,7 @@ async def test_a_save_that_fails_is_said_once_until_one_goes_well(
     memory.keep(WEB, history(7))
     await store.save(memory)
     said = [each.getMessage() for each in caplog.records if each.name == "autoscaler.loop.saved_history"]
-    assert said[1:] == ["ConfigMap default/state: all is well again"], "once"
+    assert said[1:] == ["ConfigMap default/state: no problem any more"], "once"
 
 
 async def test_somebody_elses_change_is_overwritten(place: Place) -> None:

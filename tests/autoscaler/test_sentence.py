@@ -10,7 +10,6 @@ from autoscaler.core.model import (
     CrossVersionObjectReference,
     ExternalMetric,
     MetricIdentifier,
-    MetricSelector,
     MetricSpec,
     MetricTarget,
     ResourceMetric,
@@ -136,7 +135,7 @@ def test_object_metric_names_its_object() -> None:
 
 
 def test_external_metric_shows_total_and_average_per_replica() -> None:
-    selector = MetricSelector(match_labels=(("queue", "mail"),))
+    selector = {"matchLabels": {"queue": "mail"}}
     spec = replace(external_metric(100), source=ExternalMetric(MetricIdentifier("length", selector)))
     assert sentence(World(hpa(spec), replicas=2), 350) == (
         "2 -> 4: length{queue=mail} is 350m, 175m per replica, against a target of 100m per replica (ratio 1.75, "

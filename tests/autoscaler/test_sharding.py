@@ -125,8 +125,8 @@ async def test_each_shard_remembers_its_own_hpas_only(cluster: Cluster, caplog: 
     caplog.set_level(logging.INFO, logger="autoscaler.loop.controller")
     caplog.clear()
     async with shard(cluster, 0):
-        await until(lambda: any("remembering" in each.getMessage() for each in caplog.records))
-    assert "remembering 1 HPAs" in [each.getMessage() for each in caplog.records]
+        await until(lambda: any("restored the history" in each.getMessage() for each in caplog.records))
+    assert "restored the history of 1 HPAs" in [each.getMessage() for each in caplog.records]
 
 
 async def test_two_hpas_of_different_shards_on_one_target_stop_each_other(cluster: Cluster) -> None:

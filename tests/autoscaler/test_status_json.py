@@ -12,12 +12,10 @@ from autoscaler.core.model import (
     CurrentMetric,
     ExternalMetric,
     MetricIdentifier,
-    MetricSelector,
     MetricSource,
     ObjectMetric,
     PodsMetric,
     ResourceMetric,
-    SelectorRequirement,
     Status,
 )
 from autoscaler.core.status import status_json
@@ -73,17 +71,17 @@ def test_metric_without_a_value_and_failed_metric() -> None:
     assert shown(CurrentMetric()) == {"type": ""}
 
 
-SELECTOR = MetricSelector(
-    match_labels=(("a", "1"),),
-    match_expressions=(SelectorRequirement("b", "In", ("x", "y")), SelectorRequirement("c", "Exists")),
-)
+SELECTOR = {
+    "matchLabels": {"a": "1"},
+    "matchExpressions": [{"key": "b", "operator": "In", "values": ["x", "y"]}, {"key": "c", "operator": "Exists"}],
+}
 sources: st.SearchStrategy[MetricSource] = st.sampled_from(
     [
         ResourceMetric("cpu"),
         ResourceMetric("memory"),
         ResourceMetric("memory", "app"),
         PodsMetric(MetricIdentifier("m")),
-        PodsMetric(MetricIdentifier("m", MetricSelector())),
+        PodsMetric(MetricIdentifier("m", {})),
         ObjectMetric(MetricIdentifier("m"), CrossVersionObjectReference("Service", "front", "v1")),
         ObjectMetric(MetricIdentifier("m"), CrossVersionObjectReference("Pod", "front")),
         ExternalMetric(MetricIdentifier("m", SELECTOR)),

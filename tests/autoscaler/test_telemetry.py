@@ -15,7 +15,7 @@ def test_the_names_and_labels_are_those_of_kube_controller_manager() -> None:
     telemetry = Telemetry()
     telemetry.reconciled(Action.SCALE_UP, ErrorKind.NONE, seconds=0.003)
     telemetry.computed("Pods", Action.NONE, ErrorKind.INTERNAL, seconds=20)
-    telemetry.autoscalers(4)
+    telemetry.hpas.set(4)
     telemetry.desired_replicas(HPAKey("default", "web"), 3)
     shown = lines(telemetry)
     assert f'{PREFIX}_reconciliations_total{{action="scale_up",error="none"}} 1.0' in shown
@@ -27,7 +27,7 @@ def test_the_names_and_labels_are_those_of_kube_controller_manager() -> None:
     assert f'{PREFIX}_desired_replicas{{hpa_name="web",namespace="default"}} 3.0' in shown
 
 
-def test_the_series_of_a_forgotten_autoscaler_end() -> None:
+def test_a_deleted_hpa_has_no_series() -> None:
     telemetry = Telemetry()
     telemetry.desired_replicas(HPAKey("default", "web"), 3)
     telemetry.forget(HPAKey("default", "web"))
@@ -35,10 +35,10 @@ def test_the_series_of_a_forgotten_autoscaler_end() -> None:
     assert not any(line.startswith(f"{PREFIX}_desired_replicas{{") for line in lines(telemetry))
 
 
-def test_who_stands_by_shows_no_wishes() -> None:
+def test_a_standby_process_shows_no_desired_replicas() -> None:
     telemetry = Telemetry()
     telemetry.desired_replicas(HPAKey("default", "web"), 3)
-    telemetry.leads("lease", leading=False)
+    telemetry.leader_changed("lease", is_leader=False)
     assert not any(line.startswith(f"{PREFIX}_desired_replicas{{") for line in lines(telemetry))
 
 
@@ -57,23 +57,21 @@ def test_the_action_is_the_way_from_current_to_desired() -> None:
     assert Action.of(current=3, desired=3) is Action.NONE
 
 
-def test_what_kube_controller_manager_does_not_count_has_names_of_the_same_kind() -> None:
+def test_metrics_of_our_own_have_the_same_prefix() -> None:
     telemetry = Telemetry()
     telemetry.decided(Action.SCALE_UP, "ScaleUpLimit")
-    telemetry.started(0.003)
+    telemetry.schedule_lag.observe(0.003)
     telemetry.request_failed("", None)
     telemetry.request_failed("custom.metrics.k8s.io", 503)
-    telemetry.status_superseded()
     shown = lines(telemetry)
     assert f'{PREFIX}_decisions_total{{action="scale_up",reason="ScaleUpLimit"}} 1.0' in shown
     assert f'{PREFIX}_schedule_lag_seconds_bucket{{le="0.002"}} 0.0' in shown
     assert f'{PREFIX}_schedule_lag_seconds_bucket{{le="0.004"}} 1.0' in shown
     assert f'{PREFIX}_api_errors_total{{code="<error>",group="core"}} 1.0' in shown
     assert f'{PREFIX}_api_errors_total{{code="503",group="custom.metrics.k8s.io"}} 1.0' in shown
-    assert f"{PREFIX}_status_writes_superseded_total 1.0" in shown
 
 
-def test_comparisons_are_counted_by_verdict_until_the_autoscaler_is_forgotten() -> None:
+def test_comparisons_are_counted_by_verdict_until_the_hpa_is_deleted() -> None:
     telemetry = Telemetry()
     web = HPAKey("default", "web")
     telemetry.compared(web, Comparison(time_ms=0, ours=3, theirs=3, verdict=Verdict.AGREED, lag_ms=-1500))

@@ -1,12 +1,11 @@
 """Client-side rate limits, and the gate for writes."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from autoscaler.loop.throttle import NotLeading, Superseded, ThrottledClient, TokenBucket, Urgency
+from autoscaler.loop.throttle import NotLeaderError, ThrottledClient, TokenBucket
 from kube.client import KubeClient, KubeError
 from kube.status import StatusError
 from tests.autoscaler.scripted_api import ScriptedApi, busy
@@ -24,96 +23,72 @@ def clock() -> Clock:
     return Clock()
 
 
-async def test_a_burst_is_free_and_then_the_rate_holds() -> None:
-    bucket = TokenBucket(qps=50, burst=3)
-    started = time.monotonic()
-    for _ in range(3):
-        assert bucket.try_take()
-    for _ in range(2):
-        await bucket.take()
-    assert time.monotonic() - started >= 0.039
+async def test_callers_wait_for_the_rate_after_the_burst(clock: Clock) -> None:
+    bucket = TokenBucket(qps=64, burst=2, clock=clock)
+    waiting = [asyncio.create_task(bucket.take()) for _ in range(4)]
+    for tokens in (2, 3, 4):
+        await asyncio.sleep(0)
+        bucket.resize(qps=64, burst=2)
+        await asyncio.sleep(0)
+        assert (sum(task.done() for task in waiting), len(bucket)) == (tokens, 4 - tokens)
+        clock.now += 1 / 64
 
 
-async def test_who_is_more_urgent_goes_first_and_then_who_came_first() -> None:
-    bucket = TokenBucket(qps=100, burst=1)
-    await bucket.take()
+async def test_callers_with_first_go_first_then_the_order_of_arrival(clock: Clock) -> None:
+    bucket = TokenBucket(qps=64, burst=0, clock=clock)
     order: list[str] = []
 
-    async def want(name: str, urgency: Urgency) -> None:
-        await bucket.take(urgency)
+    async def take(name: str, *, first: bool) -> None:
+        await bucket.take(first=first)
         order.append(name)
 
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(want("values", Urgency.ROUTINE))
-        for number in range(3):
-            tasks.create_task(want(f"status {number}", Urgency.OTHER))
-        tasks.create_task(want("read", Urgency.SCALE_READ))
-        tasks.create_task(want("write", Urgency.SCALE_WRITE))
-    assert order == ["write", "read", "status 0", "status 1", "status 2", "values"]
+        for name in ("status 0", "status 1", "scale 0", "scale 1"):
+            tasks.create_task(take(name, first=name.startswith("scale")))
+        await asyncio.sleep(0)
+        clock.now += 1
+        bucket.resize(qps=64, burst=4)
+        clock.now += 1
+    assert order == ["scale 0", "scale 1", "status 0", "status 1"]
 
 
-async def test_the_token_of_one_who_gives_up_is_for_the_next() -> None:
-    bucket = TokenBucket(qps=20, burst=1)
+async def test_a_cancelled_caller_leaves_its_token_to_the_next(clock: Clock) -> None:
+    bucket = TokenBucket(qps=64, burst=1, clock=clock)
     await bucket.take()
     first, second = asyncio.create_task(bucket.take()), asyncio.create_task(bucket.take())
     await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert len(bucket) == 1
+    clock.now += 1 / 64
+    async with asyncio.timeout(60):
+        await second
+
+
+async def test_a_caller_that_is_cancelled_with_its_token_passes_it_on(clock: Clock) -> None:
+    bucket = TokenBucket(qps=64, burst=1, clock=clock)
+    await bucket.take()
+    first, second = asyncio.create_task(bucket.take()), asyncio.create_task(bucket.take())
+    await asyncio.sleep(0)
+    clock.now += 1 / 64
+    bucket.resize(qps=64, burst=1)
     first.cancel()
     async with asyncio.timeout(60):
         await second
     assert first.cancelled()
 
 
-async def test_one_who_is_superseded_gives_up_and_no_token_is_lost() -> None:
-    bucket = TokenBucket(qps=20, burst=1)
+async def test_resize_changes_the_rate_of_those_that_wait(clock: Clock) -> None:
+    bucket = TokenBucket(qps=1 / 3600, burst=1, clock=clock)
     await bucket.take()
-    superseded = asyncio.get_running_loop().create_future()
-    first, second = asyncio.create_task(bucket.take(unless=superseded)), asyncio.create_task(bucket.take())
+    waiting = asyncio.create_task(bucket.take())
     await asyncio.sleep(0)
-    assert len(bucket) == 2
-    superseded.set_result(None)
-    with pytest.raises(Superseded):
-        await first
-    assert len(bucket) == 1
+    bucket.resize(qps=64, burst=1)
+    clock.now += 1 / 64
     async with asyncio.timeout(60):
-        await second
-
-
-async def test_who_gets_a_token_at_once_is_not_superseded() -> None:
-    bucket = TokenBucket(qps=20, burst=1)
-    superseded = asyncio.get_running_loop().create_future()
-    superseded.set_result(None)
-    await bucket.take(unless=superseded)
-
-
-async def test_those_who_gave_up_are_not_kept_while_others_are_more_urgent(clock: Clock) -> None:
-    """Their turn may never come."""
-    bucket = TokenBucket(qps=1, burst=0, clock=clock)
-    urgent = asyncio.create_task(bucket.take(Urgency.SCALE_WRITE))
-    for give_up in ("superseded", "cancelled") * 50:
-        superseded = asyncio.get_running_loop().create_future()
-        waiting = asyncio.create_task(bucket.take(Urgency.ROUTINE, unless=superseded))
-        await asyncio.sleep(0)
-        if give_up == "superseded":
-            superseded.set_result(None)
-        else:
-            waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-    assert len(bucket) == 1
-    assert len(bucket._waiting) <= 2
-    urgent.cancel()
-    await asyncio.gather(urgent, return_exceptions=True)
-    assert len(bucket) == 0
-
-
-async def test_a_bucket_tells_whether_one_would_wait(clock: Clock) -> None:
-    bucket = TokenBucket(qps=4, burst=1, clock=clock)
-    seen = [bucket.free]
-    bucket.try_take()
-    seen.append(bucket.free)
-    clock.now += 0.25
-    seen.append(bucket.free)
-    assert seen == [True, False, True]
-    assert TokenBucket(qps=0, burst=0).free
+        await waiting
+    bucket.resize(qps=-1, burst=1)
+    assert all(bucket.try_take() for _ in range(100))
 
 
 def test_the_bucket_fills_up_to_its_burst_and_no_further(clock: Clock) -> None:
@@ -187,7 +162,7 @@ async def test_a_write_is_not_repeated_when_the_lease_is_lost_meanwhile(api: Scr
     for verb, write in (("POST", client.post), ("PUT", client.put), ("PATCH", client.patch)):
         leading = True
         api.on(verb, "/thing", busy)
-        with pytest.raises(NotLeading):
+        with pytest.raises(NotLeaderError):
             await write("/thing", {})
     assert ([asked.method for asked in api.asked], told) == (["POST", "PUT", "PATCH"], [])
 
@@ -223,27 +198,13 @@ async def test_each_request_that_fails_is_told_with_its_group_and_code(api: Scri
     assert told == [("apps", 409), ("", 404), ("external.metrics.k8s.io", None)]
 
 
-async def test_a_write_that_is_superseded_while_it_waits_is_not_sent_and_is_no_failure(
-    api: ScriptedApi, kube: KubeClient, clock: Clock
-) -> None:
-    told: list[object] = []
-    client = ThrottledClient(kube, TokenBucket(qps=1, burst=0, clock=clock), on_error=lambda *what: told.append(what))
-    superseded = asyncio.get_running_loop().create_future()
-    waiting = asyncio.create_task(client.put("/thing", {}, urgency=Urgency.ROUTINE, unless=superseded))
-    await asyncio.sleep(0)
-    superseded.set_result(None)
-    with pytest.raises(Superseded):
-        await waiting
-    assert (api.asked, told) == ([], [])
-
-
 async def test_who_may_not_write_still_reads(api: ScriptedApi, kube: KubeClient) -> None:
     client = ThrottledClient(kube, TokenBucket(qps=-1, burst=1), may_write=lambda: False)
     for verb in ("GET", "POST", "PUT", "PATCH"):
         api.on(verb, "/thing", {})
     await client.get("/thing")
     for write in (client.post, client.put, client.patch):
-        with pytest.raises(NotLeading):
+        with pytest.raises(NotLeaderError):
             await write("/thing", {})
     assert [asked.method for asked in api.asked] == ["GET"]
 
@@ -257,6 +218,6 @@ async def test_whether_it_may_write_is_asked_when_the_token_is_there(api: Script
     waiting = asyncio.create_task(client.put("/thing", {}))
     await asyncio.sleep(0)
     leading = False
-    with pytest.raises(NotLeading):
+    with pytest.raises(NotLeaderError):
         await waiting
     assert len(api.asked) == 1

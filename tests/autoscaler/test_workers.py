@@ -1,48 +1,36 @@
-"""The workers: what holds one, what does not, how many there are, and how they end."""
+"""The workers: how many run, and how they end."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
 from autoscaler.core.model import HPAKey
-from autoscaler.loop.queue import WorkQueue
-from autoscaler.loop.workers import Workers, workers_for
+from autoscaler.loop.options import Options
+from autoscaler.loop.queue import WorkQueue, run_workers
 
-A, B, C = HPAKey("default", "a"), HPAKey("default", "b"), HPAKey("default", "c")
+A, B = HPAKey("default", "a"), HPAKey("default", "b")
 
 
-class Steps:
-    """Steps that wait for the test: each until it is released, and some with a rest that waits, too."""
+class Reconciliations:
+    """Reconciliations that end when the test says so."""
 
     def __init__(self) -> None:
         self.begun: list[HPAKey] = []
-        self.rests: list[HPAKey] = []
         self.ended: list[HPAKey] = []
-        self.with_rest: set[HPAKey] = set()
-        self.held: dict[HPAKey, asyncio.Event] = {}
+        self.blocked: dict[HPAKey, asyncio.Event] = {}
         self._moved = asyncio.Condition()
 
-    async def step(self, key: HPAKey) -> Callable[[], Coroutine[None, None, None]] | None:
+    async def reconcile(self, key: HPAKey) -> None:
         await self._note(self.begun, key)
-        if key in self.with_rest:
-            return lambda: self._rest(key)
-        await self._end(key)
-        return None
+        if key in self.blocked:
+            await self.blocked[key].wait()
+        await self._note(self.ended, key)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(60), self._moved:
             await self._moved.wait_for(condition)
-
-    async def _rest(self, key: HPAKey) -> None:
-        await self._note(self.rests, key)
-        await self._end(key)
-
-    async def _end(self, key: HPAKey) -> None:
-        if key in self.held:
-            await self.held[key].wait()
-        await self._note(self.ended, key)
 
     async def _note(self, where: list[HPAKey], key: HPAKey) -> None:
         where.append(key)
@@ -56,94 +44,100 @@ def queue() -> WorkQueue:
 
 
 @pytest.fixture
-def steps() -> Steps:
-    return Steps()
+def reconciliations() -> Reconciliations:
+    return Reconciliations()
 
 
 @asynccontextmanager
-async def one_worker(queue: WorkQueue, steps: Steps) -> AsyncIterator[Workers]:
+async def workers(queue: WorkQueue, reconciliations: Reconciliations, number: Callable[[], int]) -> AsyncIterator[None]:
     stop = asyncio.Event()
-    workers = Workers(queue, step=steps.step, wanted=lambda: 1)
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-        tasks.create_task(workers.run(stop))
-        yield workers
+        tasks.create_task(run_workers(queue, reconciliations.reconcile, number=number, stop=stop))
+        yield
         stop.set()
 
 
-async def test_a_step_that_only_has_its_rest_to_do_holds_no_worker(queue: WorkQueue, steps: Steps) -> None:
-    steps.with_rest = {A, B}
-    steps.held = {A: asyncio.Event(), B: asyncio.Event()}
-    for key in (A, B, C):
-        queue.add(key)
-    async with one_worker(queue, steps) as workers:
-        await steps.until(lambda: steps.ended == [C] and steps.rests == [A, B])
-        assert workers.busy == 0
-        for held in steps.held.values():
-            held.set()
-
-
-async def test_a_step_itself_holds_its_worker(queue: WorkQueue, steps: Steps) -> None:
-    steps.held = {A: asyncio.Event()}
+async def test_one_worker_reconciles_one_hpa_after_the_other(
+    queue: WorkQueue, reconciliations: Reconciliations
+) -> None:
+    reconciliations.blocked = {A: asyncio.Event()}
     queue.add(A)
     queue.add(B)
-    async with one_worker(queue, steps) as workers:
-        await steps.until(lambda: bool(steps.begun))
-        assert workers.busy == 1
-        steps.held[A].set()
-        await steps.until(lambda: steps.ended == [A, B])
-    assert steps.begun == [A, B]
+    async with workers(queue, reconciliations, lambda: 1):
+        await reconciliations.until(lambda: bool(reconciliations.begun))
+        assert (queue.processing, reconciliations.begun) == (1, [A])
+        reconciliations.blocked[A].set()
+        await reconciliations.until(lambda: reconciliations.ended == [A, B])
 
 
-async def test_no_step_begins_before_the_rest_of_the_last_one_has_ended(queue: WorkQueue, steps: Steps) -> None:
-    steps.with_rest = {A}
-    steps.held = {A: asyncio.Event()}
+async def test_an_hpa_is_not_reconciled_twice_at_the_same_time(
+    queue: WorkQueue, reconciliations: Reconciliations
+) -> None:
+    reconciliations.blocked = {A: asyncio.Event()}
     queue.add(A)
-    async with one_worker(queue, steps):
-        await steps.until(lambda: steps.rests == [A])
+    async with workers(queue, reconciliations, lambda: 2):
+        await reconciliations.until(lambda: reconciliations.begun == [A])
         queue.add(A)
         queue.add(B)
-        await steps.until(lambda: steps.ended == [B])
-        assert steps.begun == [A, B]
-        steps.held[A].set()
-        await steps.until(lambda: steps.begun == [A, B, A])
+        await reconciliations.until(lambda: reconciliations.ended == [B])
+        assert reconciliations.begun == [A, B]
+        reconciliations.blocked[A].set()
+        await reconciliations.until(lambda: reconciliations.ended == [B, A, A])
 
 
-async def test_when_it_stops_it_waits_for_the_rests(queue: WorkQueue, steps: Steps) -> None:
-    steps.with_rest = {A}
-    steps.held = {A: asyncio.Event()}
+@pytest.mark.looptime
+async def test_workers_are_added_while_they_run(queue: WorkQueue, reconciliations: Reconciliations) -> None:
+    reconciliations.blocked = {A: asyncio.Event()}
+    number = 1
+    queue.add(A)
+    queue.add(B)
+    async with workers(queue, reconciliations, lambda: number):
+        await reconciliations.until(lambda: reconciliations.begun == [A])
+        number = 2
+        await reconciliations.until(lambda: reconciliations.ended == [B])
+        reconciliations.blocked[A].set()
+
+
+async def test_stop_waits_for_reconciliations_in_flight_and_begins_no_other(
+    queue: WorkQueue, reconciliations: Reconciliations
+) -> None:
+    reconciliations.blocked = {A: asyncio.Event()}
     queue.add(A)
     stop = asyncio.Event()
-    running = asyncio.create_task(Workers(queue, step=steps.step, wanted=lambda: 1).run(stop))
-    await steps.until(lambda: steps.rests == [A])
+    running = asyncio.create_task(run_workers(queue, reconciliations.reconcile, number=lambda: 1, stop=stop))
+    await reconciliations.until(lambda: reconciliations.begun == [A])
     stop.set()
     queue.add(B)
     for _ in range(10):
         await asyncio.sleep(0)
     assert not running.done()
-    steps.held[A].set()
+    reconciliations.blocked[A].set()
     await running
-    assert (steps.begun, steps.ended) == ([A], [A])
+    assert (reconciliations.begun, reconciliations.ended) == ([A], [A])
 
 
-@pytest.mark.parametrize("passes", range(4), ids="after {} passes of the event loop".format)
-async def test_when_it_is_cancelled_every_key_is_given_back(passes: int, queue: WorkQueue, steps: Steps) -> None:
-    """As when the lead is lost, at any moment: the next term must find nothing in work."""
-    steps.with_rest = {A}
-    steps.held = {A: asyncio.Event(), B: asyncio.Event()}
+async def test_a_cancelled_reconciliation_returns_its_key(queue: WorkQueue, reconciliations: Reconciliations) -> None:
+    """As when the Lease is lost: the next term must be able to reconcile the HPA."""
+    reconciliations.blocked = {A: asyncio.Event()}
     queue.add(A)
-    queue.add(B)
-    workers = Workers(queue, step=steps.step, wanted=lambda: 1)
-    running = asyncio.create_task(workers.run(asyncio.Event()))
-    await steps.until(lambda: A in steps.begun)
-    for _ in range(passes):
-        await asyncio.sleep(0)
+    running = asyncio.create_task(run_workers(queue, reconciliations.reconcile, number=lambda: 1, stop=asyncio.Event()))
+    await reconciliations.until(lambda: reconciliations.begun == [A])
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert (steps.ended, workers.busy) == ([], 0)
-    for key in (A, B):
-        queue.add(key)
-    assert {queue.take(), queue.take()} == {A, B}
+    assert (reconciliations.ended, queue.processing) == ([], 0)
+    queue.add(A)
+    assert queue.take() == A
 
 
-def test_so_many_hpas_have_so_many_workers() -> None:
-    assert [workers_for(hpas) for hpas in (0, 99, 100, 1_000, 10_000)] == [5, 5, 6, 15, 105]
+def test_the_number_of_workers_grows_with_the_hpas() -> None:
+    assert [Options().workers_for(hpas) for hpas in (0, 99, 100, 1_000, 10_000)] == [5, 5, 6, 15, 105]
+    assert Options(workers=2).workers_for(10_000) == 2
+
+
+def test_the_rate_limit_grows_with_the_hpas() -> None:
+    assert [Options().rate_limit_for(hpas) for hpas in (0, 100, 10_000)] == [(20, 30), (40, 60), (2020, 3030)]
+    assert Options(sync_period=5).rate_limit_for(100) == (80, 120)
+    assert Options(qps=10).rate_limit_for(10_000) == (10, 15)
+    assert Options(qps=10, burst=40).rate_limit_for(10_000) == (10, 40)
+    assert Options(burst=40).rate_limit_for(100) == (40, 40)
+    assert Options(qps=-1).rate_limit_for(100) == (-1, 1)

@@ -9,7 +9,6 @@ from autoscaler.core.metrics import external_metric_text, object_metric_text
 from autoscaler.core.model import CrossVersionObjectReference, MetricIdentifier
 from autoscaler.core.observation import MetricError, Pod, PodListError, PodSample
 from autoscaler.core.replica_calculator import Proposal, ReplicaCalculator, Tolerances
-from autoscaler.objects.hpa import metric_selector
 from kube.selectors import LabelSelector, SelectorError
 from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds, parse_pod
@@ -78,8 +77,9 @@ def _compute(case: dict[str, Any]) -> Proposal:
             return compute_object(error or fetched["value"], metric=name, target_usage=given["targetUsage"])
         case "external_value" | "external_average" as method:
             LabelSelector.from_object(given.get("metricSelector"))
-            selector = metric_selector(given.get("metricSelector"))
-            name = external_metric_text(MetricIdentifier(given["metricName"], selector), given["namespace"])
+            name = external_metric_text(
+                MetricIdentifier(given["metricName"], given.get("metricSelector")), given["namespace"]
+            )
             compute_external = {
                 "external_value": calculator.get_external_metric_replicas,
                 "external_average": calculator.get_external_per_pod_metric_replicas,

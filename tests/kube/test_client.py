@@ -1,4 +1,4 @@
-"""The API client turns what a server does, good or bad, into an answer, a StatusError or a KubeError."""
+"""KubeClient: requests, watches, timeouts, limits and configuration."""
 
 from __future__ import annotations
 

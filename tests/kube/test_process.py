@@ -1,4 +1,4 @@
-"""What a process sets up for itself."""
+"""kube.process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of series, made small while it arrives."""
+"""Lists of series are reduced while they arrive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.prometheus.reduction import SeriesReducer
+from adapter.prometheus.series import SeriesReducer
 
 LABELS = st.dictionaries(st.sampled_from(["pod", "ns", "__name__", "ü"]), st.text(max_size=8), max_size=4)
 
@@ -27,7 +27,7 @@ def answer(*series: dict[str, str]) -> dict[str, object]:
     return {"status": "success", "data": list(series), "warnings": ["w"]}
 
 
-def test_series_of_a_name_become_one_with_all_their_labels() -> None:
+def test_series_of_a_name_are_one_with_all_labels() -> None:
     body = json.dumps(
         answer({"__name__": "a", "pod": "x"}, {"__name__": "b", "n": "}]"}, {"__name__": "a", "ns": "y"}, {"pod": "z"})
     ).encode()
@@ -35,9 +35,7 @@ def test_series_of_a_name_become_one_with_all_their_labels() -> None:
 
 
 @given(st.lists(LABELS, max_size=8), st.integers(1, 40), st.booleans())
-def test_however_it_arrives_names_and_labels_are_those_that_were_sent(
-    series: list[dict[str, str]], size: int, escaped: bool
-) -> None:
+def test_pieces_of_any_size_decode_alike(series: list[dict[str, str]], size: int, escaped: bool) -> None:
     body = json.dumps(answer(*series), ensure_ascii=escaped).encode()
     wanted: dict[str, set[str]] = {}
     for one in series:
@@ -47,7 +45,7 @@ def test_however_it_arrives_names_and_labels_are_those_that_were_sent(
 
 
 @pytest.mark.parametrize("body", [b"<html>", b'{"data": {"a": 1}}', b'{"status": "success"}', b'{"data": [5, {}]}'])
-def test_what_is_no_list_of_series_passes_through(body: bytes) -> None:
+def test_other_content_is_left_in_rest(body: bytes) -> None:
     reducer = SeriesReducer()
     reducer.feed(body)
     assert reducer.rest() == body
@@ -55,12 +53,12 @@ def test_what_is_no_list_of_series_passes_through(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b'{"data": [{"__name__": 5}]}', b'{"data": [{"a": "' + b"x" * 2_000_000, b'{"\xff'])
-def test_what_no_prometheus_says_is_refused(body: bytes) -> None:
+def test_malformed_lists_are_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"name|too long|decode"):
         SeriesReducer().feed(body)
 
 
-def test_many_series_take_no_more_room_than_one() -> None:
+def test_many_series_of_a_name_take_the_memory_of_one() -> None:
     one = b'{"__name__":"packets_total","namespace":"shop","pod":"web-%07d","instance":"10.0.0.1:80"}'
     body = b'{"status":"success","data":[' + b",".join(one % number for number in range(20_000)) + b"]}"
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""What an instant query answers, checked: a proxy, an outage or an impostor can put anything there."""
+"""Decode and check responses to instant queries; a proxy or another server can send anything."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from itertools import chain
 import msgspec
 
 from adapter.gil import releasing_gil
-from adapter.prometheus.errors import PrometheusBadAnswer, PrometheusResultError, refusal
+from adapter.prometheus.errors import PrometheusBadResponse, PrometheusResultError, refusal
 
 _MAX_TIMESTAMP = 253_402_300_799.0  # the end of the year 9999, after which RFC 3339 has no dates
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
-    """One series' value; a struct that the garbage collector need not look at, because there can be very many.
+    """The value of one series; not tracked by the garbage collector, because there can be very many.
 
     Attributes:
         labels: every label, `__name__` too where the query kept it.
@@ -36,8 +36,8 @@ class Vector:
 
     Attributes:
         samples: the values.
-        memory: how many bytes they take, about; 0 where nobody has estimated it.
-        seconds: what the query took.
+        memory: the bytes that they take, about; 0 where unknown.
+        seconds: the duration of the query.
     """
 
     samples: tuple[Sample, ...]
@@ -47,7 +47,7 @@ class Vector:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number without labels; `seconds` is a Vector's."""
+    """A number without labels; `seconds` as of a Vector."""
 
     timestamp: float
     value: float
@@ -55,10 +55,10 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A result, and what Prometheus remarked about it."""
+class Result:
+    """A result with Prometheus' warnings."""
 
-    result: Vector | Scalar
+    value: Vector | Scalar
     warnings: tuple[str, ...]
 
 
@@ -97,26 +97,26 @@ _TYPE = re.compile(rb'"resultType"\s*:\s*"([^"\\]{0,40})"')
 _NEXT = re.compile(rb'\}\s*,\s*(\{)\s*"(?:metric|value|histogram)"\s*:')
 
 
-def decode(status: int, body: bytes) -> Answer:
-    """Read the answer to an instant query.
+def decode(status: int, body: bytes) -> Result:
+    """Decode the response to an instant query.
 
     Args:
-        status: the answer's HTTP status.
-        body: the answer's body.
+        status: the HTTP status.
+        body: the whole body.
 
     Raises:
-        PrometheusError: of the kind that the answer shows.
+        PrometheusError: see the package.
     """
     if not 200 <= status < 300:
         raise refusal(status, body)
     envelope, found = _read(status, body)
     if isinstance(found, Scalar):
-        return Answer(found, envelope)
-    return Answer(Vector(tuple(sorted(found, key=sample_order)), memory=_memory(found, len(body))), envelope)
+        return Result(found, envelope)
+    return Result(Vector(tuple(sorted(found, key=sample_order)), memory=_memory(found, len(body))), envelope)
 
 
 class VectorReader:
-    """Decodes a vector while it arrives, so that its text is never in memory as a whole."""
+    """Decodes a vector while it arrives, so its text is never in memory as a whole."""
 
     def __init__(self) -> None:
         self._head: bytes | None = None  # up to the bracket of the list
@@ -125,10 +125,10 @@ class VectorReader:
         self._memory = 0
 
     def feed(self, piece: bytes) -> int:
-        """Take the next piece; how many bytes of memory its samples take, about.
+        """Decode the next piece; return the bytes of memory that its samples take, about.
 
         Raises:
-            PrometheusError: it cannot be a part of a vector.
+            PrometheusError: it is no part of a vector.
         """
         self._rest += piece
         if self._head is None and not self._find_list():
@@ -139,32 +139,32 @@ class VectorReader:
             end, position = found.start() + 1, found.start(1)
         if not end:
             if len(self._rest) > _MAX_ENTRY:
-                raise PrometheusBadAnswer("Prometheus' answer cannot be read: an entry is too long")
+                raise PrometheusBadResponse("Prometheus' response cannot be read: an entry is too long")
             return 0
         block, self._rest = self._rest[:end], self._rest[position:]
         try:
             samples = _decoded(b"[" + block + b"]")
         except _UNREADABLE as error:
-            raise PrometheusBadAnswer(f"Prometheus' answer cannot be read: {error}") from error
+            raise PrometheusBadResponse(f"Prometheus' response cannot be read: {error}") from error
         self._samples += samples
         taken = _memory(samples, len(block))
         self._memory += taken
         return taken
 
     def clear(self) -> None:
-        """Drop what was decoded, which tracebacks of errors would keep."""
+        """Drop the samples, which tracebacks of errors would keep."""
         self._samples, self._rest = [], b""
 
-    def finish(self) -> Answer:
-        """The whole answer, once all pieces were given. It takes long, and so pauses now and then: call it in a thread.
+    def finish(self) -> Result:
+        """Return the whole result after the last piece. It takes long and releases the GIL: call it in a thread.
 
         Raises:
-            PrometheusError: of the kind that the answer shows.
+            PrometheusError: see the package.
         """
         text = (self._head or b"") + self._rest
         warnings, found = _read(200, text)
         if isinstance(found, Scalar):
-            return Answer(found, warnings)
+            return Result(found, warnings)
         samples, memory = self._samples + found, self._memory + _memory(found, len(text))
         self._samples = []
         parts = [
@@ -173,14 +173,14 @@ class VectorReader:
         ]
         del samples
         ordered = tuple(releasing_gil(heapq.merge(*parts, key=sample_order)))
-        return Answer(Vector(ordered, memory=memory), warnings)
+        return Result(Vector(ordered, memory=memory), warnings)
 
     def _find_list(self) -> bool:
-        """Look for the beginning of the list; whether it is there."""
+        """Look for the beginning of the list; return whether it has arrived."""
         found = _RESULT.search(self._rest, 0, _MAX_HEAD)
         if found is None:
             if len(self._rest) > _MAX_HEAD:
-                raise PrometheusBadAnswer("Prometheus' answer cannot be read: it begins with no result")
+                raise PrometheusBadResponse("Prometheus' response cannot be read: it begins with no result")
             return False
         self._head, self._rest = self._rest[: found.end()], self._rest[found.end() :]
         kind = _TYPE.search(self._head)
@@ -190,19 +190,19 @@ class VectorReader:
 
 
 def _read(status: int, body: bytes) -> tuple[tuple[str, ...], list[Sample] | Scalar]:
-    """The warnings and the result of a body; the samples in the order in which they come."""
+    """Return the warnings and the result of a body; samples in the order in which they arrived."""
     try:
-        answer = _body.decode(body)
-        if answer.status != "success" or answer.data is None:
+        response = _body.decode(body)
+        if response.status != "success" or response.data is None:
             raise refusal(status, body)
-        warnings = tuple(answer.warnings or ())
-        if answer.data.result_type == "scalar":
-            return warnings, Scalar(*_point(_scalar.decode(answer.data.result)))
-        if answer.data.result_type != "vector":
-            raise _no_vector(answer.data.result_type)
-        return warnings, _decoded(answer.data.result)
+        warnings = tuple(response.warnings or ())
+        if response.data.result_type == "scalar":
+            return warnings, Scalar(*_point(_scalar.decode(response.data.result)))
+        if response.data.result_type != "vector":
+            raise _no_vector(response.data.result_type)
+        return warnings, _decoded(response.data.result)
     except _UNREADABLE as error:
-        raise PrometheusBadAnswer(f"Prometheus' answer cannot be read: {error}") from error
+        raise PrometheusBadResponse(f"Prometheus' response cannot be read: {error}") from error
 
 
 def _decoded(entries: bytes | msgspec.Raw) -> list[Sample]:
@@ -214,7 +214,7 @@ def _no_vector(kind: str) -> PrometheusResultError:
 
 
 def _memory(samples: Iterable[Sample], text: int) -> int:
-    """How many bytes samples take in memory, about, if their text in JSON has so many."""
+    """Return the bytes of memory that samples take, about; `text` is the length of their JSON."""
     return text + sum(_SAMPLE_BYTES + _LABEL_BYTES * len(sample.labels) for sample in samples)
 
 
@@ -228,7 +228,7 @@ def _point(pair: tuple[float, str]) -> tuple[float, float]:
     try:
         value = float(text)
     except ValueError as error:
-        raise PrometheusBadAnswer(f"not a sample's value: {text[:40]!r}") from error
+        raise PrometheusBadResponse(f"not a sample's value: {text[:40]!r}") from error
     if not 0 <= timestamp <= _MAX_TIMESTAMP:
-        raise PrometheusBadAnswer(f"not a sample's time: {timestamp!r}")
+        raise PrometheusBadResponse(f"not a sample's time: {timestamp!r}")
     return timestamp, value

@@ -1,4 +1,4 @@
-"""Answers to instant queries: good, bad and hostile ones."""
+"""Responses to instant queries: good, bad and hostile ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.prometheus import (
-    PrometheusBadAnswer,
+    PrometheusBadResponse,
     PrometheusError,
     PrometheusQueryError,
     PrometheusResultError,
@@ -20,14 +20,14 @@ from adapter.prometheus import (
     Scalar,
     Vector,
 )
-from adapter.prometheus.answers import decode
+from adapter.prometheus.results import decode
 
 
 def success(kind: str, result: object, **more: object) -> bytes:
     return json.dumps({"status": "success", "data": {"resultType": kind, "result": result}, **more}).encode()
 
 
-def test_a_vector_comes_in_the_order_of_its_labels() -> None:
+def test_vector_is_sorted_by_labels() -> None:
     body = success(
         "vector",
         [
@@ -36,7 +36,7 @@ def test_a_vector_comes_in_the_order_of_its_labels() -> None:
             {"metric": {"verb": "GET", "pod": "a"}, "value": [5, "+Inf"]},
         ],
     )
-    assert decode(200, body).result == Vector(
+    assert decode(200, body).value == Vector(
         (
             Sample({"pod": "a", "verb": "GET"}, 5.0, math.inf),
             Sample({"pod": "a", "verb": "POST"}, 5.5, 1000.0),
@@ -45,19 +45,19 @@ def test_a_vector_comes_in_the_order_of_its_labels() -> None:
     )
 
 
-def test_a_scalar_has_a_time_and_a_value() -> None:
-    assert decode(200, success("scalar", [1, "5"])).result == Scalar(1.0, 5.0)
+def test_scalar_has_a_time_and_a_value() -> None:
+    assert decode(200, success("scalar", [1, "5"])).value == Scalar(1.0, 5.0)
 
 
 def test_nan_is_a_value() -> None:
-    result = decode(200, success("scalar", [1, "NaN"])).result
+    result = decode(200, success("scalar", [1, "NaN"])).value
     assert isinstance(result, Scalar)
     assert math.isnan(result.value)
 
 
-def test_native_histograms_have_no_single_value_and_are_left_out() -> None:
+def test_native_histograms_are_left_out() -> None:
     body = success("vector", [{"metric": {}, "histogram": [5, {"count": "3"}]}, {"metric": {}, "value": [5, "1"]}])
-    assert decode(200, body).result == Vector((Sample({}, 5.0, 1.0),))
+    assert decode(200, body).value == Vector((Sample({}, 5.0, 1.0),))
 
 
 def test_warnings_are_passed_on() -> None:
@@ -65,7 +65,7 @@ def test_warnings_are_passed_on() -> None:
 
 
 @pytest.mark.parametrize("kind", ["matrix", "string", "", "x" * 10_000])
-def test_a_result_of_another_type_says_so(kind: str) -> None:
+def test_result_of_another_type_is_a_result_error(kind: str) -> None:
     with pytest.raises(PrometheusResultError):
         decode(200, success(kind, []))
 
@@ -96,7 +96,7 @@ def test_a_result_of_another_type_says_so(kind: str) -> None:
     ],
 )
 def test_garbage_is_a_bad_answer(body: bytes) -> None:
-    with pytest.raises(PrometheusBadAnswer):
+    with pytest.raises(PrometheusBadResponse):
         decode(200, body)
 
 
@@ -117,7 +117,7 @@ def test_garbage_is_a_bad_answer(body: bytes) -> None:
         (429, "", PrometheusUnavailable),
     ],
 )
-def test_refusals_are_told_apart(status: int, error_type: str, error: type[PrometheusError]) -> None:
+def test_refusals_have_distinct_errors(status: int, error_type: str, error: type[PrometheusError]) -> None:
     body = json.dumps({"status": "error", "errorType": error_type, "error": "line\none"}).encode()
     with pytest.raises(error) as refused:
         decode(status, body)
@@ -125,7 +125,7 @@ def test_refusals_are_told_apart(status: int, error_type: str, error: type[Prome
     assert str(refused.value) == f"Prometheus answered with status {status}: line one"
 
 
-def test_a_redirect_is_no_answer() -> None:
+def test_redirect_is_unavailable() -> None:
     with pytest.raises(PrometheusUnavailable, match="a redirect, status 302; give the address itself"):
         decode(302, b"")
 
@@ -138,13 +138,13 @@ JSON = st.recursive(
 
 
 @given(st.sampled_from([200, 204, 400, 503, 600]), JSON.map(lambda data: json.dumps(data).encode()) | st.binary())
-def test_no_answer_does_worse_than_an_error_of_the_tree(status: int, body: bytes) -> None:
+def test_any_response_is_a_result_or_a_prometheus_error(status: int, body: bytes) -> None:
     with pytest.raises(PrometheusError):
         decode(status, body)
 
 
 @given(st.sampled_from(["vector", "scalar"]), JSON)
-def test_no_result_does_worse_than_an_error_of_the_tree(kind: str, result: object) -> None:
+def test_any_result_is_a_result_or_a_prometheus_error(kind: str, result: object) -> None:
     try:
         decode(200, success(kind, result))
     except PrometheusError:
