@@ -1,7 +1,9 @@
-"""Documents and how they are encoded: JSON, YAML and protobuf, negotiated by Accept.
+"""Documents and their bytes: JSON, YAML and protobuf, chosen by Accept.
 
-documents           lists of metric values
-resource_documents  CPU and memory of pods and nodes; `tables` what kubectl prints of them
-protobuf            both as Kubernetes' protobuf messages
-encoding            negotiation and encoding
+documents, resource_documents   lists of metric values, and of CPU and memory
+protobuf                        the same as protobuf messages
+tables                          the same as metav1.Table, for kubectl
+encoding                        content negotiation and compression
+
+Values come as typed data; nothing here queries anything or knows of connections.
 """

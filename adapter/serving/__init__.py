@@ -1,13 +1,12 @@
-"""HTTP: connections, the request path, routes, and everything that needs no metric value.
+"""HTTP: the listener, connections, routes, and all responses that are not metric values.
 
-listener, connection  accept connections; limit their number, times and sizes
-server                the request path: authenticate, authorize, route, encode
-requests              requests and responses as routes see them
-routes                paths; `resource_routes` those of metrics.k8s.io, `list_options` query parameters
-discovery             which groups, versions and metrics there are; `aggregated_discovery` in one document
-health                /healthz, /livez, /readyz, /metrics/slis and /statusz
-telemetry             /metrics
-debug_pages           /debug
+listener, connection       sockets and their limits; one connection
+server                     the path of a request through the stages
+requests, list_options     request lines and query parameters, parsed once
+routes, resource_routes    which provider serves a path
+discovery                  groups, versions and metrics; `aggregated_discovery` has them in one document
+health, telemetry          /healthz, /livez, /readyz and /metrics
+debug_pages                /debug
 
-Metric values and the queries for them belong to adapter.metrics and below.
+Values of metrics come from `adapter.metrics`; no query is planned or sent here.
 """
