@@ -64,8 +64,8 @@ def move(raw: Mapping[str, Any], to: HPAApi) -> Move:
     warnings = [_owner_warning(owner) for owner in metadata.get("ownerReferences") or ()]
     if raw["spec"].get("minReplicas") == 0:
         warnings.append(
-            "it may scale its target to zero, and the new HPA would not scale it up again: set minReplicas to 1 in the old one "
-            "first, and to 0 in the new one when it acts."
+            "it may scale its target to zero, and the new HPA would not scale it up again: set minReplicas to 1 in "
+            "the old one first, and to 0 in the new one when it acts."
         )
     annotations.pop(_MODE, None)
     if to is MILLISCALE:
