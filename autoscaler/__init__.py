@@ -1,11 +1,11 @@
-"""Process 2: the HorizontalPodAutoscaler loop.
+"""Process 2: the HorizontalPodAutoscaler controller.
 
-A step goes left to right, never back: key from the queue, observe (all I/O), decide (pure), act (scale, status,
-events). The rooms, each of which knows only those below it:
+A reconciliation passes these stages once: key from the queue, observe (all reads), decide (pure), act (scale, status,
+events). docs/architecture.md has a drawing. Each of these layers imports only those below it, and none the adapter:
 
-    cli, commands   flags, and the commands beside `run`
-    loop            the running process: queue, observe, act, memory, leader election, endpoint
-    records         what is told of decisions: records, sentences, the audit file, shadow mode's comparisons
-    objects         Kubernetes JSON into typed data, defaults and validation
+    cli, commands   flags, and the commands besides `run`
+    loop            the running process: queue, observe, act, history, leader election, HTTP endpoint
+    records         records of decisions, their sentences, the audit file, comparisons of shadow mode
+    objects         Kubernetes JSON to typed data, defaults and validation
     core            the decision: pure functions on typed data
 """

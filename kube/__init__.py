@@ -1,5 +1,10 @@
-"""What both processes need to speak Kubernetes.
+"""What both processes need of Kubernetes.
 
-Quantities, label selectors, Status errors, an API client, REST mapping from discovery, list-watch stores. Nothing here
-knows of metrics or of scaling.
+client, config, retries     requests to the API server; `mapping` finds resources in its discovery
+listing, store, label_index lists and watches: objects in memory
+election                    leader election on a Lease
+quantity, selectors, field_selectors, names, fields, durations, status   values, validation and errors of the API
+flags, process, tasks, deadlines, single_flight, files, certs   command line, process and asyncio helpers
+
+Nothing here knows of metrics or of scaling, or imports another package of this repository.
 """

@@ -9,10 +9,10 @@ from __future__ import annotations
 import bisect
 import contextlib
 import itertools
-from collections import Counter as Counted
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
@@ -20,158 +20,152 @@ from prometheus_client.utils import floatToGoString
 _LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _FRESHNESS_BUCKETS = tuple(1.364**power for power in range(20))
 
+_SERIES = "milliscale_adapter_rule_series"
+_METRICS = "milliscale_adapter_rule_metrics"
+_RELISTED = "milliscale_adapter_rule_last_relist_timestamp_seconds"
+_RELIST_ERRORS = "milliscale_adapter_rule_relist_errors"
+_QUERY_ERRORS = "milliscale_adapter_rule_query_errors"
+_REQUESTS = "milliscale_adapter_rule_requests"
+_COALESCED_QUERIES = "milliscale_adapter_rule_merged_queries"
+_PAUSED = "milliscale_adapter_rule_merging_paused"
+_LEFT_OUT = "milliscale_adapter_samples_left_out"
+# Of each metric by rule: its kind, help text, and labels beside the rule.
+_BY_RULE: dict[str, tuple[type[GaugeMetricFamily | CounterMetricFamily], str, tuple[str, ...]]] = {
+    _SERIES: (GaugeMetricFamily, "Names of series found by a rule's last list.", ()),
+    _METRICS: (GaugeMetricFamily, "Metrics made by a rule's last list.", ()),
+    _RELISTED: (GaugeMetricFamily, "When a rule was last listed with success.", ()),
+    _RELIST_ERRORS: (CounterMetricFamily, "Lists of a rule's series that failed.", ()),
+    _QUERY_ERRORS: (CounterMetricFamily, "Queries of a rule that failed.", ()),
+    _REQUESTS: (
+        CounterMetricFamily,
+        (
+            "Requests that a rule's coalesced query can serve, by what served them: its result (merged), or a query of"
+            " their own (alone)."
+        ),
+        ("query",),
+    ),
+    _COALESCED_QUERIES: (CounterMetricFamily, "Coalesced queries of a rule.", ("outcome",)),
+    _PAUSED: (
+        GaugeMetricFamily,
+        (
+            "Groups of requests that are sent alone for a while though a coalesced query could serve them, by reason:"
+            " it costs more than it saves, it fails, or its result is too large for the cache."
+        ),
+        ("reason",),
+    ),
+    _LEFT_OUT: (CounterMetricFamily, "Samples that no quantity in milli-units can hold, by rule.", ()),
+}
+
 
 class RuleTelemetry:
-    """The metrics of one version of the rules; those of its rules disappear with the version.
+    """The metrics of one version of the rules, and those of the process.
 
-    The first one, which is made with a registry, is in force at once. One that follows another (`following`) records
-    nothing before it is in force (`begin`), but makes up for it then. From then on the one before records nothing, so
-    requests that end with older rules bring no label back.
+    The first one, which is made with a registry, is exported at once. The one of the next version (`following`) counts
+    from its beginning, and is exported in its place once it is in force (`begin`); requests that end with older rules
+    then bring no label back.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._set_up(_Families(registry), held_back=None)
-        self._families.current = self
+        self._set_up(_Process(registry, self))
 
-    def _set_up(self, families: _Families, *, held_back: list[Callable[[], None]] | None) -> None:
-        self._families = families
-        self._held_back = held_back  # None once it has been in force
-        self.requests: Counted[tuple[str, str]] = Counted()
+    def _set_up(self, process: _Process) -> None:
+        self._process = process
+        self._values: dict[str, defaultdict[tuple[str, ...], float]] = {name: defaultdict(float) for name in _BY_RULE}
+        self._requests = self._values[_REQUESTS]
         self._paused: Callable[[], Iterable[tuple[str, str]]] = tuple
 
     def following(self) -> RuleTelemetry:
         """Return the telemetry of the next version."""
         other = RuleTelemetry.__new__(RuleTelemetry)
-        other._set_up(self._families, held_back=[])
+        other._set_up(self._process)
         return other
 
     def begin(self, rules: Iterable[str], *, digest: str, now: float) -> None:
-        """Put these rules in force: their counters replace those of the version before."""
-        families = self._families
-        for metric in families.by_rule:
-            metric.clear()
+        """Put these rules in force: their metrics replace those of the version before."""
         for rule in rules:
-            for counter in (families.list_errors, families.query_errors, families.left_out):
-                counter.labels(rule)
-        families.current = self
-        held_back = self._held_back or []
-        self._held_back = None
-        for record in held_back:
-            record()
-        families.config.clear()
-        families.config.labels(f"sha256:{digest}").set(1)
-        families.reload_good.set(1)
-        families.reloaded.set(now)
+            for name in (_RELIST_ERRORS, _QUERY_ERRORS, _LEFT_OUT):
+                self._values[name][(rule,)] += 0
+        self._process.begin(self, digest, now)
 
     def asked(self, server: str, path: str, seconds: float) -> None:
-        """Count a request to a Prometheus."""
-        self._families.prometheus.labels(path, server).observe(seconds)
+        """Observe a request to a Prometheus."""
+        self._process.latency.labels(path, server).observe(seconds)
 
     def server_gone(self, server: str) -> None:
         """Remove a Prometheus that no rule names any more."""
         for path in ("/api/v1/query", "/api/v1/series"):
             with contextlib.suppress(KeyError):
-                self._families.prometheus.remove(path, server)
+                self._process.latency.remove(path, server)
 
     def observe_freshness(self, group: str, ages: Sequence[float]) -> None:
         """Observe the ages of the values in a response, in seconds; most often they are the same."""
         if ages and ages.count(ages[0]) == len(ages):
-            self._families.freshness.add(group, ages[0], len(ages))
+            self._process.freshness.add(group, ages[0], len(ages))
             return
-        for age, count in Counted(ages).items():
-            self._families.freshness.add(group, age, count)
+        for age, count in Counter(ages).items():
+            self._process.freshness.add(group, age, count)
 
     def listed(self, rule: str, *, series: int, metrics: int, now: float) -> None:
-        """Record a rule's list."""
-
-        def record() -> None:
-            self._families.series.labels(rule).set(series)
-            self._families.metrics.labels(rule).set(metrics)
-            self._families.relisted.labels(rule).set(now)
-
-        self._record(record)
+        """Record a rule's list. Timestamps are in seconds since the epoch."""
+        for name, value in ((_SERIES, series), (_METRICS, metrics), (_RELISTED, now)):
+            self._values[name][(rule,)] = value
 
     def not_listed(self, rule: str) -> None:
         """Count a list that failed."""
-        self._record(lambda: self._families.list_errors.labels(rule).inc())
+        self._values[_RELIST_ERRORS][(rule,)] += 1
 
     def query_failed(self, rule: str) -> None:
         """Count a query that failed."""
-        self._record(lambda: self._families.query_errors.labels(rule).inc())
+        self._values[_QUERY_ERRORS][(rule,)] += 1
 
     def left_out(self, rule: str) -> None:
         """Count a sample that was left out."""
-        self._record(lambda: self._families.left_out.labels(rule).inc())
+        self._values[_LEFT_OUT][(rule,)] += 1
 
     def requested(self, rule: str, *, merged: bool) -> None:
         """Count a request that a coalesced query can serve, and whether it did."""
-        self.requests[rule, "merged" if merged else "alone"] += 1
+        self._requests[rule, "merged" if merged else "alone"] += 1
 
     def merged_query(self, rule: str, *, failed: bool) -> None:
         """Count a coalesced query."""
-        outcome = "failure" if failed else "success"
-        self._record(lambda: self._families.merged_queries.labels(rule, outcome).inc())
+        self._values[_COALESCED_QUERIES][rule, "failure" if failed else "success"] += 1
 
     def watch_paused(self, paused: Callable[[], Iterable[tuple[str, str]]]) -> None:
         """Export what `paused` yields at each scrape: the rule's key and the reason of each paused group."""
         self._paused = paused
 
-    def paused(self) -> Iterable[tuple[str, str]]:
-        """The rule's key and the reason of each group that is paused."""
-        return self._paused()
-
     def rules_refused(self) -> None:
         """Record that the rules file cannot be used."""
-        self._families.reload_good.set(0)
+        self._process.reload_successful.set(0)
 
     def rules_usable(self) -> None:
         """Record that the rules file is again the one in force."""
-        self._families.reload_good.set(1)
+        self._process.reload_successful.set(1)
 
     def metrics_gone(self, group: str, count: int) -> None:
         """Record how many metrics of a group went with the last reload."""
-        self._families.gone.labels(group).set(count)
+        self._process.gone.labels(group).set(count)
 
-    def _record(self, record: Callable[[], None]) -> None:
-        if self._families.current is self:
-            record()
-        elif self._held_back is not None:
-            self._held_back.append(record)
+    def values(self, name: str) -> Iterable[tuple[tuple[str, ...], float]]:
+        """Return the values of a metric by rule, with their labels."""
+        return list((Counter(self._paused()) if name == _PAUSED else self._values[name]).items())
 
 
-class _Families:
-    """The metrics of all versions, and the version that is in force."""
+class _Process(Collector):
+    """The metrics of the process, and the version whose metrics are exported."""
 
-    current: RuleTelemetry
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.prometheus = Histogram(
+    def __init__(self, registry: CollectorRegistry, current: RuleTelemetry) -> None:
+        self._current = current
+        registry.register(self)
+        self.freshness = _Ages(registry)
+        self.latency = Histogram(
             "prometheus_adapter_prometheus_client_request_duration_seconds",
             "Time of requests to Prometheus, by path and server: its name in the rules file, or default.",
             ("path", "server"),
             buckets=_LATENCY_BUCKETS,
             registry=registry,
         )
-        self.freshness = _Ages(registry)
-        self.series = _gauge("series", "Names of series found by a rule's last list.", registry)
-        self.metrics = _gauge("metrics", "Metrics made by a rule's last list.", registry)
-        self.relisted = _gauge("last_relist_timestamp_seconds", "When a rule was last listed with success.", registry)
-        self.list_errors = _counter("relist_errors", "Lists of a rule's series that failed.", registry)
-        self.query_errors = _counter("query_errors", "Queries of a rule that failed.", registry)
-        self.merged_queries = _counter("merged_queries", "Coalesced queries of a rule.", registry, "outcome")
-        self.left_out = Counter(
-            "milliscale_adapter_samples_left_out",
-            "Samples that no quantity in milli-units can hold, by rule.",
-            ("rule",),
-            registry=registry,
-        )
-        registry.register(_Requests(self))
-        registry.register(_Paused(self))
-        self.by_rule = (
-            *(self.series, self.metrics, self.relisted, self.list_errors, self.query_errors, self.left_out),
-            self.merged_queries,
-        )
-        self.reload_good = Gauge(
+        self.reload_successful = Gauge(
             "milliscale_adapter_config_last_reload_successful",
             "1 when the rules file could be used when it was last read.",
             registry=registry,
@@ -194,59 +188,24 @@ class _Families:
             registry=registry,
         )
 
+    def begin(self, telemetry: RuleTelemetry, digest: str, now: float) -> None:
+        self._current = telemetry
+        self.config.clear()
+        self.config.labels(f"sha256:{digest}").set(1)
+        self.reload_successful.set(1)
+        self.reloaded.set(now)
 
-class _Requests(Collector):
-    """The requests that can be coalesced, counted without the lock of a Counter: there is one for each request."""
+    def describe(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+        """Return the metrics by rule, without values."""
+        return [kind(name, text, labels=("rule", *labels)) for name, (kind, text, labels) in _BY_RULE.items()]
 
-    def __init__(self, families: _Families) -> None:
-        self._families = families
-
-    def describe(self) -> Iterable[CounterMetricFamily]:
-        """Return the metric without values."""
-        return [self._family()]
-
-    def collect(self) -> Iterable[CounterMetricFamily]:
-        """Return the metric of the version in force."""
-        family = self._family()
-        for labels, count in self._families.current.requests.items():
-            family.add_metric(labels, count)
-        yield family
-
-    @staticmethod
-    def _family() -> CounterMetricFamily:
-        return CounterMetricFamily(
-            "milliscale_adapter_rule_requests",
-            "Requests that a rule's coalesced query can serve, by what served them: its result (merged), or a query of"
-            " their own (alone).",
-            labels=("rule", "query"),
-        )
-
-
-class _Paused(Collector):
-    """How many groups of requests are paused, by rule and reason."""
-
-    def __init__(self, families: _Families) -> None:
-        self._families = families
-
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Return the metric without values."""
-        return [self._family()]
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Return the metric as it is now."""
-        family = self._family()
-        for (rule, reason), count in Counted(self._families.current.paused()).items():
-            family.add_metric((rule, reason), count)
-        yield family
-
-    @staticmethod
-    def _family() -> GaugeMetricFamily:
-        return GaugeMetricFamily(
-            "milliscale_adapter_rule_merging_paused",
-            "Groups of requests that are sent alone for a while though a coalesced query could serve them, by reason:"
-            " it costs more than it saves, it fails, or its result is too large for the cache.",
-            labels=("rule", "reason"),
-        )
+    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+        """Return the metrics by rule of the version in force."""
+        for name, (kind, text, labels) in _BY_RULE.items():
+            family = kind(name, text, labels=("rule", *labels))
+            for values, number in self._current.values(name):
+                family.add_metric(values, number)
+            yield family
 
 
 class _Ages(Collector):
@@ -278,11 +237,3 @@ class _Ages(Collector):
             buckets = [*zip(bounds, itertools.accumulate(counts), strict=True)]
             family.add_metric((group,), buckets=buckets, sum_value=self._sums[group])
         yield family
-
-
-def _gauge(name: str, text: str, registry: CollectorRegistry) -> Gauge:
-    return Gauge(f"milliscale_adapter_rule_{name}", text, ("rule",), registry=registry)
-
-
-def _counter(name: str, text: str, registry: CollectorRegistry, *labels: str) -> Counter:
-    return Counter(f"milliscale_adapter_rule_{name}", text, ("rule", *labels), registry=registry)

@@ -1,6 +1,9 @@
 """Documents and their bytes: JSON, YAML and protobuf, chosen by Accept.
 
-documents           lists of metric values; `resource_documents` those of CPU and memory
-protobuf            the same as protobuf messages, written with `wire`
-encoding            which form a client gets, and how large answers are compressed
+documents, resource_documents   lists of metric values, and of CPU and memory
+protobuf                        the same as protobuf messages
+tables                          the same as metav1.Table, for kubectl
+encoding                        content negotiation and compression
+
+Values come as typed data; nothing here queries anything or knows of connections.
 """

@@ -5,7 +5,8 @@ documents    reads them, derives OpenAPI 2 from them, and serves both
 protobuf     OpenAPI 2 as protobuf, which kubectl accepts first
 
 Lists, times and quantities are described in place instead of by reference to Kubernetes' own definitions. The API
-server has those, too, in other words, and of two definitions with one name it keeps both and renames one.
+server has those, too, in other words, and of two definitions with one name it keeps both and renames one. Which metrics
+there are is no part of these documents.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from adapter.planning.plans import Plan, PlanCache
 from adapter.planning.vector_cache import InstantQueries
 from adapter.planning.vector_index import IndexedVector, ObjectSamples, matching
 from adapter.prometheus import (
-    PrometheusBadAnswer,
+    PrometheusBadResponse,
     PrometheusBusy,
     PrometheusError,
     PrometheusQueryError,
@@ -227,7 +227,7 @@ def _status(rule: AnyRule, error: PrometheusError) -> StatusError:
             return status.timeout(f"Timeout: Prometheus did not answer in time for {rule}")
         case PrometheusQueryError():
             return status.internal_error("unable to fetch metrics")
-        case PrometheusBadAnswer():
+        case PrometheusBadResponse():
             return status.service_unavailable(f"Prometheus gave an unusable answer for {rule}")
         case _:
             return status.service_unavailable(f"Prometheus is not available for {rule}")

@@ -17,7 +17,7 @@ from typing import Any
 
 from adapter.gil import releasing_gil
 from adapter.prometheus import Sample, Vector
-from adapter.prometheus.answers import sample_order
+from adapter.prometheus.results import sample_order
 from kube.selectors import LabelSelector, Operator
 
 # Up to so many samples are scanned, not indexed.

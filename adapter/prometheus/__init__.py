@@ -2,8 +2,8 @@
 
 client, servers    one Prometheus over HTTP, and all servers that rules name
 options            their addresses and limits
-answers            decodes responses to instant queries
-series, reduction  decode lists of series
+results            decodes responses to instant queries
+series             decodes lists of series
 budget             limits the memory of the responses of all servers together
 
 Rules, caches and the metrics APIs are not known here.
@@ -15,7 +15,7 @@ a client is told is decided where the request is known.
       PrometheusUnavailable   no response, or one that refuses for now: connection refused or reset, 5xx, 401, 403, 429
         PrometheusBusy          not sent, because too many queries of the same namespace wait already
       PrometheusTimeout       no response before the deadline, or Prometheus gave up within it
-      PrometheusBadAnswer     the response is not Prometheus': not JSON, wrong types, absurdly long
+      PrometheusBadResponse     the response is not Prometheus': not JSON, wrong types, absurdly long
       PrometheusQueryError    Prometheus refuses the query, or cannot execute it: the rule is wrong
         PrometheusResultError   the query works, and its result is neither a vector nor a scalar
     PrometheusConfigError     the options cannot be used; the message says which
@@ -23,11 +23,10 @@ a client is told is decided where the request is known.
 
 from __future__ import annotations
 
-from adapter.prometheus.answers import Sample, Scalar, Vector
 from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.client import PrometheusClient
 from adapter.prometheus.errors import (
-    PrometheusBadAnswer,
+    PrometheusBadResponse,
     PrometheusBusy,
     PrometheusConfigError,
     PrometheusError,
@@ -37,6 +36,7 @@ from adapter.prometheus.errors import (
     PrometheusUnavailable,
 )
 from adapter.prometheus.options import DEFAULT_DESTINATION, DEFAULT_SERVER, Destination, PrometheusOptions
+from adapter.prometheus.results import Sample, Scalar, Vector
 from adapter.prometheus.series import Series
 from adapter.prometheus.servers import PrometheusServers
 
@@ -45,7 +45,7 @@ __all__ = [
     "DEFAULT_SERVER",
     "Destination",
     "MemoryBudget",
-    "PrometheusBadAnswer",
+    "PrometheusBadResponse",
     "PrometheusBusy",
     "PrometheusClient",
     "PrometheusConfigError",

@@ -12,7 +12,7 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-from adapter.prometheus.errors import PrometheusBadAnswer
+from adapter.prometheus.errors import PrometheusBadResponse
 
 DEFAULT_BYTES = 128 * 1024 * 1024
 _MIB = 1024 * 1024
@@ -83,13 +83,13 @@ class Share:
         """Count so many bytes more, and wait while all responses together have too many.
 
         Raises:
-            PrometheusBadAnswer: this response alone has too many.
+            PrometheusBadResponse: this response alone has too many.
         """
         self.used += size
         self._budget.used += size
         if self.used > self._budget.limit:
-            raise PrometheusBadAnswer(
-                f"Prometheus' answer takes more than {self._budget.limit // _MIB} MiB of memory"
+            raise PrometheusBadResponse(
+                f"Prometheus' response takes more than {self._budget.limit // _MIB} MiB of memory"
                 " (--prometheus-response-memory-mb)"
             )
         await self._budget.wait_for_memory(self)

@@ -25,18 +25,17 @@ from cachetools import LRUCache
 from yarl import URL
 
 from adapter.fairness import QueueFullError, current_namespace
-from adapter.prometheus.answers import Answer, Scalar, Vector, VectorReader, decode
 from adapter.prometheus.budget import MemoryBudget, Share
 from adapter.prometheus.errors import (
-    PrometheusBadAnswer,
+    PrometheusBadResponse,
     PrometheusBusy,
     PrometheusTimeout,
     PrometheusUnavailable,
     refusal,
 )
 from adapter.prometheus.options import PrometheusOptions
-from adapter.prometheus.reduction import SeriesReducer
-from adapter.prometheus.series import Series, read_series
+from adapter.prometheus.results import Result, Scalar, Vector, VectorReader, decode
+from adapter.prometheus.series import Series, SeriesReducer, read_series
 from adapter.upstream import CredentialsError, UpstreamClient, read_up_to
 from kube.deadlines import NO_DEADLINE, Deadline
 
@@ -127,12 +126,12 @@ class PrometheusClient:
         parameters = {"query": query, "timeout": f"{max(seconds, 0.001):.3f}"}
         started = time.monotonic()
         try:
-            answer = await _bounded(seconds, self._instant(parameters, headers))
+            result = await _bounded(seconds, self._instant(parameters, headers))
         finally:
             self._took("/api/v1/query", started)
-        for warning in answer.warnings:
+        for warning in result.warnings:
             self._warn_once(warning)
-        return dataclasses.replace(answer.result, seconds=time.monotonic() - started)
+        return dataclasses.replace(result.value, seconds=time.monotonic() - started)
 
     async def series(self, selector: str, *, start: float, end: float, headers: _Headers = ()) -> tuple[Series, ...]:
         """Return the series that a selector finds between two times, in seconds since the epoch; see `Series`.
@@ -149,14 +148,14 @@ class PrometheusClient:
             finally:
                 self._took("/api/v1/series", started)
 
-    async def _instant(self, parameters: dict[str, str], headers: _Headers) -> Answer:
+    async def _instant(self, parameters: dict[str, str], headers: _Headers) -> Result:
         """Send a query once its namespace has a slot."""
         key = hash(parameters["query"])
         if key not in self._long:
             headers = (_UNCOMPRESSED, *headers)
         try:
             async with self._upstream.slot():
-                return await self._request("query", parameters, headers, functools.partial(self._receive_answer, key))
+                return await self._request("query", parameters, headers, functools.partial(self._receive_result, key))
         except QueueFullError as error:
             raise PrometheusBusy(current_namespace()) from error
 
@@ -191,7 +190,7 @@ class PrometheusClient:
                 raise refusal(response.status, await read_up_to(response, _SHORT))
             return await receive(response)
 
-    async def _receive_answer(self, query: int, response: aiohttp.ClientResponse) -> Answer:
+    async def _receive_result(self, query: int, response: aiohttp.ClientResponse) -> Result:
         """Read the response to an instant query; `query` is its hash."""
         body = await read_up_to(response, _SHORT)
         if len(body) <= _SHORT:
@@ -213,7 +212,7 @@ class PrometheusClient:
                 await self._feed(reducer.feed, response, b"", share, limit=_MAX_LISTING)
                 return read_series(reducer.rest()) or await asyncio.to_thread(reducer.series)
             except (ValueError, RecursionError) as error:
-                raise PrometheusBadAnswer(f"Prometheus' answer cannot be read: {type(error).__name__}") from error
+                raise PrometheusBadResponse(f"Prometheus' response cannot be read: {type(error).__name__}") from error
 
     async def _feed(
         self,
@@ -234,7 +233,7 @@ class PrometheusClient:
             limit: of the body, in bytes.
 
         Raises:
-            PrometheusBadAnswer: it has more, or takes too much memory.
+            PrometheusBadResponse: it has more, or takes too much memory.
         """
         size = len(first)
         waiting = bytearray(first)
@@ -252,7 +251,7 @@ class PrometheusClient:
                 waiting += chunk
                 size += len(chunk)
                 if size > limit:
-                    raise PrometheusBadAnswer(f"Prometheus' answer is longer than {limit} bytes")
+                    raise PrometheusBadResponse(f"Prometheus' response is longer than {limit} bytes")
 
     def _took(self, path: str, started: float) -> None:
         if self._observe is not None:

@@ -29,7 +29,7 @@ class PrometheusTimeout(PrometheusError):
     """There was no response before the deadline."""
 
 
-class PrometheusBadAnswer(PrometheusError):
+class PrometheusBadResponse(PrometheusError):
     """The response cannot be Prometheus' own, or is malformed."""
 
 

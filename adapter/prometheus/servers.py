@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from adapter.prometheus.answers import Scalar, Vector
 from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.client import PrometheusClient
 from adapter.prometheus.errors import PrometheusConfigError, PrometheusUnavailable
 from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, PrometheusOptions
+from adapter.prometheus.results import Scalar, Vector
 from adapter.prometheus.series import Series
 from kube.deadlines import NO_DEADLINE, Deadline
 

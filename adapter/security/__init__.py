@@ -1,8 +1,10 @@
-"""Who asks, and whether they may.
+"""Delegated authentication and authorization, and TLS.
 
-tls             the server's certificate and what connections must offer
-trust           the authorities that clients are believed by, read from files and from the cluster
+tls             the serving certificate and the TLS settings of the listener
+trust           the CAs of clients, from files and from the cluster
 authentication  from a connection and its headers to a user
-request_info    from a path to what is asked of which resource
-authorization   from both to yes or no, by SubjectAccessReview
+request_info    from a method and a path to the attributes of a request
+authorization   from both to a decision, by SubjectAccessReview
+
+Nothing here knows of metrics, or writes a response: it raises StatusError.
 """

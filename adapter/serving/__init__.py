@@ -1,12 +1,12 @@
-"""HTTP: connections, paths, and everything that is answered without a metric.
+"""HTTP: the listener, connections, routes, and all responses that are not metric values.
 
-connection            one connection, its limits, and its mistakes
-server                a request's way from headers to an answer
-parsed_targets        request lines, read once
-routes                which path is answered by what
-list_options          query parameters
-discovery             which groups, versions and metrics there are; `aggregated_discovery` in one document
-health, status_page   /healthz, /livez, /readyz, and the page for people
-telemetry             /metrics; `check_metrics` those of the health checks
-debug_pages           /debug
+listener, connection       sockets and their limits; one connection
+server                     the path of a request through the stages
+requests, list_options     request lines and query parameters, parsed once
+routes, resource_routes    which provider serves a path
+discovery                  groups, versions and metrics; `aggregated_discovery` has them in one document
+health, telemetry          /healthz, /livez, /readyz and /metrics
+debug_pages                /debug
+
+Values of metrics come from `adapter.metrics`; no query is planned or sent here.
 """

@@ -6,11 +6,13 @@ Kubernetes' own count as one.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, Histogram, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from adapter.content.encoding import Encoded
 from adapter.security.request_info import RequestInfo
@@ -20,50 +22,59 @@ _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 _LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _VERBS = frozenset({"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"})
 
+_Labels = tuple[str, str, str, str]
 
-class Telemetry:
-    """A registry of its own, so that nothing else in the process adds to it by being imported."""
+
+class _Requests:
+    """The requests with the same labels: how many by status, and how long they took."""
+
+    __slots__ = ("by_bucket", "by_code", "seconds")
+
+    def __init__(self) -> None:
+        self.by_code: dict[int, int] = {}
+        self.by_bucket = [0] * (len(_BUCKETS) + 1)
+        self.seconds = 0.0
+
+
+class Telemetry(Collector):
+    """A registry of its own, so that nothing else in the process adds to it by being imported.
+
+    Requests are counted here and not by the metrics of prometheus_client, whose locks one thread does not need: they
+    take longer than to authorize a request from the cache.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self._requests = Counter(
-            "apiserver_request_total",
-            "Requests answered, by verb, group, version, resource and HTTP status.",
-            (*_LABELS, "code"),
-            registry=self.registry,
-        )
-        self._seconds = Histogram(
-            "apiserver_request_duration_seconds",
-            "Time from a request's head to its answer.",
-            _LABELS,
-            buckets=_BUCKETS,
-            registry=self.registry,
-        )
-        # The children of both by what they are labelled with, so that no request looks up labels.
-        self._children: dict[tuple[str, str, str, str, int], tuple[Counter, Histogram]] = {}
+        # By labels, and by the attributes that have these labels.
+        self._by_labels: dict[_Labels, _Requests] = {}
+        self._by_attributes: dict[_Labels, _Requests] = {}
+        self.registry.register(self)
         self.loop_lag = Histogram(
             "milliscale_adapter_event_loop_lag_seconds",
-            "How late the event loop was, looked at every 20 milliseconds.",
+            "How late the event loop was, measured every 20 milliseconds.",
             buckets=_LAG_BUCKETS,
             registry=self.registry,
         )
         self._in_flight = Gauge(
-            "apiserver_current_inflight_requests", "Requests being answered now.", registry=self.registry
+            "apiserver_current_inflight_requests", "Requests in flight now.", registry=self.registry
         )
 
     def observe(self, info: RequestInfo, knows: Callable[[str, str], bool], *, code: int, seconds: float) -> None:
         """Count a request. `knows` tells whether a resource, by group and name, has metrics."""
-        key = (info.verb, info.group, info.version, info.resource, code)
-        children = self._children.get(key)
-        if children is None:
+        attributes = (info.verb, info.group, info.version, info.resource)
+        requests = self._by_attributes.get(attributes)
+        if requests is None:
+            verb = info.verb.upper() if info.verb in _VERBS else "other"
             if info.is_resource and not knows(info.group, info.resource):
-                children = self._labelled(info.verb, "", "", "unknown", code)
+                requests = self._by_labels.setdefault((verb, "", "", "unknown"), _Requests())
             else:
-                children = self._children[key] = self._labelled(*key)
-        children[0].inc()
-        children[1].observe(seconds)
+                requests = self._by_labels.setdefault((verb, *attributes[1:]), _Requests())
+                self._by_attributes[attributes] = requests
+        requests.by_code[code] = requests.by_code.get(code, 0) + 1
+        requests.by_bucket[bisect_left(_BUCKETS, seconds)] += 1
+        requests.seconds += seconds
 
     def observe_unparsed(self, method: str, *, code: int, seconds: float) -> None:
         """Count a request that could not be parsed."""
@@ -71,18 +82,27 @@ class Telemetry:
 
     def keep(self, knows: Callable[[str, str], bool]) -> None:
         """Drop the series of resources that have no metrics any more."""
-        for key in [key for key in self._children if key[1] and not knows(key[1], key[3])]:
-            del self._children[key]
-            *labels, code = key
-            labels[0] = _verb(labels[0])
-            with contextlib.suppress(KeyError):
-                self._requests.remove(*labels, str(code))
-            with contextlib.suppress(KeyError):
-                self._seconds.remove(*labels)
+        for series in (self._by_labels, self._by_attributes):
+            for labels in [labels for labels in series if labels[1] and not knows(labels[1], labels[3])]:
+                del series[labels]
 
-    def _labelled(self, verb: str, group: str, version: str, resource: str, code: int) -> tuple[Counter, Histogram]:
-        labels = (_verb(verb), group, version, resource)
-        return self._requests.labels(*labels, str(code)), self._seconds.labels(*labels)
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics of requests. Called by the registry."""
+        total = CounterMetricFamily(
+            "apiserver_request_total",
+            "Requests answered, by verb, group, version, resource and HTTP status.",
+            labels=(*_LABELS, "code"),
+        )
+        duration = HistogramMetricFamily(
+            "apiserver_request_duration_seconds", "Time from a request's head to its response.", labels=_LABELS
+        )
+        for labels, requests in self._by_labels.items():
+            for code, count in requests.by_code.items():
+                total.add_metric((*labels, str(code)), count)
+            bounds = (*map(str, _BUCKETS), "+Inf")
+            cumulative = [sum(requests.by_bucket[: index + 1]) for index in range(len(bounds))]
+            duration.add_metric(labels, list(zip(bounds, cumulative, strict=True)), sum_value=requests.seconds)
+        return total, duration
 
     def count_in_flight(self, count: Callable[[], int]) -> None:
         """Read the number of requests in flight from `count`, at each scrape."""
@@ -91,7 +111,3 @@ class Telemetry:
     def exposition(self) -> Encoded:
         """Return /metrics: the registry as text."""
         return Encoded(generate_latest(self.registry), CONTENT_TYPE_LATEST)
-
-
-def _verb(verb: str) -> str:
-    return verb.upper() if verb in _VERBS else "other"

@@ -15,7 +15,8 @@ import click
 import msgspec
 
 from autoscaler.loop.debug import INDEX_PATH, SHADOW_PATH
-from autoscaler.records.record import VERSION, DecisionRecord
+from autoscaler.records.decision_log import DecisionsPage
+from autoscaler.records.record import VERSION
 from autoscaler.records.shadow_report import ShadowPage
 
 _TIMEOUT_SECONDS: Final = 15.0
@@ -30,16 +31,12 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _Page = TypeVar("_Page", bound=msgspec.Struct)
 
 
-class DebugClientError(Exception):
+class DebugClientError(click.ClickException):
     """The page cannot be read; the text says why."""
 
 
 class _Header(msgspec.Struct):
     version: int
-
-
-class _DecisionsPage(msgspec.Struct):
-    decisions: list[DecisionRecord]
 
 
 class _Server(click.ParamType[str]):
@@ -64,7 +61,7 @@ def server_option(**attributes: Any) -> Callable[[_F], _F]:
     return click.option("--server", type=_Server(), **attributes)
 
 
-async def fetch_decisions(server: str, *, namespace: str, name: str, last: int) -> list[DecisionRecord]:
+async def fetch_decisions(server: str, *, namespace: str, name: str, last: int) -> DecisionsPage:
     """Return the last decisions on an HPA, oldest first; at least one.
 
     Args:
@@ -81,10 +78,10 @@ async def fetch_decisions(server: str, *, namespace: str, name: str, last: int) 
     version = _decode(url, content, _Header).version
     if version != VERSION:
         raise DebugClientError(f"{url} has version {version}; this program reads version {VERSION}")
-    decisions = _decode(url, content, _DecisionsPage).decisions
-    if not decisions:
+    page = _decode(url, content, DecisionsPage)
+    if not page.decisions:
         raise DebugClientError(f"{url} has no decisions")
-    return decisions
+    return page
 
 
 async def fetch_shadow_page(server: str) -> ShadowPage:

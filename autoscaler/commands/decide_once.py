@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
 
+import click
+
 from autoscaler.core.config import Config, PodSelection
 from autoscaler.core.model import HPA, HPA_APIS, KIND, HPAApi
 from autoscaler.core.reconcile import decide
@@ -44,7 +46,7 @@ _MODE: Final = "explain"
 _LOAD_SECONDS: Final = 5.0
 
 
-class DecideError(Exception):
+class DecideError(click.ClickException):
     """No decision can be computed; the text says why."""
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,29 +16,21 @@ import msgspec
 import yaml
 from rich.console import Console
 
-from autoscaler.commands.debug_client import DebugClientError, fetch_decisions, server_option
-from autoscaler.commands.decide_once import ComputedDecision, DecideError, decide_once
+from autoscaler.commands.debug_client import fetch_decisions, server_option
+from autoscaler.commands.decide_once import ComputedDecision, decide_once
 from autoscaler.commands.explain_text import print_records
 from autoscaler.commands.flags import NamespacedName, config_options, kubeconfig_options
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA_APIS
 from autoscaler.loop.saved_history import SavedHistoryLocation
-from autoscaler.records.record import VERSION, DecisionRecord
+from autoscaler.records.decision_log import DecisionsPage
+from autoscaler.records.record import VERSION
 from kube.client import KubeClient, KubeConfigError
 from kube.config import default_kubeconfig
 from kube.process import run
 
 _PIPE_WIDTH: Final = 10_000
 _APIS: Final = {api.name: api for api in HPA_APIS}
-
-
-class _Document(msgspec.Struct, frozen=True):
-    """The output of `-o json` and `-o yaml`, with the fields of /debug/decisions/NAMESPACE/NAME."""
-
-    version: int
-    namespace: str
-    name: str
-    decisions: Sequence[DecisionRecord]
 
 
 class _Output(click.Choice[str]):
@@ -95,44 +86,40 @@ def explain(
 
     Without --server, give the --horizontal-pod-autoscaler-* flags and --feature-gates of the running autoscaler.
     """
-    namespace, name = hpa
-    if server is None:
-        if last > 1:
-            raise click.UsageError("--last: only a running autoscaler has earlier decisions; give --server")
+    if server is not None:
+        page = _fetch(server, hpa, last=last, api=api)
+    elif last > 1:
+        raise click.UsageError("--last: only a running autoscaler has earlier decisions; give --server")
+    else:
         # The controller's logs are about a running controller; the notes have what matters here.
         logging.getLogger("autoscaler").addHandler(logging.NullHandler())
         location = None if state is None else SavedHistoryLocation(namespace=state[0], name=state[1])
-        computed = _computed(namespace, name, kubeconfig, context, api, location, config)
-        records = [computed.record]
-        for note in computed.notes:
-            click.echo(f"Note: {note}", err=True)
-    else:
-        records = _fetched(server, namespace, name, last, api)
-    _print(records, output, namespace=namespace, name=name)
+        page = _compute(hpa, kubeconfig=kubeconfig, context=context, api=api, saved_history=location, config=config)
+    _print(page, output)
 
 
-def _fetched(server: str, namespace: str, name: str, last: int, api: str | None) -> list[DecisionRecord]:
-    try:
-        records = run(fetch_decisions(server, namespace=namespace, name=name, last=last))
-    except DebugClientError as error:
-        raise click.ClickException(str(error)) from error
-    selected = [each for each in records if api is None or each.api_version == _APIS[api].api_version]
-    if not selected:
+def _fetch(server: str, hpa: tuple[str, str], *, last: int, api: str | None) -> DecisionsPage:
+    namespace, name = hpa
+    page = run(fetch_decisions(server, namespace=namespace, name=name, last=last))
+    decisions = [each for each in page.decisions if api is None or each.api_version == _APIS[api].api_version]
+    if not decisions:
         raise click.ClickException(
             f"{server}: none of the last {last} decisions on {namespace}/{name} is of the API {api}; raise --last"
         )
-    return selected
+    return msgspec.structs.replace(page, decisions=decisions)
 
 
-def _computed(
-    namespace: str,
-    name: str,
+def _compute(
+    hpa: tuple[str, str],
+    *,
     kubeconfig: Path | None,
     context: str | None,
     api: str | None,
     saved_history: SavedHistoryLocation | None,
     config: Config,
-) -> ComputedDecision:
+) -> DecisionsPage:
+    namespace, name = hpa
+
     async def compute() -> ComputedDecision:
         path = kubeconfig or default_kubeconfig()
         async with await KubeClient.connect(path, context=context, user_agent="milliscale-explain") as client:
@@ -146,22 +133,24 @@ def _computed(
             )
 
     try:
-        return run(compute())
-    except (KubeConfigError, DecideError) as error:
+        computed = run(compute())
+    except KubeConfigError as error:
         raise click.ClickException(str(error)) from error
+    for note in computed.notes:
+        click.echo(f"Note: {note}", err=True)
+    return DecisionsPage(version=VERSION, namespace=namespace, name=name, decisions=[computed.record])
 
 
-def _print(records: Sequence[DecisionRecord], output: str, *, namespace: str, name: str) -> None:
-    document = _Document(version=VERSION, namespace=namespace, name=name, decisions=records)
+def _print(page: DecisionsPage, output: str) -> None:
     match output:
         case "json":
-            click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+            click.echo(msgspec.json.format(msgspec.json.encode(page), indent=2).decode())
         case "yaml":
-            click.echo(yaml.safe_dump(msgspec.to_builtins(document), sort_keys=False, allow_unicode=True), nl=False)
+            click.echo(yaml.safe_dump(msgspec.to_builtins(page), sort_keys=False, allow_unicode=True), nl=False)
         case _ if sys.stdout.isatty():
-            print_records(Console(), records)
+            print_records(Console(), page.decisions)
         case _:
             console = Console(width=_PIPE_WIDTH, color_system=None, legacy_windows=False)
             with console.capture() as capture:
-                print_records(console, records)
+                print_records(console, page.decisions)
             click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from autoscaler.commands.debug_client import DebugClientError, fetch_shadow_page, server_option
+from autoscaler.commands.debug_client import fetch_shadow_page, server_option
 from autoscaler.records.shadow_report import as_table
 from kube.process import run
 
@@ -27,8 +27,5 @@ def shadow_report(*, server: str, output: str) -> None:
 
     HPAs are in shadow mode by --mode=shadow or by the annotation milliscale.io/mode.
     """
-    try:
-        page = run(fetch_shadow_page(server))
-    except DebugClientError as error:
-        raise click.ClickException(str(error)) from error
+    page = run(fetch_shadow_page(server))
     click.echo(as_table(page) if output == "table" else msgspec.json.format(msgspec.json.encode(page)).decode())

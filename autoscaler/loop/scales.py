@@ -88,9 +88,13 @@ class ScaleClient:
     async def write(self, target: TargetScale, replicas: int) -> None:
         """Set the replica count of a scale that was read; on a conflict, read it and write again.
 
+        If the count was raised meanwhile and the write would lower it, the decision is out of date and is not written.
+        Upstream: podautoscaler.reconcileAutoscaler, which writes it.
+
         Raises:
             ScaleWriteError: it could not be written.
         """
+        decided_on = target.scale.spec_replicas
         delays = Backoff(_RETRY_SECONDS, _RETRY_SECONDS, jitter=0.1)
         try:
             for _ in range(_TRIES - 1):
@@ -99,8 +103,14 @@ class ScaleClient:
                 except StatusError as error:
                     if error.code != _CONFLICT:
                         raise
+                    conflict = error
                 await asyncio.sleep(delays.next())
                 target = await self._get(target.path)
+                current = target.scale.spec_replicas
+                if current > max(decided_on, replicas):
+                    raise ScaleWriteError(
+                        f"{conflict}; meanwhile it was scaled from {decided_on} to {current} replicas"
+                    )
             return await self._put(target, replicas)
         except (StatusError, KubeError, ParseError) as error:
             raise ScaleWriteError(str(error)) from error

@@ -6,7 +6,7 @@ import aiohttp
 
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, Scalar, Vector
-from adapter.prometheus.answers import decode
+from adapter.prometheus.results import decode
 from adapter.rules import Rule, parse_rules
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.mapping import GroupResource
@@ -59,4 +59,4 @@ class AtOneMoment:
         self.asked += 1
         parameters = {"query": query, "time": f"{self._moment:.3f}"}
         async with self._http.post(f"{self._url}/api/v1/query", data=parameters) as answer:
-            return decode(answer.status, await answer.read()).result
+            return decode(answer.status, await answer.read()).value

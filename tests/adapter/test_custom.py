@@ -22,7 +22,7 @@ from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_cache import VectorCache
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
-    PrometheusBadAnswer,
+    PrometheusBadResponse,
     PrometheusError,
     PrometheusQueryError,
     PrometheusResultError,
@@ -201,7 +201,7 @@ async def test_objects_without_values_make_an_empty_list(bed: MetricsBed) -> Non
     ("error", "code", "message"),
     [
         (PrometheusUnavailable("secret.host"), 503, "Prometheus is not available for rules[0] ("),
-        (PrometheusBadAnswer("secret.host"), 503, "Prometheus gave an unusable answer for rules[0] ("),
+        (PrometheusBadResponse("secret.host"), 503, "Prometheus gave an unusable answer for rules[0] ("),
         (PrometheusTimeout("secret.host"), 504, "Timeout: Prometheus did not answer in time for rules[0] ("),
         (PrometheusQueryError("secret.host"), 500, "Internal error occurred: unable to fetch metrics"),
         (PrometheusResultError("secret.host"), 500, "Internal error occurred: unable to fetch metrics"),

@@ -10,7 +10,7 @@ import pytest
 
 from adapter.prometheus import (
     MemoryBudget,
-    PrometheusBadAnswer,
+    PrometheusBadResponse,
     PrometheusClient,
     PrometheusError,
     PrometheusOptions,
@@ -57,20 +57,20 @@ def distinct_labels(number: int, first: bytes) -> Reply:
 
 
 FAULTS: dict[str, tuple[Callable[[], Reply], type[PrometheusError]]] = {
-    "endless": (lambda: endless(HEAD, SAMPLE * 1_000), PrometheusBadAnswer),
-    "endless garbage": (lambda: endless(b"", b"x" * 10_000), PrometheusBadAnswer),
-    "endless line of white space": (lambda: endless(HEAD, b" " * 10_000), PrometheusBadAnswer),
-    "endless NaN": (lambda: endless(HEAD, b'{"metric":{},"value":[1,"NaN"]},' * 1_000), PrometheusBadAnswer),
-    "gzip bomb": (lambda: bomb("gzip", HEAD, SAMPLE * 10_000, times=300), PrometheusBadAnswer),
-    "deflate bomb": (lambda: bomb("deflate", HEAD, SAMPLE * 10_000, times=300), PrometheusBadAnswer),
+    "endless": (lambda: endless(HEAD, SAMPLE * 1_000), PrometheusBadResponse),
+    "endless garbage": (lambda: endless(b"", b"x" * 10_000), PrometheusBadResponse),
+    "endless line of white space": (lambda: endless(HEAD, b" " * 10_000), PrometheusBadResponse),
+    "endless NaN": (lambda: endless(HEAD, b'{"metric":{},"value":[1,"NaN"]},' * 1_000), PrometheusBadResponse),
+    "gzip bomb": (lambda: bomb("gzip", HEAD, SAMPLE * 10_000, times=300), PrometheusBadResponse),
+    "deflate bomb": (lambda: bomb("deflate", HEAD, SAMPLE * 10_000, times=300), PrometheusBadResponse),
     "brotli": (lambda: says(b"\x1b\x00", Content_Encoding="br"), PrometheusUnavailable),
     "no gzip": (lambda: says(b"x" * 1_000, Content_Encoding="gzip"), PrometheusUnavailable),
-    "truncated": (lambda: says(vector({}, *range(5_000))[:-9]), PrometheusBadAnswer),
+    "truncated": (lambda: says(vector({}, *range(5_000))[:-9]), PrometheusBadResponse),
     "less than its Content-Length": (lambda: cut(vector({}, 1), 10_000), PrometheusUnavailable),
     "more than its Content-Length": (lambda: cut(vector({}, 1), 10), PrometheusUnavailable),
     "Content-Length of nonsense": (lambda: says(b"", Content_Length="many"), PrometheusUnavailable),
-    "deep nesting": (lambda: nested(HEAD), PrometheusBadAnswer),
-    "a million labels": (lambda: distinct_labels(1_000_000, HEAD), PrometheusBadAnswer),
+    "deep nesting": (lambda: nested(HEAD), PrometheusBadResponse),
+    "a million labels": (lambda: distinct_labels(1_000_000, HEAD), PrometheusBadResponse),
     "endless head": (lambda: cut_head, PrometheusUnavailable),
     "endless error": (lambda: endless_error, PrometheusUnavailable),
     "redirect": (lambda: says(b"", status=307, Location="/api/v1/query"), PrometheusUnavailable),
@@ -127,11 +127,11 @@ async def test_fault_is_an_error_without_the_address_or_leaks(name: str) -> None
 @pytest.mark.parametrize(
     ("reply", "error"),
     [
-        (endless(SERIES_HEAD, ONE_SERIES * 3_000), PrometheusBadAnswer),
-        (endless(SERIES_HEAD, b'{"a":"x"'), PrometheusBadAnswer),
-        (endless(b"", b"x" * 10_000), PrometheusBadAnswer),
-        (nested(SERIES_HEAD), PrometheusBadAnswer),
-        (says(SERIES_HEAD + ONE_SERIES), PrometheusBadAnswer),
+        (endless(SERIES_HEAD, ONE_SERIES * 3_000), PrometheusBadResponse),
+        (endless(SERIES_HEAD, b'{"a":"x"'), PrometheusBadResponse),
+        (endless(b"", b"x" * 10_000), PrometheusBadResponse),
+        (nested(SERIES_HEAD), PrometheusBadResponse),
+        (says(SERIES_HEAD + ONE_SERIES), PrometheusBadResponse),
         (says(b"", status=302, Location="/x"), PrometheusUnavailable),
     ],
 )
@@ -161,7 +161,7 @@ async def test_memory_of_series_is_limited() -> None:
 
         server.series = distinct
         async with PrometheusClient(PrometheusOptions(url=server.url), budget=MemoryBudget(4 * MIB)) as client:
-            with pytest.raises(PrometheusBadAnswer, match="takes more than 4 MiB of memory"):
+            with pytest.raises(PrometheusBadResponse, match="takes more than 4 MiB of memory"):
                 await client.series("a", start=0, end=1)
 
 
@@ -181,7 +181,7 @@ async def test_memory_of_concurrent_endless_responses_is_limited() -> None:
         server.query = endless(HEAD, SAMPLE * 200)
         async with PrometheusClient(PrometheusOptions(url=server.url), budget=budget) as client:
             failed = await asyncio.gather(*(client.instant(f"q{n}") for n in range(8)), return_exceptions=True)
-    assert {type(error) for error in failed} == {PrometheusBadAnswer}
+    assert {type(error) for error in failed} == {PrometheusBadResponse}
     piece = 64 * 1024 * 6  # with what its samples take, and of each response one has just been decoded
     assert 8 * MIB < budget.most <= 12 * MIB + 8 * piece
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapter.prometheus import PrometheusBadAnswer, PrometheusError, PrometheusResultError, Scalar, Vector
-from adapter.prometheus.answers import VectorReader, decode
+from adapter.prometheus import PrometheusBadResponse, PrometheusError, PrometheusResultError, Scalar, Vector
 from adapter.prometheus.budget import MemoryBudget
+from adapter.prometheus.results import VectorReader, decode
 
 TEXTS = st.sampled_from(["", 'a},{"metric":', "\\", "ü"])
 LABELS = st.dictionaries(st.text(max_size=6) | st.just('},{"metric":{'), TEXTS)
@@ -26,7 +26,7 @@ def read(body: bytes, *, size: int = 1_000) -> Vector | Scalar:
     reader = VectorReader()
     for start in range(0, len(body), size):
         reader.feed(body[start : start + size])
-    return reader.finish().result
+    return reader.finish().value
 
 
 def response(result: object, kind: str = "vector") -> bytes:
@@ -44,7 +44,7 @@ def test_pieces_decode_to_the_same_result(
     for start in range(0, len(body), size):
         reader.feed(body[start : start + size])
     answer, whole = reader.finish(), decode(200, body)
-    assert repr(answer.result).partition("memory")[0] == repr(whole.result).partition("memory")[0]
+    assert repr(answer.value).partition("memory")[0] == repr(whole.value).partition("memory")[0]
     assert answer.warnings == whole.warnings == ("w",)
 
 
@@ -68,7 +68,7 @@ def test_malformed_response_is_a_prometheus_error(garbage: bytes, before: bytes)
     ],
 )
 def test_garbage_is_noticed_early(body: bytes, error: str) -> None:
-    with pytest.raises(PrometheusBadAnswer, match=error):
+    with pytest.raises(PrometheusBadResponse, match=error):
         read(body)
 
 
@@ -114,7 +114,7 @@ async def test_response_beyond_the_limit_is_an_error_and_frees_its_memory() -> N
             await share.take(90)
             await share.take(20)
 
-    with pytest.raises(PrometheusBadAnswer, match="--prometheus-response-memory-mb"):
+    with pytest.raises(PrometheusBadResponse, match="--prometheus-response-memory-mb"):
         await take_too_much()
     assert budget.used == 0
     with budget.share() as share:

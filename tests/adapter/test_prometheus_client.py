@@ -18,7 +18,7 @@ from aiohttp import web
 
 from adapter.prometheus import (
     Destination,
-    PrometheusBadAnswer,
+    PrometheusBadResponse,
     PrometheusClient,
     PrometheusConfigError,
     PrometheusError,
@@ -30,10 +30,10 @@ from adapter.prometheus import (
     Sample,
     Series,
     Vector,
-    answers,
+    results,
 )
 from adapter.prometheus import client as client_module
-from adapter.prometheus.reduction import SeriesReducer
+from adapter.prometheus.series import SeriesReducer
 from kube.certs import CertificateAuthority
 from kube.deadlines import Deadline
 from tests.eventually import eventually
@@ -182,12 +182,12 @@ async def test_series_of_one_name_have_all_labels(server: ScriptedPrometheus) ->
 @pytest.mark.parametrize(
     ("reply", "error"),
     [
-        (says(b"<html>"), PrometheusBadAnswer),
-        (says([]), PrometheusBadAnswer),
-        (says({"status": "success"}), PrometheusBadAnswer),
-        (says({"data": {"a": "b"}}), PrometheusBadAnswer),
-        (says({"data": [5]}), PrometheusBadAnswer),
-        (says({"data": [{"__name__": 5}]}), PrometheusBadAnswer),
+        (says(b"<html>"), PrometheusBadResponse),
+        (says([]), PrometheusBadResponse),
+        (says({"status": "success"}), PrometheusBadResponse),
+        (says({"data": {"a": "b"}}), PrometheusBadResponse),
+        (says({"data": [5]}), PrometheusBadResponse),
+        (says({"data": [{"__name__": 5}]}), PrometheusBadResponse),
         (says({"status": "error", "errorType": "bad_data", "error": "x"}, status=400), PrometheusQueryError),
         (says({"status": "error", "errorType": "timeout", "error": "x"}, status=503), PrometheusTimeout),
         (says(b"no", status=502), PrometheusUnavailable),
@@ -212,9 +212,9 @@ async def test_response_size_is_limited(server: ScriptedPrometheus, monkeypatch:
     monkeypatch.setattr(client_module, "_MAX_LISTING", 1000)
     server.reply = says(b" " * 200_000)
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
-        with pytest.raises(PrometheusBadAnswer, match="longer than 1000 bytes"):
+        with pytest.raises(PrometheusBadResponse, match="longer than 1000 bytes"):
             await client.instant("a")
-        with pytest.raises(PrometheusBadAnswer, match="longer than 1000 bytes"):
+        with pytest.raises(PrometheusBadResponse, match="longer than 1000 bytes"):
             await client.series("a", start=0, end=1)
 
 
@@ -612,11 +612,11 @@ async def test_only_short_responses_are_decoded_at_once(
     """A long one is decoded in pieces and within the memory budget, also where it has arrived whole."""
     monkeypatch.setattr(client_module, "read_up_to", lambda response, _: response.read())
     at_once: list[int] = []
-    from_answers = answers.decode
+    from_results = results.decode
 
     def note(status: int, body: bytes) -> object:
         at_once.append(len(body))
-        return from_answers(status, body)
+        return from_results(status, body)
 
     monkeypatch.setattr(client_module, "decode", note)
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:

@@ -12,7 +12,7 @@ from adapter.planning import vector_index
 from adapter.planning.vector_cache import VectorCache
 from adapter.planning.vector_index import IndexedVector, indexed, matching, several
 from adapter.prometheus import DEFAULT_DESTINATION, Sample, Vector
-from adapter.prometheus.answers import sample_order
+from adapter.prometheus.results import sample_order
 from kube.selectors import LabelSelector
 from tests.adapter.metrics_bed import CannedPrometheus
 

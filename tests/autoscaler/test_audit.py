@@ -161,13 +161,21 @@ async def test_full_disk_is_logged_once_and_its_end_once(
         log.write(b"drop")
     await drops.wait_for(3)
     disk.full = False
-    log.write(b"kept")
+    log.write(b"second")
+    await written(path, 13)
+    disk.full = True
+    log.write(b"drop")
+    await drops.wait_for(1)
+    disk.full = False
+    log.write(b"third")
     assert await log.finish(seconds=10)
-    assert path.read_text() == "first\nkept\n"
-    assert drops.count == 3
+    assert path.read_text() == "first\nsecond\nthird\n"
+    assert drops.count == 4
     assert [each.getMessage() for each in caplog.records] == [
         f"--audit-log={path} cannot be written, decisions are dropped: No space left on device",
         f"--audit-log={path} is written again; 3 decisions were dropped",
+        f"--audit-log={path} cannot be written, decisions are dropped: No space left on device",
+        f"--audit-log={path} is written again; 1 decisions were dropped",
     ]
 
 

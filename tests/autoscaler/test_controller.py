@@ -15,17 +15,20 @@ import pytest
 
 from autoscaler.core.config import Config
 from autoscaler.core.decision import Decision
-from autoscaler.core.history import History
-from autoscaler.core.model import HPAKey
+from autoscaler.core.history import History, Recommendation
+from autoscaler.core.model import KUBERNETES, MILLISCALE, HPAKey
 from autoscaler.core.observation import Observation
 from autoscaler.core.reconcile import decide
 from autoscaler.loop import controller
 from autoscaler.loop.controller import Controller
+from autoscaler.loop.histories import Histories
 from autoscaler.loop.options import Availability, Options
 from autoscaler.loop.queue import WorkQueue
 from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
 from autoscaler.loop.sharding import Shard
+from autoscaler.loop.telemetry import Telemetry
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket
+from autoscaler.objects.hpa import TrackedHPA, track_hpa
 from kube.client import KubeClient
 from kube.election import ElectionSettings
 from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster
@@ -47,12 +50,12 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 @asynccontextmanager
 async def autoscaler(
-    cluster: Cluster, options: Options = QUICK, *, kubeconfig: Path | None = None
+    cluster: Cluster, options: Options = QUICK, *, kubeconfig: Path | None = None, telemetry: Telemetry | None = None
 ) -> AsyncIterator[None]:
     """A running autoscaler, with the rights of Kubernetes' own HPA controller where no `kubeconfig` has others."""
     stop = asyncio.Event()
     async with await KubeClient.connect(kubeconfig or cluster.kubeconfig) as client, asyncio.TaskGroup() as tasks:
-        tasks.create_task(Controller(client, options).run(stop))
+        tasks.create_task(Controller(client, options, telemetry=telemetry).run(stop))
         try:
             yield
         finally:
@@ -102,7 +105,7 @@ async def test_a_pods_metric_scales_up_and_down(cluster: Cluster) -> None:
     assert stored["status"]["currentMetrics"] == [{"type": "Pods", "pods": current}]
 
 
-async def test_a_missing_target_is_said_and_the_other_hpas_go_on(cluster: Cluster) -> None:
+async def test_a_missing_target_is_reported_and_does_not_affect_others(cluster: Cluster) -> None:
     cluster.add_hpa("lost", target="nowhere")
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web")
@@ -118,7 +121,7 @@ async def test_a_missing_target_is_said_and_the_other_hpas_go_on(cluster: Cluste
     assert events[0][2] > 1
 
 
-async def test_a_bug_that_one_hpa_meets_is_logged_and_the_others_go_on(
+async def test_a_bug_is_logged_and_counted_and_does_not_affect_others(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def decide_unless_odd(
@@ -133,10 +136,13 @@ async def test_a_bug_that_one_hpa_meets_is_logged_and_the_others_go_on(
         cluster.add_deployment(name, replicas=1)
         cluster.add_hpa(name)
     cluster.metrics.value = "20"
-    async with autoscaler(cluster):
+    telemetry = Telemetry()
+    async with autoscaler(cluster, telemetry=telemetry):
         await until(lambda: caplog.text.count("default/odd: internal error") >= 6)  # more often than there are workers
         await until(lambda: cluster.replicas("web") == 2)
     assert cluster.replicas("odd") == 1
+    shown = telemetry.render().decode()
+    assert 'horizontal_pod_autoscaler_controller_reconciliations_total{action="none",error="internal"} ' in shown
 
 
 async def test_without_metrics_nothing_is_scaled_down(cluster: Cluster) -> None:
@@ -151,7 +157,7 @@ async def test_without_metrics_nothing_is_scaled_down(cluster: Cluster) -> None:
         await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
 
 
-async def test_a_status_that_has_not_changed_is_not_written(cluster: Cluster) -> None:
+async def test_an_unchanged_status_is_not_written(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web")
     async with autoscaler(cluster):
@@ -163,7 +169,7 @@ async def test_a_status_that_has_not_changed_is_not_written(cluster: Cluster) ->
         assert before <= 2
 
 
-async def test_two_hpas_on_one_target_stop_each_other(cluster: Cluster) -> None:
+async def test_two_hpas_on_one_target_are_ambiguous_selectors(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("one", target="web")
     cluster.add_hpa("two", target="web")
@@ -175,9 +181,7 @@ async def test_two_hpas_on_one_target_stop_each_other(cluster: Cluster) -> None:
         await until(lambda: cluster.condition("two", "ScalingActive") == ("True", "ValidMetricFound"))
 
 
-async def test_who_leads_again_goes_by_no_selector_from_before(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_selectors_of_an_earlier_term_are_not_used(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     """While another process led, a target was replaced by one that selects other pods; no HPA's own spec changed."""
     caplog.set_level(logging.WARNING)
     election = ElectionSettings(namespace="default", name="lock", retry_period=0.05)
@@ -205,7 +209,7 @@ async def test_who_leads_again_goes_by_no_selector_from_before(
         assert "AmbiguousSelector" not in {reason for reason, _, _ in await cluster.events("one")}
 
 
-async def test_a_changed_spec_acts_at_once_and_a_changed_status_does_not(cluster: Cluster) -> None:
+async def test_a_changed_spec_is_reconciled_at_once_and_a_changed_status_is_not(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=3)
     async with autoscaler(cluster, Options(sync_period=NEVER, bind_address="127.0.0.1", metrics_port=0)):
         cluster.add_hpa("web")
@@ -216,7 +220,7 @@ async def test_a_changed_spec_acts_at_once_and_a_changed_status_does_not(cluster
         assert cluster.syncs() == 2
 
 
-async def test_a_changed_setting_acts_at_once(cluster: Cluster) -> None:
+async def test_a_changed_annotation_is_reconciled_at_once(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=3)
     async with autoscaler(cluster, Options(sync_period=NEVER, bind_address="127.0.0.1", metrics_port=0)):
         cluster.add_hpa("web")
@@ -226,7 +230,7 @@ async def test_a_changed_setting_acts_at_once(cluster: Cluster) -> None:
         await until(lambda: cluster.syncs() == 2)
 
 
-async def test_the_next_step_comes_a_sync_period_later(cluster: Cluster) -> None:
+async def test_an_hpa_is_reconciled_each_sync_period(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web")
     async with autoscaler(cluster, replace(QUICK, sync_period=0.2)):
@@ -236,7 +240,7 @@ async def test_the_next_step_comes_a_sync_period_later(cluster: Cluster) -> None
         assert asyncio.get_running_loop().time() - since >= 0.8
 
 
-async def test_the_first_steps_are_spread(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_first_reconciliations_are_spread(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundredth of a second apart, and handed out at the end of each tenth."""
     now, taken = [1000.0], Counter[float]()
     queue = partial(WorkQueue, clock=lambda: now[0])
@@ -258,7 +262,7 @@ async def test_the_first_steps_are_spread(cluster: Cluster, monkeypatch: pytest.
     assert [*taken.values()] == [1, 10, 10, 3]
 
 
-async def test_the_first_steps_take_no_longer_than_a_sync_period(
+async def test_first_reconciliations_take_no_longer_than_a_sync_period(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where there are too many to be a hundredth of a second apart, they are closer together."""
@@ -278,10 +282,10 @@ async def test_the_first_steps_take_no_longer_than_a_sync_period(
 
 
 @pytest.mark.parametrize("unfinished", [False, True])
-async def test_what_is_saved_at_the_end_is_complete_only_if_every_step_has_ended(
+async def test_the_final_history_is_complete_unless_a_reconciliation_was_cancelled(
     unfinished: bool, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A step that was broken off may have scaled, and the history does not know."""
+    """A cancelled reconciliation may have scaled, and the history does not have it."""
     monkeypatch.setattr(controller, "_FINISH_SECONDS", 0.1 if unfinished else SOON)
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web")
@@ -299,6 +303,26 @@ async def test_what_is_saved_at_the_end_is_complete_only_if_every_step_has_ended
     (saved,) = (await SavedHistoryStore(client, location=location, shard=Shard()).load()).values()
     assert saved.history.recommendations
     assert saved.history.complete is not unfinished
+
+
+async def test_the_history_of_an_hpa_that_was_deleted_meanwhile_is_not_restored(cluster: Cluster) -> None:
+    """An HPA of an API that is not listed may exist."""
+    cluster.add_hpa("web")
+    location = SavedHistoryLocation(namespace="default", name="state")
+    store = SavedHistoryStore(
+        ThrottledClient(cluster.admin, TokenBucket(qps=0, burst=1)), location=location, shard=Shard()
+    )
+    histories, recent = Histories(), History(recommendations=(Recommendation(1, round(time.monotonic() * 1000)),))
+    names = [("web", KUBERNETES), ("deleted", KUBERNETES), ("unlisted", MILLISCALE)]
+    for name, api in names:
+        tracked = track_hpa({**cluster.hpa("web"), "metadata": {"name": name, "namespace": "default"}}, api=api)
+        assert isinstance(tracked, TrackedHPA)
+        histories.keep(tracked.hpa, recent)
+    await store.save(histories)
+    options = replace(QUICK, availability=Availability(saved_history=location), optional_hpa_apis=())
+    async with autoscaler(cluster, options, kubeconfig=cluster.server.kubeconfig()):
+        await until(lambda: cluster.condition("web", "AbleToScale") is not None)
+    assert {key.name for key in await store.load()} == {"web", "unlisted"}
 
 
 async def test_with_more_hpas_there_are_more_workers(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,9 +358,7 @@ async def test_only_the_rights_of_kubernetes_own_controller_are_used(cluster: Cl
 
 
 @pytest.mark.looptime(start=time.monotonic)
-async def test_an_api_server_that_is_away_is_said_once_and_outlived(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_disconnected_api_server_is_logged_once(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web")

@@ -353,7 +353,7 @@ async def server_with(response: web.Response) -> AsyncIterator[str]:
         (web.Response(text="<html>"), "is not a page of the autoscaler"),
         (web.Response(text='{"version": 1, "decisions": [{}]}'), "is not a page of the autoscaler"),
         (web.Response(text='{"version": 9, "decisions": []}'), "has version 9; this program reads version 1"),
-        (web.Response(text='{"version": 1, "decisions": []}'), "has no decisions"),
+        (web.Response(text='{"version": 1, "namespace": "", "name": "", "decisions": []}'), "has no decisions"),
         (web.Response(text="there are no decisions", status=404), "there are no decisions (404)"),
         (web.Response(status=302, headers={"Location": "http://elsewhere"}), "(302)"),
     ],

@@ -11,6 +11,7 @@ import pytest
 from autoscaler.core.config import Config, Fallback, Pause
 from autoscaler.core.history import History, Recommendation
 from autoscaler.core.integers import clamp_int32
+from autoscaler.core.model import MetricSpec, MetricTarget, ResourceMetric
 from autoscaler.core.observation import PodsResponse
 from autoscaler.core.reconcile import decide
 from autoscaler.records.build import build_record
@@ -103,6 +104,8 @@ def test_each_failure_is_in_record_and_sentence(recorded: list[tuple[Reconciled,
         failed = None if reconciled.decision.scale_to is None else reconciled.scale_error
         assert record.written.scale_error == failed
         assert failed is None or failed in record.sentence
+        events = (*reconciled.outcome.events, *reconciled.outcome.late_events)
+        assert [each.message for each in record.events] == [each.message for each in events]
 
 
 def replay(record: DecisionRecord) -> int | None:
@@ -250,6 +253,20 @@ def test_pods_metric_has_values_and_pod_groups() -> None:
         counted_pods=4,
         proposed_replicas=6,
     )
+
+
+def test_quantities_of_memory_are_binary() -> None:
+    spec = MetricSpec(ResourceMetric("memory"), MetricTarget(type="AverageValue", average_value=50 * 2**20 * 1000))
+    (metric,) = step(World(hpa(spec), replicas=2), "no metrics").metrics
+    assert metric.target == Measure(average_value="50Mi")
+
+
+def test_target_of_an_object_metric_is_that_of_its_type() -> None:
+    for type_, expected in (("Value", Measure(value="100m")), ("AverageValue", Measure(average_value="200m"))):
+        target = MetricTarget(type=type_, value=100, average_value=200)
+        spec = replace(object_metric(100), target=target)
+        (metric,) = step(World(hpa(spec), replicas=2), 200).metrics
+        assert metric.target == expected
 
 
 def test_stabilization_and_policy_are_recorded() -> None:

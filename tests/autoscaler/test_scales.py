@@ -157,6 +157,27 @@ async def test_conflict_reads_the_scale_again(api: ScriptedApi, scales: ScaleCli
     assert [asked.body["metadata"]["resourceVersion"] for asked in api.named("PUT")] == ["7", "8"]
 
 
+@pytest.mark.parametrize(
+    ("decided", "current", "written"),
+    [(3, 20, False), (8, 20, False), (3, 6, False), (8, 6, True), (3, 5, True), (3, 4, True)],
+)
+async def test_after_a_conflict_a_count_that_was_raised_is_not_lowered(
+    decided: int, current: int, written: bool, api: ScriptedApi, scales: ScaleClient
+) -> None:
+    """The decision was made for 5 replicas."""
+    api.on("GET", PATH, scale(replicas=5))
+    api.then("GET", PATH, scale(replicas=current))
+    api.on("PUT", PATH, status_body(409, "the object has been modified"), status=409)
+    api.then("PUT", PATH, scale())
+    target = await read(scales)
+    if written:
+        await scales.write(target, decided)
+    else:
+        with pytest.raises(ScaleWriteError, match=f"modified; meanwhile it was scaled from 5 to {current} replicas"):
+            await scales.write(target, decided)
+    assert len(api.named("PUT")) == 1 + written
+
+
 async def test_conflict_is_retried_five_times(api: ScriptedApi, scales: ScaleClient) -> None:
     api.on("GET", PATH, scale())
     api.fail("PUT", PATH, 409, "the object has been modified")

@@ -160,6 +160,16 @@ def test_equal_count_after_the_window_is_a_difference() -> None:
     assert (world.comparisons[0].ours, world.comparisons[0].theirs) == (3, 2)
 
 
+def test_decision_is_pending_to_the_very_end_of_the_window() -> None:
+    world = World()
+    world.they_decide(2)
+    world.we_decide(3)
+    world.pass_time(WINDOW / 1000)
+    assert world.verdicts() == []
+    world.they_decide(3)
+    assert world.verdicts() == [Verdict.AGREED]
+
+
 def test_lasting_difference_is_found_by_later_decisions() -> None:
     world = World()
     world.they_decide(3)

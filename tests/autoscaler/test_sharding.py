@@ -20,6 +20,7 @@ from kube.client import KubeClient
 from kube.election import ElectionSettings
 from kube.mapping import GroupResource
 from tests.autoscaler.cluster import Cluster, running_cluster
+from tests.autoscaler.stepped_queue import SteppedQueue
 from tests.eventually import eventually
 
 SOON = 10.0
@@ -156,17 +157,25 @@ async def test_an_hpa_of_another_shard_is_a_rival_as_soon_as_it_controls_its_pod
         await until(lambda: cluster.condition(FIRST, "ScalingActive") == ("False", "AmbiguousSelector"))
 
 
-async def test_hpas_of_other_shards_cost_one_request_and_that_seldom(cluster: Cluster) -> None:
+async def test_an_hpa_of_another_shard_costs_one_request_in_ten_sync_periods(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster.add_deployment(FIRST, replicas=1)
     cluster.add_hpa(FIRST)
     cluster.add_deployment(SECOND, replicas=1)
     cluster.add_hpa(SECOND)
-    async with shard(cluster, 1):
-        await until(lambda: cluster.metrics.asked >= 21)
-    reads = cluster.server.requests.of("get", "deployments/scale", user="shard-1")
-    own = cluster.metrics.asked
-    # Seldom: of its own HPA it reads the scale at each reconciliation.
-    assert own / 20 <= reads - own <= own / 2
+    queue, period = SteppedQueue(monkeypatch), 0.625
+
+    def reconciled(times: int) -> Callable[[], bool]:
+        return lambda: cluster.metrics.asked == times
+
+    async with shard(cluster, 1, replace(QUICK, sync_period=period)):
+        await queue.started(2)
+        for times in range(1, 22):
+            await queue.advance(period, until=reconciled(times))
+    # Its own HPA is reconciled 21 times, the other one at the first, the eleventh and the twenty-first.
+    assert cluster.metrics.asked == 21
+    assert cluster.server.requests.of("get", "deployments/scale", user="shard-1") == 21 + 3
     assert cluster.condition(FIRST, "AbleToScale") is None
 
 

@@ -1,4 +1,4 @@
-"""A scripted API server: a real HTTP server whose answers a test writes down, and which remembers what it was asked."""
+"""A scripted API server: a real HTTP server with handlers of a test, which records its requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Event = dict[str, Any] | list[dict[str, Any]] | int | None
 
 @dataclass
 class ScriptedServer:
-    """`answers` maps a path to a handler; anything else is a 404 Status. `asked` holds "VERB path?query" in order."""
+    """`answers` maps paths to handlers; other paths are 404. `asked` has each request as "VERB path?query"."""
 
     url: str = ""
     answers: dict[str, Handler] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class ScriptedServer:
         return await handler(request)
 
     def kubeconfig(self, folder: Path, **user: str) -> Path:
-        """A kubeconfig for this server; `user` holds its credentials."""
+        """Write a kubeconfig for this server; `user` has the credentials."""
         path = folder / "kubeconfig"
         config = {
             "apiVersion": "v1",
@@ -55,7 +55,7 @@ class ScriptedServer:
 
 @contextlib.asynccontextmanager
 async def scripted_server(*, port: int = 0) -> AsyncIterator[ScriptedServer]:
-    """The server on a free loopback port."""
+    """Start the server on a free loopback port."""
     server = ScriptedServer()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
@@ -72,13 +72,13 @@ async def scripted_server(*, port: int = 0) -> AsyncIterator[ScriptedServer]:
 
 @contextlib.asynccontextmanager
 async def connected(server: ScriptedServer, folder: Path, **options: Any) -> AsyncIterator[KubeClient]:
-    """A client of the server."""
+    """Connect a client to the server."""
     async with await KubeClient.connect(server.kubeconfig(folder), **options) as client:
         yield client
 
 
 class Turns:
-    """Counts the turns of the event loop: what is seen at one count was done without a pause."""
+    """Counts iterations of the event loop: code at the same count has not yielded."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -101,7 +101,7 @@ class Turns:
 
 
 def answer(body: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Handler:
-    """Always this JSON."""
+    """Respond with this JSON."""
 
     async def handler(_: web.Request) -> web.StreamResponse:
         return web.json_response(body, status=status, headers=headers)
@@ -110,7 +110,7 @@ def answer(body: object, *, status: int = 200, headers: Mapping[str, str] | None
 
 
 def raw(body: bytes, *, status: int = 200) -> Handler:
-    """Always these bytes."""
+    """Respond with these bytes."""
 
     async def handler(_: web.Request) -> web.StreamResponse:
         return web.Response(body=body, status=status)
@@ -119,15 +119,15 @@ def raw(body: bytes, *, status: int = 200) -> Handler:
 
 
 class Collection:
-    """A collection that can be listed, in pages, and watched; the test says what each watch brings and when it ends."""
+    """A collection that can be listed, in pages, and watched; the test controls the events of each watch."""
 
     def __init__(self) -> None:
         self.items: list[dict[str, Any]] = []
         self.version = "1"
         self.lists = 0
-        """How many were begun."""
+        """How many lists were started."""
         self.expires: dict[str, list[dict[str, Any]]] = {}
-        """Pages that are answered with 410, once, by the number of their first item, and the items from then on."""
+        """Pages that are 410 once, by the index of their first item, with the items after that."""
         self.watches: asyncio.Queue[Watch] = asyncio.Queue()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -164,7 +164,7 @@ class Collection:
 
 @dataclass
 class Watch:
-    """One watch: put events, {} to open it without one, None to end it, or at first a number to refuse it."""
+    """One watch: send events, {} to open it without one, None to end it, or first a status to refuse it."""
 
     from_version: str
     events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
@@ -173,7 +173,7 @@ class Watch:
         self.events.put_nowait({"type": kind, "object": body})
 
     def send_together(self, kind: str, bodies: list[dict[str, Any]]) -> None:
-        """Events that arrive in one piece."""
+        """Send events in one chunk."""
         self.events.put_nowait([{"type": kind, "object": body} for body in bodies])
 
     def open(self) -> None:
@@ -187,5 +187,5 @@ class Watch:
 
 
 def thing(name: str, version: str, *, namespace: str = "default", **fields: Any) -> dict[str, Any]:
-    """An object."""
+    """Return an object."""
     return {"metadata": {"name": name, "namespace": namespace, "resourceVersion": version}, **fields}

@@ -1,4 +1,4 @@
-"""What an API client counts, as client-go's metrics show it."""
+"""ClientMetrics."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Leader election on a Lease: one leads, the others notice when it does not any more."""
+"""LeaderElector."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ def loop_clock() -> float:
 
 @dataclass
 class Candidate:
-    """A process that contends for the Lease, and notes in a common list when it begins and ends to act."""
+    """A candidate that appends to a shared list when it starts and stops acting."""
 
     elector: LeaderElector
     name: str
@@ -60,7 +60,7 @@ class Candidate:
 
 @dataclass
 class Election:
-    """An API server, and candidates."""
+    """An API server and candidates."""
 
     server: PlaygroundApiServer
     client: KubeClient
@@ -76,7 +76,7 @@ class Election:
         return Candidate(elector, name, self.diary)
 
     async def set(self, **spec: Any) -> None:
-        """Somebody else writes the Lease."""
+        """Write the Lease as another client."""
         await self.client.patch(f"{LEASES}/lock", {"spec": spec})
 
 
@@ -299,7 +299,7 @@ async def test_renewal_that_hangs_does_not_extend_the_deadline(tmp_path: Path) -
 
 
 async def test_renew_deadline_runs_from_the_start_of_the_request(tmp_path: Path) -> None:
-    """The answer came so late that another may already have seen the lease run out."""
+    """A late response does not extend the lead: another candidate may have seen the Lease expire."""
     late, leading, changed = 0.0, [], asyncio.Event()
 
     def on_change(_: bool) -> None:
@@ -379,7 +379,7 @@ async def test_on_change_is_called_for_each_change(election: Election) -> None:
     assert changes == [True, False, True, False]
 
 
-# --- odd answers ---------------------------------------------------------------------------------------------------
+# --- odd responses -------------------------------------------------------------------------------------------------
 
 
 async def test_forbidden_lease_is_logged_once_and_retried(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

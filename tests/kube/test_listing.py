@@ -1,4 +1,4 @@
-"""A collection is read in pages and an object at a time, whatever its size."""
+"""list_objects()."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATH = "/api/v1/things"
 
 
 def name_of(entry: Any) -> str | None:
-    """What these tests keep; what is called `plain` is left out."""
+    """Keep the names of objects, except for `plain`."""
     name = str(entry["metadata"]["name"])
     return None if name == "plain" else name
 

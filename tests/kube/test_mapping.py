@@ -1,4 +1,4 @@
-"""The REST mapper finds resources by name and kind, and reads discovery no more often than it must."""
+"""RestMapper."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ async def test_removed_version_is_dropped(tmp_path: Path) -> None:
 
 
 async def served(rest: RestMapper, version: str, kind: str = "Deployment") -> None:
-    """Ask until the preferred version of a kind in the group apps is this."""
+    """Wait until this is the preferred version of a kind in the group apps."""
 
     async def is_served() -> bool:
         return (await rest.mappings_for_kind("apps", kind))[0].version == version
@@ -221,7 +221,7 @@ def aggregated(*groups: dict[str, object]) -> dict[str, object]:
 
 
 def aggregated_group(name: str, **versions: list[dict[str, object]] | None) -> dict[str, object]:
-    """Versions in the order of preference; None: its server is down."""
+    """Return a group with versions in the order of preference; None: its server is down."""
     return {
         "metadata": {"name": name} if name else {"creationTimestamp": None},
         "versions": [

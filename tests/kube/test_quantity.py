@@ -1,4 +1,4 @@
-"""Quantities. The recorded cases of Kubernetes are in tests/conformance; here is what they show, in short."""
+"""Quantity: examples of each rule. tests/conformance has Kubernetes' recorded cases."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""The REST mapper on a real API server: aggregated discovery says what single requests say, and follows a CRD."""
+"""RestMapper on a real API server."""
 
 import os
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Requests are repeated as client-go repeats them, within their time."""
+"""Retries and Backoff."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GOOD = answer({"fine": True})
 
 @dataclass
 class Time:
-    """A clock that only waiting moves."""
+    """A clock that only `sleep` advances."""
 
     now: float = 0.0
     waits: list[float] = field(default_factory=list)
@@ -53,7 +53,7 @@ async def bed(
 
 
 def failing(times: int, handler: Handler, then: Handler = GOOD) -> Handler:
-    """So often this, and then a good answer, or another."""
+    """Respond so often with the first handler, and then with the next."""
     left = times
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -93,7 +93,7 @@ async def break_off(request: web.Request) -> web.StreamResponse:
 
 
 async def called(client: KubeClient, method: str) -> dict[str, Any]:
-    """The response to one request to /x."""
+    """Send one request to /x."""
     match method:
         case "POST":
             return await client.post("/x", {})
@@ -233,7 +233,7 @@ async def test_before_retry_is_awaited_and_can_end_the_request(tmp_path: Path) -
 
 
 async def test_lease_renewal_is_not_retried_after_its_timeout(tmp_path: Path) -> None:
-    """Of two requests before the renew deadline each has half of the time, repetitions included."""
+    """A request has half of the renew deadline, retries included."""
     settings = ElectionSettings(namespace="default", name="lock", renew_deadline=0.2, retry_period=0.01)
     leading: asyncio.Queue[bool] = asyncio.Queue()
     collection = "/apis/coordination.k8s.io/v1/namespaces/default/leases"

@@ -1,4 +1,4 @@
-"""Label selectors. The recorded cases of Kubernetes are in tests/conformance; here is what they show, in short."""
+"""LabelSelector: examples of each rule. tests/conformance has Kubernetes' recorded cases."""
 
 from typing import Any
 

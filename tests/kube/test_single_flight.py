@@ -1,4 +1,4 @@
-"""One call for all who wait for its outcome."""
+"""SingleFlight."""
 
 import asyncio
 import gc
@@ -9,7 +9,7 @@ from kube.single_flight import SingleFlight
 
 
 class Asked:
-    """Counts calls, which end when they are told to."""
+    """Counts calls; the test sets their result."""
 
     def __init__(self) -> None:
         self.times = 0

@@ -1,4 +1,4 @@
-"""Messages of responses that are errors: that of its Status, or client-go's where there is none."""
+"""StatusError and generic_message()."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""A store follows its collection through everything that a watch can do."""
+"""Store: lists, watches, staleness."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PATH = "/api/v1/things"
 
 
 def colour(entry: Mapping[str, Any]) -> str | None:
-    """The view of these tests; a thing without a colour is left out."""
+    """Select the colour; objects without one are left out."""
     return entry.get("colour")
 
 
 class Followed:
-    """A running store, its collection, and the changes that it told of."""
+    """A running store, its collection, and the reported changes."""
 
     def __init__(self, server: ScriptedServer, collection: Collection) -> None:
         self.server = server
@@ -269,7 +269,7 @@ async def test_malformed_event_is_ignored(event: dict[str, Any], tmp_path: Path)
 
 
 class Clock:
-    """Seconds, as the test says."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -282,7 +282,7 @@ class Clock:
 async def followed_by(
     clock: Clock, folder: Path, *, bookmark_seconds: float = 60.0, backoff: Backoff | None = None
 ) -> AsyncIterator[Followed]:
-    """A store on a clock of its own, when its first watch is open."""
+    """Start a store with a clock, and wait for its first watch."""
     async with (
         scripted_server() as server,
         connected(server, folder, bookmark_seconds=bookmark_seconds) as client,
@@ -312,12 +312,12 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def condition(followed: Followed) -> tuple[bool, str | None]:
-    """Whether the store is stale, and what a probe says of it."""
+    """Return whether the store is stale, and its problem."""
     return followed.store.stale, followed.store.problem
 
 
 async def seen(followed: Followed, watch: Watch, version: str) -> None:
-    """Return when an event has arrived that the watch sends now."""
+    """Send an event and wait for it."""
     watch.send("MODIFIED", thing("a", version, colour=version))
     while (await followed.change())[2] != version:
         pass
@@ -399,7 +399,7 @@ async def test_stale_store_stays_stale_while_a_new_watch_catches_up(tmp_path: Pa
 
 
 def refusing(followed: Followed) -> Any:
-    """Lists fail."""
+    """Make lists fail."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         if request.query.get("watch") == "true":
@@ -410,7 +410,7 @@ def refusing(followed: Followed) -> Any:
 
 
 async def test_reopened_silent_watch_keeps_the_store_fresh(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A server that sends no bookmarks, as an old one or an aggregated one may."""
+    """Old and aggregated servers may send no bookmarks."""
     clock = Clock()
     async with followed_by(clock, tmp_path, bookmark_seconds=0.05, backoff=Backoff(3600, 3600)) as f:
         watch = await f.watch()
@@ -450,7 +450,7 @@ async def test_watch_that_opens_and_fails_does_not_keep_the_store_fresh(tmp_path
 
 
 class CountedBackoff(Backoff):
-    """Short delays, counted."""
+    """A backoff with short delays that counts them."""
 
     def __init__(self) -> None:
         super().__init__(0.0, 0.0)

@@ -1,4 +1,4 @@
-"""Several things at once fail as one thing does."""
+"""all_of()."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS to an API server, as a kubeconfig describes it."""
+"""TLS settings of a kubeconfig."""
 
 import base64
 import contextlib
@@ -23,7 +23,7 @@ def data(pem: bytes) -> str:
 
 @contextlib.asynccontextmanager
 async def tls_server(folder: Path, ca: CertificateAuthority, *, clients: CertificateAuthority) -> AsyncIterator[int]:
-    """A server whose certificate is for another name than the address that it has; its port."""
+    """Start a server whose certificate is for another name than its address; yield its port."""
     pair = ca.issue(NAME, hosts=[NAME], server=True)
     (folder / "server.pem").write_bytes(pair.cert_pem + pair.key_pem)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -48,7 +48,7 @@ async def tls_server(folder: Path, ca: CertificateAuthority, *, clients: Certifi
 
 
 async def who(folder: Path, port: int, user: dict[str, str], **cluster: Any) -> str:
-    """Whom the server takes a client for that has this kubeconfig."""
+    """Return the user that the server sees for a kubeconfig."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.prometheus.reduction import SeriesReducer
+from adapter.prometheus.series import SeriesReducer
 
 LABELS = st.dictionaries(st.sampled_from(["pod", "ns", "__name__", "ü"]), st.text(max_size=8), max_size=4)
 

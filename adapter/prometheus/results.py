@@ -11,7 +11,7 @@ from itertools import chain
 import msgspec
 
 from adapter.gil import releasing_gil
-from adapter.prometheus.errors import PrometheusBadAnswer, PrometheusResultError, refusal
+from adapter.prometheus.errors import PrometheusBadResponse, PrometheusResultError, refusal
 
 _MAX_TIMESTAMP = 253_402_300_799.0  # the end of the year 9999, after which RFC 3339 has no dates
 
@@ -55,10 +55,10 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Result:
     """A result with Prometheus' warnings."""
 
-    result: Vector | Scalar
+    value: Vector | Scalar
     warnings: tuple[str, ...]
 
 
@@ -97,7 +97,7 @@ _TYPE = re.compile(rb'"resultType"\s*:\s*"([^"\\]{0,40})"')
 _NEXT = re.compile(rb'\}\s*,\s*(\{)\s*"(?:metric|value|histogram)"\s*:')
 
 
-def decode(status: int, body: bytes) -> Answer:
+def decode(status: int, body: bytes) -> Result:
     """Decode the response to an instant query.
 
     Args:
@@ -111,8 +111,8 @@ def decode(status: int, body: bytes) -> Answer:
         raise refusal(status, body)
     envelope, found = _read(status, body)
     if isinstance(found, Scalar):
-        return Answer(found, envelope)
-    return Answer(Vector(tuple(sorted(found, key=sample_order)), memory=_memory(found, len(body))), envelope)
+        return Result(found, envelope)
+    return Result(Vector(tuple(sorted(found, key=sample_order)), memory=_memory(found, len(body))), envelope)
 
 
 class VectorReader:
@@ -139,13 +139,13 @@ class VectorReader:
             end, position = found.start() + 1, found.start(1)
         if not end:
             if len(self._rest) > _MAX_ENTRY:
-                raise PrometheusBadAnswer("Prometheus' answer cannot be read: an entry is too long")
+                raise PrometheusBadResponse("Prometheus' response cannot be read: an entry is too long")
             return 0
         block, self._rest = self._rest[:end], self._rest[position:]
         try:
             samples = _decoded(b"[" + block + b"]")
         except _UNREADABLE as error:
-            raise PrometheusBadAnswer(f"Prometheus' answer cannot be read: {error}") from error
+            raise PrometheusBadResponse(f"Prometheus' response cannot be read: {error}") from error
         self._samples += samples
         taken = _memory(samples, len(block))
         self._memory += taken
@@ -155,7 +155,7 @@ class VectorReader:
         """Drop the samples, which tracebacks of errors would keep."""
         self._samples, self._rest = [], b""
 
-    def finish(self) -> Answer:
+    def finish(self) -> Result:
         """Return the whole result after the last piece. It takes long and releases the GIL: call it in a thread.
 
         Raises:
@@ -164,7 +164,7 @@ class VectorReader:
         text = (self._head or b"") + self._rest
         warnings, found = _read(200, text)
         if isinstance(found, Scalar):
-            return Answer(found, warnings)
+            return Result(found, warnings)
         samples, memory = self._samples + found, self._memory + _memory(found, len(text))
         self._samples = []
         parts = [
@@ -173,14 +173,14 @@ class VectorReader:
         ]
         del samples
         ordered = tuple(releasing_gil(heapq.merge(*parts, key=sample_order)))
-        return Answer(Vector(ordered, memory=memory), warnings)
+        return Result(Vector(ordered, memory=memory), warnings)
 
     def _find_list(self) -> bool:
         """Look for the beginning of the list; return whether it has arrived."""
         found = _RESULT.search(self._rest, 0, _MAX_HEAD)
         if found is None:
             if len(self._rest) > _MAX_HEAD:
-                raise PrometheusBadAnswer("Prometheus' answer cannot be read: it begins with no result")
+                raise PrometheusBadResponse("Prometheus' response cannot be read: it begins with no result")
             return False
         self._head, self._rest = self._rest[: found.end()], self._rest[found.end() :]
         kind = _TYPE.search(self._head)
@@ -192,17 +192,17 @@ class VectorReader:
 def _read(status: int, body: bytes) -> tuple[tuple[str, ...], list[Sample] | Scalar]:
     """Return the warnings and the result of a body; samples in the order in which they arrived."""
     try:
-        answer = _body.decode(body)
-        if answer.status != "success" or answer.data is None:
+        response = _body.decode(body)
+        if response.status != "success" or response.data is None:
             raise refusal(status, body)
-        warnings = tuple(answer.warnings or ())
-        if answer.data.result_type == "scalar":
-            return warnings, Scalar(*_point(_scalar.decode(answer.data.result)))
-        if answer.data.result_type != "vector":
-            raise _no_vector(answer.data.result_type)
-        return warnings, _decoded(answer.data.result)
+        warnings = tuple(response.warnings or ())
+        if response.data.result_type == "scalar":
+            return warnings, Scalar(*_point(_scalar.decode(response.data.result)))
+        if response.data.result_type != "vector":
+            raise _no_vector(response.data.result_type)
+        return warnings, _decoded(response.data.result)
     except _UNREADABLE as error:
-        raise PrometheusBadAnswer(f"Prometheus' answer cannot be read: {error}") from error
+        raise PrometheusBadResponse(f"Prometheus' response cannot be read: {error}") from error
 
 
 def _decoded(entries: bytes | msgspec.Raw) -> list[Sample]:
@@ -228,7 +228,7 @@ def _point(pair: tuple[float, str]) -> tuple[float, float]:
     try:
         value = float(text)
     except ValueError as error:
-        raise PrometheusBadAnswer(f"not a sample's value: {text[:40]!r}") from error
+        raise PrometheusBadResponse(f"not a sample's value: {text[:40]!r}") from error
     if not 0 <= timestamp <= _MAX_TIMESTAMP:
-        raise PrometheusBadAnswer(f"not a sample's time: {timestamp!r}")
+        raise PrometheusBadResponse(f"not a sample's time: {timestamp!r}")
     return timestamp, value

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.prometheus import (
-    PrometheusBadAnswer,
+    PrometheusBadResponse,
     PrometheusError,
     PrometheusQueryError,
     PrometheusResultError,
@@ -20,7 +20,7 @@ from adapter.prometheus import (
     Scalar,
     Vector,
 )
-from adapter.prometheus.answers import decode
+from adapter.prometheus.results import decode
 
 
 def success(kind: str, result: object, **more: object) -> bytes:
@@ -36,7 +36,7 @@ def test_vector_is_sorted_by_labels() -> None:
             {"metric": {"verb": "GET", "pod": "a"}, "value": [5, "+Inf"]},
         ],
     )
-    assert decode(200, body).result == Vector(
+    assert decode(200, body).value == Vector(
         (
             Sample({"pod": "a", "verb": "GET"}, 5.0, math.inf),
             Sample({"pod": "a", "verb": "POST"}, 5.5, 1000.0),
@@ -46,18 +46,18 @@ def test_vector_is_sorted_by_labels() -> None:
 
 
 def test_scalar_has_a_time_and_a_value() -> None:
-    assert decode(200, success("scalar", [1, "5"])).result == Scalar(1.0, 5.0)
+    assert decode(200, success("scalar", [1, "5"])).value == Scalar(1.0, 5.0)
 
 
 def test_nan_is_a_value() -> None:
-    result = decode(200, success("scalar", [1, "NaN"])).result
+    result = decode(200, success("scalar", [1, "NaN"])).value
     assert isinstance(result, Scalar)
     assert math.isnan(result.value)
 
 
 def test_native_histograms_are_left_out() -> None:
     body = success("vector", [{"metric": {}, "histogram": [5, {"count": "3"}]}, {"metric": {}, "value": [5, "1"]}])
-    assert decode(200, body).result == Vector((Sample({}, 5.0, 1.0),))
+    assert decode(200, body).value == Vector((Sample({}, 5.0, 1.0),))
 
 
 def test_warnings_are_passed_on() -> None:
@@ -96,7 +96,7 @@ def test_result_of_another_type_is_a_result_error(kind: str) -> None:
     ],
 )
 def test_garbage_is_a_bad_answer(body: bytes) -> None:
-    with pytest.raises(PrometheusBadAnswer):
+    with pytest.raises(PrometheusBadResponse):
         decode(200, body)
 
 
