@@ -1,9 +1,9 @@
-"""Answers as bytes: which media type the client wants, and how a document is written in it.
+"""Content negotiation and encoding.
 
-JSON is the default; YAML and protobuf, which the HPA controller prefers, are spoken where Accept asks for them. Only
-lists of metrics and errors have a protobuf form here; any other document is JSON to a client that would rather have
-protobuf, which every such client reads. 406 is for clients that ask for something that no Kubernetes API speaks, such
-as text/html.
+JSON is the default; YAML and protobuf, which the HPA controller prefers, are chosen by Accept. Only lists of metrics,
+documents of metrics.k8s.io and errors have a protobuf form; any other document is JSON for a client that prefers
+protobuf, as every such client reads JSON. A client that accepts only what no Kubernetes API has, such as text/html,
+gets 406.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class MediaType(enum.Enum):
 _PROTOBUF = MediaType.PROTOBUF.value
 # What may stand in Accept, and what is answered for it; the first is the default.
 _SPOKEN = {media_type.value: media_type for media_type in MediaType}
-# Command lines and browsers, which Kubernetes answers with indented JSON.
+# Command lines and browsers, which get indented JSON from Kubernetes.
 _PEOPLE = ("curl", "Wget", "Mozilla/5.0")
-# libyaml's, where PyYAML was built with it: an answer can be long.
+# libyaml's, where PyYAML was built with it: a response can be long.
 _YAML_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _NAMES = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
 _STREAMS = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
@@ -76,7 +76,7 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """How one client wants its answers.
+    """How a response is encoded.
 
     Attributes:
         media_type: what they are written as; None for something that they cannot become, such as a Table.
@@ -137,7 +137,7 @@ class Representation:
 
         Raises:
             StatusError: 406 if it was wanted as something that it cannot become, such as a Table. Kubernetes, too,
-                finds that out only once there is an answer.
+                finds that out only once there is a response.
         """
         self.require_form()
         if isinstance(document, CustomMetricList | ExternalMetricList):
@@ -210,7 +210,7 @@ def preferred(accept: str, offered: Mapping[str, T]) -> T | None:
 
 
 def require_json(accept: str) -> None:
-    """Refuse who does not take JSON, for what API servers write as nothing else. Raises StatusError 406."""
+    """Refuse a client that does not accept JSON. Raises StatusError 406."""
     json = MediaType.JSON.value
     if accept and not _names_one(accept, (json,)):
         raise _not_acceptable(json)

@@ -18,7 +18,7 @@ _API_VERSION = "metrics.k8s.io/v1beta1"
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """metav1.ObjectMeta; the documents are made anew for each answer, so they are as old as their values."""
+    """metav1.ObjectMeta; a document is made for each response and is as old as its values."""
 
     name: str
     creation_timestamp: datetime.datetime

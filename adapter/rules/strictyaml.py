@@ -36,7 +36,7 @@ def parse(text: str) -> list[Tree]:
     if len(text.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
         raise StrictYamlError(f"longer than {_MAX_BYTES} bytes")
     try:
-        _limit_depth(text)
+        _check_size(text)
         reader = _Reader()
         roots = [reader.read(root, depth=1) for root in yaml.compose_all(text, Loader=_Loader) if root is not None]
     except yaml.MarkedYAMLError as error:
@@ -49,13 +49,15 @@ def parse(text: str) -> list[Tree]:
     return [root for root in roots if root is not None]
 
 
-def _limit_depth(text: str) -> None:
-    """Raise StrictYamlError for deep nesting, before composing recurses into it."""
+def _check_size(text: str) -> None:
+    """Raise StrictYamlError for too many or too deeply nested values, before they are composed."""
     depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
+    for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MAX_DEPTH:
             raise _error(event, f"nested more than {_MAX_DEPTH} deep")
+        if count > 2 * _MAX_NODES:  # collections have two events
+            raise _error(event, f"more than {_MAX_NODES} values")
 
 
 class _Reader:

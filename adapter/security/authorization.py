@@ -1,8 +1,9 @@
-"""Whether they may: asked of the API server, which holds the cluster's access rules.
+"""Delegated authorization: SubjectAccessReviews by the API server, which holds the cluster's access rules.
 
-As in Kubernetes' delegated authorization, the paths that everybody may read and the members of system:masters need no
-asking. Everything else is one SubjectAccessReview for all who ask the same at once, whose answer is remembered for some
-seconds. Without an answer nothing is allowed.
+As in Kubernetes, public paths and members of system:masters need no review. Concurrent requests with the same
+attributes share one review, whose decision is cached for some seconds. Without a decision nothing is allowed.
+
+Upstream: authorizerfactory.DelegatingAuthorizerConfig
 """
 
 from __future__ import annotations

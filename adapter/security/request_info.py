@@ -1,10 +1,11 @@
-"""What a request asks for, in the words of authorization: verb, group, resource, subresource, name, namespace.
+"""The attributes of a request for authorization: verb, group, resource, subresource, name, namespace.
 
-Kubernetes derives these from the method and the path before any handler runs (RequestInfoFactory in
-k8s.io/apiserver/pkg/endpoints/request/requestinfo.go), and access rules are written against them. Routing here reads
-the same segments in the same way, so that what was authorized and what is answered cannot differ. For that reason two
-forms are left out that Kubernetes has and these APIs have not: a verb in the path (/watch/..., /proxy/...), and parts
-of a namespace itself (/namespaces/NAME/status).
+They are derived from the method and the path, and access rules are written against them. Routing reads the same
+segments in the same way, so that no other object is returned than was authorized. Therefore two forms of Kubernetes are
+left out that these APIs do not have: a verb in the path (/watch/..., /proxy/...), and subresources of a namespace
+(/namespaces/NAME/status).
+
+Upstream: request.RequestInfoFactory
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _MAX_EXAMPLES = 100
 
 @dataclass(frozen=True, slots=True)
 class DebugPages:
-    """Answers requests under /debug. `paused` says which requests are not merged now; see MergedQueries.paused."""
+    """Responds to requests under /debug. `paused` says which requests are not merged now; see MergedQueries.paused."""
 
     catalog: Catalog
     lookup: ResourceLookup

@@ -1,4 +1,4 @@
-"""The routes of metrics.k8s.io: what nodes and pods use, as lists, one by one, and as tables for `kubectl get`.
+"""The routes of metrics.k8s.io: CPU and memory of nodes and pods, as lists, single objects and tables.
 
     /apis/metrics.k8s.io/v1beta1/nodes[/NAME]
     /apis/metrics.k8s.io/v1beta1[/namespaces/NS]/pods[/NAME]
@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from adapter.catalog.groups import RESOURCE_GROUP
+from adapter.content.encoding import Conversion, Representation
 from adapter.content.resource_documents import ResourceDocument, node_document, node_list, pod_document, pod_list
 from adapter.content.tables import TABLE_FORMS, Table, node_table, pod_table
 from adapter.metrics.usage import NodeUsage, PodUsage
@@ -20,6 +21,7 @@ from adapter.serving.list_options import check_numbers, field_selector, included
 from adapter.serving.requests import Request, Response, encode_list, method_not_allowed, no_such_resource
 from kube import status
 from kube.deadlines import Deadline
+from kube.field_selectors import FieldSelector
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 
@@ -39,91 +41,82 @@ class UsageProvider(Protocol):
 
 
 class ResourceRoutes:
-    """Finds the answer to a call for metrics.k8s.io."""
+    """Responds to requests for metrics.k8s.io."""
 
     def __init__(self, usage: UsageProvider) -> None:
         self._usage = usage
 
     async def respond(self, request: Request, parts: Sequence[str]) -> Response:
-        """Answer a call for what these segments after the version name.
+        """Respond to a request for the resource in these segments after the version.
 
         Raises:
-            StatusError: whatever there is to say against it. As in metrics-server, nothing can be watched.
+            StatusError: the response is an error. As in metrics-server, nothing can be watched.
         """
         if request.info.verb == "watch":
             raise method_not_allowed()
         match parts:
-            case ("nodes",):
-                return await self._nodes(request)
-            case ("nodes", name):
-                return await self._node(request, name)
+            case ("nodes", *names) if len(names) <= 1:
+                return await self._nodes(request, *names)
             case ("pods",) | ("namespaces", _, "pods"):
                 return await self._pods(request)
-            case ("namespaces", namespace, "pods", name):
-                return await self._pod(request, namespace, name)
+            case ("namespaces", _, "pods", name):
+                return await self._pods(request, name)
         raise no_such_resource()
 
-    async def _nodes(self, request: Request) -> Response:
-        wanted = _Wanted(request)
-        check_numbers(request.target.query)
-        selector, fields = request.label_selector("labelSelector"), field_selector(request.target.query)
-        nodes = await self._usage.nodes(selector=selector, deadline=request.deadline)
-        return await wanted.nodes([node for node in nodes if fields.matches(name=node.name, namespace="")])
+    async def _nodes(self, request: Request, name: str = "") -> Response:
+        representation, table = _negotiate(request)
+        selector, fields = _selectors(request, name)
+        nodes = await self._usage.nodes(selector=selector, name=name, deadline=request.deadline)
+        nodes = [node for node in nodes if fields.matches(name=node.name, namespace="")]
+        if name and not nodes:
+            raise _not_found("nodes", name)
+        if table is not None:
+            form, include = table
+            return await _response(representation, nodes, lambda nodes: node_table(nodes, form, include=include))
+        return await _response(representation, nodes, (lambda nodes: node_document(nodes[0])) if name else node_list)
 
-    async def _pods(self, request: Request) -> Response:
-        wanted = _Wanted(request)
-        check_numbers(request.target.query)
-        selector, fields = request.label_selector("labelSelector"), field_selector(request.target.query)
-        pods = await self._usage.pods(namespace=request.info.namespace, selector=selector, deadline=request.deadline)
-        return await wanted.pods([pod for pod in pods if fields.matches(name=pod.name, namespace=pod.namespace)])
-
-    async def _node(self, request: Request, name: str) -> Response:
-        wanted = _Wanted(request)
-        nodes = await self._usage.nodes(selector=LabelSelector(), name=name, deadline=request.deadline)
-        if not nodes:
-            raise _no_usage("nodes", name)
-        return await wanted.nodes(nodes[:1], alone=True)
-
-    async def _pod(self, request: Request, namespace: str, name: str) -> Response:
-        wanted = _Wanted(request)
-        pods = await self._usage.pods(
-            namespace=namespace, selector=LabelSelector(), name=name, deadline=request.deadline
-        )
-        if not pods:
-            raise _no_usage("pods", f"{namespace}/{name}")
-        return await wanted.pods(pods[:1], alone=True)
+    async def _pods(self, request: Request, name: str = "") -> Response:
+        representation, table = _negotiate(request)
+        selector, fields = _selectors(request, name)
+        namespace = request.info.namespace
+        pods = await self._usage.pods(namespace=namespace, selector=selector, name=name, deadline=request.deadline)
+        pods = [pod for pod in pods if fields.matches(name=pod.name, namespace=pod.namespace)]
+        if name and not pods:
+            raise _not_found("pods", f"{namespace}/{name}")
+        if table is not None:
+            form, include = table
+            return await _response(representation, pods, lambda pods: pod_table(pods, form, include=include))
+        return await _response(representation, pods, (lambda pods: pod_document(pods[0])) if name else pod_list)
 
 
-class _Wanted:
-    """How a client wants nodes and pods: as a table or as they are. Refuses what is no GET, and what cannot be had."""
-
-    def __init__(self, request: Request) -> None:
-        request.require_get()
-        self._representation = request.representation(TABLE_FORMS)
-        self._form = self._representation.conversion
-        self._include = included_object(request.target.query) if self._form else ""
-
-    async def nodes(self, nodes: Sequence[NodeUsage], *, alone: bool = False) -> Response:
-        form = self._form
-        if form is not None:
-            return await self._respond(nodes, lambda nodes: node_table(nodes, form, include=self._include))
-        return await self._respond(nodes, (lambda nodes: node_document(nodes[0])) if alone else node_list)
-
-    async def pods(self, pods: Sequence[PodUsage], *, alone: bool = False) -> Response:
-        form = self._form
-        if form is not None:
-            return await self._respond(pods, lambda pods: pod_table(pods, form, include=self._include))
-        return await self._respond(pods, (lambda pods: pod_document(pods[0])) if alone else pod_list)
-
-    async def _respond(
-        self, usages: Sequence[_Usage], document: Callable[[Sequence[_Usage]], ResourceDocument | Table]
-    ) -> Response:
-        # The Content-Type of a table is that of its encoding alone; only documents of discovery name their form there.
-        representation = dataclasses.replace(self._representation, conversion=None)
-        return Response(200, await encode_list(representation, usages, document))
+def _negotiate(request: Request) -> tuple[Representation, tuple[Conversion, str] | None]:
+    """Return how to encode the response, and for a table its form and what is beside each row."""
+    request.require_get()
+    representation = request.representation(TABLE_FORMS)
+    form = representation.conversion
+    if form is None:
+        return representation, None
+    # The Content-Type of a table is that of its encoding alone; only documents of discovery name their form there.
+    return dataclasses.replace(representation, conversion=None), (form, included_object(request.target.query))
 
 
-def _no_usage(resource: str, name: str) -> StatusError:
+def _selectors(request: Request, name: str) -> tuple[LabelSelector, FieldSelector]:
+    """Return the selectors of a list; they mean nothing for a single object."""
+    if name:
+        return LabelSelector(), FieldSelector.parse("")
+    check_numbers(request.target.query)
+    return request.label_selector("labelSelector"), field_selector(request.target.query)
+
+
+async def _response(
+    representation: Representation,
+    usages: Sequence[_Usage],
+    document: Callable[[Sequence[_Usage]], ResourceDocument | Table],
+) -> Response:
+    return Response(200, await encode_list(representation, usages, document))
+
+
+def _not_found(resource: str, name: str) -> StatusError:
     return status.not_found(
         f'{resource}.{RESOURCE_GROUP} "{name}" not found',
         details={"name": name, "group": RESOURCE_GROUP, "kind": resource},

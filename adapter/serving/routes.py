@@ -1,10 +1,10 @@
-"""Paths and what answers them.
+"""Routes: from paths to providers.
 
 The three metrics APIs are spelled as prometheus-adapter spells them (custom-metrics-apiserver's installer), quirks
 included:
 
     /apis/custom.metrics.k8s.io/V/namespaces/NS/RESOURCE[.GROUP]/NAME/METRIC    an object, or NAME `*`: all that match
-    /apis/custom.metrics.k8s.io/V/RESOURCE[.GROUP]/NAME/METRIC                  the same at the root of the cluster
+    /apis/custom.metrics.k8s.io/V/RESOURCE[.GROUP]/NAME/METRIC                  the same, cluster-scoped
     /apis/custom.metrics.k8s.io/V/namespaces/NS/metrics/METRIC[/ANYTHING]       the namespace itself, or `*`: several
     /apis/external.metrics.k8s.io/v1beta1/namespaces/NS/METRIC                  an external metric
     /apis/metrics.k8s.io/v1beta1/...                                            see adapter.serving.resource_routes
@@ -60,14 +60,14 @@ class ExternalProvider(Protocol):
 
 
 class DebugProvider(Protocol):
-    """What can be said of the rules; see adapter.serving.debug_pages.DebugPages."""
+    """Returns what /debug shows of the rules; see adapter.serving.debug_pages.DebugPages."""
 
     async def answer(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
-        """The page of these segments after /debug."""
+        """Return the page of these segments after /debug."""
 
 
 class Router:
-    """Finds the answer to a call, for one version of the rules. A request keeps the router that it began with."""
+    """Responds to requests, for one version of the rules. A request keeps the router that it began with."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Router:
         return self._discovery.knows(group, resource)
 
     async def respond(self, request: Request) -> Response:
-        """Answer a request.
+        """Respond to a request.
 
         Raises:
             StatusError: whatever there is to say against it.
@@ -123,10 +123,10 @@ class Router:
                 return await (self._custom_metric if group == CUSTOM_GROUP else self._external_metric)(request, parts)
             case (group, *_) if self._discovery.serves(group):
                 raise no_such_resource()
-        return self._nowhere()
+        return self._not_found()
 
     async def _groups(self, request: Request) -> Response:
-        """All groups, alone or with everything in them; clients keep the latter until its tag changes."""
+        """Return all groups, alone or with everything in them; clients cache the latter until its tag changes."""
         request.require_get()
         representation = request.representation(DISCOVERY_FORMS, streamed=False)
         if representation.conversion is None:
@@ -155,7 +155,7 @@ class Router:
         return Response(200, await encode_list(representation, values, ExternalMetricList))
 
     def _other(self, request: Request) -> Response:
-        """Everything that is no API."""
+        """Respond to a request outside the APIs."""
         health = self._health.respond(request.target)
         if health is not None:
             request.require_get("HEAD")
@@ -183,7 +183,7 @@ class Router:
             case ("statusz",):
                 request.require_get()
                 return Response(200, self._health.statusz(accept=request.accept, version=software_version()))
-        return self._nowhere()
+        return self._not_found()
 
     def _openapi(self, request: Request, version: str, path: str) -> Response | None:
         documents = openapi_documents(self._discovery.group_versions, software_version())
@@ -199,8 +199,8 @@ class Router:
             return Response(301, found.content, headers=found.headers)
         return _tagged(request, found.content, found.tag, found.headers)
 
-    def _nowhere(self) -> Response:
-        """404 with the paths that there are, as API servers say it outside their APIs."""
+    def _not_found(self) -> Response:
+        """Return 404 with the paths that there are, as API servers do outside their APIs."""
         return Response(404, _PLAIN.encode(self._paths()))
 
     def _paths(self) -> dict[str, list[str]]:
@@ -271,7 +271,7 @@ def _not_watched() -> StatusError:
 def _tagged(
     request: Request, content: Encoded, tag: str, headers: Mapping[str, str] | None = None, *, gzip: bytes | None = None
 ) -> Response:
-    """A document with its entity tag, or the news that the client has it already."""
+    """Return a document with its entity tag, or 304 if the client has it."""
     if tag in request.known_tags:
         return Response(304, Encoded(b"", content.content_type), tag=tag, headers=headers or {})
     return Response(200, content, tag=tag, headers=headers or {}, gzip=gzip)

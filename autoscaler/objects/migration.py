@@ -64,8 +64,8 @@ def move(raw: Mapping[str, Any], to: HPAApi) -> Move:
     warnings = [_owner_warning(owner) for owner in metadata.get("ownerReferences") or ()]
     if raw["spec"].get("minReplicas") == 0:
         warnings.append(
-            "it may scale its target to zero, and the new HPA would not wake it: set minReplicas to 1 in the old one "
-            "first, and to 0 in the new one when it acts."
+            "it may scale its target to zero, and the new HPA would not scale it up again: set minReplicas to 1 in "
+            "the old one first, and to 0 in the new one when it acts."
         )
     annotations.pop(_MODE, None)
     if to is MILLISCALE:
@@ -112,11 +112,11 @@ def _steps(to: HPAApi, namespace: str, name: str) -> list[tuple[str, str]]:
                 explain,
                 "It should want what the old one does. Leave it so for as long as the old one stabilises: 5 min.",
             ),
-            (delete, "From here on nobody scales; the number of replicas stays."),
-            (f"kubectl annotate mhpa {where} {_MODE}-", "The new HPA acts, with its memory."),
+            (delete, "From here on no controller scales; the replicas stay as they are."),
+            (f"kubectl annotate mhpa {where} {_MODE}-", "The new HPA acts, with its history."),
         ]
     return [
-        (f"kubectl annotate mhpa {where} {_MODE}=dry-run --overwrite", "From here on nobody scales."),
+        (f"kubectl annotate mhpa {where} {_MODE}=dry-run --overwrite", "From here on no controller scales."),
         (create, "The new HPA acts, and begins with the current number of replicas as its first recommendation."),
         (delete, "The old one is no longer needed."),
     ]

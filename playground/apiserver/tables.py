@@ -93,32 +93,12 @@ def partial_metadata(obj: Object, form: Form) -> Object:
 
 
 def human_duration(seconds: float) -> str:
-    """Return a duration in at most two units. Upstream: k8s.io/apimachinery/pkg/util/duration.HumanDuration."""
-    whole = int(seconds)
-    if whole < -1:
-        return "<invalid>"
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    """Return an age. Upstream: k8s.io/apimachinery/pkg/util/duration.HumanDuration, which has larger units, too."""
+    whole = max(int(seconds), 0)
     if whole < 120:
-        return f"{max(whole, 0)}s"
-    if minutes < 10:
-        return _two_units(minutes, "m", whole % 60, "s")
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return _two_units(hours, "h", minutes % 60, "m")
-    if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return _two_units(days, "d", hours % 24, "h")
-    if days < 730:
-        return f"{days}d"
-    if days < 2920:
-        return _two_units(days // 365, "y", days % 365, "d")
-    return f"{days // 365}y"
-
-
-def _two_units(large: int, large_unit: str, small: int, small_unit: str) -> str:
-    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
+        return f"{whole}s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}m{rest}s" if minutes < 10 and rest else f"{minutes}m"
 
 
 def _field(*path: str, default: Any = "") -> Callable[[_Row], Any]:

@@ -321,6 +321,11 @@ def test_alias_bomb_is_refused() -> None:
         parse("\n".join(levels))
 
 
+def test_file_with_too_many_values_is_refused_without_composing_it() -> None:
+    with pytest.raises(RulesError, match=r"column [0-9]+: more than 50000 values$"):
+        parse("rules: [" + "a," * 500_000 + "]")
+
+
 def test_impossible_label_is_only_a_warning_as_prometheus_adapter_takes_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -179,6 +179,13 @@ def test_modes_other_than_act_take_no_lease_and_save_no_history(mode: str, contr
     assert controller.options.availability == Availability(shard=Shard(index=1, count=3))
 
 
+def test_flags_without_effect_are_hidden_from_the_help() -> None:
+    result = run("--help")
+    assert "--leader-elect-resource-name" in result.output
+    assert "--leader-elect-resource-lock" not in result.output
+    assert "--watch-bookmark-interval" not in result.output
+
+
 def test_unknown_mode_is_a_usage_error() -> None:
     result = run("--mode=watch")
     assert result.exit_code == 2

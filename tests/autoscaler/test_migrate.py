@@ -108,7 +108,7 @@ def test_min_replicas_0_is_a_warning() -> None:
     asleep = served()
     asleep["spec"]["minReplicas"] = 0
     (warning,) = move(asleep, MILLISCALE).warnings
-    assert warning.startswith("it may scale its target to zero, and the new HPA would not wake it")
+    assert warning.startswith("it may scale its target to zero, and the new HPA would not scale it up again")
 
 
 def test_unusual_names_are_quoted() -> None:

@@ -133,7 +133,8 @@ async def test_token_file_of_a_kubeconfig_is_reloaded(tmp_path: Path, monkeypatc
     token.write_text("first")
     async with scripted_server() as server:
         server.answers["/x"] = answer({})
-        async with await KubeClient.connect(server.kubeconfig(tmp_path, tokenFile=str(token))) as client:
+        # Relative to the kubeconfig, as for kubectl.
+        async with await KubeClient.connect(server.kubeconfig(tmp_path, tokenFile=token.name)) as client:
             await client.get("/x")
             token.write_text("second")
             await client.get("/x")
@@ -172,8 +173,9 @@ async def test_invalid_kubeconfig_keeps_the_old_credentials(
 
 
 async def test_inline_keys_leave_no_copies_in_the_temporary_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(config_module, "_CREDENTIAL_SECONDS", 0.0)
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
@@ -187,8 +189,9 @@ async def test_inline_keys_leave_no_copies_in_the_temporary_directory(
         server.answers["/x"] = answer({})
         for _ in range(2):
             async with await KubeClient.connect(server.kubeconfig(tmp_path, **inline)) as client:
-                assert list(temporary.iterdir()) == []
                 await client.get("/x")
+                assert list(temporary.iterdir()) == []
+    assert not caplog.records, "the reloads succeed"
 
 
 async def test_watch_without_bookmarks_is_closed(tmp_path: Path) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import logging
 import subprocess
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from kube.process import installed_version, setup_logging
+from kube.election import LeaderElector
+from kube.process import boot_clock, installed_version, setup_logging
+from kube.store import Store
 
 PROGRAM = """
 import resource
@@ -82,3 +86,14 @@ def test_version_is_unknown_without_installation(process: str) -> None:
 def test_installed_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", {"milliscale": "1.2.3"}.__getitem__)
     assert installed_version() == "1.2.3"
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="a clock of Linux")
+def test_boot_clock_includes_the_time_of_a_suspend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "clock_gettime", {time.CLOCK_BOOTTIME: 100.0, time.CLOCK_MONOTONIC: 40.0}.__getitem__)
+    assert boot_clock() == 100.0
+
+
+@pytest.mark.parametrize("user", [Store, LeaderElector])
+def test_staleness_and_leases_use_the_boot_clock(user: type) -> None:
+    assert inspect.signature(user).parameters["clock"].default is boot_clock

