@@ -36,13 +36,13 @@ class DebugAccess(StrEnum):
     LOCAL = "local"
     """Connections from a loopback address: those from inside the pod, and through `kubectl port-forward`."""
     ALL = "all"
-    """Whoever reaches the port."""
+    """All connections."""
     OFF = "off"
-    """Nobody; the pages are not there."""
+    """Nobody: 404."""
 
 
 def decision_routes(log: DecisionLog, access: DebugAccess) -> list[web.RouteDef]:
-    """The pages, for an application."""
+    """The routes of the pages about decisions."""
     if access is DebugAccess.OFF:
         return []
 
@@ -73,13 +73,13 @@ def shadow_routes(
     wall_clock: Callable[[], float] = time.time,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[web.RouteDef]:
-    """The page about shadow mode, for an application.
+    """The route of the page about shadow mode.
 
     Args:
-        shadow: what compares.
+        shadow: the comparisons.
         access: who may read the page.
         wall_clock: the time in seconds since the epoch.
-        clock: the time in seconds by which `shadow` compares.
+        clock: the time in seconds of the comparisons.
     """
     if access is DebugAccess.OFF:
         return []
@@ -95,19 +95,19 @@ def _guarded(handler: Handler, access: DebugAccess) -> Handler:
 
 
 def _only_from_inside(handler: Handler) -> Handler:
-    async def answer(request: web.Request) -> web.StreamResponse:
+    async def respond(request: web.Request) -> web.StreamResponse:
         if not _is_loopback(request.remote):
             why = "this page is shown to connections from inside the pod only: use kubectl port-forward"
             return _problem(403, f"{why}, or start the autoscaler with --debug-endpoints=all")
         return await handler(request)
 
-    return answer
+    return respond
 
 
 def _is_loopback(address: str | None) -> bool:
     try:
         ip = ip_address(address or "")
-    except ValueError:  # no address at all
+    except ValueError:  # no address
         return False
     mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
     return (mapped or ip).is_loopback

@@ -197,7 +197,7 @@ async def test_events_that_are_held_back_count(api: ScriptedApi, recorder: Event
     assert [asked.body["count"] for asked in api.named("PATCH")] == [5]
 
 
-async def test_failing_to_write_is_said_once_and_ends_nothing(
+async def test_a_failed_write_is_logged_once(
     api: ScriptedApi, recorder: EventRecorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.fail("POST", EVENTS, 403, "events is forbidden")
@@ -268,7 +268,7 @@ async def recorded(client: Unreachable) -> list[float]:
     return waits
 
 
-async def test_without_an_answer_an_event_is_tried_again_and_others_wait_behind_it() -> None:
+async def test_an_event_without_a_response_is_retried_before_the_others() -> None:
     client = Unreachable(3)
     assert await recorded(client) == [2.5, 10, 10]
     assert client.sent == ["first"] * 4 + ["second"]

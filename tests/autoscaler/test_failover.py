@@ -152,7 +152,7 @@ async def test_after_kill_9_the_pods_that_were_taken_away_still_count_against_th
         assert cluster.replicas("web") == 4
 
 
-async def test_after_kill_9_nothing_is_scaled_down_by_a_memory_from_before_the_last_scale_up(cluster: Cluster) -> None:
+async def test_after_kill_9_a_history_from_before_the_last_scale_up_scales_nothing_down(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web", most=3)
     cluster.metrics.value = "10"
@@ -190,7 +190,7 @@ async def test_without_a_place_to_save_they_do_not_count_any_more(cluster: Clust
 # --- who acts ------------------------------------------------------------------------------------------------------
 
 
-async def test_on_sigterm_it_saves_and_gives_the_lease_back_and_the_next_takes_over(cluster: Cluster) -> None:
+async def test_on_sigterm_the_history_is_saved_and_the_lease_released(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web")
     flags = (*QUICK, "--leader-elect-lease-duration=60s")  # which is not waited for

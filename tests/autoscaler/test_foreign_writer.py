@@ -135,7 +135,7 @@ def test_with_allow_foreign_controller_it_is_only_reported() -> None:
     assert "so two controllers scale the same targets" in detector.problem
 
 
-def test_an_hpa_made_anew_begins_without_history() -> None:
+def test_an_hpa_created_again_is_not_foreign() -> None:
     detector, _ = seen(BEFORE, AFTER)
     detector.forget(WEB)
     assert not detector.is_foreign(WEB)

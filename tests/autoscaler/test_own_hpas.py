@@ -204,7 +204,7 @@ def serve(api: ScriptedApi, *items: dict[str, Any]) -> None:
     api.on("GET", MILLISCALE.collection, {"metadata": {"resourceVersion": "1"}, "items": list(items)})
 
 
-async def test_it_is_no_news_where_it_was_not_asked_for(
+async def test_a_missing_optional_api_is_not_logged(
     api: ScriptedApi, kube: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -220,7 +220,7 @@ async def test_it_is_no_news_where_it_was_not_asked_for(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING and "milliscale" in record.msg]
 
 
-async def test_where_it_was_asked_for_it_is_said_and_waited_for(
+async def test_a_missing_required_api_is_logged_and_waited_for(
     api: ScriptedApi, kube: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     hpas = HPAs(kube, required=[MILLISCALE], scale_to_zero=True, on_change=ignore)

@@ -89,9 +89,7 @@ def usage(name: str) -> PodUsage:
         (None, None),
     ],
 )
-def test_of_an_answer_about_pods_only_those_that_count_are_left(
-    answer: MetricResponse | None, left: MetricResponse | None
-) -> None:
+def test_a_response_is_restricted_to_the_owned_pods(answer: MetricResponse | None, left: MetricResponse | None) -> None:
     assert restrict_to_pods(answer, [pod("web-0", None)]) == left
 
 
@@ -112,7 +110,7 @@ def owner(uid: str, *, controller: bool = True) -> dict[str, object]:
     return {"kind": "Deployment", "name": uid, "uid": uid, "controller": controller}
 
 
-async def test_replica_sets_are_read_once_somebody_asks_and_only_their_metadata(
+async def test_only_metadata_of_replica_sets_is_read_and_only_if_needed(
     api: ScriptedApi, replica_sets: ReplicaSets
 ) -> None:
     listed = [

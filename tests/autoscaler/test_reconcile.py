@@ -172,7 +172,7 @@ async def reasons(api: ScriptedApi, recorder: EventRecorder) -> list[str]:
     return [asked.body["reason"] for asked in api.named("POST", EVENTS)]
 
 
-async def test_a_step_scales_and_then_stores_the_status(
+async def test_the_scale_is_written_before_the_status(
     api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
 ) -> None:
     depth(api, 35)
@@ -184,7 +184,7 @@ async def test_a_step_scales_and_then_stores_the_status(
     assert await reasons(api, recorder) == ["SuccessfulRescale"]
 
 
-async def test_a_scale_that_cannot_be_written_is_said_and_the_status_stored(
+async def test_a_failed_scale_write_is_reported_and_the_status_stored(
     api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
 ) -> None:
     depth(api, 35)
@@ -218,7 +218,7 @@ async def test_an_unchanged_status_is_not_stored(api: ScriptedApi, reconciler: R
     assert len(api.named("PUT", STATUS)) == 1
 
 
-async def test_a_status_that_cannot_be_stored_is_said(
+async def test_a_failed_status_write_is_reported(
     api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
 ) -> None:
     depth(api, 35)
@@ -240,9 +240,7 @@ async def test_a_metric_that_fails_leaves_the_scale_alone(
     assert await reasons(api, recorder) == ["FailedGetExternalMetric", "FailedComputeMetricsReplicas"]
 
 
-async def test_recommendations_are_remembered_from_step_to_step(
-    api: ScriptedApi, reconciler: Reconciler, clock: WallClock
-) -> None:
+async def test_recommendations_stay_in_the_history(api: ScriptedApi, reconciler: Reconciler, clock: WallClock) -> None:
     scaled_to(api, 4)
     depth(api, 40)
     await reconciler.reconcile(hpa())
@@ -321,7 +319,7 @@ async def test_statuses_and_records_have_the_wall_clocks_time(
     [(hpa(), False, [4]), (hpa(), True, []), (hpa(uid="u-2"), False, [])],
     ids=["the same", "forgotten", "made anew under its name"],
 )
-async def test_a_new_hpa_begins_without_memory(
+async def test_a_new_hpa_has_no_history(
     next_hpa: TrackedHPA, forgotten: bool, scaled: list[int], api: ScriptedApi, reconciler: Reconciler
 ) -> None:
     scaled_to(api, 4)
@@ -336,7 +334,7 @@ async def test_a_new_hpa_begins_without_memory(
     assert [asked.body["spec"]["replicas"] for asked in api.named("PUT", SCALE)] == scaled
 
 
-async def test_each_step_leaves_a_record_until_the_hpa_is_gone(
+async def test_each_reconciliation_has_a_record_until_the_hpa_is_deleted(
     api: ScriptedApi, reconciler: Reconciler, decisions: DecisionLog
 ) -> None:
     depth(api, 35)
@@ -374,7 +372,7 @@ def writes(api: ScriptedApi) -> list[str]:
     return [asked.path for asked in api.asked if asked.method != "GET" and asked.path != EVENTS]
 
 
-async def test_a_dry_run_only_tells(api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder) -> None:
+async def test_a_dry_run_only_records_events(api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder) -> None:
     depth(api, 35)
     assert await reconciler.reconcile(hpa(mode="dry-run")) is None
     assert writes(api) == []
@@ -383,7 +381,7 @@ async def test_a_dry_run_only_tells(api: ScriptedApi, reconciler: Reconciler, re
     assert message == "New size would be: 4; reason: external metric depth(nil) above target"
 
 
-async def test_a_dry_run_has_the_warnings_of_a_step_that_fails(
+async def test_a_dry_run_has_the_warnings_of_a_failed_reconciliation(
     api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
 ) -> None:
     api.fail("GET", DEPTH, 503, "prometheus is away")
@@ -404,7 +402,7 @@ async def test_a_shadow_writes_nothing_at_all(
 
 
 @pytest.mark.parametrize(("mode", "written"), [("dry-run", []), ("shadow", []), ("act", [MILLISCALE_STATUS])])
-async def test_an_hpa_that_is_not_valid_is_told_so_as_the_mode_allows(
+async def test_an_invalid_hpa_is_reported_as_the_mode_allows(
     mode: str,
     written: list[str],
     api: ScriptedApi,
@@ -459,7 +457,9 @@ async def test_an_hpa_that_leaves_shadow_mode_is_no_longer_compared(
     assert "shadow_comparisons_total{" not in telemetry.render().decode()
 
 
-async def test_who_acts_does_not_follow_itself(api: ScriptedApi, reconciler: Reconciler, clock: WallClock) -> None:
+async def test_in_act_mode_its_own_status_is_no_foreign_scale(
+    api: ScriptedApi, reconciler: Reconciler, clock: WallClock
+) -> None:
     fast = {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}, "scaleDown": {}}
     old = hpa(behavior=fast)
     depth(api, 90)
@@ -472,7 +472,7 @@ async def test_who_acts_does_not_follow_itself(api: ScriptedApi, reconciler: Rec
     assert [asked.body["spec"]["replicas"] for asked in api.named("PUT", SCALE)] == [4, 6]
 
 
-async def test_a_wrong_annotation_is_told_once_and_again_when_it_changes(
+async def test_an_invalid_annotation_is_reported_once_until_it_changes(
     api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
 ) -> None:
     depth(api, 20)

@@ -197,7 +197,7 @@ async def test_without_the_right_to_read_it_starts_at_once_and_says_so(
     assert warnings(caplog) == ["ConfigMap default/state cannot be read: configmaps is forbidden"]
 
 
-async def test_an_api_server_that_fails_for_a_moment_is_asked_again(
+async def test_loading_is_retried_while_the_api_server_is_unavailable(
     api: ScriptedApi, client: ThrottledClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(saved_history, "_LOAD_DELAYS", (0.01, 0.01))
@@ -227,9 +227,7 @@ async def test_an_api_server_that_keeps_failing_does_not_keep_it_from_starting(
 # --- what cannot be saved ------------------------------------------------------------------------------------------
 
 
-async def test_a_save_that_fails_is_said_once_until_one_goes_well(
-    place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failed_save_is_logged_once_until_one_succeeds(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     store, memory = place.store(), memory_of((WEB, history(3)))
     await place.server.hang_up()
@@ -247,7 +245,7 @@ async def test_a_save_that_fails_is_said_once_until_one_goes_well(
     assert said[1:] == ["ConfigMap default/state: no problem any more"], "once"
 
 
-async def test_somebody_elses_change_is_overwritten(place: Place) -> None:
+async def test_a_change_by_another_client_is_overwritten(place: Place) -> None:
     store, memory = place.store(), memory_of((WEB, history(3)))
     await store.save(memory)
     await place.admin.patch(f"{MAPS}/state", {"metadata": {"annotations": {"edited": "by hand"}}})
@@ -256,7 +254,7 @@ async def test_somebody_elses_change_is_overwritten(place: Place) -> None:
     assert await place.store().load() == memory.snapshot()
 
 
-async def test_a_config_map_that_was_deleted_is_made_anew(place: Place) -> None:
+async def test_a_deleted_config_map_is_created_again(place: Place) -> None:
     store, memory = place.store(), memory_of((WEB, history(3)))
     await store.save(memory)
     await place.admin.delete(f"{MAPS}/state")
@@ -265,7 +263,7 @@ async def test_a_config_map_that_was_deleted_is_made_anew(place: Place) -> None:
     assert await place.store().load() == memory.snapshot()
 
 
-async def test_who_does_not_lead_saves_nothing(place: Place) -> None:
+async def test_only_the_leader_saves(place: Place) -> None:
     store, memory = place.store(), memory_of((WEB, history(3)))
     await store.save(memory)
     version = place.version()
@@ -296,7 +294,7 @@ async def test_the_event_loop_goes_on_while_it_encodes_and_decodes(
         await work
 
 
-async def test_more_than_a_config_map_holds_is_cut_and_said(
+async def test_histories_beyond_the_size_limit_are_left_out_and_logged(
     place: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def small(*arguments: Any, **options: Any) -> Any:

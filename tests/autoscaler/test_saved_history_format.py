@@ -133,7 +133,7 @@ def test_every_decision_is_the_same_with_restarts_as_without(
     assert [visible(step) for step in decided(restarts=True)] == [visible(step) for step in decided(restarts=False)]
 
 
-def test_what_kubernetes_was_recorded_to_do_holds_with_a_restart_before_every_step(
+def test_recorded_decisions_are_the_same_with_a_restart_before_each_reconciliation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     restarts = 0
@@ -174,7 +174,7 @@ def test_an_hpa_without_anything_recent_is_still_not_taken_for_a_new_one() -> No
     assert saved_and_restored(History(recommendations=(Recommendation(7, long_ago),))).recommendations
 
 
-def test_hpas_of_both_apis_are_told_apart() -> None:
+def test_hpas_of_both_apis_have_different_keys() -> None:
     memory = {
         WEB: HistoryEntry("1", History(recommendations=(Recommendation(1, NOW),))),
         OTHER: HistoryEntry("2", History(recommendations=(Recommendation(2, NOW),))),
@@ -274,7 +274,7 @@ def many(number: int) -> dict[HPAKey, HistoryEntry]:
     }
 
 
-def test_where_there_is_no_room_those_stay_whose_memory_holds_a_scale_down_back() -> None:
+def test_histories_that_limit_scale_downs_are_left_out_last() -> None:
     memory = many(500)
     limit = len(encode(memory, now_ms=NOW).content) // 3
     encoded = encode(memory, now_ms=NOW, limit_bytes=limit)

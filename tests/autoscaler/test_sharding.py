@@ -55,7 +55,7 @@ async def shard(cluster: Cluster, index: int, options: Options = QUICK) -> Async
             stop.set()
 
 
-async def test_a_process_that_counts_differently_waits_and_says_so(
+async def test_a_process_with_another_number_of_shards_waits_and_reports_it(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -101,7 +101,7 @@ def test_the_hpas_of_these_tests_are_in_different_shards() -> None:
     assert [shard_number("default", name, count=2) for name in (FIRST, SECOND)] == [0, 1]
 
 
-async def test_each_shard_looks_after_its_own_hpas_and_has_a_lease_and_a_memory_of_its_own(cluster: Cluster) -> None:
+async def test_each_shard_has_its_own_hpas_lease_and_saved_history(cluster: Cluster) -> None:
     for name in (FIRST, SECOND):
         cluster.add_deployment(name, replicas=1)
         cluster.add_hpa(name)
@@ -116,7 +116,9 @@ async def test_each_shard_looks_after_its_own_hpas_and_has_a_lease_and_a_memory_
     assert names("", "configmaps")(cluster) >= {"state-0", "state-1"}
 
 
-async def test_each_shard_remembers_its_own_hpas_only(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_shard_restores_the_history_of_its_own_hpas(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
     for name in (FIRST, SECOND):
         cluster.add_deployment(name, replicas=1)
         cluster.add_hpa(name)
@@ -144,7 +146,9 @@ async def test_two_hpas_of_different_shards_on_one_target_stop_each_other(cluste
         await until(lambda: cluster.condition(FIRST, "ScalingActive") == ("True", "ValidMetricFound"))
 
 
-async def test_an_hpa_of_another_shard_is_a_rival_as_soon_as_it_controls_its_pods(cluster: Cluster) -> None:
+async def test_an_hpa_of_another_shard_is_an_ambiguous_selector_as_soon_as_it_controls_the_same_pods(
+    cluster: Cluster,
+) -> None:
     """One whose target could not be read controls nothing; its own shard's status tells when that changes."""
     cluster.add_deployment("target", replicas=1)
     cluster.add_hpa(FIRST, target="target")

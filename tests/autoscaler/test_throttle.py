@@ -181,7 +181,7 @@ async def test_what_is_repeated_and_succeeds_is_no_failure(api: ScriptedApi, kub
     assert told == []
 
 
-async def test_each_request_that_fails_is_told_with_its_group_and_code(api: ScriptedApi, kube: KubeClient) -> None:
+async def test_each_failed_request_is_reported_with_its_group_and_code(api: ScriptedApi, kube: KubeClient) -> None:
     told: list[tuple[str, int | None]] = []
     bucket = TokenBucket(qps=-1, burst=1)
     client = ThrottledClient(kube, bucket, on_error=lambda group, code: told.append((group, code)))
@@ -198,7 +198,7 @@ async def test_each_request_that_fails_is_told_with_its_group_and_code(api: Scri
     assert told == [("apps", 409), ("", 404), ("external.metrics.k8s.io", None)]
 
 
-async def test_who_may_not_write_still_reads(api: ScriptedApi, kube: KubeClient) -> None:
+async def test_a_process_that_may_not_write_can_read(api: ScriptedApi, kube: KubeClient) -> None:
     client = ThrottledClient(kube, TokenBucket(qps=-1, burst=1), may_write=lambda: False)
     for verb in ("GET", "POST", "PUT", "PATCH"):
         api.on(verb, "/thing", {})
@@ -209,7 +209,7 @@ async def test_who_may_not_write_still_reads(api: ScriptedApi, kube: KubeClient)
     assert [asked.method for asked in api.asked] == ["GET"]
 
 
-async def test_whether_it_may_write_is_asked_when_the_token_is_there(api: ScriptedApi, kube: KubeClient) -> None:
+async def test_the_lease_is_checked_when_the_token_is_there(api: ScriptedApi, kube: KubeClient) -> None:
     """A lease can run out while a write waits for its turn."""
     leading = True
     client = ThrottledClient(kube, TokenBucket(qps=20, burst=1), may_write=lambda: leading)
