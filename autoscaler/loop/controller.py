@@ -5,12 +5,9 @@ once, all others a sync period after their last reconciliation; workers reconcil
 saved in the background. One TaskGroup owns all tasks: a task that ends by a bug ends the process, which is then
 restarted. A failing HPA does not: its error is logged, and the worker goes on.
 
-Of several processes the leader acts. The others stand by with up-to-date stores, so that they can take over at once.
-kube-controller-manager exits when it loses its Lease; this process stands by again, which saves a list of all pods.
-
-When a process becomes leader it spreads the first reconciliations over a sync period, those of one namespace side by
-side. On SIGTERM or Ctrl-C reconciliations in flight get a few seconds, so that a scale that was written gets its status
-and event. Then the histories are saved and the Lease is released, in this order.
+Of several processes the leader acts. The others stand by with up-to-date stores, so that they can take over at once. A
+new leader spreads the first reconciliations over a sync period, those of one namespace side by side. On SIGTERM or
+Ctrl-C reconciliations in flight get a few seconds; then the histories are saved and the Lease is released.
 
 Upstream: podautoscaler.HorizontalController.
 """
@@ -20,7 +17,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from typing import TypeAlias
 
 from autoscaler.core.config import Mode
 from autoscaler.core.model import HPAKey
@@ -57,6 +55,8 @@ from kube.store import Store
 from kube.tasks import done_before
 
 _log = logging.getLogger(__name__)
+
+_Tracked: TypeAlias = TrackedHPA | RefusedHPA
 
 # Together, and with the time to release the Lease, less than the five seconds that an impatient operator waits.
 _FINISH_SECONDS = 2.5
@@ -110,9 +110,8 @@ class Controller:
         self._elector = self._create_elector(client)
         self._is_leader = self._elector.leading if self._elector else lambda: True
 
-        qps, burst = options.rate_limit_for(0)
         self._clients = ThrottledClients(
-            client, qps=qps, burst=burst, may_write=self._is_leader, on_error=self._request_failed
+            client, rate_limit=options.rate_limit_for, may_write=self._is_leader, on_error=self._request_failed
         )
         mapper = RestMapper(client)
         scales = ScaleClient(self._clients.scales, mapper, self._workloads)
@@ -218,17 +217,14 @@ class Controller:
         if settings is None:
             return None
 
-        def changed(is_leader: bool) -> None:
-            self._telemetry.leader_changed(settings.name, is_leader=is_leader)
-
-        changed(False)
+        self._telemetry.leader_changed(settings.name, is_leader=False)
         leases = self._shard_leases = ShardLeases(client, settings, shard=self._shard)
         self._telemetry.waiting_for_shards.set_function(lambda: float(leases.problem is not None))
         return LeaderElector(
             client,
             settings,
             identity=unique_identity(),
-            on_change=changed,
+            on_change=lambda is_leader: self._telemetry.leader_changed(settings.name, is_leader=is_leader),
             annotations=leases.annotations,
             may_take=leases.may_take,
         )
@@ -242,11 +238,10 @@ class Controller:
         self._spread()
         _log.info("starting %d workers", self._options.workers_for(self._own_hpas))
         async with asyncio.TaskGroup() as tasks:
-            working = tasks.create_task(
-                run_workers(
-                    self._queue, self._sync, number=lambda: self._options.workers_for(self._own_hpas), stop=stop
-                )
+            workers = run_workers(
+                self._queue, self._sync, number=lambda: self._options.workers_for(self._own_hpas), stop=stop
             )
+            working = tasks.create_task(workers)
             saving = tasks.create_task(self._saved_history.run(self._histories)) if self._saved_history else None
             await stop.wait()
             _log.info("stopping")
@@ -258,13 +253,8 @@ class Controller:
         """Restore the histories that earlier leaders have saved, so that nothing is scaled down early."""
         if self._saved_history is None:
             self._histories.restore({})
-            return
-        saved = await self._saved_history.load()
-        self._histories.restore({key: entry for key, entry in saved.items() if self._may_exist(key)})
-        _log.info("restored the history of %d HPAs", len(self._histories))
-        if len(self._histories):
-            # From here on the saved history is incomplete, if this process is killed.
-            await self._saved_history.save(self._histories, final=False)
+        else:
+            await self._saved_history.restore(self._histories, may_exist=self._may_exist)
 
     def _may_exist(self, key: HPAKey) -> bool:
         """False for an HPA that was deleted while no process ran, or that is in another shard."""
@@ -283,12 +273,14 @@ class Controller:
         await asyncio.wait([working], timeout=_FINISH_SECONDS)
         unfinished = self._queue.processing
         working.cancel()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_in_time(self._recorder.close(), otherwise="not all events could be sent"))
-            if self._saved_history is not None:
-                # A cancelled reconciliation may have scaled, and the history does not have it.
-                saving = self._saved_history.save(self._histories, final=not unfinished)
-                tasks.create_task(_in_time(saving, otherwise="the history of the HPAs could not be saved"))
+        try:
+            async with asyncio.timeout(_FLUSH_SECONDS), asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._recorder.close())
+                if self._saved_history is not None:
+                    # A cancelled reconciliation may have scaled, and the history does not have it.
+                    tasks.create_task(self._saved_history.save(self._histories, final=not unfinished))
+        except TimeoutError:
+            _log.warning("stopping before all events were sent and the history was saved")
 
     async def _sync(self, key: HPAKey) -> None:
         """Reconcile an HPA, and schedule it again. Upstream: podautoscaler.reconcileKey."""
@@ -318,13 +310,11 @@ class Controller:
             key, self._period(tracked) if own else _OTHER_SHARDS_SYNC_PERIODS * self._options.sync_period
         )
 
-    def _period(self, tracked: TrackedHPA | RefusedHPA) -> float:
+    def _period(self, tracked: _Tracked) -> float:
         """Seconds from the end of an HPA's reconciliation to the start of its next one."""
         return tracked.hpa.overrides.sync_period or self._options.sync_period
 
-    def _hpa_changed(
-        self, key: HPAKey, old: TrackedHPA | RefusedHPA | None, new: TrackedHPA | RefusedHPA | None
-    ) -> None:
+    def _hpa_changed(self, key: HPAKey, old: _Tracked | None, new: _Tracked | None) -> None:
         """Schedule an HPA that was created, changed or deleted.
 
         A changed status, which is mostly our own write, does not start a reconciliation. Upstream:
@@ -341,14 +331,11 @@ class Controller:
             # Of another shard: for example, its target was at zero, and it controls its pods again.
             self._queue.add(key)
 
-    def _own_hpa_changed(
-        self, key: HPAKey, old: TrackedHPA | RefusedHPA | None, new: TrackedHPA | RefusedHPA | None
-    ) -> None:
+    def _own_hpa_changed(self, key: HPAKey, old: _Tracked | None, new: _Tracked | None) -> None:
         if old is None or new is None:
             self._own_hpas += 1 if old is None else -1
             self._telemetry.hpas.set(self._own_hpas)
-            qps, burst = self._options.rate_limit_for(self._own_hpas)
-            self._clients.resize(qps=qps, burst=burst)
+            self._clients.resize(self._own_hpas)
         if new is None:
             self._foreign.forget(key)
         elif isinstance(new, TrackedHPA):
@@ -361,12 +348,3 @@ class Controller:
         self._telemetry.request_failed(group, code)
         if code is None:
             self._error_log.no_response()
-
-
-async def _in_time(work: Coroutine[None, None, None], *, otherwise: str) -> None:
-    """Run `work` for a second at most, or log that it took longer."""
-    try:
-        async with asyncio.timeout(_FLUSH_SECONDS):
-            await work
-    except TimeoutError:
-        _log.warning(otherwise)

@@ -1,14 +1,13 @@
-"""The pages that say why, beside health and metrics.
+"""Debug pages beside health and metrics.
 
-    /debug/decisions                   which HPAs there are decisions on
-    /debug/decisions/NAMESPACE/NAME    the last decisions on one
-    /debug/shadow                      how decisions compare with the built-in controller's, in shadow mode
+    /debug/decisions                   the HPAs with decisions
+    /debug/decisions/NAMESPACE/NAME    the last decisions on one HPA
+    /debug/shadow                      the comparisons with kube-controller-manager's decisions, in shadow mode
 
-They tell of pods, metrics and errors in every namespace, and the endpoint knows no users: probes and Prometheus read it
-without a login. So by default these pages answer only connections from inside the pod. `kubectl port-forward` makes
-such a connection, and the API server lets only those do so who may create `pods/portforward` there: its authentication
-and its rules serve us as they are. A proxy container in the same pod turns every request into one from inside, and then
-the pages must be off.
+They show pods, metrics and errors of every namespace, and the endpoint does not authenticate: probes and Prometheus
+read it. So by default these pages are only for connections from inside the pod. `kubectl port-forward` makes such a
+connection, and the API server lets only users do so who may create `pods/portforward` there. With a proxy container in
+the same pod every request comes from inside: then turn the pages off.
 """
 
 from __future__ import annotations

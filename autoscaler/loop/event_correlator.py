@@ -1,12 +1,12 @@
-"""Which events are written, and as what, so that repetitions cannot fill etcd: the rules of client-go's correlator.
+"""Count, combine and limit events that repeat, so that they cannot fill etcd.
 
-    the same again        (object, type, reason and message) the first one gets a new count and lastTimestamp
-    similar ones          ten that differ only in their message, none more than ten minutes after the one before: from
-                          the tenth on they are one event, "(combined from similar events): " and the latest message
-    too many of a type    25 about an object at once, then one every five minutes; what is beyond is not written, but
-                          counts
+    equal events          with the same object, type, reason and message increase the count of the first one
+    similar events        ten that differ only in their message, each within ten minutes of the one before, become one:
+                          "(combined from similar events): " and the latest message
+    limit                 25 events of a type about an object, then one every five minutes; further ones are counted and
+                          not written
 
-Upstream: record.EventCorrelator
+Upstream: record.EventCorrelator.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ class RecordedEvent:
 
     @property
     def about(self) -> EventKey:
-        """The HPA and the type, which share a budget."""
+        """The HPA and the type, which share a limit."""
         return (self.api_version, self.namespace, self.name, self.uid, self.type)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """An event as it is to be written: created where it is the first, else counted up in the one that is there."""
+    """An event to write: create it if `count` is 1, otherwise update the count of the existing one."""
 
     event: RecordedEvent
     key: EventKey
-    """The same for all that are one event."""
+    """The same for all occurrences of an event."""
     first_ns: int
-    """When the first of it happened, from which the object's name is made."""
+    """The time of the first occurrence; the object's name is made of it."""
     count: int
 
 
@@ -85,7 +85,7 @@ class EventCorrelator:
         self._budgets: LRUCache[EventKey, TokenBucket] = LRUCache(_REMEMBERED)
 
     def correlate(self, event: RecordedEvent) -> Occurrence | None:
-        """What to write of an event; None: nothing."""
+        """The occurrence to write; None: it is over the limit. Upstream: EventCorrelator.EventCorrelate."""
         event, key = self._combined(event)
         before = self._occurred.get(key)
         occurrence = Occurrence(event=event, key=key, first_ns=event.time_ns, count=1)
@@ -96,7 +96,7 @@ class EventCorrelator:
         return occurrence if self._budget(event).try_take() else None
 
     def _combined(self, event: RecordedEvent) -> tuple[RecordedEvent, EventKey]:
-        """The event, or what it is combined with others to; and what identifies it. Upstream: EventAggregate."""
+        """The event, combined with similar ones, and its key. Upstream: EventAggregator.EventAggregate."""
         key, now = (*event.about, event.reason), self._clock()
         similar = self._similar.get(key)
         if similar is None or now - similar.last > _SIMILAR_SECONDS:

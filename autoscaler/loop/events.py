@@ -1,11 +1,11 @@
-"""Kubernetes Events about HPAs, written beside the loop and never in its way.
+"""Kubernetes Events about HPAs, sent in the background.
 
-`record` only puts an event into a bounded queue; one task (`run`) sends them in order. What is to be written of events
-that repeat, `autoscaler.loop.event_correlator` says; one that repeats while it still waits is sent once, with its new
-count. As client-go's recorder does it, an event that could not be sent because there was no answer is tried twelve
-times, ten seconds apart, while the others wait behind it; one that the API server refuses is dropped.
+`record` only puts an event into a bounded queue; one task (`run`) sends them in order. `EventCorrelator` counts,
+combines and limits events that repeat; an event that repeats while it waits is sent once, with its new count. An event
+that gets no response is tried twelve times, ten seconds apart, while the others wait behind it; one that the API server
+refuses is dropped.
 
-Upstream: record.recordToSink
+Upstream: record.recorderImpl, record.recordToSink.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MESSAGE_LENGTH: Final = 16 * 1024
 class _Waiting:
     occurrence: Occurrence
     is_new: bool
-    """Nothing of it has been sent yet."""
+    """No occurrence of it has been sent."""
 
 
 class EventRecorder:
@@ -79,7 +79,7 @@ class EventRecorder:
         self._failing = False
 
     def record(self, hpa: HPA | InvalidHPA, event_type: str, reason: str, message: str) -> None:
-        """Note that something happened to an HPA; `event_type` is "Normal" or "Warning"."""
+        """Record an event about an HPA; `event_type` is "Normal" or "Warning". Upstream: EventRecorder.Event."""
         event = RecordedEvent(
             namespace=hpa.namespace,
             name=hpa.name,
@@ -109,7 +109,7 @@ class EventRecorder:
         while True:
             await self._arrived.wait()
             while self._queue:
-                await self._send_patiently(self._queue.pop(next(iter(self._queue))))
+                await self._send_with_retries(self._queue.pop(next(iter(self._queue))))
             self._arrived.clear()
             self._idle.set()
 
@@ -118,22 +118,22 @@ class EventRecorder:
         await self._idle.wait()
 
     async def close(self) -> None:
-        """As `flush`, but nothing is tried again any more."""
+        """As `flush`, but without retries."""
         self._closing.set()
         await self.flush()
 
     def _unique_time(self) -> int:
-        """The time now, or a little later: events of one object must not share a name."""
+        """The time now, or a little later: the names of events are made of their times."""
         self._last_ns = max(self._clock(), self._last_ns + 1)
         return self._last_ns
 
-    async def _send_patiently(self, waiting: _Waiting) -> None:
-        """Send, and again where there was no answer."""
+    async def _send_with_retries(self, waiting: _Waiting) -> None:
+        """Send, with retries while there is no response."""
         for tries in range(1, _TRIES + 1):
             try:
                 await self._send(waiting)
             except StatusError as error:
-                if error.code == _CONFLICT:  # it was written, and the answer to an earlier try was lost
+                if error.code == _CONFLICT:  # an earlier try wrote it, and its response was lost
                     return
                 if not self._failing:
                     _log.warning("events cannot be written: %s", error)
@@ -142,18 +142,18 @@ class EventRecorder:
             except NotLeaderError as error:
                 _log.debug("an event is not written: %s", error)
                 return
-            except KubeError as error:  # the stores say that contact is lost
+            except KubeError as error:  # the stores log that the API server is disconnected
                 if tries == _TRIES or self._closing.is_set():
                     _log.debug("an event is lost: %s", error)
                     return
             else:
                 self._failing = False
                 return
-            # The first wait is of a random length, so that not all clients come back at the same moment.
+            # The first delay is random, so that not all clients retry at the same moment.
             await self._pause(_RETRY_SECONDS * (self._random() if tries == 1 else 1.0))
 
     async def _pause(self, seconds: float) -> None:
-        """Wait so long, or until this is being closed."""
+        """Sleep, but not longer than until `close`."""
         waits = [asyncio.ensure_future(self._sleep(seconds)), asyncio.ensure_future(self._closing.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -170,7 +170,7 @@ class EventRecorder:
             try:
                 await self._client.patch(f"{collection}/{body['metadata']['name']}", changed)
             except StatusError as error:
-                # The API server forgets events after an hour, and does not know those that were held back.
+                # The API server deletes events after an hour, and never had those over the limit.
                 if error.code != 404:
                     raise
             else:

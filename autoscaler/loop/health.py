@@ -1,8 +1,7 @@
 """The autoscaler's own HTTP endpoint: probes for the kubelet and metrics for Prometheus.
 
-Plain HTTP on a port of its own, as controllers have it: /healthz and /livez (the process answers, its loop turns),
-/readyz (it knows the cluster's HPAs and pods), each with `?verbose` to see the single checks and what else is to be
-said, and /metrics.
+/healthz and /livez (the event loop runs), /readyz (HPAs and pods are listed), each with `?verbose` for the single
+checks, and /metrics. Plain HTTP on a port of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from aiohttp.typedefs import Handler
 from autoscaler.loop import telemetry
 
 Check: TypeAlias = Callable[[], str | None]
-"""A check says what is wrong, or None."""
+"""Returns the problem, or None."""
 
 _SHUTDOWN_SECONDS = 0.5
 
@@ -33,10 +32,10 @@ def application(
     """The endpoint's routes.
 
     Args:
-        metrics: what /metrics shows.
+        metrics: for /metrics.
         live: checks for /livez and /healthz, by name.
-        ready: further checks for /readyz, which includes the live ones.
-        notes: what `?verbose` shows beside the checks of /readyz, if there is something to say, and fails nothing.
+        ready: further checks for /readyz.
+        notes: warnings that `?verbose` shows beside the checks of /readyz; they do not fail it.
         pages: further routes.
     """
 
@@ -44,7 +43,7 @@ def application(
         return web.Response(body=metrics.render(), headers={"Content-Type": telemetry.CONTENT_TYPE})
 
     def probe(name: str, checks: Mapping[str, Check], notes: Mapping[str, Check]) -> Handler:
-        async def answer(request: web.Request) -> web.Response:
+        async def respond(request: web.Request) -> web.Response:
             problems = {check: problem() for check, problem in checks.items()}
             failed = any(problems.values())
             # The form of Kubernetes' own components, reasons included: this endpoint is for the cluster's operators.
@@ -54,7 +53,7 @@ def application(
             verbose = failed or "verbose" in request.query
             return web.Response(text="\n".join(lines) + "\n" if verbose else "ok", status=500 if failed else 200)
 
-        return answer
+        return respond
 
     app = web.Application()
     app.router.add_get("/metrics", show_metrics)
@@ -66,7 +65,7 @@ def application(
 
 @asynccontextmanager
 async def serving(app: web.Application, *, host: str, port: int) -> AsyncIterator[int]:
-    """Serve while the context lasts; gives the port, which the system chooses if 0 is asked for.
+    """Serve while the context lasts; yields the port, a free one for port 0.
 
     Raises:
         OSError: the address cannot be bound.

@@ -1,8 +1,8 @@
 """Count reconciliations and metric computations under the labels that kube-controller-manager gives them.
 
 The two controllers' numbers can be compared only if a situation has the same labels in both. Three of the rules are not
-obvious. Of a reconciliation only an apiVersion that cannot be parsed is a `spec` error, whatever is wrong with its
-metrics. A metric's action is relative to the replicas in the stored status, not to those of the scale. A scale that
+obvious. The only `spec` error of a reconciliation is an apiVersion that cannot be parsed; invalid metrics are internal
+errors. A metric's action is relative to the replicas in the stored status, not to those of the scale. A scale that
 could not be written has the action `none`.
 
 Upstream: podautoscaler.reconcileAutoscaler, podautoscaler.computeReplicasForMetric, podautoscaler/monitor.

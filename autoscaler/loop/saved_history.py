@@ -124,6 +124,15 @@ class SavedHistoryStore:
                     saved[key] = entry
         return saved
 
+    async def restore(self, histories: Histories, *, may_exist: Callable[[HPAKey], bool]) -> None:
+        """Add the saved histories of the HPAs that may exist, and note that this process continues them."""
+        saved = await self.load()
+        histories.restore({key: entry for key, entry in saved.items() if may_exist(key)})
+        _log.info("restored the history of %d HPAs", len(histories))
+        if len(histories):
+            # From here on the saved history is incomplete, if this process is killed.
+            await self.save(histories, final=False)
+
     async def run(self, histories: Histories) -> None:
         """Save every 15 seconds, until cancelled."""
         while True:

@@ -176,8 +176,7 @@ class ThrottledClients:
 
     Args:
         client: the connection.
-        qps: of the bucket for scales, statuses and events, and of that for each metrics API; see TokenBucket.
-        burst: the same.
+        rate_limit: returns (qps, burst) of each bucket for a number of HPAs.
         may_write: as of ThrottledClient.
         on_error: the same.
     """
@@ -186,19 +185,21 @@ class ThrottledClients:
         self,
         client: KubeClient,
         *,
-        qps: float,
-        burst: int,
+        rate_limit: Callable[[int], tuple[float, int]],
         may_write: Callable[[], bool],
         on_error: Callable[[str, int | None], None],
     ) -> None:
+        self._rate_limit = rate_limit
+        qps, burst = rate_limit(0)
         self._buckets = [TokenBucket(qps=qps, burst=burst) for _ in range(4)]
         throttled = partial(ThrottledClient, client, may_write=may_write, on_error=on_error)
         self.objects, self.resource_metrics, self.custom_metrics, self.external_metrics = map(throttled, self._buckets)
         self.scales = throttled(self._buckets[0], writes_first=True)
         self.unlimited = throttled(TokenBucket(qps=0, burst=1))
 
-    def resize(self, *, qps: float, burst: int) -> None:
-        """Change the limits of all clients."""
+    def resize(self, hpas: int) -> None:
+        """Change the limits to those for a number of HPAs."""
+        qps, burst = self._rate_limit(hpas)
         for bucket in self._buckets:
             bucket.resize(qps=qps, burst=burst)
 

@@ -123,7 +123,7 @@ async def test_each_shard_remembers_its_own_hpas_only(cluster: Cluster, caplog: 
     async with shard(cluster, 0), shard(cluster, 1):
         for name in (FIRST, SECOND):
             await until(functools.partial(_is_active, cluster, name))
-    caplog.set_level(logging.INFO, logger="autoscaler.loop.controller")
+    caplog.set_level(logging.INFO, logger="autoscaler.loop.saved_history")
     caplog.clear()
     async with shard(cluster, 0):
         await until(lambda: any("restored the history" in each.getMessage() for each in caplog.records))
