@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,6 +27,7 @@ from tests.e2e.fuzz.cases import Case, Kind, Phase, Target, make_case
 from tests.e2e.fuzz.compare import differing, fields_of, is_parked
 from tests.e2e.fuzz.server import FuzzedMetrics
 from tests.e2e.scripted_metrics import registered
+from tests.eventually import eventually
 
 SIDES: tuple[tuple[HPAApi, str], ...] = ((KUBERNETES, "fuzz-k"), (MILLISCALE, "fuzz-m"))
 LOOKS = 3
@@ -145,9 +147,20 @@ class Bed:
         """Cases whose twins are not in the same state any more."""
 
     async def prepare(self) -> None:
-        """The namespaces."""
+        """Create the namespaces; wait until the API server serves the custom resources that are targets."""
         for _, namespace in SIDES:
             await self._client.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        for kind in _PATHS:
+            await eventually(partial(self._is_served, kind))
+
+    async def _is_served(self, kind: str) -> bool:
+        try:
+            await self._client.get(f"{_PATHS[kind]}/{kind.lower()}s")
+        except StatusError as error:
+            if error.code != 404:
+                raise
+            return False
+        return True
 
     async def play(self, number: int) -> None:
         """Bring every case into a phase, wait until both have looked at it, and compare."""
