@@ -25,7 +25,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield running
 
 
-async def test_hpas_with_nothing_to_do_cost_merged_requests_for_metrics_and_nothing_else(
+async def test_steady_hpas_cost_only_coalesced_metric_requests(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(HPAS):
@@ -54,11 +54,11 @@ async def test_hpas_with_nothing_to_do_cost_merged_requests_for_metrics_and_noth
                 await asyncio.sleep(0.2)
             assert requests.of("watch", "deployments") == 1
             requests.clear()
-            metrics.asked = metrics.values = 0
+            metrics.requests = metrics.values = 0
             for times in (1, 2, 3):
                 await queue.advance(PERIOD + 1, until=reconciled(times))
         finally:
             stop.set()
-    assert metrics.asked == 3 * REQUESTS
+    assert metrics.requests == 3 * REQUESTS
     used = requests.by_user("autoscaler")
     assert set(used) == {("get", "pods/packets_per_second")}
