@@ -203,7 +203,7 @@ class RuleSets:
         """Put other rules in force. Requests in flight keep the rules, and the servers, that they began with."""
         before = self._current
         new = RuleSet.of(rules, self._shared, before.telemetry.following())
-        await self._shared.prometheus.keep({*before.rules.servers, *rules.servers})
+        await self._shared.prometheus.close_others({*before.rules.servers, *rules.servers})
         await new.prepare(before, seconds=self._first_lists_seconds)
         background = await self._started(new)
         # No await from here until the tasks of the version before are cancelled.
@@ -213,7 +213,7 @@ class RuleSets:
             task.cancel()
         comparing = self._create_task(self._log_gone(before.catalog.snapshot, new), name="compare metrics")
         self._background = [background, comparing]
-        await self._shared.prometheus.keep(rules.servers)
+        await self._shared.prometheus.close_others(rules.servers)
 
     async def _started(self, rule_set: RuleSet) -> asyncio.Task[None]:
         running = asyncio.Event()

@@ -63,12 +63,12 @@ async def test_a_step_that_hangs_does_not_keep_it(cluster: Cluster) -> None:
     assert "Traceback" not in "\n".join(process.said)
 
 
-async def test_an_audit_fifo_that_nobody_reads_is_one_clear_line_and_status_1(cluster: Cluster, tmp_path: Path) -> None:
+async def test_an_audit_fifo_without_a_reader_ends_the_process_with_one_line(cluster: Cluster, tmp_path: Path) -> None:
     fifo = tmp_path / "audit"
     os.mkfifo(fifo)
     async with autoscaler(cluster.kubeconfig, *ALONE, f"--audit-log={fifo}") as process:
         assert await process.ended() == 1
-    assert process.said == [f"Error: --audit-log={fifo}: cannot be written: it is a FIFO that nobody reads"]
+    assert process.said == [f"Error: --audit-log={fifo}: cannot be written: it is a FIFO without a reader"]
 
 
 def waiting(reader: int) -> int:
