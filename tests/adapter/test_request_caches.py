@@ -80,7 +80,7 @@ async def test_impersonation_is_refused_for_a_cached_user_too(tmp_path: Path, na
 
 
 async def test_spaces_around_raw_header_values_do_not_count(tmp_path: Path) -> None:
-    """aiohttp 3.14.1 leaves those at the end."""
+    """Those at the end are left by aiohttp 3.14.1."""
     authorities = Authorities()
     certificate = der(authorities.front_proxy.issue(FRONT_PROXY, client=True))
     async with scripted_server() as server, connected(server, tmp_path) as client:
