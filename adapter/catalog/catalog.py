@@ -47,14 +47,6 @@ class SeriesSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class RuleListing:
-    """The series of a rule's last successful list (None before one), and why a later list failed."""
-
-    series: tuple[Series, ...] | None
-    failure: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Listing:
     """One list of series for all rules with the same seriesQuery; a selector of "" lists nothing."""
 
@@ -119,10 +111,13 @@ class Catalog:
         """All metrics at this moment."""
         return self._snapshot
 
-    def listing(self, rule: AnyRule) -> RuleListing:
-        """Return the series of one of these rules."""
-        part = self._parts.get(rule.key)
-        return RuleListing(part.series if part is not None else None, self._failures.get(rule.key, ""))
+    def part(self, rule: AnyRule) -> RulePart | None:
+        """Return the series and metrics of one of these rules, by its last successful list; None before one."""
+        return self._parts.get(rule.key)
+
+    def failure(self, rule: AnyRule) -> str:
+        """Return why the last list of a rule failed; "" if it did not."""
+        return self._failures.get(rule.key, "")
 
     def max_age(self, rule: AnyRule) -> float:
         """Return how old the series of a rule may be, in seconds."""
