@@ -56,7 +56,7 @@ class Labels:
     others: bool = False
 
     def can_have(self, label: str) -> bool:
-        """Whether a series can have a label."""
+        """Return True if a series can have this label."""
         return (label in self.names) != self.others
 
     def union(self, other: Labels) -> Labels:

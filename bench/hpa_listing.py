@@ -52,7 +52,7 @@ class Listing(msgspec.Struct, kw_only=True):
     peak_mib: float
     """The peak while listing, above `before_mib`."""
     kept_mib: float
-    """What remains above `before_mib`."""
+    """The increase over `before_mib`."""
 
 
 async def _list(process: str, kubeconfig: Path) -> Listing:

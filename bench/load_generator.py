@@ -238,7 +238,7 @@ def _outcome(tally: _Tally, seconds: float, used: float) -> Outcome:
     if not times:
         return Outcome(
             requests=0, all_requests=tally.all, failed=0, seconds=seconds, requests_per_second=0.0, p50=0.0, p99=0.0,
-            worst=0.0, bytes_read=0, cpu_seconds=used, failure="no answer in time",
+            worst=0.0, bytes_read=0, cpu_seconds=used, failure="no response in time",
         )  # fmt: skip
     return Outcome(
         requests=len(times),

@@ -1,4 +1,4 @@
-"""What both processes need of Kubernetes.
+"""The Kubernetes code that both processes share.
 
 client, config, retries     requests to the API server; `mapping` finds resources in its discovery
 listing, store, label_index lists and watches: objects in memory

@@ -11,7 +11,7 @@ that exclude each other and take their Leases at the same time, at least one the
 before it has acted.
 
 It is stricter than client-go in three points. The renew deadline runs from the start of the last successful renewal,
-not from the first failed one. A leader that reads another name in the Lease stops at once. And callers ask `leading()`
+not from the first failed one. A leader that reads another name in the Lease stops at once. Callers check `leading()`
 before each write, which compares clocks: so a process that was stopped for a minute does not write afterwards.
 
 kubernetes-asyncio's leader election (36.1) is not used: a request that hangs has no timeout, so it can lead beyond the
@@ -167,7 +167,7 @@ class LeaderElector:
         return self._is_leader and self._clock() < self._renewed_at + self._settings.renew_deadline
 
     def problem(self) -> str | None:
-        """Return the failure for a health check if this candidate still leads long after its lease expired."""
+        """Return the failure for a health check if this candidate is still leader long after its lease expired."""
         overdue = self._clock() - self._renewed_at - self._settings.lease_duration
         if self._is_leader and overdue > _HEALTH_GRACE_SECONDS:
             return f"failed election renewal on {self._label}"
@@ -327,7 +327,7 @@ class LeaderElector:
         return await self._client.put(self._path, body, timeout=self._settings.request_seconds)
 
     def _see(self, body: Mapping[str, Any]) -> _Lease:
-        """Remember the Lease, and when it changed."""
+        """Store the Lease, and when it changed."""
         lease = _Lease.of(body, default_duration=self._settings.lease_duration)
         if self._seen is None or self._seen.body.get("spec") != body.get("spec"):
             if lease.holder not in ("", self._identity, self._seen.holder if self._seen else ""):

@@ -140,7 +140,7 @@ class LabelSelector:
 
     @property
     def empty(self) -> bool:
-        """Whether it selects everything."""
+        """True if it selects everything."""
         return not self.requirements and not self.nothing
 
     def matches(self, labels: Mapping[str, str]) -> bool:

@@ -117,12 +117,12 @@ class Store(Generic[T]):
 
     @property
     def synced(self) -> bool:
-        """Whether the first list has been applied. client-go: HasSynced."""
+        """True once the first list has been applied. client-go: HasSynced."""
         return self._synced.is_set()
 
     @property
     def disconnected(self) -> bool:
-        """Whether the last list or watch failed."""
+        """True if the last list or watch failed."""
         return self._failure is not None
 
     @property
@@ -138,7 +138,7 @@ class Store(Generic[T]):
 
     @property
     def stale(self) -> bool:
-        """Whether objects may be out of date; False before the first list."""
+        """True if objects may be out of date; False before the first list."""
         intervals = 1.0 if self.disconnected else _STALE_AFTER
         silent = self.silent_seconds >= intervals * self._client.bookmark_seconds
         return self.synced and (silent or self._clock() < self._caught_up_at)

@@ -30,7 +30,7 @@ class Tally:
 
     @property
     def swung(self) -> bool:
-        """Whether it has scaled up and down at least once."""
+        """True if it has scaled up and down at least once."""
         return self.ups > 0 and self.downs > 0
 
 
@@ -83,7 +83,7 @@ class Scoreboard:
 
     @property
     def all_swung(self) -> bool:
-        """Whether there are HPAs, and each has scaled up and down."""
+        """True if there are HPAs, and each has scaled up and down."""
         standings = self.standings
         return bool(standings) and all(standing.tally.swung for standing in standings)
 

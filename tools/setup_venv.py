@@ -28,7 +28,7 @@ class SetupError(Exception):
 
 
 def fingerprint() -> str:
-    """What the environment was made from: this interpreter and the lock file's content."""
+    """The inputs of the environment: this interpreter and the lock file's content."""
     digest = hashlib.sha256(LOCK.read_bytes())
     digest.update(f"{sys.version_info[:3]} {sys.base_prefix} {ROOT}".encode())
     return digest.hexdigest()

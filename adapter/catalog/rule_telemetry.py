@@ -87,7 +87,7 @@ class RuleTelemetry:
                 self._values[name][(rule,)] += 0
         self._process.begin(self, digest, now)
 
-    def asked(self, server: str, path: str, seconds: float) -> None:
+    def queried(self, server: str, path: str, seconds: float) -> None:
         """Observe a request to a Prometheus."""
         self._process.latency.labels(path, server).observe(seconds)
 

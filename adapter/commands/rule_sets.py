@@ -200,7 +200,7 @@ class RuleSets:
         """Put other rules in force. Requests in flight keep the rules, and the servers, that they began with."""
         before = self._current
         new = RuleSet.of(rules, self._shared, before.telemetry.following())
-        await self._shared.prometheus.keep({*before.rules.servers, *rules.servers})
+        await self._shared.prometheus.close_others({*before.rules.servers, *rules.servers})
         background = await self._started(new, previous=before)
         try:
             async with asyncio.timeout(self._first_lists_seconds):
@@ -217,7 +217,7 @@ class RuleSets:
             task.cancel()
         comparing = self._create_task(self._log_gone(before.catalog.snapshot, new), name="compare metrics")
         self._background = [background, comparing]
-        await self._shared.prometheus.keep(rules.servers)
+        await self._shared.prometheus.close_others(rules.servers)
 
     async def _started(self, rule_set: RuleSet, *, previous: RuleSet | None = None) -> asyncio.Task[None]:
         running = asyncio.Event()

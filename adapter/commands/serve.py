@@ -39,7 +39,7 @@ from adapter.rules import RulesFile
 from adapter.security.authentication import Authenticator, TokenReviewer
 from adapter.security.authorization import Authorizer
 from adapter.security.tls import ServingTLS, self_signed_files
-from adapter.security.trust import TrustKeeper
+from adapter.security.trust import TrustReloader
 from adapter.serving.health import Health
 from adapter.serving.listener import Listener
 from adapter.serving.server import RequestServer
@@ -97,7 +97,7 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
             prometheus = await stack.enter_async_context(
                 PrometheusServers(
                     prometheus_options,
-                    observe=rule_telemetry.asked,
+                    observe=rule_telemetry.queried,
                     on_gone=rule_telemetry.server_gone,
                     budget=MemoryBudget(options.prometheus.response_memory),
                 )
@@ -131,7 +131,7 @@ class _Adapter:
         self._tls = ServingTLS(
             files, named=serving.named_certificates, minimum=serving.minimum_tls, ciphers=serving.ciphers
         )
-        self._trust = TrustKeeper(
+        self._trust = TrustReloader(
             options.trust, clients.authentication, on_change=lambda trust: self._tls.trust(trust.pem)
         )
         self._objects = WatchedObjects(clients.lister, pods=rules.serves_custom or rules.resource is not None)
@@ -202,7 +202,7 @@ class _Adapter:
         """Drop the series of metrics that are gone, also while nothing scrapes /metrics."""
         while True:
             await asyncio.sleep(_DROP_TELEMETRY_SECONDS)
-            self._telemetry.keep(self._rule_sets.current.router.knows)
+            self._telemetry.drop_unknown_resources(self._rule_sets.current.router.knows)
 
     def _health(self) -> Health:
         return Health(

@@ -1,4 +1,4 @@
-"""What `check` and `explain` share: flags, the rules file, and connections to Prometheus and the API server."""
+"""Shared by `check` and `explain`: flags, the rules file, and connections to Prometheus and the API server."""
 
 from __future__ import annotations
 
@@ -124,9 +124,9 @@ def print_json(document: Report | Explanation) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A catalog that has not been listed yet, and its surroundings.
+    """A catalog before its first list, with the connections that it needs.
 
-    `knows_cluster`: `lookup` asks an API server, and does not only know Kubernetes' own resources.
+    `knows_cluster`: `lookup` uses an API server's discovery; without it, it knows Kubernetes' built-in resources alone.
     """
 
     catalog: Catalog
@@ -142,7 +142,7 @@ class _NoObjects:
         """Return None: nothing is cached."""
 
     async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
-        """Raise an error that says what to give."""
+        """Raise an error that names the missing option."""
         del namespace, selector
         raise bad_request(f"{info.plural} can only be listed with --lister-kubeconfig; or name one with --name")
 

@@ -33,7 +33,7 @@ _GZIP_LEVEL = 1  # Kubernetes'
 
 
 class MediaType(enum.Enum):
-    """What documents are written as."""
+    """The media types of documents."""
 
     JSON = "application/json"
     YAML = "application/yaml"
@@ -41,7 +41,7 @@ class MediaType(enum.Enum):
 
 
 _PROTOBUF = MediaType.PROTOBUF.value
-# What may stand in Accept, and what is answered for it; the first is the default.
+# The media types that a client may accept; the first is the default.
 _SPOKEN = {media_type.value: media_type for media_type in MediaType}
 # Command lines and browsers, which get indented JSON from Kubernetes.
 _PEOPLE = ("curl", "Wget", "Mozilla/5.0")
@@ -50,7 +50,7 @@ _YAML_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _NAMES = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
 _STREAMS = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
 _FORM = ("as", "g", "v")
-# What is chosen for an Accept header of up to this length is kept, for so many.
+# Results of negotiation are cached for this many Accept headers of up to this length.
 _SHORT_ACCEPT = 512
 _ACCEPTS = 256
 
@@ -64,7 +64,7 @@ class Encoded(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What a document is wanted as: Accept's parameters `as`, `g` and `v`."""
+    """The requested form of a document: Accept's parameters `as`, `g` and `v`."""
 
     kind: str
     group: str
@@ -188,7 +188,7 @@ class _Clause:
     conversion: Conversion | None
 
     def choice(self, offered: Mapping[str, T]) -> T | None:
-        """What is answered for it, if anything: the first of what is offered by media type."""
+        """Return the first of the offered media types that this clause accepts; None if it accepts none."""
         for name, one in offered.items():
             kind, _, subtype = name.partition("/")
             if self.kind in (kind, "*") and self.subtype in (subtype, "*"):
@@ -202,7 +202,7 @@ def compress(body: bytes) -> bytes:
 
 
 def preferred(accept: str, offered: Mapping[str, T]) -> T | None:
-    """What a client wants most of what is offered, by media type, the default first; None where it wants none of it."""
+    """Return the offer that a client prefers; None if it accepts none. `offered`: by media type, the default first."""
     clauses = _parse_accept(accept)
     if not clauses:
         return next(iter(offered.values()))
@@ -226,7 +226,7 @@ def _not_acceptable(names: str) -> StatusError:
 
 
 def _parse_accept(header: str) -> list[_Clause]:
-    """The clauses of an Accept header, most wanted first, and wildcards after what they stand for."""
+    """Parse an Accept header into clauses: highest quality first, and among equals wildcards last."""
     clauses = []
     for text in header.split(","):
         name, *parameters = (part.strip() for part in text.split(";"))

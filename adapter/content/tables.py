@@ -23,10 +23,10 @@ from adapter.content.resource_documents import (
 from adapter.metrics.usage import NodeUsage, PodUsage, Usage
 
 TABLE_FORMS = tuple(Conversion("Table", "meta.k8s.io", version) for version in ("v1", "v1beta1"))
-"""What a client may ask for."""
+"""The forms of tables that a client may request."""
 
 INCLUDED = ("Metadata", "Object", "None")
-"""What may stand beside a row, the default first."""
+"""Values of `includeObject`: how much of the object a row includes. The first is the default."""
 
 
 _Document = PodMetrics | NodeMetrics

@@ -63,7 +63,7 @@ async def check(
 
 
 def paused_findings(paused: Iterable[tuple[str, str, Pause]]) -> list[Finding]:
-    """Return a finding per rule whose requests a running adapter does not merge at the moment."""
+    """Return a finding per rule whose requests a running adapter does not coalesce at the moment."""
     seen = {(rule, why) for rule, _, why in paused}
     return [
         warning("merging-paused", rule, f"requests are sent alone for a while: {why.text}")
@@ -128,7 +128,7 @@ def _example_findings(rule: RuleReport) -> Iterator[Finding]:
 async def _merge_findings(
     results: Sequence[RuleResult], reports: Iterable[RuleReport], probe: Probe
 ) -> AsyncIterator[Finding]:
-    """Compare the merged query with the example's own, for one metric of each rule that has an example."""
+    """Compare the coalesced query with the example's own, for one metric of each rule that has an example."""
     for result, report in zip(results, reports, strict=True):
         for source, metric in zip(result.sources, report.metrics, strict=True):
             if metric.merges and metric.example is not None and metric.example.values and metric.example.queries:

@@ -172,12 +172,9 @@ async def _unrelated_series(target: Target, probe: Probe) -> list[str]:
 
 def _why_not_forwarded(target: Target, catalog: Catalog, forwarded: Example) -> Iterator[str]:
     namespace = forwarded.of
-    yield (
-        f"the adapter of forwardExternal ({_other_adapter(catalog)}), asked in namespace {namespace}:"
-        f" {forwarded.problem}"
-    )
+    yield (f"the adapter of forwardExternal ({_other_adapter(catalog)}), in namespace {namespace}: {forwarded.problem}")
     path = f"/apis/{EXTERNAL_GROUP}/v1beta1/namespaces/{quote(namespace, safe='')}/{quote(target.metric, safe='')}"
-    yield f"what it answers in the cluster: kubectl get --raw {path}"
+    yield f"its response in the cluster: kubectl get --raw {path}"
 
 
 def _other_adapter(catalog: Catalog) -> str:

@@ -150,7 +150,7 @@ def _lint_resources(rule: AnyRule, resources: _Resources, *, knows_cluster: bool
             message = f"the cluster has no resource {named}; the label means nothing"
             yield error("unknown-resource", f"{path}.{label}", message)
         else:
-            message = f"{named} is no resource of Kubernetes itself; give --lister-kubeconfig to ask the cluster"
+            message = f"{named} is not a built-in resource; give --lister-kubeconfig to look it up in the cluster"
             yield warning("unchecked-resource", f"{path}.{label}", message)
 
 

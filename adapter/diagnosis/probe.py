@@ -218,7 +218,7 @@ class Probe:
         return await self._prometheus.instant(query, deadline=self._deadline(), destination=destination)
 
     async def existing_series(self, names: Iterable[str]) -> list[str]:
-        """Return which of some names Prometheus has series of; none if it cannot be asked."""
+        """Return which of some names Prometheus has series of; none if Prometheus fails."""
         matchers = [name for name in names if _SERIES_NAME.fullmatch(name)]
         if not matchers:
             return []

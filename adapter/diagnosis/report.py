@@ -140,7 +140,7 @@ class Report(_Json, frozen=True):
     Attributes:
         asked_prometheus: series and values were requested from Prometheus.
         findings: in the order of the file.
-        rules: the rules, if Prometheus was asked.
+        rules: the rules, if Prometheus was queried.
         found: where in the file the rules are, if it is not a rules file itself; else "".
     """
 
@@ -179,5 +179,5 @@ class Explanation(_Json, frozen=True):
 
     @property
     def has_value(self) -> bool:
-        """Whether there is a value."""
+        """True if there is a value."""
         return self.example is not None and bool(self.example.values)

@@ -1,4 +1,4 @@
-"""What each rule makes of the listed series, and what is wrong with that."""
+"""The metrics that each rule makes of the listed series, and the findings about them."""
 
 from __future__ import annotations
 

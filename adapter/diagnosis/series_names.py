@@ -24,7 +24,7 @@ _LITERAL_END = re.compile(r"[\w:]*\Z", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class SeriesNames:
-    """What is known of the names.
+    """The known names of series.
 
     Attributes:
         names: all of them, if the text lists them; else None.

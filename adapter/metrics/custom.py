@@ -92,7 +92,7 @@ class CustomMetrics:
         except NoMatchError as error:
             raise _not_found(request) from error
         except (KubeError, StatusError) as error:
-            raise service_unavailable("the API server, which knows the resources, cannot be asked") from error
+            raise service_unavailable("the API server, which knows the resources, does not respond") from error
 
     def _source(self, request: CustomMetricRequest, info: ResourceInfo) -> CustomSource:
         source = self._catalog.find_custom(info.group_resource, request.metric)

@@ -53,7 +53,7 @@ _LAST_RETRY_SECONDS = 30.0
 _MAX_CACHE_BYTES = 25_000_000
 _VALUE_BYTES = 500
 _UNREACHABLE = "the adapter that external metrics are forwarded to cannot be reached"
-_UNREADABLE = "the adapter that external metrics are forwarded to gave an unusable answer"
+_UNREADABLE = "the adapter that external metrics are forwarded to sent an unusable response"
 _TOO_SLOW = "Timeout: the adapter that external metrics are forwarded to did not answer in time"
 _REFUSED = "the adapter that external metrics are forwarded to does not accept this adapter's credentials"
 

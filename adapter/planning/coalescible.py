@@ -1,4 +1,4 @@
-"""Whether one query can return the values for all objects or namespaces of a metric, and which query that is.
+"""Find the one query that returns the values for all objects or namespaces of a metric, if there is one.
 
 `sum(rate(x{pod=~"a|b"}[1m])) by (pod)` has the same value for pod a whether or not b is selected; a quotient with
 `scalar(sum(x))` does not. A query is separable if every selector has the object's matcher, every aggregation keeps the

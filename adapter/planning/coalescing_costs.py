@@ -1,4 +1,4 @@
-"""Whether a coalesced query costs Prometheus less than the queries that it replaces.
+"""Decide whether a coalesced query costs Prometheus less than the queries that it replaces.
 
 Costs are the seconds that queries took. A coalesced query pays if the requests that were served from its results would
 have taken longer alone. That is examined once a minute for each group of requests, and at once where a coalesced query

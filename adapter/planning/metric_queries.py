@@ -1,4 +1,4 @@
-"""What a request queries: a metric of some objects, or an external metric.
+"""The query of a request: a metric of some objects, or an external metric.
 
 Both kinds have a plan for the request alone, and a coalesced query whose result has the values of many requests.
 """

@@ -208,7 +208,7 @@ class RefreshAheadCache(Generic[T]):
         return value
 
     def _put(self, key: Hashable, entry: _Entry[T], started: float) -> None:
-        """Add an entry, whose call started at that time; evict others where there is no room."""
+        """Add an entry, whose call started at that time; evict others if the cache is full."""
         before = self._entries.get(key)
         entry.hit = before is not None and before.missed
         self._evict(key)

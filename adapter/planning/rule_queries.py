@@ -91,7 +91,7 @@ class RuleQueries:
 
         Raises:
             QueryError: the rule can make no query for the request.
-            StatusError: 400 for a selector that Prometheus cannot have; others as for `ask`.
+            StatusError: 400 for a selector that Prometheus cannot have; others as for `query`.
         """
         try:
             plan = self._plan(query)
@@ -115,7 +115,7 @@ class RuleQueries:
                 " be divided; aggregate it with by (<<.GroupBy>>)",
             )
         if len(plan.queries) == 1:
-            result = await self.ask(rule, plan.queries[0], deadline=deadline)
+            result = await self.query(rule, plan.queries[0], deadline=deadline)
         else:
             results = await self._ask_all(rule, plan.queries, deadline)
             vectors = [result for result in results if isinstance(result, Vector)]
@@ -125,7 +125,7 @@ class RuleQueries:
             return Vector(())
         return await matching(result, plan.labels, plan.selector) if isinstance(result, Vector) else result
 
-    async def ask(self, rule: AnyRule, query: str, *, deadline: Deadline = NO_DEADLINE) -> Vector | Scalar | None:
+    async def query(self, rule: AnyRule, query: str, *, deadline: Deadline = NO_DEADLINE) -> Vector | Scalar | None:
         """Evaluate a query of a rule; None when its result has no single values.
 
         Raises:
@@ -155,7 +155,7 @@ class RuleQueries:
 
         async def one(query: str) -> Vector | Scalar | None:
             async with free:
-                return await self.ask(rule, query, deadline=deadline)
+                return await self.query(rule, query, deadline=deadline)
 
         return await all_of(one(query) for query in queries)
 
@@ -228,6 +228,6 @@ def _status(rule: AnyRule, error: PrometheusError) -> StatusError:
         case PrometheusQueryError():
             return status.internal_error("unable to fetch metrics")
         case PrometheusBadResponse():
-            return status.service_unavailable(f"Prometheus gave an unusable answer for {rule}")
+            return status.service_unavailable(f"Prometheus sent an unusable response for {rule}")
         case _:
             return status.service_unavailable(f"Prometheus is not available for {rule}")

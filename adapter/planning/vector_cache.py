@@ -82,7 +82,7 @@ class VectorCache:
                 if error.namespace == current_namespace():
                     raise
             except TimeoutError as error:
-                raise PrometheusTimeout(f"no answer within {left:.3g} s") from error
+                raise PrometheusTimeout(f"no response within {left:.3g} s") from error
 
     def cached(self, query: str, destination: Destination) -> Vector | Scalar | None:
         """Return a query's cached result; None on a miss."""

@@ -271,7 +271,7 @@ async def _bounded(seconds: float, request: Awaitable[_T]) -> _T:
     except aiohttp.ServerTimeoutError as error:
         raise PrometheusUnavailable("Prometheus cannot be reached: no connection in time") from error
     except TimeoutError as error:
-        raise PrometheusTimeout(f"no answer within {seconds:.3g} s") from error
+        raise PrometheusTimeout(f"no response within {seconds:.3g} s") from error
     except CredentialsError as error:
         raise PrometheusUnavailable(str(error)) from error
     except (aiohttp.ClientError, OSError, ValueError) as error:

@@ -56,16 +56,16 @@ def refusal(status: int, body: bytes) -> PrometheusError:
     Prometheus sends 400 for what it cannot parse, 422 for what it cannot execute, 503 for its own time limit.
     """
     try:
-        said = msgspec.json.decode(body, type=_Refusal)
+        refused = msgspec.json.decode(body, type=_Refusal)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        said = _Refusal()
+        refused = _Refusal()
     if 300 <= status < 400:
         return PrometheusUnavailable(f"Prometheus answered with a redirect, status {status}; give the address itself")
-    text = " ".join(said.error.split())[:_SHOWN]
+    text = " ".join(refused.error.split())[:_SHOWN]
     message = f"Prometheus answered with status {status}" + (f": {text}" if text else "")
-    if said.error_type in ("timeout", "canceled"):
+    if refused.error_type in ("timeout", "canceled"):
         return PrometheusTimeout(message)
-    if status in (400, 414, 422) or said.error_type in ("bad_data", "execution"):
+    if status in (400, 414, 422) or refused.error_type in ("bad_data", "execution"):
         return PrometheusQueryError(message)
     if status in (408, 504):
         return PrometheusTimeout(message)

@@ -75,7 +75,7 @@ class PrometheusServers:
         for entry in entries:
             await entry.client.__aexit__(None, None, None)
 
-    async def keep(self, servers: Iterable[PrometheusOptions]) -> None:
+    async def close_others(self, servers: Iterable[PrometheusOptions]) -> None:
         """Close every client but the default's and these servers', once no request uses it."""
         self._wanted = frozenset((self._default, *servers))
         for options in [options for options in self._entries if options not in self._wanted]:

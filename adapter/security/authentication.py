@@ -99,7 +99,7 @@ class TokenReviewer:
         try:
             review = await self._client.post(_TOKEN_REVIEWS, body, timeout=_TIMEOUT_SECONDS)
         except (KubeUnreachable, StatusError) as error:
-            raise service_unavailable("bearer tokens cannot be reviewed now: the API server gave no answer") from error
+            raise service_unavailable("bearer tokens cannot be reviewed now: the API server did not respond") from error
         user = self._users[key] = _reviewed_user(review)
         return user
 
@@ -157,7 +157,7 @@ class Authenticator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _VerifiedCertificate:
-    """What a certificate was verified as.
+    """The result of verifying a certificate.
 
     Attributes:
         trust: the CAs that it was verified with.
@@ -234,9 +234,9 @@ class FrontProxyUsers:
 
 
 def _refuse_impersonation(headers: RawHeaders) -> None:
-    """Refuse a request that must not be answered as its own user's. Raises StatusError 403."""
+    """Refuse a request with impersonation headers. Raises StatusError 403."""
     if any(name.lower().startswith(_IMPERSONATE) for name, _ in headers):
-        raise forbidden("impersonation is not possible here: ask the API server, which passes on who you are then")
+        raise forbidden("impersonation is not possible here: send the request to the API server instead")
 
 
 def _size(user: User) -> int:

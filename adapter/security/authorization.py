@@ -104,9 +104,9 @@ class Authorizer:
         spec = _review_spec(*key)
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
         try:
-            answer = await self._client.post(_ACCESS_REVIEWS, body, timeout=_TIMEOUT_SECONDS)
+            review = await self._client.post(_ACCESS_REVIEWS, body, timeout=_TIMEOUT_SECONDS)
         except KubeUnreachable as error:
-            raise service_unavailable("access cannot be checked now: the API server gave no answer") from error
+            raise service_unavailable("access cannot be checked now: the API server did not respond") from error
         except StatusError as error:
             _log.warning(
                 "the API server refused a SubjectAccessReview: %s; the adapter's service account needs the ClusterRole "
@@ -114,7 +114,7 @@ class Authorizer:
                 error,
             )
             raise internal_error("access cannot be checked") from error
-        status = answer.get("status")
+        status = review.get("status")
         if not isinstance(status, dict):
             raise internal_error("access cannot be checked")
         allowed = status.get("allowed") is True

@@ -82,7 +82,7 @@ class CertificateFiles:
 
 @dataclass(frozen=True, slots=True)
 class NamedCertificate:
-    """A certificate for clients that ask for a certain name.
+    """A certificate for clients that request a certain server name (SNI).
 
     Attributes:
         files: the certificate.
@@ -111,7 +111,7 @@ class ServingTLS:
 
     Args:
         files: the serving certificate.
-        named: certificates for clients that ask for certain names.
+        named: certificates for clients that request certain server names.
         minimum: the oldest protocol version that is spoken.
         ciphers: the TLS 1.2 cipher suites that are spoken, by OpenSSL's names; none for its own choice.
 

@@ -131,12 +131,12 @@ class TrustOptions:
 
     @property
     def needs_lookup(self) -> bool:
-        """Whether the flags leave something open that the cluster's ConfigMap may say."""
+        """True if the flags leave something to the cluster's ConfigMap."""
         return not self.skip_lookup and (self.requestheader_client_ca_file is None or self.client_ca_file is None)
 
 
-class TrustKeeper:
-    """Keeps the trust current.
+class TrustReloader:
+    """Reloads the CAs and header names when the ConfigMap or a file changes.
 
     Args:
         options: the flags.
@@ -204,11 +204,11 @@ class TrustKeeper:
                 if self._problem is not None:
                     self._problem = reason
                 if logged != reason:
-                    _log.warning("cannot use whose client certificates to trust; what was read last stays: %s", reason)
+                    _log.warning("cannot load the CAs of client certificates; the last ones stay in use: %s", reason)
                 logged = reason
             else:
                 if logged is not None:
-                    _log.info("read whose client certificates to trust")
+                    _log.info("loaded the CAs of client certificates")
                 logged = None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_FILES_SECONDS):

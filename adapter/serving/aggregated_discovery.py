@@ -16,7 +16,7 @@ from adapter.catalog.inventory import CustomMetricInfo
 from adapter.content.encoding import Conversion
 
 DISCOVERY_FORMS = tuple(Conversion("APIGroupDiscoveryList", "apidiscovery.k8s.io", v) for v in ("v2", "v2beta1"))
-"""What a client may ask for."""
+"""The forms of aggregated discovery that a client may request."""
 
 
 class _Kind(msgspec.Struct):

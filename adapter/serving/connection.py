@@ -69,7 +69,7 @@ class _State(enum.Enum):
     HEAD = enum.auto()
     """Waiting for a head, or for the rest of one."""
     REQUEST = enum.auto()
-    """A head is complete; its request is being answered or is about to be."""
+    """A head is complete; its request is being handled or is about to be."""
     LAST = enum.auto()
     """No other request is served; what still comes is the body of the last one."""
     CLOSED = enum.auto()
@@ -80,7 +80,7 @@ class HttpServer(web.Server):
     """aiohttp's server, with the limits of its connections.
 
     Args:
-        handler: answers one request; `connection_of` returns the request's connection.
+        handler: handles one request; `connection_of` returns the request's connection.
         error_response: the response to a client about which nothing is known.
         limits: see ConnectionLimits.
     """
@@ -124,9 +124,9 @@ class _HttpProtocol(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what never became a request, and what our own handler failed on, and close the connection."""
+        """Respond to a malformed request, or after our own handler failed, and close the connection."""
         if status >= 500:
-            _log.error("could not answer %s %s", request.method, request.raw_path, exc_info=exc)
+            _log.error("could not handle %s %s", request.method, request.raw_path, exc_info=exc)
             error = internal_error("see the log of the adapter")
         else:
             _log.debug("refused a request of %s: %s", request.remote, message)
@@ -153,13 +153,13 @@ class Connection(asyncio.Protocol):
     """A client's connection, from the moment it is accepted.
 
     Args:
-        server: answers its requests.
+        server: handles its requests.
         client: the accepted socket.
         slots: counts connections.
 
     Attributes:
         certificate: the client's as DER, if it has one, which some CA verified in the handshake.
-        busy: a request is being answered; False while the response is being sent.
+        busy: a request is being handled; False while the response is being sent.
         buffered: bytes of an incomplete head.
         group: the connections among which it is counted; None once it is closed.
     """
@@ -232,7 +232,7 @@ class Connection(asyncio.Protocol):
         self._http.resume_writing()
 
     def begin_request(self, request: web.BaseRequest) -> None:
-        """Note that a request is being answered: the connection is not closed for another one until `end_request`."""
+        """Note that a request is being handled: the connection is not closed for another one until `end_request`."""
         self.busy = True
         if not self._is_writing_paused:
             self._stop_timer()

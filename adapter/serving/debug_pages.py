@@ -1,6 +1,6 @@
-"""/debug on the running server: what `check` and `explain` say, of the catalog that requests are answered from.
+"""/debug on the running server: the reports of `check` and `explain` about the catalog in use.
 
-    /debug/rules                          every rule; `examples=N` asks for values of N metrics of each rule
+    /debug/rules                          every rule; `examples=N` queries values of N metrics of each rule
     /debug/metrics/RESOURCE/METRIC        one metric; `namespace`, `name`, `labelSelector`, `metricLabelSelector`
     /debug/metrics/external/METRIC
 
@@ -34,7 +34,7 @@ _MAX_EXAMPLES = 100
 
 @dataclass(frozen=True, slots=True)
 class DebugPages:
-    """Responds to requests under /debug. `paused` says which requests are not merged now; see MergedQueries.paused."""
+    """Responds to requests under /debug. `paused` returns the groups of requests that are not coalesced now."""
 
     catalog: Catalog
     lookup: ResourceLookup
@@ -67,7 +67,7 @@ class DebugPages:
                         target = Target.parse(f"{resource}/{metric}")
                         return await explain(target, wanted, catalog=self.catalog, lookup=self.lookup, probe=self.probe)
         except KubeError as error:
-            raise service_unavailable("the API server, which knows the resources, cannot be asked") from error
+            raise service_unavailable("the API server, which knows the resources, does not respond") from error
         except TimeoutError as error:
             raise timeout("Timeout: request did not complete within the allotted timeout") from error
         raise not_found("the server could not find the requested resource")

@@ -50,11 +50,11 @@ _ADVERTISED = "v1beta1"
 
 
 class MetricNames(Protocol):
-    """What discovery needs of the catalog: tuples that are replaced, never changed, when the metrics are."""
+    """The part of the catalog that discovery uses. When the metrics change, the tuples are replaced, never modified."""
 
     @property
     def custom(self) -> tuple[CustomMetricInfo, ...]:
-        """The custom metrics that can be asked for now."""
+        """The custom metrics that can be requested now."""
 
     @property
     def custom_resources(self) -> frozenset[str]:
@@ -62,7 +62,7 @@ class MetricNames(Protocol):
 
     @property
     def external(self) -> tuple[str, ...]:
-        """The external metrics that can be asked for now."""
+        """The external metrics that can be requested now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Discovery:
 
     @property
     def group_versions(self) -> tuple[tuple[str, str], ...]:
-        """What is served, as (group, version)."""
+        """The served (group, version) pairs."""
         return tuple((group, version) for group, versions in self._versions.items() for version in versions)
 
     def knows(self, group: str, resource: str) -> bool:

@@ -67,7 +67,7 @@ def field_selector(query: Query) -> FieldSelector:
 
 
 def included_object(query: Query) -> str:
-    """What a client wants beside each row of a table: `includeObject`. Raises StatusError 400 for anything unknown."""
+    """Return `includeObject`: how much of its object a row includes. Raises StatusError 400 for other values."""
     text = query.get("includeObject")
     if text and text not in INCLUDED:
         why = invalid("includeObject", text, "must be 'Metadata', 'Object', 'None', or empty")
@@ -83,16 +83,16 @@ def check_requested_name(query: Query, name: str) -> None:
 
 
 def _invalid_options(causes: Sequence[tuple[str, str, str]]) -> status.StatusError:
-    """What is wrong, each as the parameter, the reason and what there is to say."""
+    """Return the error for invalid parameters; a cause is (parameter, reason, message)."""
     words = {"FieldValueForbidden": "Forbidden", "FieldValueNotSupported": "Unsupported value"}
-    said = [(field, reason, f"{words[reason]}: {text}") for field, reason, text in causes]
-    each = [f"{field}: {text}" for field, _, text in said]
+    described = [(field, reason, f"{words[reason]}: {text}") for field, reason, text in causes]
+    each = [f"{field}: {text}" for field, _, text in described]
     all_of_them = each[0] if len(each) == 1 else f"[{', '.join(each)}]"
     return status.invalid(
         f'ListOptions.meta.k8s.io "" is invalid: {all_of_them}',
         details={
             "group": "meta.k8s.io",
             "kind": "ListOptions",
-            "causes": [{"reason": reason, "message": text, "field": field} for field, reason, text in said],
+            "causes": [{"reason": reason, "message": text, "field": field} for field, reason, text in described],
         },
     )

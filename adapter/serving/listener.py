@@ -6,7 +6,7 @@ reports a connection only after its handshake, so it can neither count nor close
 
 When all slots are taken, an idle connection is closed for a new one. Were new connections refused instead, the first
 clients to come could lock out the API server and the kubelet. Connections whose client certificate some CA verified,
-such as the API server's, are closed last. A connection whose request is being answered is never closed; one whose
+such as the API server's, are closed last. A connection whose request is being handled is never closed; one whose
 response is only being sent may be, or clients that do not read would lock out all others.
 
 The incomplete heads of all connections have a limit together; beyond it the connection with the longest one is closed.
@@ -162,7 +162,7 @@ class Listener:
     """Accepts connections.
 
     Args:
-        server: answers their requests.
+        server: handles their requests.
         context: TLS for new connections.
         limits: see ServerLimits.
         registry: where connections are counted.
@@ -251,7 +251,7 @@ class Listener:
 
 
 def within_open_files(connections: int) -> int:
-    """Return this number of connections, or the number that the limit of open files leaves room for."""
+    """Return this number of connections, or the number that the limit of open files allows."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY or connections + _OTHER_FILES <= limit:
         return connections

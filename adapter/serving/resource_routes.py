@@ -34,10 +34,10 @@ class UsageProvider(Protocol):
     async def pods(
         self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
     ) -> list[PodUsage]:
-        """What pods use; `namespace` is "" for all."""
+        """Return the usage of pods; `namespace` is "" for all."""
 
     async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: Deadline) -> list[NodeUsage]:
-        """What nodes use."""
+        """Return the usage of nodes."""
 
 
 class ResourceRoutes:

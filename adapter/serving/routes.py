@@ -166,7 +166,7 @@ class Router:
                 return Response(200, _PLAIN.encode(self._paths()))
             case ("metrics",):
                 request.require_get("HEAD")
-                self._telemetry.keep(self.knows)
+                self._telemetry.drop_unknown_resources(self.knows)
                 return Response(200, self._telemetry.exposition())
             case ("metrics", "slis"):
                 request.require_get("HEAD")

@@ -45,7 +45,7 @@ _NO_GZIP = re.compile(r"q\s*=\s*0(\.0*)?")
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """What one client may cost the others.
+    """Limits on what one client's requests may cost other clients.
 
     Attributes:
         connections: open at a time, those in their TLS handshake included.

@@ -80,7 +80,7 @@ class Telemetry(Collector):
         """Count a request that could not be parsed."""
         self.observe(RequestInfo(verb=method.lower(), path=""), lambda *_: False, code=code, seconds=seconds)
 
-    def keep(self, knows: Callable[[str, str], bool]) -> None:
+    def drop_unknown_resources(self, knows: Callable[[str, str], bool]) -> None:
         """Drop the series of resources that have no metrics any more."""
         for series in (self._by_labels, self._by_attributes):
             for labels in [labels for labels in series if labels[1] and not knows(labels[1], labels[3])]:
@@ -90,7 +90,7 @@ class Telemetry(Collector):
         """Return the metrics of requests. Called by the registry."""
         total = CounterMetricFamily(
             "apiserver_request_total",
-            "Requests answered, by verb, group, version, resource and HTTP status.",
+            "Requests served, by verb, group, version, resource and HTTP status.",
             labels=(*_LABELS, "code"),
         )
         duration = HistogramMetricFamily(

@@ -56,7 +56,7 @@ class ComputedDecision:
 
     record: DecisionRecord
     notes: tuple[str, ...]
-    """What the controller may know and this decision does not, a sentence each."""
+    """Facts that the controller may know and this decision does not, a sentence each."""
 
 
 async def decide_once(

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Mode(StrEnum):
-    """What the controller does with its decisions.
+    """How the controller applies its decisions.
 
         mode      scale, status   events                              metrics and decision log
         act       written         written                             yes

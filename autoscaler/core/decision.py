@@ -89,7 +89,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to do about one HPA and why; `autoscaler.core.reconcile.conclude` completes it."""
+    """The decision on one HPA and its reasons; `autoscaler.core.reconcile.conclude` completes it."""
 
     observation: Observation
     now_ms: int
@@ -129,7 +129,7 @@ class Decision:
 
     @property
     def reason(self) -> str:
-        """What determined the replica count, as the reason of a condition; few values, to count by.
+        """The reason of the condition that names what determined the replica count; few values, to count by.
 
         Paused, StaleWatch and Fallback are ours. Otherwise what limited the proposal, else what stabilized it, else
         ValidMetricFound; TooManyReplicas or TooFewReplicas of a count out of bounds; or the failure.

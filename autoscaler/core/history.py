@@ -1,4 +1,4 @@
-"""History: what the controller remembers of an HPA between reconciliations, as Kubernetes' controller does.
+"""History: the state of an HPA that the controller keeps between reconciliations, as Kubernetes' controller does.
 
 Its times are milliseconds of a monotonic clock, as in Go: setting the wall clock forward does not end a stabilization
 window early, and setting it back does not prolong one. `autoscaler.loop.saved_history_format` converts what is saved.

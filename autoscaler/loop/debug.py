@@ -56,8 +56,8 @@ def decision_routes(log: DecisionLog, access: DebugAccess) -> list[web.RouteDef]
             return _problem(400, "last: write how many decisions to show, a whole number from 1 on")
         page = log.page(namespace, name, last=None if last is None else int(last[:9]))
         if page is None:
-            who = "an invalid HPA has none, and an autoscaler has none on those that another leads or has in its shard"
-            return _problem(404, f"there are no decisions on {namespace}/{name} here: {who}")
+            why = "an invalid HPA has none, and an autoscaler that is not leader, or has another shard, has none"
+            return _problem(404, f"there are no decisions on {namespace}/{name} here: {why}")
         return _json(page)
 
     return [

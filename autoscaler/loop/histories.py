@@ -49,7 +49,7 @@ class Histories:
         found = self._entries.get(hpa.key)
         return found.history if found is not None and found.uid == hpa.uid else History()
 
-    def keep(self, hpa: HPA, history: History) -> None:
+    def replace(self, hpa: HPA, history: History) -> None:
         """Replace the history of an HPA."""
         self._set(hpa.key, HistoryEntry(hpa.uid, history))
 

@@ -94,14 +94,14 @@ class _ApiGroup(msgspec.Struct, rename="camel"):
 
 
 class MetricsClient:
-    """Queries the metrics APIs. Concurrent queries are merged (see `MetricsQueryCoalescer`).
+    """Queries the metrics APIs. Concurrent queries are coalesced (see `MetricsQueryCoalescer`).
 
     Args:
         resource: the connection to metrics.k8s.io.
         custom: the connection to custom.metrics.k8s.io.
         external: the connection to external.metrics.k8s.io.
         mapper: maps a described object's kind to its resource.
-        pods: the pods of the cluster, to split merged responses; None: queries for different pods are not merged.
+        pods: the pods of the cluster, to split coalesced responses; None: queries for different pods are not coalesced.
         version_seconds: how long the preferred version of the custom metrics API is cached.
         clock: the current time in seconds; only differences matter.
     """
@@ -279,7 +279,7 @@ def _convert(response: Any, form: type[_T]) -> _T:
     try:
         return msgspec.convert(response, form)
     except msgspec.ValidationError as error:
-        raise MetricError(f"the answer is not of the expected form: {error}") from error
+        raise MetricError(f"the response is not of the expected form: {error}") from error
 
 
 def _values(items: list[_MetricValue]) -> ValuesResponse:
@@ -307,7 +307,7 @@ def _pod_usage(item: _PodMetrics) -> PodUsage:
 
 def _sample(item: _MetricValue) -> tuple[str, PodSample]:
     if item.described_object is None:
-        raise MetricError("the answer is not of the expected form: a value of a pod has no `describedObject`")
+        raise MetricError("the response is not of the expected form: a value of a pod has no `describedObject`")
     seconds = item.window if item.window_seconds is None else item.window_seconds
     return item.described_object.name, PodSample(
         value=_milli(item.value),

@@ -1,15 +1,15 @@
-"""Concurrent queries to the metrics APIs, merged into fewer requests.
+"""Concurrent queries to the metrics APIs, coalesced into fewer requests.
 
 HPAs with the same query (of an External or Object metric, say) share one request. Queries that differ only in one value
 of their pod selectors, `app=a` and `app=b`, become one request for `app in (a,b)`, and each HPA gets its own pods of
 the response. Each gets exactly what its own query would return, so where that is not certain it sends its own:
 
-    the merged query fails                         the error's text is about other pods
+    the coalesced query fails                      the error's text is about other pods
     none of an HPA's pods is in the response       the server decides whether no value is an error
     the response has pods that were not selected   a new pod whose labels are not known yet, or the server ignores
                                                    selectors
 
-After a failed attempt the query is not merged for a minute. "Concurrent" means within one pass of the event loop:
+After a failed attempt the query is not coalesced for a minute. "Concurrent" means within one pass of the event loop:
 nothing waits for more queries.
 """
 
@@ -42,7 +42,7 @@ _MAX_REMEMBERED: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class MetricsQuery:
-    """A query without its pod selector. Equal queries can be merged."""
+    """A query without its pod selector. Equal queries can be coalesced."""
 
     namespace: str
     path: str
@@ -54,7 +54,7 @@ class MetricsQueryCoalescer:
     """Merges concurrent metric queries that differ only in pod selector into one request.
 
     Args:
-        pods: the pods of the cluster, to split responses; None: only equal queries are merged.
+        pods: the pods of the cluster, to split responses; None: only equal queries are coalesced.
         clock: the current time in seconds; only differences matter.
     """
 
@@ -98,7 +98,7 @@ class MetricsQueryCoalescer:
     async def _fetch_all(
         self, query: MetricsQuery, selectors: Iterable[LabelSelector], fetch: _Fetch
     ) -> Mapping[LabelSelector, MetricResponse]:
-        """Return the responses that merged requests brought; callers without one send their own."""
+        """Return the responses to coalesced requests; callers without one send their own."""
         distinct = tuple(selectors)
         if len(distinct) == 1:
             return {distinct[0]: await fetch(distinct[0])}

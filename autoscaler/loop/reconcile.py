@@ -108,7 +108,7 @@ class Reconciler:
         else:
             outcome = conclude_without_writing(decision)
         # Before anything else can fail or be cancelled: the scale may have been written.
-        self._histories.keep(hpa, outcome.history)
+        self._histories.replace(hpa, outcome.history)
         if mode is Mode.SHADOW:
             self._shadow.add_decision(decision)
         self._emit(hpa, outcome.events)
@@ -171,7 +171,7 @@ class Reconciler:
                 monotonic_ms=monotonic_ms,
             )
             if after != before:
-                self._histories.keep(new, after)
+                self._histories.replace(new, after)
         if mode is Mode.SHADOW:
             self._shadow.add_status(new, monotonic_ms)
 
@@ -195,8 +195,8 @@ class Reconciler:
 
     def configured_mode_of(self, hpa: HPA | InvalidHPA) -> Mode:
         """The mode of an HPA by the process' mode and the HPA's annotation."""
-        asked = hpa.overrides.mode
-        return self._mode if asked is None or not self._mode.allows(asked) else asked
+        restriction = hpa.overrides.mode
+        return self._mode if restriction is None or not self._mode.allows(restriction) else restriction
 
     async def _decide(self, hpa: HPA) -> tuple[Observed, Decision]:
         """Observe and decide.
@@ -255,10 +255,10 @@ class Reconciler:
     def _report_annotations(self, hpa: HPA | InvalidHPA) -> None:
         """Log invalid annotations and emit an event for each, once until they change."""
         problems = hpa.overrides.problems
-        asked = hpa.overrides.mode
-        if asked is not None and not self._mode.allows(asked):
+        restriction = hpa.overrides.mode
+        if restriction is not None and not self._mode.allows(restriction):
             limit = f"this process runs with --mode={self._mode}, which an annotation can only restrict"
-            problems = (*problems, f'annotation {PREFIX}mode: "{asked}" is ignored: {limit}')
+            problems = (*problems, f'annotation {PREFIX}mode: "{restriction}" is ignored: {limit}')
         if problems == self._reported.get(hpa.key, ()):
             return
         self._reported[hpa.key] = problems

@@ -158,7 +158,7 @@ class SavedHistoryStore:
             self._report(f"is not saved: {error}")
             return
         self._saved_changes = changes
-        self._report("holds only part of the HPAs, the rest has no room; use more --shards" if encoded.left_out else "")
+        self._report("has only some of the HPAs, the others do not fit; use more --shards" if encoded.left_out else "")
 
     async def _list(self) -> list[dict[str, Any]]:
         delays = Backoff(*_LOAD_DELAYS)

@@ -80,7 +80,7 @@ class Encoded:
 
     content: bytes
     left_out: int
-    """The number of HPAs for which there was no room."""
+    """The number of HPAs that did not fit."""
 
 
 def encode(
@@ -95,7 +95,7 @@ def encode(
     """Encode histories.
 
     If they are too large, the HPAs that were not scaled lately and whose recommendations are all the same are left out
-    first: their current number of replicas says as much. The namespaces share the room fairly: a namespace that needs
+    first: their current number of replicas says as much. The namespaces share the space fairly: a namespace that needs
     less than an equal part gets all that it needs, and of one that needs more the largest histories are left out, of
     those of about the same size the oldest. So no namespace can push out the others' histories by long ones of its own
     (a window of an hour at a sync period of a second has 3,600 recommendations).
@@ -183,43 +183,43 @@ def _pack(hpas: Iterable[_EncodedHPA], now_ms: int) -> bytes:
 def _fit(
     hpas: list[_EncodedHPA], now_ms: int, *, limit_bytes: int, needed_bytes: int
 ) -> tuple[list[_EncodedHPA], bytes]:
-    """The HPAs for which there is room, and their content; all of them need `needed_bytes`."""
+    """Return the HPAs that fit, and their content; all of them need `needed_bytes`."""
     changing, steady = [each for each in hpas if not each.steady], [each for each in hpas if each.steady]
     kept: list[_EncodedHPA] = []
     content = _pack(kept, now_ms)
     # The size of a part is known once it is compressed: search for the uncompressed size that fills the limit.
     low, high = 0, _size(hpas)
-    room = int(high * limit_bytes / needed_bytes * _FILLED)
+    space = int(high * limit_bytes / needed_bytes * _FILLED)
     for _ in range(_ATTEMPTS):
-        part = _fair_part(changing, room)
-        part += _fair_part(steady, room - _size(part))
+        part = _fair_part(changing, space)
+        part += _fair_part(steady, space - _size(part))
         packed = _pack(part, now_ms)
         if len(packed) > limit_bytes:
-            high = room
+            high = space
         else:
-            low, kept, content = room, part, packed
+            low, kept, content = space, part, packed
             if len(packed) > _ENOUGH * limit_bytes:
                 break
-        room = int(room * limit_bytes / len(packed) * _FILLED)
-        if not low < room < high:
-            room = (low + high) // 2
+        space = int(space * limit_bytes / len(packed) * _FILLED)
+        if not low < space < high:
+            space = (low + high) // 2
     return kept, content
 
 
-def _fair_part(hpas: Iterable[_EncodedHPA], room: int) -> list[_EncodedHPA]:
-    """As many HPAs as `room` bytes hold, so that each namespace gets an equal part or all that it needs."""
+def _fair_part(hpas: Iterable[_EncodedHPA], space: int) -> list[_EncodedHPA]:
+    """As many HPAs as `space` bytes hold, so that each namespace gets an equal part or all that it needs."""
     namespaces: dict[str, list[_EncodedHPA]] = {}
     for each in hpas:
         namespaces.setdefault(each.namespace, []).append(each)
     kept: list[_EncodedHPA] = []
     # The namespace that needs least comes first, and leaves the rest of its part to the others.
     for index, of_namespace in enumerate(sorted(namespaces.values(), key=_size)):
-        part = room // (len(namespaces) - index)
+        part = space // (len(namespaces) - index)
         for each in sorted(of_namespace, key=lambda each: (each.size.bit_length(), -each.latest_ms)):
             if each.size <= part:
                 kept.append(each)
                 part -= each.size
-                room -= each.size
+                space -= each.size
     return kept
 
 

@@ -78,7 +78,7 @@ class MetricIdentifier(_Type):
 
 
 class MetricTarget(_Type):
-    """What a metric should be."""
+    """The target of a metric."""
 
     type: str = ""
     value: CanonicalQuantity | UnsetType = UNSET

@@ -88,9 +88,7 @@ def move(raw: Mapping[str, Any], to: HPAApi) -> Move:
 
 def render(moves: Iterable[Move], to: HPAApi) -> str:
     """Return the manifests as YAML, each with its steps as a comment."""
-    documents = [
-        f"# HPAs for {to.api_version}. Nothing has been changed yet: this is what to do, and in which order.\n"
-    ]
+    documents = [f"# HPAs for {to.api_version}. Nothing has been changed yet. Run these steps in order.\n"]
     for each in moves:
         lines = [f"# {number}. {command}\n#      {why}" for number, (command, why) in enumerate(each.steps, 1)]
         lines += [f"# Note: {warning}" for warning in each.warnings]
@@ -107,10 +105,10 @@ def _steps(to: HPAApi, namespace: str, name: str) -> list[tuple[str, str]]:
     if to is MILLISCALE:
         explain = f"python -m autoscaler explain {shlex.quote(f'{namespace}/{name}')} --api=milliscale"
         return [
-            (create, f"The new HPA computes and keeps a history, and changes nothing ({_MODE}: dry-run)."),
+            (create, f"The new HPA records its decisions and their history, and scales nothing ({_MODE}: dry-run)."),
             (
                 explain,
-                "It should want what the old one does. Leave it so for as long as the old one stabilises: 5 min.",
+                "It should desire as many replicas as the old one. Wait for the old one's stabilization window: 5 min.",
             ),
             (delete, "From here on no controller scales; the replicas stay as they are."),
             (f"kubectl annotate mhpa {where} {_MODE}-", "The new HPA acts, with its history."),
@@ -124,4 +122,4 @@ def _steps(to: HPAApi, namespace: str, name: str) -> list[tuple[str, str]]:
 
 def _owner_warning(owner: Mapping[str, Any]) -> str:
     what = f"{owner.get('kind')} {owner.get('name')}"
-    return f"it is made by {what}, which may make it again after it is deleted; change that first."
+    return f"{what} owns it and may create it again after it is deleted; change that first."

@@ -18,7 +18,7 @@ from autoscaler.core.model import HPAKey
 VERSION: Final = 1
 
 DecidedBy: TypeAlias = Literal["metrics", "fallback", "bounds", "disabled"]
-"""What set the replica count: the metrics, the fallback for failing metrics, the bounds, or a scale to 0 by hand."""
+"""The replica count comes from metrics, the fallback for failing metrics, the bounds, or a scale to 0 by hand."""
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -156,7 +156,7 @@ class BlockedScaleRecord(_Record, frozen=True, kw_only=True):
     stale: tuple[str, ...] = ()
     """The resources whose watch is stale."""
     replicas: int
-    """What the target would have been scaled to."""
+    """The replica count that the target would have been scaled to."""
     reason: str
     """The reason of the event that there would have been."""
 
@@ -208,7 +208,7 @@ class EventRecord(_Record, frozen=True, kw_only=True):
 
 
 class Written(_Record, frozen=True, kw_only=True):
-    """What the reconciliation changed in the cluster."""
+    """The changes that the reconciliation made in the cluster."""
 
     replicas: int | None = None
     """Written to the scale."""
@@ -235,7 +235,7 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
     sentence: str = ""
     """The record in one sentence (`autoscaler.records.sentence`)."""
     mode: str = "act"
-    """What the reconciliation may change."""
+    """The changes that the reconciliation may make."""
     decided_by: DecidedBy | None = None
     """Absent if no replica count was found."""
     current_replicas: int | None = None

@@ -49,7 +49,7 @@ class ResourceType:
 
     @property
     def has_status(self) -> bool:
-        """Whether there is a status subresource."""
+        """True if there is a status subresource."""
         return "status" in self.subresources
 
 

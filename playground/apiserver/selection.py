@@ -50,7 +50,7 @@ class Selection:
 
     @property
     def everything(self) -> bool:
-        """Whether all objects are selected."""
+        """True if all objects are selected."""
         return self.labels.empty and not self.fields
 
     def matches(self, obj: Object) -> bool:

@@ -27,7 +27,7 @@ from adapter.security.authentication import Authenticator, TokenReviewer
 from adapter.security.authorization import AuthorizationOptions, Authorizer
 from adapter.security.request_info import Query
 from adapter.security.tls import CertificateFiles, ServingTLS
-from adapter.security.trust import TrustKeeper, TrustOptions
+from adapter.security.trust import TrustOptions, TrustReloader
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
 from adapter.serving.health import Health
@@ -324,7 +324,7 @@ class ServedAdapter:
         self.debug = CannedDebug()
         self.telemetry = Telemetry()
         self.tls: ServingTLS
-        self.trust: TrustKeeper
+        self.trust: TrustReloader
         self.listener: Listener
         self.port = 0
         self._directory = directory
@@ -395,7 +395,7 @@ async def served_adapter(
     async with scripted_server() as api_server, connected(api_server, directory) as client:
         api.script(api_server)
         adapter.tls = ServingTLS(files)
-        adapter.trust = TrustKeeper(
+        adapter.trust = TrustReloader(
             trust or TrustOptions(), client, on_change=lambda current: adapter.tls.trust(current.pem)
         )
         health = Health(

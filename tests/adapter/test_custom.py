@@ -201,7 +201,7 @@ async def test_objects_without_values_make_an_empty_list(bed: MetricsBed) -> Non
     ("error", "code", "message"),
     [
         (PrometheusUnavailable("secret.host"), 503, "Prometheus is not available for rules[0] ("),
-        (PrometheusBadResponse("secret.host"), 503, "Prometheus gave an unusable answer for rules[0] ("),
+        (PrometheusBadResponse("secret.host"), 503, "Prometheus sent an unusable response for rules[0] ("),
         (PrometheusTimeout("secret.host"), 504, "Timeout: Prometheus did not answer in time for rules[0] ("),
         (PrometheusQueryError("secret.host"), 500, "Internal error occurred: unable to fetch metrics"),
         (PrometheusResultError("secret.host"), 500, "Internal error occurred: unable to fetch metrics"),

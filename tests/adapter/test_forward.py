@@ -266,9 +266,9 @@ async def test_rules_come_first_and_discovery_has_both(tmp_path: Path) -> None:
         (500, {"kind": "Status", "reason": "InternalError", "message": "scaler down"}, 500, "scaler down"),
         (403, {"kind": "Status", "reason": "Forbidden", "message": "you may not"}, 503, "does not accept this adapter"),
         (401, {"kind": "Status", "reason": "Unauthorized", "message": "who?"}, 503, "does not accept this adapter"),
-        (200, {"items": [{"metricName": "a", "value": "many"}]}, 503, "gave an unusable answer"),
-        (200, {"items": [{"metricName": "a", "value": "1", "timestamp": "noon"}]}, 503, "gave an unusable answer"),
-        (200, {"items": {}}, 503, "gave an unusable answer"),
+        (200, {"items": [{"metricName": "a", "value": "many"}]}, 503, "sent an unusable response"),
+        (200, {"items": [{"metricName": "a", "value": "1", "timestamp": "noon"}]}, 503, "sent an unusable response"),
+        (200, {"items": {}}, 503, "sent an unusable response"),
     ],
 )
 async def test_errors_of_the_other_adapter_are_passed_on(
@@ -384,7 +384,7 @@ async def test_explain_shows_the_response_and_how_to_get_it(tmp_path: Path) -> N
         missing = await explained(tmp_path, options, "x")
         empty = await explained(tmp_path, options, "x", "-n", "shop")
     away = await explained(tmp_path, options, "x", "-n", "shop")
-    asked = f"  - the adapter of forwardExternal ({options.url}), asked in namespace"
+    asked = f"  - the adapter of forwardExternal ({options.url}), in namespace"
     for code, text in (missing, empty, away):
         assert code == 1
         assert text.startswith("external/x is not there\n")

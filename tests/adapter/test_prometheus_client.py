@@ -451,7 +451,7 @@ async def test_removed_server_is_closed_after_its_last_request() -> None:
         async with PrometheusServers(PrometheusOptions(url=first.url)) as servers:
             asking = asyncio.create_task(servers.instant("a", destination=old))
             await second.reached(1)
-            await servers.keep([])
+            await servers.close_others([])
             answered.set()
             assert isinstance(await asking, Vector)
             # Should a rule come back to it, it is asked as before.

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, NameOID
 
-from adapter.security.trust import CertificateBundle, ClientTrust, TrustError, TrustKeeper, TrustOptions
+from adapter.security.trust import CertificateBundle, ClientTrust, TrustError, TrustOptions, TrustReloader
 from kube.certs import CertificateAuthority, KeyPair
 from kube.client import KubeClient
 from tests.adapter.serving import AccessApi, Authorities
@@ -69,7 +69,7 @@ def test_a_certificate_is_a_clients_where_its_usages_say_so() -> None:
 class Kept:
     """A keeper at work, its API server, and every trust that it took up."""
 
-    trust: TrustKeeper
+    trust: TrustReloader
     api: AccessApi
     seen: list[ClientTrust]
 
@@ -121,7 +121,7 @@ async def keeper(
             on_change(trust)
             seen.append(trust)
 
-        trust = TrustKeeper(options or TrustOptions(), client, on_change=change)
+        trust = TrustReloader(options or TrustOptions(), client, on_change=change)
         assert trust.problem() is not None
         running = tasks.create_task(trust.run())
         try:
@@ -290,7 +290,7 @@ async def test_api_server_that_comes_late(
         kubeconfig = server.kubeconfig(tmp_path)
         port = int(server.url.rpartition(":")[2])
     async with await KubeClient.connect(kubeconfig) as client, asyncio.TaskGroup() as tasks:
-        trust = TrustKeeper(TrustOptions(), client, on_change=lambda _: None)
+        trust = TrustReloader(TrustOptions(), client, on_change=lambda _: None)
         running = tasks.create_task(trust.run())
 
         async def refused() -> bool:

@@ -317,7 +317,7 @@ async def test_the_history_of_an_hpa_that_was_deleted_meanwhile_is_not_restored(
     for name, api in names:
         tracked = track_hpa({**cluster.hpa("web"), "metadata": {"name": name, "namespace": "default"}}, api=api)
         assert isinstance(tracked, TrackedHPA)
-        histories.keep(tracked.hpa, recent)
+        histories.replace(tracked.hpa, recent)
     await store.save(histories)
     options = replace(QUICK, availability=Availability(saved_history=location), optional_hpa_apis=())
     async with autoscaler(cluster, options, kubeconfig=cluster.server.kubeconfig()):

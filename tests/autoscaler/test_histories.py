@@ -15,14 +15,14 @@ def history(replicas: int, time_ms: int = NOW) -> History:
 
 def test_an_hpa_created_again_with_the_same_name_has_no_history() -> None:
     histories = Histories()
-    histories.keep(WEB, history(3))
+    histories.replace(WEB, history(3))
     assert histories.of(WEB) == history(3)
     assert histories.of(replace(WEB, uid="second")) == History()
 
 
 def test_what_is_forgotten_is_gone() -> None:
     histories = Histories()
-    histories.keep(WEB, history(3))
+    histories.replace(WEB, history(3))
     histories.forget(WEB.key)
     assert histories.of(WEB) == History()
     assert len(histories) == 0
@@ -30,7 +30,7 @@ def test_what_is_forgotten_is_gone() -> None:
 
 def test_of_two_memories_the_one_that_was_added_to_later_wins() -> None:
     histories = Histories()
-    histories.keep(WEB, history(3, NOW))
+    histories.replace(WEB, history(3, NOW))
     histories.restore({WEB.key: HistoryEntry("first", history(9, NOW - 1))})
     assert histories.of(WEB) == replace(history(3, NOW), complete=False)
     scaled = replace(history(4, NOW - 5), scale_up_events=(ScaleEvent(1, NOW + 1),))
@@ -40,7 +40,7 @@ def test_of_two_memories_the_one_that_was_added_to_later_wins() -> None:
 
 def test_what_was_known_before_another_may_have_acted_is_not_complete_any_more() -> None:
     histories = Histories()
-    histories.keep(WEB, history(3))
+    histories.replace(WEB, history(3))
     histories.restore({})
     assert histories.of(WEB) == replace(history(3), complete=False)
     histories.restore({WEB.key: HistoryEntry("first", history(4, NOW + 1))})
@@ -50,7 +50,7 @@ def test_what_was_known_before_another_may_have_acted_is_not_complete_any_more()
 def test_each_change_is_counted_and_a_look_is_none() -> None:
     histories = Histories()
     seen = [histories.changes]
-    histories.keep(WEB, history(3))
+    histories.replace(WEB, history(3))
     seen.append(histories.changes)
     histories.forget(WEB.key)
     seen.append(histories.changes)
@@ -67,7 +67,7 @@ def test_each_change_is_counted_and_a_look_is_none() -> None:
 
 def test_a_snapshot_does_not_change_any_more() -> None:
     histories = Histories()
-    histories.keep(WEB, history(3))
+    histories.replace(WEB, history(3))
     snapshot = histories.snapshot()
     histories.forget(WEB.key)
     assert snapshot == {WEB.key: HistoryEntry("first", history(3))}

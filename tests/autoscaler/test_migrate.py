@@ -97,10 +97,10 @@ def test_round_trip_returns_the_same_object() -> None:
 def test_owners_and_lost_annotations_are_warnings() -> None:
     owner = {"kind": "ScaledObject", "name": "web", "uid": "u-2"}
     assert move(served(ownerReferences=[owner]), MILLISCALE).warnings == [
-        "it is made by ScaledObject web, which may make it again after it is deleted; change that first."
+        "ScaledObject web owns it and may create it again after it is deleted; change that first."
     ]
-    knobs = {"milliscale.io/tolerance": "0.2", "milliscale.io/mode": "act"}
-    (warning,) = move(served(annotations=knobs), KUBERNETES).warnings
+    overrides = {"milliscale.io/tolerance": "0.2", "milliscale.io/mode": "act"}
+    (warning,) = move(served(annotations=overrides), KUBERNETES).warnings
     assert warning == "Kubernetes' own controller does not know milliscale.io/tolerance; they will have no effect."
 
 

@@ -39,7 +39,7 @@ def history(replicas: int, time_ms: int = NOW) -> History:
 def memory_of(*known: tuple[HPA, History]) -> Histories:
     memory = Histories()
     for each, past in known:
-        memory.keep(each, past)
+        memory.replace(each, past)
     return memory
 
 
@@ -103,11 +103,11 @@ async def test_a_first_start_has_nothing_to_restore_and_says_nothing(
 async def test_it_saves_again_and_again_on_top_of_what_it_read(place: Place) -> None:
     store, memory = place.store(), memory_of((WEB, history(3)))
     await store.save(memory)
-    memory.keep(WEB, history(4))
+    memory.replace(WEB, history(4))
     await store.save(memory)
     store = place.store()
     assert await store.load() == memory.snapshot()
-    memory.keep(WEB, history(5))
+    memory.replace(WEB, history(5))
     await store.save(memory)
     assert await place.store().load() == memory.snapshot()
 
@@ -128,7 +128,7 @@ async def test_it_saves_from_time_to_time(place: Place, monkeypatch: pytest.Monk
     memory = memory_of((WEB, history(0)))
     saving = asyncio.create_task(place.store().run(memory))
     for replicas in range(3):
-        memory.keep(WEB, history(replicas))
+        memory.replace(WEB, history(replicas))
 
         async def saved(replicas: int = replicas) -> bool:
             found = (await place.store().load()).get(WEB.key)
@@ -232,14 +232,14 @@ async def test_a_failed_save_is_logged_once_until_one_succeeds(place: Place, cap
     store, memory = place.store(), memory_of((WEB, history(3)))
     await place.server.hang_up()
     for replicas in range(3):
-        memory.keep(WEB, history(replicas))
+        memory.replace(WEB, history(replicas))
         await store.save(memory)
     assert len(warnings(caplog)) == 1
     assert "ConfigMap default/state is not saved: the API server cannot be reached" in warnings(caplog)[0]
     await place.server.listen()
     await store.save(memory)
     assert await place.store().load() == memory.snapshot(), "although nothing has changed since it failed"
-    memory.keep(WEB, history(7))
+    memory.replace(WEB, history(7))
     await store.save(memory)
     said = [each.getMessage() for each in caplog.records if each.name == "autoscaler.loop.saved_history"]
     assert said[1:] == ["ConfigMap default/state: no problem any more"], "once"
@@ -249,7 +249,7 @@ async def test_a_change_by_another_client_is_overwritten(place: Place) -> None:
     store, memory = place.store(), memory_of((WEB, history(3)))
     await store.save(memory)
     await place.admin.patch(f"{MAPS}/state", {"metadata": {"annotations": {"edited": "by hand"}}})
-    memory.keep(WEB, history(4))
+    memory.replace(WEB, history(4))
     await store.save(memory)
     assert await place.store().load() == memory.snapshot()
 
@@ -258,7 +258,7 @@ async def test_a_deleted_config_map_is_created_again(place: Place) -> None:
     store, memory = place.store(), memory_of((WEB, history(3)))
     await store.save(memory)
     await place.admin.delete(f"{MAPS}/state")
-    memory.keep(WEB, history(4))
+    memory.replace(WEB, history(4))
     await store.save(memory)
     assert await place.store().load() == memory.snapshot()
 
@@ -268,7 +268,7 @@ async def test_only_the_leader_saves(place: Place) -> None:
     await store.save(memory)
     version = place.version()
     place.leading = False
-    memory.keep(WEB, history(4))
+    memory.replace(WEB, history(4))
     await store.save(memory)
     assert place.version() == version
 
@@ -304,7 +304,7 @@ async def test_histories_beyond_the_size_limit_are_left_out_and_logged(
     memory = memory_of(*((replace(hpa(), name=f"hpa-{number}", uid=f"{number}"), history(3)) for number in range(200)))
     await place.store().save(memory)
     assert warnings(caplog) == [
-        "ConfigMap default/state holds only part of the HPAs, the rest has no room; use more --shards"
+        "ConfigMap default/state has only some of the HPAs, the others do not fit; use more --shards"
     ]
     assert 0 < len(await place.store().load()) < 200
 
