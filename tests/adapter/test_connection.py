@@ -73,7 +73,7 @@ async def test_trailers_are_not_collected(
     assert "closed a connection: what goes with the body of its request is too large" in caplog.messages
 
 
-async def test_pipelined_requests_are_dropped(tmp_path: Path) -> None:
+async def test_only_the_first_pipelined_request_is_served(tmp_path: Path) -> None:
     """Only the first one is; its response says that the connection ends, so the client repeats the others elsewhere."""
     async with served_adapter(tmp_path) as adapter:
         for between in (asked_by("bob"), asked_by("bob", more=CHUNKED) + TRAILERS):

@@ -368,7 +368,7 @@ async def test_details_are_there_where_kubernetes_has_them(tmp_path: Path) -> No
         assert "details" not in (await adapter.request_as_master(f"{G2}/namespaces/ns-1/pods")).json
 
 
-async def test_malformed_external_path_makes_no_query(tmp_path: Path) -> None:
+async def test_unacceptable_media_type_makes_no_query(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.metrics.error = service_unavailable("unable to fetch metrics")
         headers = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
