@@ -180,9 +180,6 @@ class Router:
                 response = self._openapi(request, version, "/".join(parts))
                 if response is not None:
                     return response
-            case ("statusz",):
-                request.require_get()
-                return Response(200, self._health.statusz(accept=request.accept, version=software_version()))
         return self._not_found()
 
     def _openapi(self, request: Request, version: str, path: str) -> Response | None:
@@ -204,7 +201,7 @@ class Router:
         return Response(404, _PLAIN.encode(self._paths()))
 
     def _paths(self) -> dict[str, list[str]]:
-        others = ("/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/statusz", "/version")
+        others = ("/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version")
         return self._discovery.paths((*others, *self._health.paths))
 
 

@@ -254,11 +254,13 @@ class Controller:
         if self._saved_history is None:
             self._histories.restore({})
         else:
-            await self._saved_history.restore(self._histories, may_exist=self._may_exist)
+            await self._saved_history.restore(self._histories, exists=self._exists)
 
-    def _may_exist(self, key: HPAKey) -> bool:
-        """False for an HPA that was deleted while no process ran, or that is in another shard."""
-        return self._shard.owns(key) and (self._hpas.get(key) is not None or not self._hpas.synced(key))
+    def _exists(self, key: HPAKey) -> bool | None:
+        """True for an HPA of this shard that exists; None: its API is not listed yet, or not reconciled."""
+        if not self._shard.owns(key):
+            return False
+        return self._hpas.get(key) is not None or (False if self._hpas.synced(key) else None)
 
     def _spread(self) -> None:
         """Spread the first reconciliations over a sync period, in the order of the namespaces."""

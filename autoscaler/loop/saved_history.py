@@ -124,10 +124,22 @@ class SavedHistoryStore:
                     saved[key] = entry
         return saved
 
-    async def restore(self, histories: Histories, *, may_exist: Callable[[HPAKey], bool]) -> None:
-        """Add the saved histories of the HPAs that may exist, and note that this process continues them."""
+    async def restore(self, histories: Histories, *, exists: Callable[[HPAKey], bool | None]) -> None:
+        """Add the saved histories, and note that this process continues them.
+
+        Args:
+            histories: those of this process.
+            exists: returns whether an HPA of this process exists. If it is not known (None), its history is restored
+                unless it is too old for any window: otherwise those of deleted HPAs would be saved forever.
+        """
+        oldest_ms = self._times()["monotonic_ms"] - self._longest_window_ms
+
+        def is_wanted(key: HPAKey, entry: HistoryEntry) -> bool:
+            known = exists(key)
+            return entry.latest_ms >= oldest_ms if known is None else known
+
         saved = await self.load()
-        histories.restore({key: entry for key, entry in saved.items() if may_exist(key)})
+        histories.restore({key: entry for key, entry in saved.items() if is_wanted(key, entry)})
         _log.info("restored the history of %d HPAs", len(histories))
         if len(histories):
             # From here on the saved history is incomplete, if this process is killed.

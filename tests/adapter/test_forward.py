@@ -238,11 +238,12 @@ async def test_next_version_starts_with_the_names_of_the_same_adapter(tmp_path: 
             following.carry_over(forwarder)
         assert same.names == forwarder.names
         assert another.names == ()
-        async with same, another:
-            await same.list_new()
-            assert server.asked == []
-            await another.list_new()
+        await same.wait_tried()
+        async with another, asyncio.TaskGroup() as tasks:
+            listing = tasks.create_task(another.run())
+            await another.wait_tried()
             assert another.names == forwarder.names
+            listing.cancel()
 
 
 async def test_rules_come_first_and_discovery_has_both(tmp_path: Path) -> None:

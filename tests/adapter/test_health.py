@@ -6,7 +6,6 @@ import pytest
 
 from adapter.security.request_info import Target
 from adapter.serving.health import Health, HealthResponse
-from kube.status import StatusError
 from tests.adapter.serving import served_adapter
 
 
@@ -74,23 +73,3 @@ async def test_nobody_needs_to_be_known(tmp_path: Path) -> None:
         assert b"[-]catalog failed: Prometheus has not answered yet\n" in reply.body
         assert (await adapter.ask("/livez", method="HEAD")).status == 200
         assert adapter.api.reviews == []
-
-
-@pytest.mark.parametrize("accept", ["", "*/*", "text/plain", "text/plain;q=0.9, application/json"])
-def test_statusz_is_text(accept: str) -> None:
-    content = health().statusz(accept=accept, version="1.2.3")
-    assert content.content_type == "text/plain; charset=utf-8"
-    lines = content.body.decode().splitlines()
-    assert lines[1] == "milliscale-adapter statusz"
-    assert "Binary version: 1.2.3" in lines
-    assert lines[-1].startswith("Paths: /healthz /healthz/ping /livez")
-
-
-@pytest.mark.parametrize("accept", ["application/json", "application/yaml", "application/json;as=Table;v=v1"])
-def test_statusz_in_any_other_form_is_refused(accept: str) -> None:
-    with pytest.raises(StatusError) as refused:
-        health().statusz(accept=accept, version="1.2.3")
-    assert (refused.value.code, refused.value.reason) == (406, "NotAcceptable")
-    assert str(refused.value) == (
-        "only the following media types are accepted: application/json, application/yaml, text/plain"
-    )

@@ -200,7 +200,6 @@ OTHERS = st.sampled_from(
         "/version",
         "/readyz",
         "/livez/ping",
-        "/statusz",
         "//",
         "/é",
     ]

@@ -130,9 +130,7 @@ async def test_answers_are_as_described(tmp_path: Path, path: str, definition: s
         ("", "application/json"),
         ("*/*", "application/json"),
         ("application/json", "application/json"),
-        ("application/com.github.proto-openapi.spec.v2@v1.0+protobuf", PROTOBUF),
-        (PROTOBUF, PROTOBUF),
-        (f"application/json;q=0.5,{PROTOBUF}", PROTOBUF),
+        (f"application/json;q=0.5,{PROTOBUF}", "application/json"),
         ("text/html,application/json", "application/json"),
     ],
 )
@@ -196,64 +194,3 @@ async def test_no_document_of_what_is_not_served(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         for path in ("/openapi", "/openapi/v4", "/openapi/v2/x", "/openapi/v3/apis/metrics.k8s.io/v1beta1"):
             assert (await adapter.ask_as_master(path)).status == 404
-
-
-Fields = dict[int, list[Any]]
-
-
-def fields(encoded: bytes) -> Fields:
-    """A protobuf message, as what each field holds."""
-    found: Fields = {}
-    position = 0
-
-    def varint() -> int:
-        nonlocal position
-        number = shift = 0
-        while True:
-            byte = encoded[position]
-            position += 1
-            number |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return number
-
-    while position < len(encoded):
-        key = varint()
-        size = varint()
-        content: Any = size
-        if key & 7 == 2:
-            content = encoded[position : position + size]
-            position += size
-        found.setdefault(key >> 3, []).append(content)
-    return found
-
-
-def named(entries: list[bytes]) -> dict[str, Fields]:
-    """A map, which this protobuf has as a list of names and values."""
-    return {fields(entry)[1][0].decode(): fields(fields(entry)[2][0]) for entry in entries}
-
-
-def test_protobuf_says_what_json_says() -> None:
-    document = v2()
-    root = fields(DOCUMENTS.v2(accept=PROTOBUF).content.body)
-    assert root[1] == [b"2.0"]
-    assert fields(root[2][0]) == {1: [b"milliscale"], 2: [b"1.2.3"]}
-    paths = named(fields(root[8][0])[2])
-    assert set(paths) == set(document["paths"])
-    for path, item in paths.items():
-        operation, expected = fields(item[2][0]), document["paths"][path]["get"]
-        assert operation[5] == [expected["operationId"].encode()]
-        assert operation[6] == [one.encode() for one in expected["produces"]]
-        described = [fields(fields(fields(one)[1][0])[2][0]) for one in operation.get(8, [])]
-        names = [fields((one.get(3) or one[4])[0])[4][0].decode() for one in described]
-        assert names == [one["name"] for one in expected["parameters"]]
-        assert list(named(fields(operation[9][0])[1])) == ["200"]
-    definitions = named(fields(root[9][0])[1])
-    assert set(definitions) == set(document["definitions"])
-    for name, schema in definitions.items():
-        expected = document["definitions"][name]
-        assert fields(schema[22][0])[1] == [b"object"]
-        assert [one.decode() for one in schema.get(19, [])] == expected.get("required", [])
-        assert set(named(fields(schema[25][0])[1])) == set(expected["properties"])
-        kinds = [json.loads(fields(fields(one)[2][0])[2][0]) for one in schema.get(31, [])]
-        assert kinds == ([expected["x-kubernetes-group-version-kind"]] if kinds else [])

@@ -21,7 +21,6 @@ from adapter.security.request_info import Target
 from adapter.serving.health import Health
 from kube.mapping import GroupResource, ResourceInfo
 from tests.adapter.metrics_bed import CannedPrometheus, MetricsBed, metrics_bed, series
-from tests.eventually import eventually
 
 RULE = "seriesQuery: {}, metricsQuery: sum({}), resources: {{template: <<.Resource>>}}"
 FIRST = f"rules: [{{{RULE.format('a', 'a')}}}]"
@@ -208,7 +207,7 @@ async def test_changed_rule_reuses_the_list_of_its_series_query(
     catalog = following(bed, FIRST.replace("sum(a)", "max(a), name: {as: other}"))
     await catalog.carry_over(bed.catalog)
     assert [str(info) for info in catalog.custom] == ["namespaces/other", "pods/other"]
-    await catalog.list_new()
+    await catalog.wait_tried()
     assert bed.prometheus.listed == []
 
 
@@ -244,25 +243,8 @@ async def test_metrics_of_removed_rules_are_removed_and_readiness_stays(bed: Met
     await catalog.carry_over(bed.catalog)
     assert [str(info) for info in catalog.custom] == []
     assert catalog.readiness() is None
-    await catalog.list_new()
+    await catalog.relist()
     assert [str(info) for info in catalog.custom] == ["namespaces/b", "pods/b"]
-
-
-async def test_only_carried_over_lists_are_listed_again_at_once(bed: MetricsBed) -> None:
-    catalog = following(bed, SECOND)
-    await catalog.carry_over(bed.catalog)
-    await catalog.list_new()
-    assert [selector for selector, _, _ in bed.prometheus.listed] == ["a", "b"]
-    running = asyncio.create_task(catalog.run())
-
-    async def is_listed_again() -> bool:
-        return len(bed.prometheus.listed) == 3
-
-    assert await eventually(is_listed_again, within=10, every=0.001)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert [selector for selector, _, _ in bed.prometheus.listed] == ["a", "b", "a"]
 
 
 async def test_late_list_of_an_old_catalog_does_not_change_the_new_one(bed: MetricsBed) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.history import History, Recommendation
 from autoscaler.core.model import HPA
 from autoscaler.loop import saved_history
@@ -91,6 +92,15 @@ async def test_what_is_not_saved_at_the_end_is_not_complete_until_it_is(place: P
     assert (await place.store().load())[WEB.key].history == replace(history(3), complete=False)
     await store.save(memory, final=True)
     assert (await place.store().load())[WEB.key].history == history(3)
+
+
+async def test_old_histories_of_hpas_that_may_not_exist_are_not_restored(place: Place) -> None:
+    recent, old = replace(WEB, name="recent"), replace(WEB, name="old")
+    long_ago = history(3, NOW - MAX_STABILIZATION_WINDOW_MS - 1)
+    await place.store().save(memory_of((WEB, long_ago), (recent, history(3)), (old, long_ago)))
+    restored = Histories()
+    await place.store().restore(restored, exists=lambda key: True if key == WEB.key else None)
+    assert restored.snapshot().keys() == {WEB.key, recent.key}
 
 
 async def test_a_first_start_has_nothing_to_restore_and_says_nothing(

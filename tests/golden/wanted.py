@@ -34,7 +34,7 @@ _LABEL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SLOW: Final = {"503json", "504", "slow"}
 _QUERY_IS_WRONG: Final = {"422json", "400json", "scalar", "string", "matrix"}
 _VERSION_KEYS: Final = ("major", "minor", "gitVersion", "gitCommit", "buildDate", "goVersion", "compiler", "platform")
-_PEERS_OWN_PATHS: Final = re.compile(r"/((health|live|ready)z/(log|informer-sync|poststarthook/.*))$")
+_PEERS_OWN_PATHS: Final = re.compile(r"/(statusz|(health|live|ready)z/(log|informer-sync|poststarthook/.*))$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,6 +271,21 @@ def _own_checks(result: Wanted, case: Case) -> Wanted:
     return replace(result, document="\n".join([line for line in lines if line in ("[+]ping ok", lines[-1])]), part=True)
 
 
+def _no_statusz(result: Wanted, case: Case) -> Wanted:
+    """/statusz describes the process there. Wanted: there is no such path."""
+    if case.via != "direct" or case.segments != ("statusz",):
+        return result
+    return replace(result, statuses=(404,), document={"paths": ["/apis"]}, part=True)
+
+
+def _openapi_is_json(result: Wanted, case: Case) -> Wanted:
+    """OpenAPI 2 is also protobuf there. Wanted: JSON alone, which is what API servers request."""
+    if case.segments != ("openapi", "v2") or not case.content_type.endswith("protobuf"):
+        return result
+    refused = result.error(406, "NotAcceptable", "only the following media types are accepted: application/json")
+    return replace(refused, content_type="application/json")
+
+
 def _own_version(result: Wanted, case: Case) -> Wanted:
     """/version is each server's own. Wanted: the same form."""
     if case.segments != ("version",) or case.status != 200:
@@ -303,6 +318,8 @@ _EXCEPTIONS: Final[tuple[Callable[[Wanted, Case], Wanted], ...]] = (
     _aggregated_discovery,
     _own_paths,
     _own_checks,
+    _no_statusz,
+    _openapi_is_json,
     _own_version,
     _large_list,
 )
