@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference
 from adapter.content import protobuf
 from adapter.content.documents import CustomMetricList, ExternalMetricList
 from adapter.content.protobuf import encode_error, encode_list, message
