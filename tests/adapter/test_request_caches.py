@@ -79,6 +79,18 @@ async def test_impersonation_is_refused_for_a_cached_user_too(tmp_path: Path, na
             assert (await connection.send(named("bob", *more).head()))[0] == code
 
 
+async def test_spaces_around_raw_header_values_do_not_count(tmp_path: Path) -> None:
+    """Those at the end are left by aiohttp 3.14.1."""
+    authorities = Authorities()
+    certificate = der(authorities.front_proxy.issue(FRONT_PROXY, client=True))
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        authenticator = Authenticator(lambda: trusting(authorities), TokenReviewer(client, ttl=10.0))
+        user = await authenticator.authenticate(
+            certificate, ((b"X-Remote-User", b"bob \t"), (b"X-Remote-Group", b"readers "))
+        )
+        assert (user.name, user.groups[0]) == ("bob", "readers")
+
+
 async def test_front_proxys_certificate_is_verified_again_when_the_cas_change(tmp_path: Path) -> None:
     """At once, of a user and a certificate that were known a moment ago."""
     before, after = Authorities(), Authorities()

@@ -231,6 +231,21 @@ async def test_client_that_sends_byte_by_byte_loses_its_connection(tmp_path: Pat
         assert await closed_after(adapter, []) == b""
 
 
+@pytest.mark.parametrize("before", [b"", b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"], ids=["first", "second"])
+async def test_empty_lines_before_a_head_do_not_lift_its_limits(before: bytes, tmp_path: Path) -> None:
+    async with served_adapter(tmp_path, limits=impatient(head=0.2)) as adapter:
+        start = b"GET /livez HTTP/1.1\r\nHost: a\r\n"
+        drip = itertools.chain([before, b"\r\n\r\n", start], itertools.repeat(b"X-Slow: a\r\n", 400))
+        began = asyncio.get_running_loop().time()
+        assert (await closed_after(adapter, drip)).count(b" 200 OK") == bool(before)
+        assert asyncio.get_running_loop().time() - began < 2.0
+        fields = [f"X-Part-{number}: ".encode() + b"a" * 20_000 + b"\r\n" for number in range(7)]
+        response = await closed_after(adapter, [before, b"\r\n\r\n", start + b"".join(fields)])
+        assert response.count(b" 431 ") == 1
+        response = await closed_after(adapter, [before, b"\r\n", b"\r", b"\n" + start, b"Connection: close\r\n\r\n"])
+        assert response.count(b" 200 OK") == 1 + bool(before)
+
+
 async def test_time_for_a_head_begins_anew_with_each_request(tmp_path: Path) -> None:
     async with served_adapter(tmp_path, limits=impatient(head=0.4)) as adapter:
         request = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
