@@ -115,8 +115,6 @@ class Forwarder:
         self._problem = ""
 
     async def __aenter__(self) -> Self:
-        if self._upstream is not None:
-            await self._upstream.__aenter__()
         await self._cache.__aenter__()
         return self
 
@@ -125,7 +123,7 @@ class Forwarder:
     ) -> None:
         await self._cache.__aexit__(None, None, None)
         if self._upstream is not None:
-            await self._upstream.__aexit__(None, None, None)
+            await self._upstream.close()
 
     @property
     def active(self) -> bool:
