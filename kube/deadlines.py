@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Coroutine, Generator
-from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar, cast
+
+import msgspec
 
 _T = TypeVar("_T")
 
@@ -15,8 +16,7 @@ class DeadlineExceeded(TimeoutError):
     """The work was cancelled at its deadline; any other TimeoutError is the work's own."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Deadline:
+class Deadline(msgspec.Struct, frozen=True, order=True):
     """An absolute time on the event loop's clock; the latest of several is their `max`."""
 
     at: float = math.inf

@@ -8,6 +8,7 @@ and `flag_section` groups flags in --help, as in kube-apiserver's.
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
@@ -88,6 +89,26 @@ def list_option(name: str, *, default: Sequence[str] = (), **attributes: Any) ->
         return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
 
     return click.option(name, multiple=True, default=tuple(default), callback=split, **attributes)
+
+
+def option_group(argument: str, build: Callable[..., object], *options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return a decorator that adds `options` to a command, and passes `build` of their values on as `argument`.
+
+    The parameters of `build` have the names that the options give to their values.
+    """
+    names = tuple(inspect.signature(build).parameters)
+
+    def decorate(command: F) -> F:
+        @functools.wraps(command)
+        def wrapper(*arguments: Any, **values: Any) -> Any:
+            built = build(**{name: values.pop(name) for name in names})
+            return command(*arguments, **values, **{argument: built})
+
+        for option in reversed(options):  # the last one to be applied is the first in the help
+            option(wrapper)
+        return wrapper  # type: ignore[return-value]  # has the parameters of the options
+
+    return decorate
 
 
 def verbosity_option(function: F) -> F:

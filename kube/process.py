@@ -20,6 +20,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # Python's default is 700, 10, 10. Reference counting frees nearly all of our garbage without the collector.
 _GC_THRESHOLDS = (5_000, 20, 100)
 _LAG_INTERVAL_SECONDS = 0.02
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 # klog's levels are numbers without names: up to 3 is operation, from 4 on debugging.
 _DEBUG_FROM = 4
 
@@ -64,7 +65,7 @@ def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
 
 def boot_clock() -> float:
     """Return the seconds since the machine started; unlike time.monotonic() it includes the time of a suspend."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+    return time.clock_gettime(_BOOT_CLOCK)
 
 
 async def watch_loop(observe: Callable[[float], None], *, interval: float = _LAG_INTERVAL_SECONDS) -> None:

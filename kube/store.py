@@ -133,15 +133,20 @@ class Store(Generic[T]):
     @property
     def silent_seconds(self) -> float:
         """Seconds since the last proof that the store has what the API server has."""
-        heard_at = self._heard_at if self._opened_at is None else max(self._heard_at, self._opened_at)
-        return self._clock() - heard_at
+        return self._silent_seconds(self._clock())
+
+    def _silent_seconds(self, now: float) -> float:
+        return now - (self._heard_at if self._opened_at is None else max(self._heard_at, self._opened_at))
 
     @property
     def stale(self) -> bool:
         """True if objects may be out of date; False before the first list."""
+        if not self.synced:
+            return False
+        now = self._clock()
         intervals = 1.0 if self.disconnected else _STALE_AFTER
-        silent = self.silent_seconds >= intervals * self._client.bookmark_seconds
-        return self.synced and (silent or self._clock() < self._caught_up_at)
+        silent = self._silent_seconds(now) >= intervals * self._client.bookmark_seconds
+        return silent or now < self._caught_up_at
 
     @property
     def problem(self) -> str | None:

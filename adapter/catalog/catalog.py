@@ -47,14 +47,6 @@ class SeriesSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class RuleListing:
-    """The series of a rule's last successful list (None before one), and why a later list failed."""
-
-    series: tuple[Series, ...] | None
-    failure: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Listing:
     """One list of series for all rules with the same seriesQuery; a selector of "" lists nothing."""
 
@@ -101,7 +93,6 @@ class Catalog:
         self._parts: dict[str, RulePart] = {}
         self._failures: dict[str, str] = {}
         self._listed_at: dict[str, float] = {}
-        self._just_listed: set[_Listing] = set()
         self._logged: set[str] = set()
         self._snapshot = Snapshot()
         self._building = asyncio.Lock()
@@ -120,10 +111,13 @@ class Catalog:
         """All metrics at this moment."""
         return self._snapshot
 
-    def listing(self, rule: AnyRule) -> RuleListing:
-        """Return the series of one of these rules."""
-        part = self._parts.get(rule.key)
-        return RuleListing(part.series if part is not None else None, self._failures.get(rule.key, ""))
+    def part(self, rule: AnyRule) -> RulePart | None:
+        """Return the series and metrics of one of these rules, by its last successful list; None before one."""
+        return self._parts.get(rule.key)
+
+    def failure(self, rule: AnyRule) -> str:
+        """Return why the last list of a rule failed; "" if it did not."""
+        return self._failures.get(rule.key, "")
 
     def max_age(self, rule: AnyRule) -> float:
         """Return how old the series of a rule may be, in seconds."""
@@ -222,15 +216,6 @@ class Catalog:
                 await self._update(rule, found)
         await self._build()
 
-    async def list_new(self) -> None:
-        """List the seriesQueries that have not been listed; `run` does not list them again at once."""
-        new = [
-            listing for listing, rules in self._listings.items() if any(rule.key not in self._parts for rule in rules)
-        ]
-        async with asyncio.TaskGroup() as tasks:
-            for listing in new:
-                tasks.create_task(self._list_first(listing), name=f"first list of {listing.selector}")
-
     async def run(self) -> None:
         """Keep the catalog up to date, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
@@ -266,18 +251,11 @@ class Catalog:
     async def _keep_listed(self, listing: _Listing) -> None:
         backoff = Backoff(_FIRST_RETRY_SECONDS, min(_LAST_RETRY_SECONDS, max(self._relist_interval, 1.0)))
         while True:
-            if listing in self._just_listed:
-                self._just_listed.discard(listing)
-                await asyncio.sleep(self._relist_interval)
-            elif await self._list(listing):
+            if await self._list(listing):
                 backoff.reset()
                 await asyncio.sleep(self._relist_interval)
             else:
                 await asyncio.sleep(backoff.next())
-
-    async def _list_first(self, listing: _Listing) -> None:
-        if await self._list(listing):
-            self._just_listed.add(listing)
 
     async def _list(self, listing: _Listing) -> bool:
         """List one seriesQuery for all rules that have it; return whether all succeeded."""

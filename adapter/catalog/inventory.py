@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from adapter.prometheus import Series
@@ -145,18 +145,7 @@ async def label_meanings(naming: ResourceNaming, labels: Iterable[str], mapper: 
     return LabelMeanings(by_label, found)
 
 
-async def custom_uses(rule: Rule, found: Sequence[Series], mapper: ResourceLookup) -> AsyncIterator[SeriesUse]:
-    """Yield the metrics that a rule makes of each series, also of those that it leaves out.
-
-    Raises:
-        KubeUnreachable, StatusError: the API server did not say what its resources are.
-    """
-    labels: frozenset[str] = frozenset().union(*(series.labels for series in found))
-    for use in custom_series_uses(rule, found, await label_meanings(rule.resources, labels, mapper)):
-        yield use
-
-
-def custom_series_uses(rule: Rule, found: Iterable[Series], meanings: LabelMeanings) -> Iterator[SeriesUse]:
+def custom_uses(rule: Rule, found: Iterable[Series], meanings: LabelMeanings) -> Iterator[SeriesUse]:
     """Yield the metrics that a rule makes of each series; `meanings` has all labels of these."""
     rank = {label: number for number, (label, _) in enumerate(rule.resources.overrides)}
     by_label = meanings.by_label
@@ -187,19 +176,7 @@ def custom_series_uses(rule: Rule, found: Iterable[Series], meanings: LabelMeani
         yield SeriesUse(series, metric, "", tuple(by_label[label] for label in named), sources)
 
 
-async def external_sources(rule: Rule, found: Sequence[Series], mapper: ResourceLookup) -> tuple[ExternalSource, ...]:
-    """Return the external metrics that a rule makes of series, in their order.
-
-    Raises:
-        KubeUnreachable, StatusError: the API server did not say what its resources are.
-    """
-    naming = rule.resources
-    return external_series_sources(rule, found, await label_meanings(naming, (), mapper) if naming.namespaced else None)
-
-
-def external_series_sources(
-    rule: Rule, found: Iterable[Series], meanings: LabelMeanings | None
-) -> tuple[ExternalSource, ...]:
+def external_sources(rule: Rule, found: Iterable[Series], meanings: LabelMeanings | None) -> tuple[ExternalSource, ...]:
     """Return the external metrics of series; `meanings` is None where the namespace does not matter."""
     label = meanings.namespace_label if meanings is not None else ""
     uses = external_uses(rule, found)

@@ -18,9 +18,9 @@ from adapter.catalog.inventory import (
     ExternalSource,
     LabelMeanings,
     custom_query_source,
-    custom_series_uses,
+    custom_uses,
     external_query_source,
-    external_series_sources,
+    external_sources,
     label_meanings,
 )
 from adapter.gil import releasing_gil
@@ -169,10 +169,10 @@ def _made(
 ) -> RulePart:
     series = releasing_gil(found)
     if external:
-        sources = external_series_sources(rule, series, meanings)
+        sources = external_sources(rule, series, meanings)
         return RulePart(rule, found, labels, meanings, external=sources)
     assert meanings is not None, "custom metrics need labels"
-    custom = tuple(source for use in custom_series_uses(rule, series, meanings) for source in use.sources)
+    custom = tuple(source for use in custom_uses(rule, series, meanings) for source in use.sources)
     return RulePart(rule, found, labels, meanings, custom=custom)
 
 

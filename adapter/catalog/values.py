@@ -1,4 +1,4 @@
-"""The values of metrics before they are encoded: typed, immutable, in integer milli-units.
+"""The values of metrics before they are encoded: typed, in integer milli-units.
 
 A sample of Prometheus is a double; a Quantity in these APIs is made of milli-units. `milli` is the double times 1000,
 truncated, as in prometheus-adapter: 0.9999 is 999m. HPAs compare with exactly that number.
@@ -25,7 +25,7 @@ class ObjectReference(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
-class MetricValue(msgspec.Struct, frozen=True, kw_only=True):
+class MetricValue(msgspec.Struct, kw_only=True):
     """One item of a MetricValueList.
 
     Attributes:
@@ -35,6 +35,8 @@ class MetricValue(msgspec.Struct, frozen=True, kw_only=True):
         timestamp: when the value was sampled, in seconds since the epoch.
         window_seconds: the time over which it was gathered, or None where that is not known.
         milli: the value, in milli-units.
+        encoded: the item as protobuf of v1beta2, from its first encoding on. Requests share a value until its vector is
+            refreshed. The other attributes do not change.
     """
 
     described_object: ObjectReference
@@ -43,9 +45,10 @@ class MetricValue(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: float
     window_seconds: int | None
     milli: int
+    encoded: bytes = b""
 
 
-class ExternalMetricValue(msgspec.Struct, frozen=True, kw_only=True):
+class ExternalMetricValue(msgspec.Struct, kw_only=True):
     """One item of an ExternalMetricValueList.
 
     `labels` is None for a scalar, which has none; the other attributes are those of MetricValue.
@@ -56,6 +59,7 @@ class ExternalMetricValue(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: float
     window_seconds: int | None
     milli: int
+    encoded: bytes = b""
 
 
 def to_milli(value: float) -> int | None:

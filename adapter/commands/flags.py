@@ -9,8 +9,6 @@ an existing Deployment work unchanged. Values that can never work are refused he
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from adapter.prometheus import PrometheusConfigError, PrometheusOptions
 from adapter.prometheus.budget import DEFAULT_BYTES
 from adapter.prometheus.options import DEFAULT_CONNECTIONS
 from kube.durations import DURATION, POSITIVE_DURATION
-from kube.flags import bool_option
+from kube.flags import bool_option, option_group
 
 Command = Callable[..., None]
 """A function that click's decorators take and return."""
@@ -47,29 +45,6 @@ class _Header(click.ParamType[tuple[str, str]]):
         if not content.isprintable():
             self.fail(f"the value of {name} cannot be sent in a header", param, ctx)
         return name, content
-
-
-def group(
-    argument: str, build: Callable[..., object], *options: Callable[[Command], Command]
-) -> Callable[[Command], Command]:
-    """Return a decorator that adds `options` to a command, and passes `build` of their values on as `argument`.
-
-    The parameters of `build` have the names that the options give to their values.
-    """
-    names = tuple(inspect.signature(build).parameters)
-
-    def decorate(command: Command) -> Command:
-        @functools.wraps(command)
-        def wrapper(*arguments: Any, **values: Any) -> None:
-            built = build(**{name: values.pop(name) for name in names})
-            command(*arguments, **values, **{argument: built})
-
-        decorated: Command = wrapper
-        for option in reversed(options):  # the last one to be applied is the first in the help
-            decorated = option(decorated)
-        return decorated
-
-    return decorate
 
 
 def _prometheus_access(
@@ -111,7 +86,7 @@ def _prometheus_access(
     )
 
 
-prometheus_flags = group(
+prometheus_flags = option_group(
     "prometheus",
     _prometheus_access,
     click.option(
@@ -180,7 +155,7 @@ def catalog_flags(*, lists_once: bool = False) -> Callable[[Command], Command]:
             raise click.UsageError("max age must not be less than relist interval")
         return CatalogOptions(relist_interval=metrics_relist_interval, max_age=max_age, freshness=metrics_freshness)
 
-    return group(
+    return option_group(
         "catalog",
         build,
         click.option(
@@ -210,7 +185,7 @@ def catalog_flags(*, lists_once: bool = False) -> Callable[[Command], Command]:
     )
 
 
-kubernetes_flags = group(
+kubernetes_flags = option_group(
     "kubernetes",
     KubernetesOptions,
     click.option(

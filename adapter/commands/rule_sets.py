@@ -126,28 +126,25 @@ class RuleSet:
         )
         return cls(rules=rules, catalog=catalog, cache=cache, forwarder=forwarder, telemetry=telemetry, router=router)
 
-    async def prepare(self, previous: RuleSet, *, seconds: float) -> None:
-        """Take over the lists of the version before, and list the rest; stop waiting after so many seconds."""
-        self.forwarder.carry_over(previous.forwarder)
-        try:
-            async with asyncio.timeout(seconds):
-                await self.catalog.carry_over(previous.catalog)
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self.catalog.list_new())
-                    tasks.create_task(self.forwarder.list_new())
-        except TimeoutError:
-            _log.warning(
-                "the new rules' series could not be listed within %g s; they are listed in the background", seconds
-            )
+    async def run(self, running: asyncio.Event, *, previous: RuleSet | None = None) -> None:
+        """Run the background tasks, from the lists of the version before on, until cancelled.
 
-    async def run(self, running: asyncio.Event) -> None:
-        """Run the background tasks until cancelled; set `running` once requests can be served."""
+        Set `running` once requests can be served.
+        """
         async with self.cache, self.forwarder:
             running.set()
+            if previous is not None:
+                self.forwarder.carry_over(previous.forwarder)
+                await self.catalog.carry_over(previous.catalog)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.catalog.run(), name="catalog")
                 tasks.create_task(self.forwarder.run(), name="forwarder")
                 await asyncio.Event().wait()
+
+    async def wait_tried(self) -> None:
+        """Wait until everything has been listed, with success or not."""
+        await self.catalog.wait_tried()
+        await self.forwarder.wait_tried()
 
 
 class RuleSets:
@@ -204,8 +201,15 @@ class RuleSets:
         before = self._current
         new = RuleSet.of(rules, self._shared, before.telemetry.following())
         await self._shared.prometheus.close_others({*before.rules.servers, *rules.servers})
-        await new.prepare(before, seconds=self._first_lists_seconds)
-        background = await self._started(new)
+        background = await self._started(new, previous=before)
+        try:
+            async with asyncio.timeout(self._first_lists_seconds):
+                await new.wait_tried()
+        except TimeoutError:
+            _log.warning(
+                "the new rules' series could not be listed within %g s; they are listed in the background",
+                self._first_lists_seconds,
+            )
         # No await from here until the tasks of the version before are cancelled.
         self._current = new
         self._begin(new)
@@ -215,9 +219,9 @@ class RuleSets:
         self._background = [background, comparing]
         await self._shared.prometheus.close_others(rules.servers)
 
-    async def _started(self, rule_set: RuleSet) -> asyncio.Task[None]:
+    async def _started(self, rule_set: RuleSet, *, previous: RuleSet | None = None) -> asyncio.Task[None]:
         running = asyncio.Event()
-        task = self._create_task(rule_set.run(running), name="rule set")
+        task = self._create_task(rule_set.run(running, previous=previous), name="rule set")
         await running.wait()
         return task
 

@@ -1,6 +1,6 @@
 """Flags of `serve` about its HTTPS server: the listener, authentication and authorization.
 
-Names and defaults are mostly those of Kubernetes' library for API servers. See adapter.commands.flags for groups.
+Names and defaults are mostly those of Kubernetes' library for API servers. See kube.flags.option_group for groups.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 
-from adapter.commands.flags import FILE, group
+from adapter.commands.flags import FILE
 from adapter.commands.options import ServingOptions
 from adapter.security.authorization import AuthorizationOptions
 from adapter.security.tls import CIPHER_SUITES, MINIMUM_VERSIONS, CertificateFiles, NamedCertificate
 from adapter.security.trust import TrustOptions
 from adapter.serving.server import ServerLimits
 from kube.durations import DURATION, POSITIVE_DURATION
-from kube.flags import bool_option, list_option
+from kube.flags import bool_option, list_option, option_group
 
 _SERVING, _TRUST, _AUTHORIZATION = ServingOptions(), TrustOptions(), AuthorizationOptions()
 
@@ -78,7 +78,7 @@ def _serving_options(
     )
 
 
-serving_flags = group(
+serving_flags = option_group(
     "serving",
     _serving_options,
     click.option(
@@ -153,7 +153,7 @@ serving_flags = group(
     ),
 )
 
-trust_flags = group(
+trust_flags = option_group(
     "trust",
     TrustOptions,
     click.option(
@@ -218,7 +218,7 @@ def _authorization_options(
     )
 
 
-authorization_flags = group(
+authorization_flags = option_group(
     "authorization",
     _authorization_options,
     list_option(

@@ -8,7 +8,7 @@ Upstream: generated.proto of custom_metrics v1beta1 and v1beta2, external_metric
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,11 +16,10 @@ from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectRefer
 from adapter.content.documents import CustomMetricList, ExternalMetricList, selector_object
 from adapter.content.resource_documents import (
     Container,
+    MetricsList,
     NodeMetrics,
-    NodeMetricsList,
     ObjectMeta,
     PodMetrics,
-    PodMetricsList,
     ResourceDocument,
 )
 from kube.durations import parse_duration
@@ -43,21 +42,24 @@ _SHORT_NAMES = 320
 
 
 def encode_list(document: CustomMetricList | ExternalMetricList) -> bytes:
-    """Encode a list of metric values."""
+    """Encode a list of metric values; each item is encoded once and kept with its value."""
     if isinstance(document, ExternalMetricList):
-        items = b"".join([message(2, _external_item(value)) for value in document.values])
-        return _unknown("external.metrics.k8s.io/v1beta1", "ExternalMetricValueList", _LIST_META_FIELD + items)
-    items = b"".join(_custom_items(document.values, is_v1beta1=document.version == "v1beta1"))
-    return _unknown(f"custom.metrics.k8s.io/{document.version}", "MetricValueList", _LIST_META_FIELD + items)
+        items = [value.encoded or _external_item(value) for value in document.values]
+        return _unknown("external.metrics.k8s.io/v1beta1", "ExternalMetricValueList", [_LIST_META_FIELD, *items])
+    if document.version == "v1beta1":
+        items = [_legacy_item(value) for value in document.values]
+    else:
+        items = [value.encoded or _custom_item(value) for value in document.values]
+    return _unknown(f"custom.metrics.k8s.io/{document.version}", "MetricValueList", [_LIST_META_FIELD, *items])
 
 
 def encode_resource(document: ResourceDocument) -> bytes:
     """A document of metrics.k8s.io."""
-    if isinstance(document, PodMetricsList | NodeMetricsList):
+    if isinstance(document, MetricsList):
         raw = message(1, _LIST_META) + b"".join(message(2, _usage(item)) for item in document.items)
     else:
         raw = _usage(document)
-    return _unknown(document.api_version, document.kind, raw)
+    return _unknown(document.api_version, document.kind, [raw])
 
 
 def encode_error(error: StatusError) -> bytes:
@@ -70,11 +72,11 @@ def encode_error(error: StatusError) -> bytes:
         + (message(5, _details(error)) if error.details is not None or error.retry_after is not None else b"")
         + integer(6, error.code)
     )
-    return _unknown("v1", "Status", raw)
+    return _unknown("v1", "Status", [raw])
 
 
-def _unknown(api_version: str, kind: str, raw: bytes) -> bytes:
-    return _type_meta(api_version, kind) + message(2, raw) + _NO_ENCODING
+def _unknown(api_version: str, kind: str, fields: Sequence[bytes]) -> bytes:
+    return _type_meta(api_version, kind) + message(2, b"".join(fields)) + _NO_ENCODING
 
 
 @lru_cache(maxsize=_KINDS)
@@ -82,34 +84,31 @@ def _type_meta(api_version: str, kind: str) -> bytes:
     return _MAGIC + message(1, string(1, api_version) + string(2, kind))
 
 
-def _custom_items(values: Iterable[MetricValue], *, is_v1beta1: bool) -> Iterator[bytes]:
-    """Encode the items of a MetricValueList, which are of one metric, so that its fields are encoded once."""
-    metric: str | None = None
-    selector: LabelSelector | None = None
-    name = selected = b""
-    for value in values:
-        if value.metric != metric or value.selector is not selector:
-            metric, selector = value.metric, value.selector
-            if is_v1beta1:
-                name, selected = string(2, metric), _selector(6, selector)
-            else:
-                name = message(2, string(1, metric) + _selector(2, selector))
-        described = value.described_object
-        is_short = len(described.name) + len(described.namespace) <= _SHORT_NAMES
-        reference = _short_reference(described) if is_short else _reference(described)
-        time = _time(int(value.timestamp))
-        window = _optional(4, value.window_seconds)
-        yield message(2, reference + name + time + window + _quantity(value.milli) + selected)
+def _custom_item(value: MetricValue) -> bytes:
+    metric = message(2, string(1, value.metric) + _selector(2, value.selector))
+    value.encoded = message(2, _described_object(value) + metric + _sample(value))
+    return value.encoded
+
+
+def _legacy_item(value: MetricValue) -> bytes:
+    """Encode an item of v1beta1."""
+    metric, selector = string(2, value.metric), _selector(6, value.selector)
+    return message(2, _described_object(value) + metric + _sample(value) + selector)
 
 
 def _external_item(value: ExternalMetricValue) -> bytes:
-    return (
-        string(1, value.metric)
-        + _map(2, value.labels or {})
-        + _time(int(value.timestamp))
-        + _optional(4, value.window_seconds)
-        + _quantity(value.milli)
-    )
+    value.encoded = message(2, string(1, value.metric) + _map(2, value.labels or {}) + _sample(value))
+    return value.encoded
+
+
+def _described_object(value: MetricValue) -> bytes:
+    described = value.described_object
+    is_short = len(described.name) + len(described.namespace) <= _SHORT_NAMES
+    return _short_reference(described) if is_short else _reference(described)
+
+
+def _sample(value: MetricValue | ExternalMetricValue) -> bytes:
+    return _time(int(value.timestamp)) + _optional(4, value.window_seconds) + _quantity(value.milli)
 
 
 def _usage(item: PodMetrics | NodeMetrics) -> bytes:

@@ -46,7 +46,7 @@ async def check(
     findings = await lint(rules, lookup, knows_cluster=knows_cluster)
     if probe is None:
         return Report(asked_prometheus=False, findings=findings)
-    results = await rule_results(catalog, lookup)
+    results = rule_results(catalog)
     limit = asyncio.Semaphore(_CONCURRENT_EXAMPLES)
     async with asyncio.TaskGroup() as tasks:
         reports = [tasks.create_task(_with_examples(one, probe, examples, limit)) for one in results]

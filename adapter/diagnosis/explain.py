@@ -62,7 +62,7 @@ async def explain(
     Raises:
         KubeUnreachable, StatusError: the API server cannot list its resources.
     """
-    results = await rule_results(catalog, lookup)
+    results = rule_results(catalog)
     source: Source | None
     if not target.resource:
         source = catalog.find_external(target.metric)

@@ -10,18 +10,15 @@ from adapter.catalog.inventory import (
     CustomSource,
     ExternalSource,
     SeriesUse,
-    custom_query_source,
     custom_uses,
-    external_query_source,
-    external_sources,
     external_uses,
 )
+from adapter.catalog.snapshot import RulePart
 from adapter.diagnosis.lint import about
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport, error, warning
 from adapter.planning.coalescible import can_coalesce
 from adapter.rules import AnyRule, QueryRule, Rule
 from kube.durations import format_duration
-from kube.mapping import NoMatchError, ResourceLookup
 
 Source = CustomSource | ExternalSource
 
@@ -41,31 +38,22 @@ def metric_name(source: Source) -> str:
     return str(source.info) if isinstance(source, CustomSource) else source.metric
 
 
-async def rule_results(catalog: Catalog, lookup: ResourceLookup) -> tuple[RuleResult, ...]:
-    """Return the result of every rule, in the order of the file.
-
-    Raises:
-        KubeUnreachable, StatusError: the API server cannot list its resources.
-    """
-    external = {rule.key for rule in catalog.rules.external_rules}
-    return tuple(
-        [await _result(catalog, rule, lookup, external=rule.key in external) for rule in catalog.rules.all_rules]
-    )
+def rule_results(catalog: Catalog) -> tuple[RuleResult, ...]:
+    """Return the result of every rule, in the order of the file."""
+    rules = catalog.rules
+    custom = [_result(catalog, rule, external=False) for rule in rules.custom_rules]
+    return (*custom, *(_result(catalog, rule, external=True) for rule in rules.external_rules))
 
 
-async def _result(catalog: Catalog, rule: AnyRule, lookup: ResourceLookup, *, external: bool) -> RuleResult:
-    listing = catalog.listing(rule)
-    found = listing.series or ()
+def _result(catalog: Catalog, rule: AnyRule, *, external: bool) -> RuleResult:
+    part, failure = catalog.part(rule) or RulePart(rule), catalog.failure(rule)
+    is_listed = catalog.part(rule) is not None
+    sources: tuple[Source, ...] = (*part.custom, *part.external)
     uses: Sequence[SeriesUse] = ()
-    sources: Sequence[Source] = ()
-    if isinstance(rule, QueryRule):
-        sources = [external_query_source(rule)] if external else await _query_sources(rule, lookup)
-    elif external:
-        uses = external_uses(rule, found)
-        sources = await external_sources(rule, found, lookup)
-    else:
-        uses = [use async for use in custom_uses(rule, found, lookup)]
-        sources = [source for use in uses for source in use.sources]
+    if isinstance(rule, Rule) and external:
+        uses = external_uses(rule, part.series)
+    elif isinstance(rule, Rule) and part.meanings is not None:
+        uses = list(custom_uses(rule, part.series, part.meanings))
     metrics = tuple(
         MetricReport(
             metric=metric_name(source),
@@ -76,27 +64,20 @@ async def _result(catalog: Catalog, rule: AnyRule, lookup: ResourceLookup, *, ex
         for source in sources
     )
     findings: list[Finding] = []
-    if listing.failure:
-        findings.append(error("not-listed", rule.key, f"its series cannot be listed: {listing.failure}"))
-    if isinstance(rule, Rule) and listing.series is not None:
+    if failure:
+        findings.append(error("not-listed", rule.key, f"its series cannot be listed: {failure}"))
+    if isinstance(rule, Rule) and is_listed:
         findings += _series_findings(rule, uses, external=external, max_age=catalog.max_age(rule))
     findings += _overlap_findings(rule, metrics)
     report = RuleReport(
         rule=rule.key,
         about=about(rule),
-        failure=listing.failure,
-        listed=isinstance(rule, QueryRule) or listing.series is not None,
+        failure=failure,
+        listed=isinstance(rule, QueryRule) or is_listed,
         series=tuple(map(_series_report, uses)),
         metrics=metrics,
     )
-    return RuleResult(rule, report, tuple(sources), tuple(findings))
-
-
-async def _query_sources(rule: QueryRule, lookup: ResourceLookup) -> Sequence[Source]:
-    try:
-        return [await custom_query_source(rule, lookup)]
-    except NoMatchError:
-        return []  # lint reports it
+    return RuleResult(rule, report, sources, tuple(findings))
 
 
 def _series_findings(rule: Rule, uses: Sequence[SeriesUse], *, external: bool, max_age: float) -> Iterator[Finding]:

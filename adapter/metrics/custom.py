@@ -113,6 +113,10 @@ class CustomMetrics:
         if samples is None:
             return None
         prepared = vector.index.prepared((query.source, info), (query.namespace, str(query.selector)))
+        try:
+            return [prepared[name] for name in query.names]
+        except KeyError:  # some are new, or have no value
+            pass
         values: list[MetricValue] = []
         for name in query.names:
             value = prepared.get(name)

@@ -109,13 +109,12 @@ class Forwarder:
         self._relist_interval = relist_interval
         self._clock = clock
         self._names: tuple[str, ...] = ()
-        self._has_listed = False
-        self._just_listed = False
+        self._tried = asyncio.Event()
+        if options is None:
+            self._tried.set()
         self._problem = ""
 
     async def __aenter__(self) -> Self:
-        if self._upstream is not None:
-            await self._upstream.__aenter__()
         await self._cache.__aenter__()
         return self
 
@@ -124,7 +123,7 @@ class Forwarder:
     ) -> None:
         await self._cache.__aexit__(None, None, None)
         if self._upstream is not None:
-            await self._upstream.__aexit__(None, None, None)
+            await self._upstream.close()
 
     @property
     def active(self) -> bool:
@@ -139,12 +138,13 @@ class Forwarder:
     def carry_over(self, previous: Forwarder) -> None:
         """Start with the names that another version's forwarder has listed of the same adapter."""
         if self._peer is not None and previous._peer is not None and self._peer == previous._peer:
-            self._names, self._has_listed = previous._names, previous._has_listed
+            self._names = previous._names
+            if previous._tried.is_set():
+                self._tried.set()
 
-    async def list_new(self) -> None:
-        """List the names, unless they have been listed before."""
-        if self._peer is not None and not self._has_listed:
-            self._just_listed = await self._relist(self._peer)
+    async def wait_tried(self) -> None:
+        """Wait until the names have been listed, with success or not, by this version or the one before."""
+        await self._tried.wait()
 
     async def run(self) -> None:
         """Keep the list of names up to date, until cancelled."""
@@ -152,12 +152,12 @@ class Forwarder:
             return
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS)
         while True:
-            pause = self._relist_interval
-            if not self._just_listed and not await self._relist(self._peer):
-                pause = min(backoff.next(), self._relist_interval)
-            else:
+            if await self._relist(self._peer):
                 backoff.reset()
-            self._just_listed = False
+                pause = self._relist_interval
+            else:
+                pause = min(backoff.next(), self._relist_interval)
+            self._tried.set()
             await asyncio.sleep(pause)
 
     async def values(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
@@ -210,9 +210,7 @@ class Forwarder:
                 _log.warning("the other adapter's metrics cannot be listed, and the last list stays: %s", error)
             return False
         names = tuple(sorted({resource.name for resource in found.resources or ()}))
-        if names != self._names:
-            self._names = names
-        self._has_listed = True
+        self._names = names if names != self._names else self._names  # discovery compares by identity
         if self._problem:
             self._problem = ""
             _log.info("the other adapter's metrics are listed again")

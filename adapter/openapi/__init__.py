@@ -1,8 +1,7 @@
 """OpenAPI documents of the served APIs, for the API server that merges them into its own, and for `kubectl explain`.
 
 v3/          the documents of OpenAPI 3 as JSON, one for each path of the index, named as in Kubernetes' repository
-documents    reads them, derives OpenAPI 2 from them, and serves both
-protobuf     OpenAPI 2 as protobuf, which kubectl accepts first
+documents    reads them, derives OpenAPI 2 from them, and serves both as JSON
 
 Lists, times and quantities are described in place instead of by reference to Kubernetes' own definitions. The API
 server has those, too, in other words, and of two definitions with one name it keeps both and renames one. Which metrics

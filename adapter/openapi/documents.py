@@ -17,15 +17,11 @@ from typing import Any, Final
 import msgspec
 
 from adapter.content.encoding import Encoded, preferred
-from adapter.openapi.protobuf import encode_v2
 from kube.status import not_acceptable
 
 GroupVersions = tuple[tuple[str, str], ...]
 
 _JSON: Final = "application/json"
-_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-# The second spelling is no valid media type, and is what clients send; the first one is in the response.
-_PROTOBUF_SPELLINGS: Final = (_PROTOBUF, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
 _YEAR_SECONDS: Final = 365 * 24 * 3600
 _CACHED: Final = 8
 
@@ -58,9 +54,7 @@ class OpenApiDocuments:
         paths = [f"apis/{group}/{number}" for group, number in served]
         paths += ["apis", *(f"apis/{group}" for group in groups), "version"]
         documents = {path: _read(path, version) for path in paths}
-        v2 = _v2(documents, version)
-        self._v2 = _encoded(v2)
-        self._v2_protobuf = _tagged(Encoded(encode_v2(v2), _PROTOBUF))
+        self._v2 = _encoded(_v2(documents, version))
         self._v3 = {path: _encoded(document) for path, document in sorted(documents.items())}
         addresses = {path: {"serverRelativeURL": _address(path, one)} for path, one in self._v3.items()}
         self._v3[""] = _encoded({"paths": addresses})
@@ -69,10 +63,9 @@ class OpenApiDocuments:
         """Return the one document of version 2.
 
         Raises:
-            StatusError: 406 if the client accepts neither JSON nor protobuf.
+            StatusError: 406 if the client does not accept JSON.
         """
-        offered = {_JSON: self._v2, **dict.fromkeys(_PROTOBUF_SPELLINGS, self._v2_protobuf)}
-        return _acceptable(preferred(accept, offered), f"{_JSON}, {_PROTOBUF}")
+        return _acceptable(self._v2, accept)
 
     def v3(self, path: str, *, given_hash: str, accept: str, now: float) -> OpenApiResponse | None:
         """Return a document of version 3; None if there is none.
@@ -88,7 +81,7 @@ class OpenApiDocuments:
         """
         if path not in self._v3:
             return None
-        document = _acceptable(preferred(accept, {_JSON: self._v3[path]}), _JSON)
+        document = _acceptable(self._v3[path], accept)
         if not path or not given_hash:
             return document
         address = _address(path, document)
@@ -149,18 +142,15 @@ def _operation_v2(operation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _encoded(document: Mapping[str, Any]) -> OpenApiResponse:
-    return _tagged(Encoded(msgspec.json.encode(document) + b"\n", _JSON))
-
-
-def _tagged(content: Encoded) -> OpenApiResponse:
-    return OpenApiResponse(content, f'"{hashlib.sha512(content.body).hexdigest().upper()}"')
+    body = msgspec.json.encode(document) + b"\n"
+    return OpenApiResponse(Encoded(body, _JSON), f'"{hashlib.sha512(body).hexdigest().upper()}"')
 
 
 def _address(path: str, document: OpenApiResponse) -> str:
     return f"/openapi/v3/{path}?hash=" + document.tag.strip('"')
 
 
-def _acceptable(document: OpenApiResponse | None, names: str) -> OpenApiResponse:
-    if document is None:
-        raise not_acceptable(f"only the following media types are accepted: {names}")
+def _acceptable(document: OpenApiResponse, accept: str) -> OpenApiResponse:
+    if preferred(accept, {_JSON: document}) is None:
+        raise not_acceptable(f"only the following media types are accepted: {_JSON}")
     return document

@@ -42,40 +42,24 @@ class Pause(enum.Enum):
     @property
     def text(self) -> str:
         """The reason in words."""
-        match self:
-            case Pause.COST:
-                return "the coalesced query costs more than it saves"
-            case Pause.FAILURE:
-                return "the coalesced query fails"
-            case Pause.TOO_LONG:
-                return "the coalesced query's result is too large for the cache"
+        return _REASONS[self]
+
+
+_REASONS = {
+    Pause.COST: "the coalesced query costs more than it saves",
+    Pause.FAILURE: "the coalesced query fails",
+    Pause.TOO_LONG: "the coalesced query's result is too large for the cache",
+}
 
 
 def fingerprint(request: str) -> int:
-    """Return the bit that counts a request."""
-    return zlib.crc32(request.encode("utf-8", "surrogatepass")) % _BITS
+    """Return a request as a bitmap of one bit; different requests are the union of their bitmaps."""
+    return 1 << zlib.crc32(request.encode("utf-8", "surrogatepass")) % _BITS
 
 
-class DistinctCount:
-    """Counts different requests approximately, by the share of bits that none has set (linear counting)."""
-
-    __slots__ = ("_bits", "_first", "is_several")
-
-    def __init__(self) -> None:
-        self._bits = bytearray(_BITS // 8)
-        self._first = -1
-        self.is_several = False
-
-    def add(self, bit: int) -> None:
-        """Count a request by its fingerprint, unless it was counted before."""
-        self._bits[bit >> 3] |= 1 << (bit & 7)
-        if bit != self._first:
-            self.is_several = self._first >= 0
-            self._first = bit
-
-    def __len__(self) -> int:
-        ones = int.from_bytes(self._bits, "big").bit_count()
-        return round(-_BITS * math.log(1 - min(ones, _BITS - 1) / _BITS))
+def count_distinct(bitmap: int) -> int:
+    """Return how many different requests are in a bitmap, about: by the share of zeros (linear counting)."""
+    return round(-_BITS * math.log(1 - min(bitmap.bit_count(), _BITS - 1) / _BITS))
 
 
 @dataclass(slots=True, eq=False)
@@ -96,9 +80,9 @@ class CoalescingGroup:
     paused: Pause | None = None
     logged: set[Pause] = field(default_factory=set)
     _since: float = -math.inf
-    _requests: DistinctCount = field(default_factory=DistinctCount)
+    _requests: int = 0  # bitmaps, as `_hits`
     _requests_before: int = 0
-    _hits: DistinctCount = field(default_factory=DistinctCount)
+    _hits: int = 0
     _saved_queries: int = 0
     _coalesced_seconds: float = 0.0
     _alone_seconds: float | None = None
@@ -116,14 +100,14 @@ class CoalescingGroup:
         """Count a request by its fingerprint; return whether to coalesce it. `now` is in seconds, and monotonic."""
         if now - self._since > WINDOW_SECONDS:
             self._end_window(now)
-        self._requests.add(request)
+        self._requests |= request
         if self.paused is not None and now >= self._paused_until:
             self.paused = None
-        return self.paused is None and (self._requests.is_several or self._requests_before > 1 or self.always)
+        return self.paused is None and (self._requests != request or self._requests_before > 1 or self.always)
 
     def hit(self, request: int) -> None:
         """Count a request that was served from the cached result, by its fingerprint."""
-        self._hits.add(request)
+        self._hits |= request
 
     def sent_alone(self, seconds: float) -> None:
         """Take into account how long the query for one request took."""
@@ -134,7 +118,7 @@ class CoalescingGroup:
         """Take into account how long the coalesced query took."""
         self._settle()
         self._coalesced_seconds += seconds
-        most = max(len(self._requests), self._requests_before, BENEFIT_OF_THE_DOUBT)
+        most = max(count_distinct(self._requests), self._requests_before, BENEFIT_OF_THE_DOUBT)
         if self._is_too_much(seconds, requests=most):
             self.pause(Pause.COST, now=now)
 
@@ -145,8 +129,8 @@ class CoalescingGroup:
             self._paused_until = now + self._backoff.next()
 
     def _settle(self) -> None:
-        self._saved_queries += len(self._hits)
-        self._hits = DistinctCount()
+        self._saved_queries += count_distinct(self._hits)
+        self._hits = 0
 
     def _is_too_much(self, seconds: float, *, requests: int) -> bool:
         return self._alone_seconds is not None and seconds > self._alone_seconds * requests
@@ -159,5 +143,5 @@ class CoalescingGroup:
                 self.pause(Pause.COST, now=now)
             else:
                 self._backoff.reset()
-        self._requests_before = len(self._requests) if now - self._since < 2 * WINDOW_SECONDS else 0
-        self._requests, self._saved_queries, self._coalesced_seconds, self._since = DistinctCount(), 0, 0.0, now
+        self._requests_before = count_distinct(self._requests) if now - self._since < 2 * WINDOW_SECONDS else 0
+        self._requests, self._saved_queries, self._coalesced_seconds, self._since = 0, 0, 0.0, now

@@ -220,7 +220,8 @@ class FrontProxyUsers:
             return self._users[key]
         except KeyError:
             pass
-        decoded = CIMultiDict((_text(name), _text(value)) for name, value in key)
+        # Not every version of aiohttp removes the spaces after a raw value.
+        decoded = CIMultiDict((_text(name), _text(value).strip(" \t")) for name, value in key)
         user = _remote_user(CIMultiDictProxy(decoded), self._proxy)
         if user is None:
             return None

@@ -94,7 +94,10 @@ class Authorizer:
         if _PRIVILEGED_GROUP in user.groups:
             return
         key = (user, info)
-        decision = self._decisions.get(key)
+        try:
+            decision = self._decisions[key]
+        except KeyError:
+            decision = None
         if decision is None or decision.until <= self._clock():
             decision = await self._reviews.do(key, lambda: self._review(key))
         if not decision.allowed:

@@ -204,6 +204,10 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Pass on what the client sent, unless it is too much."""
         if self._state is _State.HEAD:
+            if not self.buffered:
+                data = data.lstrip(b"\r\n")  # the parser ignores empty lines before a head, which would look like one
+            if not data:
+                return
             if not self._tail and 0 <= data.find(_END) == len(data) - len(_END):
                 self._state = _State.REQUEST  # exactly one head, as nearly always
             else:
@@ -229,6 +233,8 @@ class Connection(asyncio.Protocol):
         """Write on: the client has read."""
         self._is_writing_paused = False
         self._stop_timer()
+        if self.buffered:
+            self._start_timer(self._server.limits.head, "its request did not come in time")
         self._http.resume_writing()
 
     def begin_request(self, request: web.BaseRequest) -> None:
@@ -242,13 +248,14 @@ class Connection(asyncio.Protocol):
             self._slots.buffer(self, -self.buffered)
         if self._state is _State.HEAD or _is_more_than_a_head(request):
             self._state = _State.LAST
-            self._body = request.content
+        self._body = request.content
 
     def end_request(self) -> bool:
         """Note that the response is ready to be sent; return whether the connection may serve another request."""
         self.busy = False
         if self._state is _State.REQUEST:
             self._state = _State.LAST if self._beyond_head else _State.HEAD
+            self._body = None
         return self._state is _State.HEAD
 
     def close(self, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Health: /healthz, /livez and /readyz, in the form that Kubernetes components give them, and /statusz.
+"""Health: /healthz, /livez and /readyz, in the form that Kubernetes components give them.
 
 A check is a function that returns what is wrong, or None. Kubernetes withholds the reasons ("reason withheld"); here
 they are in the response, because they name no address and no secret, and users need to know why an adapter is not
@@ -7,27 +7,16 @@ ready.
 
 from __future__ import annotations
 
-import platform
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from adapter.content.encoding import Encoded, preferred
+from adapter.content.encoding import Encoded
 from adapter.security.request_info import Target
-from kube.status import StatusError
 
 Check = Callable[[], str | None]
-
-_TEXT: Final = "text/plain"
-_STATUSZ_TYPES: Final = "application/json, application/yaml, text/plain"
-_STATUSZ_WARNING: Final = (
-    "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for"
-    " debugging purposes only."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +41,6 @@ class Health:
     ) -> None:
         self._remarks = remarks or {}
         self._endpoints = {"healthz": alive, "livez": alive, "readyz": {**alive, **ready}}
-        self._started = time.time()
         # Counted when the checks are requested, so that a scrape is cheap and shows what probes saw.
         self._registry = CollectorRegistry()
         self._last = Gauge(
@@ -110,25 +98,6 @@ class Health:
     def exposition(self) -> Encoded:
         """Return /metrics/slis, as k8s.io/component-base/metrics/prometheus/slis has it."""
         return Encoded(generate_latest(self._registry), CONTENT_TYPE_LATEST)
-
-    def statusz(self, *, accept: str, version: str) -> Encoded:
-        """Return /statusz: what this process is and since when it runs, as text. Raises StatusError 406."""
-        if preferred(accept, {_TEXT: _TEXT}) is None:
-            message = f"only the following media types are accepted: {_STATUSZ_TYPES}"
-            raise StatusError(406, "NotAcceptable", message)
-        lines = [
-            "",
-            "milliscale-adapter statusz",
-            _STATUSZ_WARNING,
-            "",
-            f"Started: {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(self._started))}",
-            f"Up: {time.time() - self._started:.0f} sec",
-            f"Python version: {platform.python_version()}",
-            f"Binary version: {version}",
-            f"Paths: {' '.join(self.paths)}",
-            "",
-        ]
-        return Encoded("\n".join(lines).encode(), f"{_TEXT}; charset=utf-8")
 
     def _run(self, endpoint: str, name: str, check: Check) -> str | None:
         problem = check()

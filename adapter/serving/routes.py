@@ -62,7 +62,7 @@ class ExternalProvider(Protocol):
 class DebugProvider(Protocol):
     """Returns what /debug shows of the rules; see adapter.serving.debug_pages.DebugPages."""
 
-    async def answer(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
+    async def respond(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
         """Return the page of these segments after /debug."""
 
 
@@ -101,7 +101,7 @@ class Router:
         segments = request.target.segments
         if segments[:1] == ("debug",) and self._debug is not None:
             request.require_get()
-            page = await self._debug.answer(segments[1:], request.target.query, deadline=request.deadline)
+            page = await self._debug.respond(segments[1:], request.target.query, deadline=request.deadline)
             return Response(200, request.representation(streamed=False).encode(page))
         if segments[:1] != ("apis",):
             return self._other(request)
@@ -180,9 +180,6 @@ class Router:
                 response = self._openapi(request, version, "/".join(parts))
                 if response is not None:
                     return response
-            case ("statusz",):
-                request.require_get()
-                return Response(200, self._health.statusz(accept=request.accept, version=software_version()))
         return self._not_found()
 
     def _openapi(self, request: Request, version: str, path: str) -> Response | None:
@@ -204,7 +201,7 @@ class Router:
         return Response(404, _PLAIN.encode(self._paths()))
 
     def _paths(self) -> dict[str, list[str]]:
-        others = ("/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/statusz", "/version")
+        others = ("/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version")
         return self._discovery.paths((*others, *self._health.paths))
 
 

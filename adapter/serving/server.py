@@ -180,7 +180,7 @@ def error_response(error: StatusError, headers: CIMultiDictProxy[str] | None = N
 
 async def _compressed(response: Response, request_headers: CIMultiDictProxy[str]) -> web.Response:
     """Compress a long response, if the client accepts it."""
-    headers, body = _headers(response), response.content.body
+    headers, body = CIMultiDict(_headers(response)), response.content.body
     headers[hdrs.VARY] = "Accept, Accept-Encoding" if response.tag is not None else "Accept-Encoding"
     if _accepts_gzip(request_headers):
         headers[hdrs.CONTENT_ENCODING] = "gzip"
@@ -196,8 +196,11 @@ def _accepts_gzip(headers: CIMultiDictProxy[str]) -> bool:
     return False
 
 
-def _headers(response: Response) -> CIMultiDict[str]:
-    headers = _common_headers(response.content.content_type).copy()
+def _headers(response: Response) -> CIMultiDictProxy[str]:
+    common = _common_headers(response.content.content_type)
+    if response.retry_after is None and response.tag is None and not response.headers:
+        return common
+    headers = CIMultiDict(common)
     if response.retry_after is not None:
         headers[hdrs.RETRY_AFTER] = str(response.retry_after)
     if response.tag is not None:
@@ -205,14 +208,14 @@ def _headers(response: Response) -> CIMultiDict[str]:
         headers[hdrs.VARY] = "Accept"
     if response.headers:
         headers.update(response.headers)
-    return headers
+    return CIMultiDictProxy(headers)
 
 
 @lru_cache(maxsize=_CONTENT_TYPES)
-def _common_headers(content_type: str) -> CIMultiDict[str]:
-    """Return the headers of every response of a content type, to be copied."""
+def _common_headers(content_type: str) -> CIMultiDictProxy[str]:
+    """Return the headers of every response of a content type."""
     named = {hdrs.CONTENT_TYPE: content_type, hdrs.CACHE_CONTROL: "no-cache, private", hdrs.SERVER: "milliscale"}
-    return CIMultiDict(named)
+    return CIMultiDictProxy(CIMultiDict(named))
 
 
 def _version_not_supported() -> StatusError:

@@ -5,8 +5,6 @@ Names, units, defaults and limits are those of kube-controller-manager, for the 
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +21,7 @@ from autoscaler.records.audit import AuditSettings
 from kube.config import own_namespace
 from kube.durations import DURATION, POSITIVE_DURATION, format_duration
 from kube.election import JITTER, ElectionSettings
-from kube.flags import BOOL, FINITE, bool_option
+from kube.flags import BOOL, FINITE, bool_option, option_group
 from kube.names import label_value_errors, rfc1123_label_errors, rfc1123_subdomain_errors
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -72,26 +70,6 @@ class _FeatureGates(click.ParamType[dict[str, bool]]):
         return gates
 
 
-def _group(argument: str, build: Callable[..., object], *options: Callable[[_F], _F]) -> Callable[[_F], _F]:
-    """Return a decorator that adds options to a command.
-
-    The command gets what `build` returns for their values, as the keyword argument `argument`.
-    """
-    names = tuple(inspect.signature(build).parameters)
-
-    def decorate(function: _F) -> _F:
-        @functools.wraps(function)
-        def wrapper(*arguments: Any, **values: Any) -> Any:
-            built = build(**{name: values.pop(name) for name in names})
-            return function(*arguments, **values, **{argument: built})
-
-        for option in reversed(options):
-            option(wrapper)
-        return wrapper  # type: ignore[return-value]  # has the parameters of the options
-
-    return decorate
-
-
 def kubeconfig_options(function: _F) -> _F:
     """Add `--kubeconfig` and `--context`, for commands that run on a user's machine."""
     path = click.option(
@@ -124,7 +102,7 @@ def _config(
     )
 
 
-config_options = _group(
+config_options = option_group(
     "config",
     _config,
     click.option(
@@ -252,7 +230,7 @@ def _saved_history(text: str, default_namespace: str) -> SavedHistoryLocation | 
     return SavedHistoryLocation(namespace=namespace or default_namespace, name=name)
 
 
-availability_options = _group(
+availability_options = option_group(
     "availability",
     _availability,
     bool_option(
@@ -333,7 +311,7 @@ def _decision_log(
     return DecisionLogOptions(max_per_hpa=kept_decisions, debug_access=DebugAccess(debug_endpoints), audit=audit)
 
 
-decision_log_options = _group(
+decision_log_options = option_group(
     "decision_log",
     _decision_log,
     click.option(

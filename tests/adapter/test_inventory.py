@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter.catalog.inventory import CustomSource, custom_uses, external_sources
+from adapter.catalog.inventory import CustomSource, custom_uses, external_sources, label_meanings
 from adapter.prometheus import Series
 from adapter.rules import Rule, parse_rules
 from kube.client import KubeUnreachable
@@ -19,7 +19,7 @@ from tests.kube.scripted import connected, scripted_server
 @pytest.fixture
 async def mapper(tmp_path: Path) -> AsyncIterator[RestMapper]:
     async with scripted_server() as api, connected(api, tmp_path) as client:
-        api.answers.update(RESOURCES)
+        api.handlers.update(RESOURCES)
         yield RestMapper(client)
 
 
@@ -32,7 +32,9 @@ BY_NAME = '{template: "<<.Resource>>"}'
 
 
 async def custom_sources(rule: Rule, series: list[Series], mapper: RestMapper) -> list[CustomSource]:
-    return [source async for use in custom_uses(rule, series, mapper) for source in use.sources]
+    labels = frozenset().union(*(one.labels for one in series))
+    meanings = await label_meanings(rule.resources, labels, mapper)
+    return [source for use in custom_uses(rule, series, meanings) for source in use.sources]
 
 
 async def found(rule: Rule, series: list[Series], mapper: RestMapper) -> dict[str, tuple[str, str, bool]]:
@@ -97,7 +99,9 @@ async def test_external_metrics_know_their_namespace_label(mapper: RestMapper) -
         ("{overrides: {ns: {resource: namespace}}, namespaced: false}", ""),
         ("{}", ""),
     ):
-        [source] = await external_sources(rule(naming), [series("q", "x")], mapper)
+        parsed = rule(naming)
+        meanings = await label_meanings(parsed.resources, (), mapper) if parsed.resources.namespaced else None
+        [source] = external_sources(parsed, [series("q", "x")], meanings)
         assert (source.metric, source.series, source.namespace_label) == ("q", "q", label)
 
 

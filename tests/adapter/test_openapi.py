@@ -115,10 +115,10 @@ def fits(value: Any, schema: dict[str, Any], definitions: dict[str, Any]) -> Non
         (EXTERNAL_PATH, "external_metrics.v1beta1.ExternalMetricValueList"),
     ],
 )
-async def test_answers_are_as_described(tmp_path: Path, path: str, definition: str) -> None:
+async def test_responses_match_the_schema(tmp_path: Path, path: str, definition: str) -> None:
     async with served_adapter(tmp_path) as adapter:
-        answer = await adapter.ask_as_master(path)
-        definitions = (await adapter.ask_as_master("/openapi/v2")).json["definitions"]
+        answer = await adapter.request_as_master(path)
+        definitions = (await adapter.request_as_master("/openapi/v2")).json["definitions"]
         schema = definitions[f"io.k8s.metrics.pkg.apis.{definition}"]
         schema["properties"].setdefault("metadata", {"type": "object"})
         fits(answer.json, schema, definitions)
@@ -130,40 +130,38 @@ async def test_answers_are_as_described(tmp_path: Path, path: str, definition: s
         ("", "application/json"),
         ("*/*", "application/json"),
         ("application/json", "application/json"),
-        ("application/com.github.proto-openapi.spec.v2@v1.0+protobuf", PROTOBUF),
-        (PROTOBUF, PROTOBUF),
-        (f"application/json;q=0.5,{PROTOBUF}", PROTOBUF),
+        (f"application/json;q=0.5,{PROTOBUF}", "application/json"),
         ("text/html,application/json", "application/json"),
     ],
 )
 async def test_version_2_is_negotiated(tmp_path: Path, accept: str, content_type: str) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master("/openapi/v2", headers={"Accept": accept} if accept else {})
+        reply = await adapter.request_as_master("/openapi/v2", headers={"Accept": accept} if accept else {})
         assert (reply.status, reply.content_type, reply.headers["Vary"]) == (200, content_type, "Accept")
 
 
 @pytest.mark.parametrize("path", ["/openapi/v2", "/openapi/v3", "/openapi/v3/apis"])
 async def test_other_media_types_are_refused(tmp_path: Path, path: str) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master(path, headers={"Accept": "text/html"})
+        reply = await adapter.request_as_master(path, headers={"Accept": "text/html"})
         assert (reply.status, reply.json["reason"]) == (406, "NotAcceptable")
-        assert (await adapter.ask_as_master(path, method="POST")).status == 405
-        assert (await adapter.ask(path)).status == 403
+        assert (await adapter.request_as_master(path, method="POST")).status == 405
+        assert (await adapter.request(path)).status == 403
 
 
 async def test_document_that_the_client_has_is_not_sent_again(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         for path in ("/openapi/v2", "/openapi/v3", "/openapi/v3/apis/external.metrics.k8s.io/v1beta1"):
-            first = await adapter.ask_as_master(path)
-            again = await adapter.ask_as_master(path, headers={"If-None-Match": first.headers["ETag"]})
+            first = await adapter.request_as_master(path)
+            again = await adapter.request_as_master(path, headers={"If-None-Match": first.headers["ETag"]})
             assert (again.status, again.body) == (304, b"")
-            other = await adapter.ask_as_master(path, headers={"If-None-Match": '"other"'})
+            other = await adapter.request_as_master(path, headers={"If-None-Match": '"other"'})
             assert other.body == first.body
 
 
 async def test_index_of_version_3_leads_to_documents_that_stay(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        paths = (await adapter.ask_as_master("/openapi/v3")).json["paths"]
+        paths = (await adapter.request_as_master("/openapi/v3")).json["paths"]
         assert set(paths) == {
             "apis",
             "apis/custom.metrics.k8s.io",
@@ -174,13 +172,13 @@ async def test_index_of_version_3_leads_to_documents_that_stay(tmp_path: Path) -
             "version",
         }
         for path, entry in paths.items():
-            reply = await adapter.ask_as_master(entry["serverRelativeURL"])
+            reply = await adapter.request_as_master(entry["serverRelativeURL"])
             assert (reply.status, reply.json["openapi"]) == (200, "3.0.0")
             assert reply.headers["Cache-Control"] == "public, immutable"
             assert all(one.startswith(f"/{path}") for one in reply.json["paths"])
-            plain = await adapter.ask_as_master(f"/openapi/v3/{path}")
+            plain = await adapter.request_as_master(f"/openapi/v3/{path}")
             assert (plain.body, plain.headers["Cache-Control"]) == (reply.body, "no-cache, private")
-        assert (await adapter.ask_as_master("/openapi/v3/")).json["paths"] == paths
+        assert (await adapter.request_as_master("/openapi/v3/")).json["paths"] == paths
 
 
 async def test_outdated_hash_leads_to_the_right_one(tmp_path: Path) -> None:
@@ -189,71 +187,10 @@ async def test_outdated_hash_leads_to_the_right_one(tmp_path: Path) -> None:
         page = DOCUMENTS.v3("apis/custom.metrics.k8s.io/v1beta2", given_hash="old", accept="", now=0.0)
         assert page is not None
         assert page.headers["Location"].startswith(f"{path}?hash=")
-        assert (await adapter.ask_as_master(f"{path}?hash=old")).json["openapi"] == "3.0.0"
+        assert (await adapter.request_as_master(f"{path}?hash=old")).json["openapi"] == "3.0.0"
 
 
-async def test_no_document_of_what_is_not_served(tmp_path: Path) -> None:
+async def test_disabled_api_has_no_document(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         for path in ("/openapi", "/openapi/v4", "/openapi/v2/x", "/openapi/v3/apis/metrics.k8s.io/v1beta1"):
-            assert (await adapter.ask_as_master(path)).status == 404
-
-
-Fields = dict[int, list[Any]]
-
-
-def fields(encoded: bytes) -> Fields:
-    """A protobuf message, as what each field holds."""
-    found: Fields = {}
-    position = 0
-
-    def varint() -> int:
-        nonlocal position
-        number = shift = 0
-        while True:
-            byte = encoded[position]
-            position += 1
-            number |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return number
-
-    while position < len(encoded):
-        key = varint()
-        size = varint()
-        content: Any = size
-        if key & 7 == 2:
-            content = encoded[position : position + size]
-            position += size
-        found.setdefault(key >> 3, []).append(content)
-    return found
-
-
-def named(entries: list[bytes]) -> dict[str, Fields]:
-    """A map, which this protobuf has as a list of names and values."""
-    return {fields(entry)[1][0].decode(): fields(fields(entry)[2][0]) for entry in entries}
-
-
-def test_protobuf_says_what_json_says() -> None:
-    document = v2()
-    root = fields(DOCUMENTS.v2(accept=PROTOBUF).content.body)
-    assert root[1] == [b"2.0"]
-    assert fields(root[2][0]) == {1: [b"milliscale"], 2: [b"1.2.3"]}
-    paths = named(fields(root[8][0])[2])
-    assert set(paths) == set(document["paths"])
-    for path, item in paths.items():
-        operation, expected = fields(item[2][0]), document["paths"][path]["get"]
-        assert operation[5] == [expected["operationId"].encode()]
-        assert operation[6] == [one.encode() for one in expected["produces"]]
-        described = [fields(fields(fields(one)[1][0])[2][0]) for one in operation.get(8, [])]
-        names = [fields((one.get(3) or one[4])[0])[4][0].decode() for one in described]
-        assert names == [one["name"] for one in expected["parameters"]]
-        assert list(named(fields(operation[9][0])[1])) == ["200"]
-    definitions = named(fields(root[9][0])[1])
-    assert set(definitions) == set(document["definitions"])
-    for name, schema in definitions.items():
-        expected = document["definitions"][name]
-        assert fields(schema[22][0])[1] == [b"object"]
-        assert [one.decode() for one in schema.get(19, [])] == expected.get("required", [])
-        assert set(named(fields(schema[25][0])[1])) == set(expected["properties"])
-        kinds = [json.loads(fields(fields(one)[2][0])[2][0]) for one in schema.get(31, [])]
-        assert kinds == ([expected["x-kubernetes-group-version-kind"]] if kinds else [])
+            assert (await adapter.request_as_master(path)).status == 404

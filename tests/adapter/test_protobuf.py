@@ -95,14 +95,14 @@ def test_selector_of_v1beta1_follows_the_value() -> None:
 async def test_clients_that_prefer_it_get_it(tmp_path: Path, accept: str) -> None:
     async with served_adapter(tmp_path) as adapter:
         for path, status in ((POD_PATH, 200), (EXTERNAL_PATH, 200), (POD_PATH[:-1] + "?timeout=x", 400)):
-            reply = await adapter.ask_as_master(path, headers={"Accept": accept})
+            reply = await adapter.request_as_master(path, headers={"Accept": accept})
             assert (reply.status, reply.content_type) == (status, PROTOBUF)
             assert reply.body.startswith(b"k8s\x00")
 
 
 async def test_documents_without_a_protobuf_form_are_json(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master("/apis/custom.metrics.k8s.io/v1beta2", headers={"Accept": PROTOBUF})
+        reply = await adapter.request_as_master("/apis/custom.metrics.k8s.io/v1beta2", headers={"Accept": PROTOBUF})
         assert (reply.content_type, reply.json["kind"]) == ("application/json", "APIResourceList")
 
 
@@ -118,7 +118,7 @@ def test_a_field_of_any_length(field: int, size: int) -> None:
     assert message(field, content) == varint(field << 3 | 2) + varint(size) + content
 
 
-def test_what_is_kept_of_one_item_is_not_written_into_another() -> None:
+def test_encoded_parts_of_one_item_are_not_written_into_another() -> None:
     names = ("a", "b" * 100, "c" * 400, "a", "\u00e9")
     items = [
         pod_value(f"{name}{metric}", milli, selector=selector, window=window)
@@ -127,11 +127,15 @@ def test_what_is_kept_of_one_item_is_not_written_into_another() -> None:
     ]
     items += [msgspec.structs.replace(items[0], metric=metric, timestamp=float(at)) for metric in "xy" for at in (1, 2)]
 
-    def written(*values: MetricValue) -> bytes:
-        return b"".join(protobuf._custom_items(values, is_v1beta1=False))
+    def written(value: MetricValue) -> bytes:
+        return protobuf._custom_item(msgspec.structs.replace(value, encoded=b""))
 
     each = [written(value) for value in items]
     assert len(set(each)) == len(items) - 3, "the name `a` is there twice"
-    assert written(*items) == b"".join(each)
     protobuf._short_reference.cache_clear()
     assert [written(value) for value in reversed(items)] == each[::-1]
+    legacy = protobuf.encode_list(CustomMetricList("v1beta1", items))
+    lists = [protobuf.encode_list(CustomMetricList("v1beta2", items)) for _ in range(2)]
+    assert b"".join(each) in lists[0]
+    assert lists[0] == lists[1], "encoded items are reused"
+    assert protobuf.encode_list(CustomMetricList("v1beta1", items)) == legacy, "and those of v1beta2 only"

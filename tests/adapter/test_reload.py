@@ -21,7 +21,6 @@ from adapter.security.request_info import Target
 from adapter.serving.health import Health
 from kube.mapping import GroupResource, ResourceInfo
 from tests.adapter.metrics_bed import CannedPrometheus, MetricsBed, metrics_bed, series
-from tests.eventually import eventually
 
 RULE = "seriesQuery: {}, metricsQuery: sum({}), resources: {{template: <<.Resource>>}}"
 FIRST = f"rules: [{{{RULE.format('a', 'a')}}}]"
@@ -208,20 +207,20 @@ async def test_changed_rule_reuses_the_list_of_its_series_query(
     catalog = following(bed, FIRST.replace("sum(a)", "max(a), name: {as: other}"))
     await catalog.carry_over(bed.catalog)
     assert [str(info) for info in catalog.custom] == ["namespaces/other", "pods/other"]
-    await catalog.list_new()
+    await catalog.wait_tried()
     assert bed.prometheus.listed == []
 
 
 async def test_unchanged_rules_do_not_wait_for_the_api_server(bed: MetricsBed) -> None:
     class Silent:
         def __init__(self) -> None:
-            self.asked = asyncio.Event()
+            self.arrived = asyncio.Event()
 
         def cached(self, resource: str, group: str = "") -> ResourceInfo | None:
             return None
 
         async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
-            self.asked.set()
+            self.arrived.set()
             await asyncio.Event().wait()
             raise AssertionError
 
@@ -233,7 +232,7 @@ async def test_unchanged_rules_do_not_wait_for_the_api_server(bed: MetricsBed) -
     changed = parse_rules(SECOND.replace("sum(b)", "max(b)"), source="x")
     catalog = Catalog(changed, bed.prometheus, mapper, relist_interval=60.0, max_age=120.0)
     carrying = asyncio.create_task(catalog.carry_over(before))
-    await mapper.asked.wait()
+    await mapper.arrived.wait()
     carrying.cancel()  # as when the time for it is over
     await asyncio.wait([carrying])
     assert catalog.find_custom(PODS, "a") is not None
@@ -244,25 +243,8 @@ async def test_metrics_of_removed_rules_are_removed_and_readiness_stays(bed: Met
     await catalog.carry_over(bed.catalog)
     assert [str(info) for info in catalog.custom] == []
     assert catalog.readiness() is None
-    await catalog.list_new()
+    await catalog.relist()
     assert [str(info) for info in catalog.custom] == ["namespaces/b", "pods/b"]
-
-
-async def test_only_carried_over_lists_are_listed_again_at_once(bed: MetricsBed) -> None:
-    catalog = following(bed, SECOND)
-    await catalog.carry_over(bed.catalog)
-    await catalog.list_new()
-    assert [selector for selector, _, _ in bed.prometheus.listed] == ["a", "b"]
-    running = asyncio.create_task(catalog.run())
-
-    async def is_listed_again() -> bool:
-        return len(bed.prometheus.listed) == 3
-
-    assert await eventually(is_listed_again, within=10, every=0.001)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert [selector for selector, _, _ in bed.prometheus.listed] == ["a", "b", "a"]
 
 
 async def test_late_list_of_an_old_catalog_does_not_change_the_new_one(bed: MetricsBed) -> None:

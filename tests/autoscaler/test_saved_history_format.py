@@ -69,7 +69,7 @@ def without_what_cannot_count(history: History) -> History:
 
 
 @given(memories)
-def test_all_that_can_ever_count_comes_back_in_its_slot(memory: dict[HPAKey, HistoryEntry]) -> None:
+def test_entries_that_can_count_are_restored_in_their_slots(memory: dict[HPAKey, HistoryEntry]) -> None:
     restored = decode(encode(memory, now_ms=NOW).content, now_ms=NOW)
     assert restored == {
         key: HistoryEntry(each.uid, without_what_cannot_count(each.history)) for key, each in memory.items()
@@ -153,7 +153,7 @@ def test_recorded_decisions_are_the_same_with_a_restart_before_each_reconciliati
     assert restarts > len(found) > 0
 
 
-def test_what_cannot_count_any_more_still_has_its_slot_so_the_slot_of_what_can_is_not_used_again() -> None:
+def test_expired_entries_keep_their_slots() -> None:
     history = History(recommendations=(Recommendation(9, NOW - HOUR // 2), Recommendation(1, NOW - 2 * HOUR)))
     history = saved_and_restored(history)
     for window in (2 * MINUTE, HOUR):
@@ -199,7 +199,7 @@ MACHINE, ANOTHER = 40 * MINUTE, 7 * SECOND
     [(MINUTE, 3 * MINUTE), (-HOUR, 2 * MINUTE), (HOUR, HOUR + 2 * MINUTE)],
     ids=["as time passes", "set back", "set forward"],
 )
-def test_what_is_restored_is_as_much_older_as_the_wall_clock_has_moved_on(wall_clock_moves: int, age: int) -> None:
+def test_restored_entries_have_aged_by_the_wall_clock(wall_clock_moves: int, age: int) -> None:
     history = History(
         recommendations=(Recommendation(3, MACHINE - 2 * MINUTE), Recommendation(4, LONG_AGO_MS)),
         scale_up_events=(ScaleEvent(2, MACHINE - 2 * MINUTE),),
@@ -334,7 +334,7 @@ def test_namespaces_that_need_too_much_have_equal_parts() -> None:
     assert min(counts) >= 3
 
 
-def test_where_there_is_no_room_for_anything_nothing_is_saved() -> None:
+def test_nothing_is_saved_if_no_hpa_fits() -> None:
     encoded = encode(many(3), now_ms=NOW, limit_bytes=10)
     assert encoded.left_out == 3
     assert decode(encoded.content, now_ms=NOW) == {}
@@ -374,7 +374,7 @@ def packed(**changes: object) -> bytes:
         (packed(hpas=[["default", "web", "autoscaling", "u", [[2**31, 0]], [], [], 0]]), "damaged"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_a_reason(content: bytes, why: str) -> None:
+def test_invalid_content_is_refused_with_a_reason(content: bytes, why: str) -> None:
     with pytest.raises(SavedHistoryError, match=why):
         decode(content, now_ms=NOW)
 
