@@ -17,13 +17,16 @@ from aiohttp import web
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
+from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import ExternalMetricValue
 from adapter.cli import main
+from adapter.content.encoding import Representation
 from adapter.metrics.external import ExternalMetrics
-from adapter.metrics.forward import Forwarder, MergedNames
+from adapter.metrics.forward import Forwarder
 from adapter.planning.rule_queries import RuleQueries
 from adapter.rules import ForwardOptions, RulesFile, parse_rules
+from adapter.serving.discovery import Discovery
 from kube.certs import CertificateAuthority
 from kube.selectors import LabelSelector
 from kube.status import StatusError
@@ -92,7 +95,7 @@ async def other_adapter(folder: Path) -> AsyncIterator[tuple[ScriptedServer, For
 @contextlib.asynccontextmanager
 async def forwarding(
     folder: Path, options: ForwardOptions | None, rules: RulesFile | None = None, *, freshness: float = 0.0
-) -> AsyncIterator[tuple[ExternalMetrics, MergedNames, Forwarder, CannedPrometheus]]:
+) -> AsyncIterator[tuple[ExternalMetrics, Discovery, Forwarder, CannedPrometheus]]:
     """External metrics of rules and of another adapter, both listed once."""
     known, prometheus = packets()
     async with (
@@ -104,7 +107,8 @@ async def forwarding(
         external = ExternalMetrics(bed.catalog, queries, forwarder=forwarder)
         keeping = asyncio.create_task(forwarder.run())
         try:
-            yield external, MergedNames(bed.catalog, forwarder), forwarder, prometheus
+            discovery = Discovery(bed.catalog, custom=False, external=True, port=1, forwarded=lambda: forwarder.names)
+            yield external, discovery, forwarder, prometheus
         finally:
             keeping.cancel()
             await asyncio.wait((keeping,))
@@ -251,11 +255,14 @@ async def test_next_version_starts_with_the_names_of_the_same_adapter(tmp_path: 
 async def test_rules_come_first_and_discovery_has_both(tmp_path: Path) -> None:
     async with (
         other_adapter(tmp_path) as (server, options),
-        forwarding(tmp_path, options) as (external, names, forwarder, prometheus),
+        forwarding(tmp_path, options) as (external, discovery, forwarder, prometheus),
     ):
         await listed(forwarder)
-        assert names.external == ("backlog", "queue_depth", "s0-queue")
-        assert names.external is names.external
+        document = await discovery.resources(EXTERNAL_GROUP, "v1beta1", Representation())
+        names = [resource["name"] for resource in json.loads(document.content.body)["resources"]]
+        assert names == ["backlog", "queue_depth", "s0-queue"]
+        assert discovery.knows(EXTERNAL_GROUP, "backlog")
+        assert await discovery.resources(EXTERNAL_GROUP, "v1beta1", Representation()) is document
         prometheus.result = vector(({"queue": "a"}, 3))
         assert [value.milli for value in await fetch(external, "queue_depth")] == [3000]
         assert not any("queue_depth" in line for line in server.requests)
