@@ -6,11 +6,11 @@ what `select` returns for an object, a small typed view, so that ten thousand po
 of a list at a time (kube.listing), and applies a list when it is complete.
 
 While disconnected it keeps its objects and retries with jittered backoff. It logs once when the connection is lost and
-once when it is back.
+once when it is restored.
 
-A store is *stale* when nothing proves any more that it has what the API server has. Proofs are a list, an event, a
-bookmark, and that a watch was opened and has not failed. A proof is valid for one and a half bookmark intervals, as
-bookmarks are not sent to the second; for one while disconnected. A silent watch is closed and reopened before that. So
+A store is *stale* if it may have missed changes. Proofs that it has not are a list, an event, a
+bookmark, and that a watch was opened and has not failed. A proof is valid for one and a half bookmark intervals,
+since bookmarks are not sent exactly on time; for one while disconnected. A silent watch is closed and reopened before that. So
 a peer that vanished makes a store stale, and a server without bookmarks does not (kube-apiserver sends none for a
 resource until one of its objects has changed). A stale store whose watch is reopened first receives all missed changes:
 it stays stale for another twelfth of an interval, or until it is listed again.
@@ -132,7 +132,7 @@ class Store(Generic[T]):
 
     @property
     def silent_seconds(self) -> float:
-        """Seconds since the last proof that the store has what the API server has."""
+        """Seconds since the last proof that the store has missed no change."""
         return self._silent_seconds(self._clock())
 
     def _silent_seconds(self, now: float) -> float:
@@ -216,7 +216,7 @@ class Store(Generic[T]):
         self._synced.set()
 
     def _view(self, entry: Any) -> tuple[Key, T] | None:
-        """Return what to keep of an object of a list: the present view, if nothing has changed."""
+        """Return the key and view of a listed object; the stored view itself, if it is equal."""
         key = _key(entry)
         view = None if key is None else self._select(entry)
         if key is None or view is None:

@@ -347,7 +347,7 @@ class Catalog:
         if part.unreachable is not None:
             self._log_once(
                 f"no namespaces for {rule.key}",
-                f"{rule}: {part.unreachable.info} can never be found, because no label means namespaces;"
+                f"{rule}: {part.unreachable.info} can never be found, because no label maps to namespaces;"
                 " add one to resources.overrides",
             )
 

@@ -65,7 +65,7 @@ class RulePart:
 
     @property
     def unreachable(self) -> CustomSource | None:
-        """A custom metric that no request can find, because no label means namespaces; None if there is none."""
+        """A custom metric that no request can find, because no label maps to namespaces; None if there is none."""
         return next((source for source in self.custom if source.info.namespaced and not source.namespace_label), None)
 
 

@@ -100,7 +100,7 @@ def _lint_rule(rule: Rule, *, external: bool) -> Iterator[Finding]:
             f"${unknown[0]} is no group of name.matches and becomes nothing; a number is written ${{1}}_suffix",
         )
     if not external and rule.resources.template is None and not rule.resources.overrides:
-        yield error("no-resource", rule.key, "no label means a resource, so it makes nothing; add resources")
+        yield error("no-resource", rule.key, "no label maps to a resource, so it makes nothing; add resources")
 
 
 def _lint_filters(rule: Rule) -> Iterator[Finding]:
@@ -147,7 +147,7 @@ def _lint_resources(rule: AnyRule, resources: _Resources, *, knows_cluster: bool
         if resources[named] is not None:
             continue
         if knows_cluster:
-            message = f"the cluster has no resource {named}; the label means nothing"
+            message = f"the cluster has no resource {named}, so the label maps to nothing"
             yield error("unknown-resource", f"{path}.{label}", message)
         else:
             message = f"{named} is not a built-in resource; give --lister-kubeconfig to look it up in the cluster"
@@ -161,7 +161,7 @@ def _lint_namespace_label(rule: AnyRule, resources: _Resources, *, external: boo
     if isinstance(rule, QueryRule):
         if namespaced and not rule.namespace_label:
             message = (
-                f"no label means namespaces, so its metric of {namespaced} can never be found; add one to resources"
+                f"no label maps to namespaces, so its metric of {namespaced} can never be found; add one to resources"
             )
             yield error("no-namespace-label", f"{rule.key}.resources", message)
         return
@@ -169,11 +169,11 @@ def _lint_namespace_label(rule: AnyRule, resources: _Resources, *, external: boo
         return
     if external:
         if rule.resources.namespaced:
-            message = "no label means namespaces, so every request for its metrics fails"
+            message = "no label maps to namespaces, so every request for its metrics fails"
             instead = "add one to resources.overrides, or set resources.namespaced to false"
             yield error("no-namespace-label", rule.key, f"{message}; {instead}")
     elif namespaced:
-        message = f"no label means namespaces, so its metrics of {namespaced} can never be found"
+        message = f"no label maps to namespaces, so its metrics of {namespaced} can never be found"
         finding = error if all(info.namespaced for info in infos) else warning
         yield finding("no-namespace-label", rule.key, f"{message}; add one to resources.overrides")
 
@@ -232,4 +232,4 @@ def _lint_resource_rules(rules: ResourceRules) -> Iterator[Finding]:
     yield from lint_resource_queries(rules)
     for key, rule in (("resourceRules.cpu", rules.cpu), ("resourceRules.memory", rules.memory)):
         for resource in missing_resource_labels(rule):
-            yield error("no-resource", f"{key}.resources", f"no label means {resource}; add one to overrides")
+            yield error("no-resource", f"{key}.resources", f"no label maps to {resource}; add one to overrides")

@@ -55,5 +55,5 @@ class Template:
         return self._program.render(data)
 
     def only_writes(self, field: str) -> bool:
-        """Tell whether a field is only written as it is, so that nothing else of the text depends on it."""
+        """Return True if a field is only written as it is, so that nothing else of the text depends on it."""
         return field not in self._program.examined

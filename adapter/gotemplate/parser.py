@@ -1,4 +1,4 @@
-"""From a template's text to a function that renders it, refusing at once what could never run.
+"""Parse a template's text into a function that renders it. A template that could never run is refused.
 
 Actions are nested by their keywords; each becomes a closure over those inside it. Variables have numbered slots, so
 that nothing is looked up by name when a template is rendered. Every error shows the action that it is about.
@@ -49,7 +49,7 @@ class _Parser:
     def template(self) -> Statement:
         statement, last = self._body()
         if last is not None:
-            raise last.error("there is nothing open that it could belong to")
+            raise last.error("no if, range or with is open")
         return statement
 
     def _body(self) -> tuple[Statement, Action | None]:
@@ -252,7 +252,7 @@ class _Parser:
 
 
 def _another(action: Action) -> bool:
-    """Tell whether another operand of the same command follows. Go wants a space before it."""
+    """Return True if another operand of the same command follows. Go wants a space before it."""
     following = action.peek()
     if following is None or following.text in ("|", ")"):
         return False

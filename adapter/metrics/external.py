@@ -52,7 +52,7 @@ class ExternalMetrics:
         self._clock = clock
 
     async def values(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
-        """Return the metric's series, each with its labels, in the order of the labels; none is no error.
+        """Return the metric's series, each with its labels, in the order of the labels; an empty list is no error.
 
         Raises:
             StatusError: 404 without such a metric, 400 for a selector that Prometheus cannot have, 503 and 504 when
@@ -80,7 +80,8 @@ class ExternalMetrics:
         rule = source.rule
         if isinstance(rule, Rule) and rule.resources.namespaced and not source.namespace_label:
             self._queries.warn_once(
-                rule, "no label means namespaces: add one to resources.overrides, or set resources.namespaced to false"
+                rule,
+                "no label maps to namespaces: add one to resources.overrides, or set resources.namespaced to false",
             )
             raise internal_error("unable to fetch metrics")
         query = ExternalQuery(source, request.namespace, request.selector)

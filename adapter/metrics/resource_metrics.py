@@ -2,7 +2,7 @@
 
 Each list of objects is a pair of queries in each namespace, one for CPU and one for memory; where they are coalesced,
 one pair for all namespaces. A pod or node for which one of the two has no sample is left out, as prometheus-adapter
-leaves it out: an HPA then knows that it is missing. A container that only one of them has uses 0 of the other. Negative
+leaves it out: an HPA then knows that it is missing. A container with a sample of only one has 0 of the other. Negative
 values and NaN are 0.
 
 Where Prometheus fails, the whole response is an error. (prometheus-adapter's is then a list without the pods whose
@@ -97,7 +97,7 @@ class ResourceMetrics:
 
         Raises:
             StatusError: 404 when there is no pod of the `name`, 503 and 504 when Prometheus or the API server is
-                unavailable or slow, 500 when a query is wrong or no label means pods.
+                unavailable or slow, 500 when a query is wrong or no label maps to pods.
         """
         async with _timeout_at(deadline):
             found = await self._listed(_PODS, namespace, selector, name)
@@ -180,7 +180,7 @@ class ResourceMetrics:
         )
 
     def _by_container(self, measure: _Measure, samples: Iterable[Sample]) -> dict[str, int]:
-        """Each container's value; the first in the order of labels where a query makes several."""
+        """Return each container's value; of several the first by labels."""
         values: dict[str, int] = {}
         for sample in samples:
             milli = self._milli(measure, sample)
@@ -213,7 +213,7 @@ class ResourceMetrics:
         source, rule = measure.source, measure.rule
         if not source.resource_label or (namespace and not source.namespace_label):
             missing = "namespaces" if source.resource_label else str(source.info.resource)
-            self._queries.warn_once(rule, f"no label means {missing}; add one to resources.overrides")
+            self._queries.warn_once(rule, f"no label maps to {missing}; add one to resources.overrides")
             raise internal_error("unable to fetch metrics")
         try:
             query = ObjectsQuery(source, namespace, names, all_objects, _EVERYTHING)
@@ -228,7 +228,7 @@ class ResourceMetrics:
 
 
 def resource_sources(rules: ResourceRules) -> list[CustomSource]:
-    """The four queries, in the form in which other rules have theirs."""
+    """Return the four queries as sources, like those of other rules."""
     return [
         measure.source
         for key, rule in _by_key(rules)
@@ -237,7 +237,7 @@ def resource_sources(rules: ResourceRules) -> list[CustomSource]:
 
 
 def missing_resource_labels(rule: ResourceRule) -> list[str]:
-    """The resources that no label means, though the queries need one for each."""
+    """Return the resources that no label maps to, though the queries need one for each."""
     return [info.plural for info in (_PODS, _NODES, _NAMESPACES) if not _resource_label(rule.resources, info)]
 
 
@@ -265,7 +265,7 @@ def _node_measure(key: str, rule: ResourceRule) -> _Measure:
 def _source(
     key: str, query: Template, written: ResourceRule, info: ResourceInfo, group_by: tuple[str, ...]
 ) -> CustomSource:
-    """A resource rule in the form of the others: one without a seriesQuery, since its queries name their series."""
+    """Return a resource rule as a source like those of other rules; its query names its series."""
     naming = written.resources
     rule = Rule(
         key=key,

@@ -55,7 +55,7 @@ class GoRegex:
         return hash(self.pattern)
 
     def matches(self, text: str) -> bool:
-        """Tell whether the pattern matches anywhere in the text. Upstream: Regexp.MatchString."""
+        """Return True if the pattern matches anywhere in the text. Upstream: Regexp.MatchString."""
         return self._compiled.search(text) is not None
 
     def expand(self, template: str, text: str) -> str | None:

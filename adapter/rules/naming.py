@@ -23,7 +23,7 @@ _MAX_API_NAME = 1024
 
 
 def is_metric_name(name: str) -> bool:
-    """Tell whether a metric can be called so in the path of a request."""
+    """Return True if a metric can be called so in the path of a request."""
     return name not in ("", ".", "..") and "/" not in name and "%" not in name and len(name) <= _MAX_API_NAME
 
 
@@ -51,7 +51,7 @@ class SeriesFilter(Section, frozen=True, kw_only=True):
         return regex
 
     def takes(self, series: str) -> bool:
-        """Tell whether a series of this name passes."""
+        """Return True if a series of this name passes."""
         return self.regex.matches(series) == self.keeps
 
 

@@ -120,5 +120,5 @@ def short_overrides(entries: Mapping[str, object]) -> ShortOverrides:
 
 
 def is_label_name(text: str) -> bool:
-    """Tell whether a label of Prometheus can have this name."""
+    """Return True if a label of Prometheus can have this name."""
     return _LABEL_NAME.fullmatch(text) is not None

@@ -285,7 +285,7 @@ def _text(raw: bytes) -> str:
 
 
 def _is_text(value: str) -> bool:
-    """Tell whether a header was UTF-8; other bytes are surrogates here, which no review can contain."""
+    """Return True if a header was UTF-8; other bytes are surrogates here, which no review can contain."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -79,7 +79,7 @@ class Authorizer:
         self._reviews: SingleFlight[_Attributes, _Decision] = SingleFlight()
 
     def always_allows(self, path: str) -> bool:
-        """Tell whether everybody may read this path, so that nobody needs to be known."""
+        """Return True if this path needs neither authentication nor authorization."""
         return any(
             path.startswith(allowed[:-1]) if allowed.endswith("*") else path == allowed
             for allowed in self._options.always_allow_paths

@@ -73,7 +73,7 @@ class CertificateBundle:
         return cls("".join(_pem(certificate) for certificate in certificates), certificates)
 
     def verifies(self, certificate: x509.Certificate, *, now: datetime.datetime) -> bool:
-        """Tell whether this CA issued the certificate for a client, and it is valid at `now`."""
+        """Return True if this CA issued the certificate for a client, and it is valid at `now`."""
         return (
             _valid_at(certificate, now)
             and _for_clients(certificate)

@@ -32,7 +32,7 @@ class _Subresource(msgspec.Struct, rename="camel", gc=False):  # there can be ve
 
 
 class ResourceEntry(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
-    """A resource, with its metrics or those that it has itself."""
+    """A resource with its verbs, and with its metrics as subresources."""
 
     resource: str
     response_kind: _Kind
@@ -56,7 +56,7 @@ def discovery_document(form: Conversion, groups: list[dict[str, Any]]) -> dict[s
 
 
 def custom_resources(group: str, version: str, infos: Iterable[CustomMetricInfo]) -> tuple[ResourceEntry, ...]:
-    """The resources that have custom metrics, each with its metrics as subresources."""
+    """Return the resources that have custom metrics, each with its metrics as subresources."""
     kind = _Kind(group, version, "MetricValueList")
     metrics: dict[tuple[str, bool], list[_Subresource]] = {}
     for info in infos:
@@ -68,13 +68,13 @@ def custom_resources(group: str, version: str, infos: Iterable[CustomMetricInfo]
 
 
 def external_resources(group: str, version: str, names: Iterable[str]) -> tuple[ResourceEntry, ...]:
-    """The external metrics, which are resources themselves."""
+    """Return the external metrics, which are resources themselves."""
     kind = _Kind(group, version, "ExternalMetricValueList")
     return tuple(ResourceEntry(name, kind, _scope(namespaced=True), "", ("get",)) for name in names)
 
 
 def usage_resources(group: str, version: str) -> tuple[ResourceEntry, ...]:
-    """What metrics.k8s.io has: nodes and pods."""
+    """Return the resources of metrics.k8s.io: nodes and pods."""
     return tuple(
         ResourceEntry(resource, _Kind(group, version, kind), _scope(namespaced=namespaced), "", ("get", "list"))
         for resource, kind, namespaced in (("nodes", "NodeMetrics", False), ("pods", "PodMetrics", True))

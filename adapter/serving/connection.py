@@ -319,7 +319,7 @@ def connection_of(request: web.BaseRequest) -> Connection:
 
 
 def _is_more_than_a_head(request: web.BaseRequest) -> bool:
-    """Tell whether there is, or may be, more of a request than its head."""
+    """Return True if there is, or may be, more of a request than its head."""
     if request.body_exists or request.method == hdrs.METH_CONNECT:
         return True
     headers = request.headers

@@ -166,7 +166,7 @@ class Discovery:
         self._versions = versions
 
     def serves(self, group: str, version: str | None = None) -> bool:
-        """Tell whether a group, or a version of it, is served here."""
+        """Return True if a group, or a version of it, is served here."""
         versions = self._versions.get(group, ())
         return bool(versions) if version is None else version in versions
 
@@ -176,7 +176,7 @@ class Discovery:
         return tuple((group, version) for group, versions in self._versions.items() for version in versions)
 
     def knows(self, group: str, resource: str) -> bool:
-        """Tell whether a resource, in the words of authorization, is one that has metrics now."""
+        """Return True if a resource, named as in authorization, has metrics now."""
         if group == CUSTOM_GROUP:
             return resource == "metrics" or resource in self._names.custom_resources
         if group == EXTERNAL_GROUP:

@@ -41,7 +41,7 @@ from kube.status import StatusError, bad_request
 
 _TEXT = "text/plain; charset=utf-8"
 _NOT_GUESSED = {"X-Content-Type-Options": "nosniff"}
-# API servers write what is outside their APIs as indented JSON, whatever the client would rather have.
+# API servers send documents outside their APIs as indented JSON, whatever the client accepts.
 _PLAIN = Representation(pretty=True)
 
 
@@ -60,7 +60,7 @@ class ExternalProvider(Protocol):
 
 
 class DebugProvider(Protocol):
-    """Returns what /debug shows of the rules; see adapter.serving.debug_pages.DebugPages."""
+    """Returns the pages of /debug; see adapter.serving.debug_pages.DebugPages."""
 
     async def respond(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
         """Return the page of these segments after /debug."""
@@ -89,14 +89,14 @@ class Router:
         self._debug = debug
 
     def knows(self, group: str, resource: str) -> bool:
-        """Tell whether a resource, in the words of authorization, is one that has metrics now."""
+        """Return True if a resource, named as in authorization, has metrics now."""
         return self._discovery.knows(group, resource)
 
     async def respond(self, request: Request) -> Response:
         """Respond to a request.
 
         Raises:
-            StatusError: whatever there is to say against it.
+            StatusError: the request is refused, or fails.
         """
         segments = request.target.segments
         if segments[:1] == ("debug",) and self._debug is not None:
@@ -197,7 +197,7 @@ class Router:
         return _tagged(request, found.content, found.tag, found.headers)
 
     def _not_found(self) -> Response:
-        """Return 404 with the paths that there are, as API servers do outside their APIs."""
+        """Return 404 with the existing paths, as API servers do outside their APIs."""
         return Response(404, _PLAIN.encode(self._paths()))
 
     def _paths(self) -> dict[str, list[str]]:
@@ -256,7 +256,7 @@ def _external_request(request: Request, parts: Sequence[str]) -> ExternalMetricR
 
 
 def _not_watched() -> StatusError:
-    """405, in the words that API servers use where a list is watched that cannot be."""
+    """Return 405 with the message of API servers for a resource that cannot be watched."""
     return StatusError(
         405,
         "MethodNotAllowed",

@@ -1,4 +1,4 @@
-"""A client that says just what it is told to, byte by byte, over one connection with TLS."""
+"""A client that sends raw bytes over one TLS connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is believed to be who: over real TLS, with the authorities published by the API server."""
+"""Authentication over real TLS, with the CAs that the API server publishes."""
 
 import asyncio
 import datetime

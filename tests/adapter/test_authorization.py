@@ -1,4 +1,4 @@
-"""Whether they may: what the API server is asked, what is remembered, and what is said to whom it refused."""
+"""Authorization: the reviews sent to the API server, the cache of decisions, and the messages of refusals."""
 
 import contextlib
 from pathlib import Path

@@ -150,7 +150,7 @@ async def test_metrics_that_no_request_can_find_are_logged(tmp_path: Path, caplo
             await bed.catalog.relist()
             await bed.catalog.relist()
     assert [record.getMessage() for record in caplog.records] == [
-        "rules[0] (a): pods/a can never be found, because no label means namespaces; add one to resources.overrides"
+        "rules[0] (a): pods/a can never be found, because no label maps to namespaces; add one to resources.overrides"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Coalescing is paused where it costs more than it saves."""
+"""Coalescing is paused if it costs more than it saves."""
 
 from __future__ import annotations
 

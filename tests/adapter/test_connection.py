@@ -1,4 +1,4 @@
-"""One client's connection: what of one request must never become a part of another one, and what ends it."""
+"""One client's connection: no request becomes a part of another one, and the limits that close it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Go's regular expressions: what they match, what they refuse, and how names are made of their groups."""
+"""Go's regular expressions: matches, refused patterns, and names made from groups."""
 
 from __future__ import annotations
 

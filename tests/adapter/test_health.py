@@ -1,4 +1,4 @@
-"""Health: the three endpoints, and what they say about what is wrong."""
+"""Health: the three endpoints and their reasons."""
 
 from pathlib import Path
 

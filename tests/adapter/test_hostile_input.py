@@ -1,4 +1,4 @@
-"""Whatever is asked: an answer or a Status, never another exception, and never what authorization did not see."""
+"""Any request gets a response or a Status, no other exception, and only data that was authorized."""
 
 import contextlib
 import json

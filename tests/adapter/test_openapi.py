@@ -1,4 +1,4 @@
-"""OpenAPI documents: that they describe what is served, and that clients can keep and find them."""
+"""OpenAPI documents: they describe the served APIs, and clients can find and cache them."""
 
 import json
 from collections.abc import Iterator

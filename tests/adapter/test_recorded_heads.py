@@ -1,4 +1,4 @@
-"""Requests as a real kube-apiserver sends them, head for head: each gets the right kind of answer."""
+"""Requests with the recorded heads of a real kube-apiserver get the right kind of response."""
 
 from __future__ import annotations
 

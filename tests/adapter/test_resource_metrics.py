@@ -243,7 +243,7 @@ async def test_rule_without_a_node_label_is_logged_once(caplog: pytest.LogCaptur
             await served.nodes(selector=EVERYTHING, deadline=NO_DEADLINE)
         assert error.value.code == 500
     [record] = [record for record in caplog.records if "resourceRules.cpu" in record.message]
-    assert "no label means nodes; add one to resources.overrides" in record.message
+    assert "no label maps to nodes; add one to resources.overrides" in record.message
 
 
 POD = PodUsage(

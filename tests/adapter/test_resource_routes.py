@@ -1,4 +1,4 @@
-"""metrics.k8s.io by its paths: which form of an answer a client gets, lists, single objects and tables."""
+"""The paths of metrics.k8s.io: content negotiation, lists, single objects and tables."""
 
 from __future__ import annotations
 

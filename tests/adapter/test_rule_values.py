@@ -1,4 +1,4 @@
-"""From a request to values with what rules gained: short rules, policies, servers, long lists."""
+"""From a request to values, with our options of rules: short rules, policies, servers, long lists."""
 
 from __future__ import annotations
 

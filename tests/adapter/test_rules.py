@@ -1,4 +1,4 @@
-"""Rules files in prometheus-adapter's format: what loads, and the errors of what does not."""
+"""Rules files in prometheus-adapter's format: valid ones, and the errors of invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose certificates are trusted: the flags' files, the ConfigMap, and how both are kept current."""
+"""The CAs of client certificates: from flags and from the ConfigMap, reloaded when they change."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The index of a cached vector: what it finds, and how often it scans the vector."""
+"""The index of a cached vector: its results, and how often it scans the vector."""
 
 from __future__ import annotations
 

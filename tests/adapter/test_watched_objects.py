@@ -1,4 +1,4 @@
-"""Objects in memory: what is listed, what is watched, and what happens when that fails."""
+"""Objects in memory: which are listed, which are watched, and the behaviour when that fails."""
 
 import asyncio
 from collections.abc import AsyncIterator

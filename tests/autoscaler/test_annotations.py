@@ -1,4 +1,4 @@
-"""The settings in an HPA's annotations: what can be set, what is refused, and what goes before what."""
+"""Annotation overrides: valid values, refused values, and precedence."""
 
 import pytest
 

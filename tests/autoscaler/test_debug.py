@@ -1,4 +1,4 @@
-"""The pages about decisions, over real HTTP: what they show and to whom."""
+"""The pages about decisions, over real HTTP: content and access."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

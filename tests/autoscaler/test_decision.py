@@ -1,4 +1,4 @@
-"""Whole reconciliations: what is read, what is done, and what the HPA's status, events and errors say about it."""
+"""Whole reconciliations: the reads, the changes, and the HPA's status, events and errors."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Defaulting of HPAs. The recorded cases of Kubernetes are in tests/conformance; here is what they show, in short."""
+"""Defaulting of HPAs. The recorded cases of Kubernetes are in tests/conformance; these are a few of them in short."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Events: what is written, how repetitions are counted, and that nothing ever stands in the way."""
+"""Events: content, counts of repetitions, and that they never delay reconciliations."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

@@ -1,4 +1,4 @@
-"""Several processes and one after the other: who acts, what survives, and that never two act."""
+"""Several processes: one acts at a time, and the history survives a failover."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Kubernetes' own controller at work on the same HPAs: which writes count, and what follows."""
+"""Kubernetes' own controller writes the same HPAs: which writes count, and the effects."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

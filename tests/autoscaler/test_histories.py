@@ -1,4 +1,4 @@
-"""What is remembered of HPAs from step to step."""
+"""The histories of HPAs between reconciliations."""
 
 from dataclasses import replace
 

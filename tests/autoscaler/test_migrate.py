@@ -1,4 +1,4 @@
-"""Moving HPAs between Kubernetes' API and ours: what is printed, and that nothing else happens."""
+"""Moving HPAs between Kubernetes' API and ours: the printed steps, and that nothing else happens."""
 
 import asyncio
 import sys

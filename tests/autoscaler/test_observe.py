@@ -1,4 +1,4 @@
-"""Gathering an observation: which requests each case needs, and what comes of them."""
+"""Observation: the requests of each case, and the resulting observation."""
 
 from collections.abc import Mapping
 from dataclasses import replace

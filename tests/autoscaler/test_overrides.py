@@ -1,4 +1,4 @@
-"""Pauses and fallbacks: what an HPA's own settings change about a decision."""
+"""Pauses and fallbacks: the effect of an HPA's annotations on a decision."""
 
 import pytest
 

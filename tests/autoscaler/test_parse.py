@@ -1,4 +1,4 @@
-"""Kubernetes JSON into the model: what is parsed, and the errors of malformed JSON."""
+"""Decoding of Kubernetes' JSON into the model: valid objects, and the errors of malformed ones."""
 
 from contextlib import suppress
 from typing import Any

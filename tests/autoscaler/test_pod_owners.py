@@ -1,4 +1,4 @@
-"""Which pods belong to a target, and what is left of answers that are about others, too."""
+"""Which pods belong to a target, and the reduction of responses to these pods."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What a pod requests: container by container, or as a whole."""
+"""The resource requests of a pod: container by container, or pod-level."""
 
 from dataclasses import replace
 

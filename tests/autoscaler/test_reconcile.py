@@ -1,4 +1,4 @@
-"""One step: the order of its acts, what each failure means, and what is remembered until the next."""
+"""One reconciliation: the order of its writes, the effect of each failure, and the history that it leaves."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The arithmetic of one metric: the examples of Kubernetes' documentation, and what must hold for any numbers."""
+"""The arithmetic of one metric: the examples of Kubernetes' documentation, and properties for any numbers."""
 
 from dataclasses import replace
 

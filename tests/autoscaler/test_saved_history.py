@@ -1,4 +1,4 @@
-"""Saving and restoring through a ConfigMap: what survives, and what goes wrong without stopping anything."""
+"""Saving and restoring the history through a ConfigMap, and failures, which stop nothing."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""The saved form of a memory: what comes back is what was there, as far as it can ever count."""
+"""The format of the saved history: all entries that can still count are restored."""
 
 import gzip
 import json

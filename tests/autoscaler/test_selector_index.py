@@ -1,4 +1,4 @@
-"""Finding pods by selector and selectors by pod: the index must find exactly what a full search finds."""
+"""Indexes of pods by selector and of selectors by pod: they find exactly the same as a full scan."""
 
 import pytest
 from hypothesis import given

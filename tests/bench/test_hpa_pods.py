@@ -1,4 +1,4 @@
-"""The benches' pods are as large as real ones, so that what is measured with them holds for real ones."""
+"""The pods of benchmarks are as large as real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `python -m tests.golden`: sends every case, prints what differs, exit status 1 if anything does."""
+"""The command `python -m tests.golden`: sends every case and prints the differences; exit status 1 if there are any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite itself: what is wrong must never look right."""
+"""The suite itself: it must detect wrong responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the manifests' tests share."""
+"""Shared by the manifests' tests."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""The kustomize base: it renders, what it names exists, it has the rights it uses, and it starts our commands."""
+"""The kustomize base: it renders, its references exist, it has the needed rights, and it starts our commands."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""The components for the Prometheus operator: they find what the base runs, and alert on metrics that there are."""
+"""The components for the Prometheus operator: they select the base's pods, and alert on existing metrics."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Programs come from PATH, otherwise from Debian's packages, otherwise a message says what to install."""
+"""Programs come from PATH, otherwise from Debian's packages; otherwise the error names the package."""
 
 import asyncio
 import os

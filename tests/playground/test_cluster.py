@@ -1,4 +1,4 @@
-"""A cluster behaves the same whichever API server it has: what the rest of the playground relies on."""
+"""A cluster behaves the same with the playground's API server and a real one."""
 
 import os
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What the manifests install, adapted to processes that run beside the cluster."""
+"""The manifests' objects, adapted to processes that run beside the cluster."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Children of the playground end with it: asked, then forced, and killed by the kernel where it was itself killed."""
+"""Children end with the playground: by SIGTERM, then SIGKILL, and by the kernel if it was itself killed."""
 
 import asyncio
 import contextlib

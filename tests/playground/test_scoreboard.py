@@ -1,4 +1,4 @@
-"""The scoreboard counts what an HPA's target went through, from nothing but the API."""
+"""The scoreboard counts the scales of an HPA's target, from the API alone."""
 
 from collections.abc import AsyncIterator
 from functools import partial

@@ -1,4 +1,4 @@
-"""The views take whatever JSON comes: what is no such object is left out."""
+"""The views accept any JSON: other things than objects are left out."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`python -m tests.e2e.fuzz`: rounds of the differential fuzz; it fails where a difference is not allowed."""
+"""`python -m tests.e2e.fuzz`: rounds of the differential fuzz; a difference that is not allowed is a failure."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""What is compared of two statuses."""
+"""The compared fields of two statuses."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""A list may be read in pages, which all show the moment of the first, as long as that is remembered."""
+"""Pages of a list all show the state at the first one, until it is compacted."""
 
 from typing import Any
 

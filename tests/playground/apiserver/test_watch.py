@@ -1,4 +1,4 @@
-"""Watches tell every change once, in order, from where the client left off; or say that it must list again."""
+"""A watch delivers every change once, in order, from the client's version on; or 410 if the client must list again."""
 
 import asyncio
 from collections.abc import AsyncIterator
