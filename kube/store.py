@@ -8,9 +8,9 @@ of a list at a time (kube.listing), and applies a list when it is complete.
 While disconnected it keeps its objects and retries with jittered backoff. It logs once when the connection is lost and
 once when it is restored.
 
-A store is *stale* if it may have missed changes. Proofs that it has not are a list, an event, a
-bookmark, and that a watch was opened and has not failed. A proof is valid for one and a half bookmark intervals,
-since bookmarks are not sent exactly on time; for one while disconnected. A silent watch is closed and reopened before that. So
+A store is *stale* if it may have missed changes. Proofs that it has not are a list, an event, a bookmark, and that a
+watch was opened and has not failed. A proof is valid for one and a half bookmark intervals, since bookmarks are not
+sent exactly on time; for one while disconnected. A silent watch is closed and reopened before that. So
 a peer that vanished makes a store stale, and a server without bookmarks does not (kube-apiserver sends none for a
 resource until one of its objects has changed). A stale store whose watch is reopened first receives all missed changes:
 it stays stale for another twelfth of an interval, or until it is listed again.

@@ -32,8 +32,8 @@ class FaultyPrometheus:
     """
 
     url: str = ""
-    query: Reply = field(default_factory=lambda: says(vector({}, 1)))
-    series: Reply = field(default_factory=lambda: says(SERIES_HEAD + b"]}"))
+    query: Reply = field(default_factory=lambda: responds(vector({}, 1)))
+    series: Reply = field(default_factory=lambda: responds(SERIES_HEAD + b"]}"))
     queries: list[str] = field(default_factory=list)
     open: int = 0
 
@@ -80,7 +80,7 @@ async def faulty_prometheus() -> AsyncIterator[FaultyPrometheus]:
 
 
 def vector(labels: dict[str, str], *values: object) -> bytes:
-    """The body of a good response: one series for each value, told apart by `number`."""
+    """The body of a good response: one series for each value, distinguished by `number`."""
     numbered = enumerate(values)
     result = [{"metric": labels | {"number": str(n)}, "value": [1.7e9, str(value)]} for n, value in numbered]
     return json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
@@ -93,7 +93,7 @@ def head(status: int = 200, /, **headers: str) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
-def says(body: bytes, *, status: int = 200, **headers: str) -> Reply:
+def responds(body: bytes, *, status: int = 200, **headers: str) -> Reply:
     """A whole body."""
 
     async def reply(writer: asyncio.StreamWriter) -> None:
@@ -123,7 +123,7 @@ def bomb(encoding: str, first: bytes, repeated: bytes, *, times: int) -> Reply:
     """A compressed body: `repeated` as often as that."""
     compressor = zlib.compressobj(9, wbits=31) if encoding == "gzip" else zlib.compressobj(9)
     parts = [compressor.compress(first), *(compressor.compress(repeated) for _ in range(times)), compressor.flush()]
-    return says(b"".join(parts), Content_Encoding=encoding)
+    return responds(b"".join(parts), Content_Encoding=encoding)
 
 
 def drips(first: bytes, repeated: bytes) -> Reply:

@@ -1,6 +1,6 @@
 """A small cluster for the adapter's data path.
 
-It has an API server that knows some resources, and a Prometheus whose answers the test writes down. The mapper, the
+It has an API server that knows some resources, and a Prometheus with canned results. The mapper, the
 client and the lists of objects are the real ones, over HTTP.
 """
 
@@ -37,7 +37,7 @@ NOW = 1_700_000_000.0
 
 @dataclass
 class CannedPrometheus:
-    """Says what it was told to say, and remembers what it was asked.
+    """Returns canned results, and records its queries.
 
     `found` has the series of each selector (others find nothing), `result` what every query gives; an error in the
     place of either is raised.
@@ -180,7 +180,7 @@ def vector(*samples: tuple[dict[str, str], float]) -> Vector:
 
 
 def objects(*names: str, status: int = 200) -> Any:
-    """A list of objects, as an API server answers it; or a refusal."""
+    """Return an API server's list of objects, or a refusal."""
     if status != 200:
         return respond({"kind": "Status", "code": status, "reason": "Forbidden", "message": "no"}, status=status)
     return respond({"kind": "PartialObjectMetadataList", "items": [{"metadata": {"name": name}} for name in names]})

@@ -38,23 +38,23 @@ class RawClient:
         )
 
     async def request(self, path: str, headers: str = "") -> bytes:
-        """The status line of the answer, which must be one with a length."""
+        """Send a GET and return the status line of the response, which must have a length."""
         self.send(f"GET {path} HTTP/1.1\r\nHost: a\r\n{headers}\r\n".encode())
         return await self.status()
 
     async def status(self) -> bytes:
-        """The status line of the next answer, which must be one with a length; all of it is read."""
+        """Read the next response, which must have a length, and return its status line."""
         head = await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), _SECONDS)
         length = next(line for line in head.split(b"\r\n") if line.startswith(b"Content-Length: "))
         await self._reader.readexactly(int(length.removeprefix(b"Content-Length: ")))
         return head.split(b"\r\n")[0]
 
     def send(self, data: bytes) -> None:
-        """Send as much as there is room for, and the rest when there is."""
+        """Send the data; the transport buffers what does not fit."""
         self._writer.write(data)
 
     async def rest(self) -> bytes:
-        """All that is answered until the other side ends the connection."""
+        """Return everything received until the server closes the connection."""
         response = bytearray()
         with contextlib.suppress(ConnectionError):
             async with asyncio.timeout(_SECONDS):

@@ -74,7 +74,7 @@ class Authorities:
 
 
 class AccessApi:
-    """What the adapter asks an API server for: token reviews, access reviews and one ConfigMap."""
+    """The API server's part for the adapter: token reviews, access reviews and one ConfigMap."""
 
     def __init__(self, authorities: Authorities) -> None:
         self.tokens: dict[str, dict[str, Any]] = {}
@@ -84,7 +84,7 @@ class AccessApi:
         self.hold: asyncio.Event | None = None
         self.config_map: dict[str, str] | None = authorities.config_map()
         self.reviews: list[dict[str, Any]] = []
-        self.asked_for: list[str] = []
+        self.field_selectors: list[str] = []
         self.sent_events: list[str] = []
         self._version = 1
         self._changed = asyncio.Event()
@@ -97,7 +97,7 @@ class AccessApi:
         self._changed = asyncio.Event()
 
     def script(self, server: ScriptedServer) -> None:
-        """Make a server answer like this."""
+        """Add these handlers to a server."""
         server.handlers |= {
             "/api/v1/namespaces/kube-system/configmaps": self._config_maps,
             "/apis/authentication.k8s.io/v1/tokenreviews": self._review,
@@ -106,7 +106,7 @@ class AccessApi:
 
     async def _config_maps(self, request: web.Request) -> web.StreamResponse:
         """A collection of one or none, which can be listed and watched."""
-        self.asked_for.append(request.query.get("fieldSelector", ""))
+        self.field_selectors.append(request.query.get("fieldSelector", ""))
         if self.refuse_with is not None:
             status = {"kind": "Status", "message": "scripted", "code": self.refuse_with}
             return web.json_response(status, status=self.refuse_with)
@@ -285,7 +285,7 @@ class CannedNames:
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer, read."""
+    """A response that has been read."""
 
     status: int
     headers: Any
@@ -355,7 +355,7 @@ class ServedAdapter:
             return Reply(response.status, response.headers.copy(), await response.read())
 
     async def request_as_master(self, path: str, **arguments: Any) -> Reply:
-        """Send one request as a member of system:masters, whom nothing is refused."""
+        """Send one request as a member of system:masters, which has all rights."""
         master = self.authorities.clients.issue("admin", organizations=["system:masters"], client=True)
         return await self.request(path, certificate=master, **arguments)
 

@@ -359,7 +359,7 @@ async def test_concurrent_reviews_of_one_token_are_one(tmp_path: Path) -> None:
         assert kinds["SubjectAccessReview"] < 20
 
 
-# --- what is remembered of a certificate ------------------------------------------------------------------------------
+# --- the cache of verified certificates ------------------------------------------------------------------------------
 
 SAYS_BOB = ((b"x-remote-user", b"bob"),)
 HOUR = datetime.timedelta(hours=1)
@@ -392,10 +392,10 @@ def trusting(authorities: Authorities) -> ClientTrust:
     return ClientTrust(front_proxy=proxy, clients=bundle(authorities.clients))
 
 
-async def named_by_proxy(authenticator: Authenticator, certificate: bytes, said: RawHeaders) -> User | None:
+async def named_by_proxy(authenticator: Authenticator, certificate: bytes, headers: RawHeaders) -> User | None:
     """The user of a request with this certificate and these headers; None where it is refused."""
     try:
-        return await authenticator.authenticate(certificate, said)
+        return await authenticator.authenticate(certificate, headers)
     except StatusError as error:
         if error.code != 401:
             raise
@@ -465,8 +465,8 @@ async def test_a_name_is_taken_as_it_is_written(authenticator: Authenticator, au
     """Characters that look like nothing make another name: nobody may become bob by them."""
     proxy = der(authorities.front_proxy.issue(FRONT_PROXY, client=True))
     for name in ("bob\u00a0", "\u2003bob", "bob\u200b", "Bob"):
-        said = ((b"x-remote-user", name.encode()),)
-        assert await named_by_proxy(authenticator, proxy, said) == User(name, ("system:authenticated",))
+        headers = ((b"x-remote-user", name.encode()),)
+        assert await named_by_proxy(authenticator, proxy, headers) == User(name, ("system:authenticated",))
 
 
 async def test_anonymous_user_of_the_front_proxy_stays_unauthenticated(
@@ -474,12 +474,12 @@ async def test_anonymous_user_of_the_front_proxy_stays_unauthenticated(
 ) -> None:
     proxy = der(authorities.front_proxy.issue(FRONT_PROXY, client=True))
     for name, group in (("system:anonymous", ""), ("system:anonymous", "others"), ("ann", "system:unauthenticated")):
-        said = ((b"x-remote-user", name.encode()), (b"x-remote-group", group.encode()))
-        assert await named_by_proxy(authenticator, proxy, said) == User(name, (group,) if group else ())
+        headers = ((b"x-remote-user", name.encode()), (b"x-remote-group", group.encode()))
+        assert await named_by_proxy(authenticator, proxy, headers) == User(name, (group,) if group else ())
 
 
-async def test_of_several_common_names_the_last_counts(authenticator: Authenticator, authorities: Authorities) -> None:
-    """As in Go. Whoever took another one could be told that the front proxy's is among them."""
+async def test_last_of_several_common_names_counts(authenticator: Authenticator, authorities: Authorities) -> None:
+    """As in Go. With any other, a certificate with the front proxy's name among several could pass."""
     now = datetime.datetime.now(datetime.UTC)
 
     def named(authority: CertificateAuthority, *names: str) -> bytes:

@@ -339,5 +339,5 @@ async def test_masters_and_open_paths_need_no_asking(tmp_path: Path) -> None:
 )
 def test_paths_that_are_always_allowed(path: str, *, allowed: bool) -> None:
     options = AuthorizationOptions(always_allow_paths=("/metrics", "/open/*"))
-    authorizer = Authorizer(client=None, options=options)  # type: ignore[arg-type]  # nobody is asked
+    authorizer = Authorizer(client=None, options=options)  # type: ignore[arg-type]  # no review is sent
     assert authorizer.always_allows(path) is allowed

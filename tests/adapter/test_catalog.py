@@ -91,7 +91,7 @@ async def test_ready_after_the_first_successful_list(tmp_path: Path) -> None:
         assert bed.catalog.readiness() is None
         prometheus.found = {"first": DOWN, "second": DOWN}
         await bed.catalog.relist()
-        assert bed.catalog.readiness() is None  # it has something to answer with
+        assert bed.catalog.readiness() is None  # it has a first list
 
 
 async def test_rule_that_always_fails_does_not_prevent_readiness(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ async def test_rule_fails_without_the_api_server(tmp_path: Path) -> None:
 
 
 class SlowPrometheus(CannedPrometheus):
-    """Never answers for the selector `second`."""
+    """Never responds for the selector `second`."""
 
     def __init__(self) -> None:
         super().__init__(found={"first": DOWN})

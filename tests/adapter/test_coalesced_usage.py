@@ -62,7 +62,7 @@ def pods(namespaces: int, each: int) -> list[ObjectMetadata]:
 
 
 def canned(found: list[ObjectMetadata]) -> Prometheus:
-    """Each pod has two containers, whose values are told apart by all that they are of."""
+    """Each pod has two containers, whose values all differ."""
     samples = [
         Sample({"namespace": pod.namespace, "pod": pod.name, "container": container}, NOW, float(index) + more)
         for index, pod in enumerate(found)
@@ -106,7 +106,7 @@ async def test_requests_of_many_namespaces_are_one_coalesced_query_of_each_resou
                 await cache.prefetches()
                 is_merged = cache.cached(CPU, DEFAULT_DESTINATION) is not None
                 found = await metrics.pods(namespace=pod.namespace, selector=selector, deadline=Deadline.after(5))
-                if is_merged:  # before that the canned answer has too much
+                if is_merged:  # before that the canned result has too much
                     assert containers(found) == {
                         (pod.namespace, pod.name): [("app", index * 1000 + 250), ("proxy", index * 1000 + 500)]
                     }

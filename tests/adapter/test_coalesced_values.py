@@ -63,7 +63,7 @@ async def real(tmp_path: Path) -> AsyncIterator[AtOneMoment]:
         for index, one in enumerate(labels)
         for bound, share in (("0.1", 1), ("1", 4), ("+Inf", 9))
     ]
-    # One namespace in which what others ask for cannot be matched.
+    # One namespace that has no match for the others' selectors.
     odd = {"namespace": "b", "pod": "web-1", "verb": "GET"}
     doubled = [Series("doubled_total", {**odd, "part": part}, [(at, at - times[0]) for at in times]) for part in "12"]
     samples = openmetrics((*counters, *buckets, *doubled))

@@ -413,7 +413,7 @@ class Held(CannedPrometheus):
 
 
 async def test_no_request_waits_for_a_coalesced_query() -> None:
-    """It is sent in the background; until its answer is there, every request is sent alone, and after its end again."""
+    """It is sent in the background. Until its result is cached, and after that expires, requests are sent alone."""
     prometheus = Held(result("web-0", "web-1"))
     async with opened(prometheus) as bed:
         wanted = source(SUM)

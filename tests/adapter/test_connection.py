@@ -27,7 +27,7 @@ def asked_by(user: str, path: str = POD_PATH, more: bytes = b"", method: str = "
 
 
 def statuses(answers: bytes) -> list[bytes]:
-    """The codes of the answers one after another."""
+    """The status codes of the responses, in order."""
     return re.findall(rb"HTTP/1\.[01] (\d+)", answers)
 
 

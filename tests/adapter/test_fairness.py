@@ -12,11 +12,11 @@ from adapter.fairness import FairSemaphore, QueueFullError, current_namespace, e
 from adapter.prometheus import PrometheusBusy, PrometheusClient, PrometheusOptions
 from adapter.serving.server import ServerLimits
 from tests.adapter.serving import POD_PATH, served_adapter
-from tests.adapter.test_prometheus_client import ONE, says, scripted
+from tests.adapter.test_prometheus_client import ONE, responds, scripted
 
 
 class Callers:
-    """Callers of a semaphore: who holds a slot, in the order in which they got it."""
+    """Callers of a semaphore that hold a slot, in the order in which they got it."""
 
     def __init__(self, semaphore: FairSemaphore) -> None:
         self.got: list[str] = []
@@ -32,7 +32,7 @@ class Callers:
             await settled()
 
     async def leave(self, name: str) -> None:
-        """End the call of somebody who holds a slot."""
+        """End the call of one that holds a slot."""
         self._end[name].set()
         await settled()
 
@@ -140,19 +140,19 @@ async def test_queries_of_a_namespace_do_not_wait_behind_those_of_another() -> N
 
         async def slow(request: object) -> object:
             await answered.wait()
-            return await says(ONE)(request)  # type: ignore[arg-type]
+            return await responds(ONE)(request)  # type: ignore[arg-type]
 
         server.reply = slow  # type: ignore[assignment]
         options = PrometheusOptions(url=server.url, connections=1, max_waiting=3)
         async with PrometheusClient(options) as client:
-            asked = [for_namespace("noisy", lambda n=n: client.instant(f"noisy{n}")) for n in range(4)]  # type: ignore[misc]
+            sent = [for_namespace("noisy", lambda n=n: client.instant(f"noisy{n}")) for n in range(4)]  # type: ignore[misc]
             await server.reached(1)
             with pytest.raises(PrometheusBusy):
                 await for_namespace("noisy", lambda: client.instant("too many"))
-            asked.append(for_namespace("quiet", lambda: client.instant("quiet")))
+            sent.append(for_namespace("quiet", lambda: client.instant("quiet")))
             await settled()
             answered.set()
-            await asyncio.gather(*asked)
+            await asyncio.gather(*sent)
     assert [parameters["query"] for _, _, parameters in server.requests] == [
         "noisy0",
         "noisy1",
@@ -165,7 +165,7 @@ async def test_queries_of_a_namespace_do_not_wait_behind_those_of_another() -> N
 async def test_every_request_in_flight_may_have_a_query() -> None:
     requests = ServerLimits().in_flight
     async with scripted() as server:
-        server.reply = says(ONE)
+        server.reply = responds(ONE)
         async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
             enter_namespace("busy")
             await asyncio.gather(*(client.instant(f"q{number}") for number in range(requests)))
@@ -194,9 +194,9 @@ async def test_clients_without_a_certificate_share_one_queue_whatever_namespaces
         adapter.api.tokens["secret"] = {"username": "bob", "groups": ["system:masters"]}
         bearer = {"Authorization": "Bearer secret"}
         paths = [POD_PATH.replace("ns-1", f"ns-{number}") for number in range(6)]
-        asked = [asyncio.create_task(adapter.request(path, headers=bearer)) for path in paths]
+        sent = [asyncio.create_task(adapter.request(path, headers=bearer)) for path in paths]
         # Four have slots, one waits, and one is refused.
-        done, waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        done, waiting = await asyncio.wait(sent, return_when=asyncio.FIRST_COMPLETED)
         assert [task.result().status for task in done] == [429]
         adapter.metrics.hold.set()
         assert [reply.status for reply in await asyncio.gather(*waiting)] == [200] * 5

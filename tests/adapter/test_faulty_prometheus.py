@@ -30,7 +30,7 @@ from tests.adapter.faulty_prometheus import (
     endless,
     faulty_prometheus,
     head,
-    says,
+    responds,
     vector,
 )
 from tests.eventually import eventually
@@ -48,12 +48,12 @@ def cut(body: bytes, length: int) -> Reply:
 
 
 def nested(first: bytes) -> Reply:
-    return says(first + b'{"a":' * 100_000)
+    return responds(first + b'{"a":' * 100_000)
 
 
 def distinct_labels(number: int, first: bytes) -> Reply:
     labels = ",".join(f'"l{n}":"v"' for n in range(number))
-    return says(first + b'{"metric":{' + labels.encode() + b'},"value":[1,"1"]}]}}')
+    return responds(first + b'{"metric":{' + labels.encode() + b'},"value":[1,"1"]}]}}')
 
 
 FAULTS: dict[str, tuple[Callable[[], Reply], type[PrometheusError]]] = {
@@ -63,20 +63,20 @@ FAULTS: dict[str, tuple[Callable[[], Reply], type[PrometheusError]]] = {
     "endless NaN": (lambda: endless(HEAD, b'{"metric":{},"value":[1,"NaN"]},' * 1_000), PrometheusBadResponse),
     "gzip bomb": (lambda: bomb("gzip", HEAD, SAMPLE * 10_000, times=300), PrometheusBadResponse),
     "deflate bomb": (lambda: bomb("deflate", HEAD, SAMPLE * 10_000, times=300), PrometheusBadResponse),
-    "brotli": (lambda: says(b"\x1b\x00", Content_Encoding="br"), PrometheusUnavailable),
-    "no gzip": (lambda: says(b"x" * 1_000, Content_Encoding="gzip"), PrometheusUnavailable),
-    "truncated": (lambda: says(vector({}, *range(5_000))[:-9]), PrometheusBadResponse),
+    "brotli": (lambda: responds(b"\x1b\x00", Content_Encoding="br"), PrometheusUnavailable),
+    "no gzip": (lambda: responds(b"x" * 1_000, Content_Encoding="gzip"), PrometheusUnavailable),
+    "truncated": (lambda: responds(vector({}, *range(5_000))[:-9]), PrometheusBadResponse),
     "less than its Content-Length": (lambda: cut(vector({}, 1), 10_000), PrometheusUnavailable),
     "more than its Content-Length": (lambda: cut(vector({}, 1), 10), PrometheusUnavailable),
-    "Content-Length of nonsense": (lambda: says(b"", Content_Length="many"), PrometheusUnavailable),
+    "Content-Length of nonsense": (lambda: responds(b"", Content_Length="many"), PrometheusUnavailable),
     "deep nesting": (lambda: nested(HEAD), PrometheusBadResponse),
     "a million labels": (lambda: distinct_labels(1_000_000, HEAD), PrometheusBadResponse),
     "endless head": (lambda: cut_head, PrometheusUnavailable),
     "endless error": (lambda: endless_error, PrometheusUnavailable),
-    "redirect": (lambda: says(b"", status=307, Location="/api/v1/query"), PrometheusUnavailable),
-    "too many requests": (lambda: says(b"", status=429, Retry_After="3600"), PrometheusUnavailable),
-    "unavailable": (lambda: says(b"", status=503, Retry_After="3600"), PrometheusUnavailable),
-    "refused query": (lambda: says(b'{"errorType":"bad_data","error":"x"}', status=400), PrometheusQueryError),
+    "redirect": (lambda: responds(b"", status=307, Location="/api/v1/query"), PrometheusUnavailable),
+    "too many requests": (lambda: responds(b"", status=429, Retry_After="3600"), PrometheusUnavailable),
+    "unavailable": (lambda: responds(b"", status=503, Retry_After="3600"), PrometheusUnavailable),
+    "refused query": (lambda: responds(b'{"errorType":"bad_data","error":"x"}', status=400), PrometheusQueryError),
     "slow": (lambda: drips(HEAD, b" "), PrometheusTimeout),
 }
 
@@ -96,7 +96,7 @@ async def endless_error(writer: asyncio.StreamWriter) -> None:
 
 
 async def works_again(server: FaultyPrometheus, client: PrometheusClient, before: set[asyncio.Task[object]]) -> None:
-    server.query = says(vector({}, 1))
+    server.query = responds(vector({}, 1))
     assert isinstance(await client.instant("good"), Vector)
 
     async def closed() -> bool:
@@ -131,8 +131,8 @@ async def test_fault_is_an_error_without_the_address_or_leaks(name: str) -> None
         (endless(SERIES_HEAD, b'{"a":"x"'), PrometheusBadResponse),
         (endless(b"", b"x" * 10_000), PrometheusBadResponse),
         (nested(SERIES_HEAD), PrometheusBadResponse),
-        (says(SERIES_HEAD + ONE_SERIES), PrometheusBadResponse),
-        (says(b"", status=302, Location="/x"), PrometheusUnavailable),
+        (responds(SERIES_HEAD + ONE_SERIES), PrometheusBadResponse),
+        (responds(b"", status=302, Location="/x"), PrometheusUnavailable),
     ],
 )
 async def test_faults_of_series_are_errors_too(
@@ -189,7 +189,7 @@ async def test_memory_of_concurrent_endless_responses_is_limited() -> None:
 async def test_long_responses_wait_for_memory_and_all_succeed() -> None:
     body = vector({"namespace": "shop", "pod": "web"}, *range(5_000))  # of which each takes 2.2 MB
     async with faulty_prometheus() as server:
-        server.query = says(body)
+        server.query = responds(body)
         async with PrometheusClient(PrometheusOptions(url=server.url), budget=MemoryBudget(3 * MIB)) as client:
             results = await asyncio.gather(*(client.instant(f"q{n}") for n in range(6)))
     assert [len(result.samples) for result in results if isinstance(result, Vector)] == [5_000] * 6
@@ -198,7 +198,7 @@ async def test_long_responses_wait_for_memory_and_all_succeed() -> None:
 async def test_duplicate_labels_and_series_are_samples_like_others() -> None:
     entry = b'{"metric":{"pod":"a","pod":"b"},"value":[1,"1"]}'
     async with faulty_prometheus() as server:
-        server.query = says(HEAD + b",".join([entry] * 5_000) + b"]}}")
+        server.query = responds(HEAD + b",".join([entry] * 5_000) + b"]}}")
         async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
             result = await client.instant("a")
     assert isinstance(result, Vector)

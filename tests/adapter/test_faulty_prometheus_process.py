@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapter.faulty_prometheus import HEAD, Reply, bomb, endless, faulty_prometheus, says, vector
+from tests.adapter.faulty_prometheus import HEAD, Reply, bomb, endless, faulty_prometheus, responds, vector
 from tests.adapter.serving import Authorities
 from tests.adapter.serving import Reply as Answered
 from tests.adapter.test_process import EXTERNAL, RunningAdapter, running_adapter
@@ -74,7 +74,7 @@ async def test_endless_responses_take_little_memory(tmp_path: Path) -> None:
                 assert answered.json["kind"] == "Status"
                 assert "for externalRules[" in answered.json["message"]
                 assert b"127.0.0.1" not in answered.body
-            prometheus.query = says(vector({}, round_))
+            prometheus.query = responds(vector({}, round_))
             # Its failure is kept for a second.
             assert await eventually(answers, within=10)
         # 24 MiB are for what is being decoded. Without a limit it was more than 1,000.

@@ -323,7 +323,7 @@ async def test_slow_adapter_is_a_timeout_and_missing_one_unavailable(tmp_path: P
 
 
 async def test_names_are_escaped_in_the_path(tmp_path: Path) -> None:
-    """This adapter's rights at the other one are not for whoever writes a path or a query into a name."""
+    """A path or a query in a name must not use this adapter's rights at the other adapter."""
     async with (
         other_adapter(tmp_path) as (server, options),
         forwarding(tmp_path, options) as (external, _, forwarder, _),

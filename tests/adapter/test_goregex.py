@@ -64,7 +64,7 @@ def test_ungreedy_swaps_greedy_and_lazy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "says"),
+    ("pattern", "message"),
     [
         ("(a", "missing )"),
         ("a)", "unexpected )"),
@@ -100,10 +100,10 @@ def test_ungreedy_swaps_greedy_and_lazy() -> None:
         ("((a{100}){100}){100}", "repetition size"),
     ],
 )
-def test_pattern_that_go_refuses_is_refused(pattern: str, says: str) -> None:
+def test_pattern_that_go_refuses_is_refused(pattern: str, message: str) -> None:
     with pytest.raises(GoRegexError) as refused:
         GoRegex(pattern)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(

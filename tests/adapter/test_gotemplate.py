@@ -71,7 +71,7 @@ def test_renders_as_go_does(source: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "says"),
+    ("source", "message"),
     [
         ("<<.Foo>>", "there is no field .Foo; there are .GroupBy,"),
         ("<<range .GroupBySlice>><<$.Foo>><<end>>", "there is no field .Foo"),
@@ -123,14 +123,14 @@ def test_renders_as_go_does(source: str, text: str) -> None:
         ("<<" + "(" * 60 + "1" + ")" * 60 + ">>", "nested more than 50 deep"),
     ],
 )
-def test_parse_error_names_the_action(source: str, says: str) -> None:
+def test_parse_error_names_the_action(source: str, message: str) -> None:
     with pytest.raises(TemplateError) as refused:
         Template(source, fields=DATA)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("source", "says"),
+    ("source", "message"),
     [
         ("<<index .GroupBySlice 5>>", "index 5 is out of range: there are 2"),
         ("<<index .GroupBySlice .Series>>", "expected an integer, got a string"),
@@ -145,11 +145,11 @@ def test_parse_error_names_the_action(source: str, says: str) -> None:
         ('<<printf "a" 1>>', "more arguments than verbs"),
     ],
 )
-def test_render_error_for_data_that_does_not_fit(source: str, says: str) -> None:
+def test_render_error_for_data_that_does_not_fit(source: str, message: str) -> None:
     template = Template(source, fields=DATA)
     with pytest.raises(TemplateError) as refused:
         template.render(DATA)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_rendered_text_is_limited() -> None:

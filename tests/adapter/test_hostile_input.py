@@ -82,7 +82,7 @@ async def test_any_request_gets_a_response_or_a_status(method: str, raw: str, ac
 @given(raw=TARGETS)
 @settings(max_examples=400, deadline=None)
 async def test_response_is_for_the_authorized_request(raw: str) -> None:
-    """The data path is asked for the very resource, name, metric and namespace that the attributes name."""
+    """The data path gets exactly the resource, name, metric and namespace of the authorized attributes."""
     metrics = CannedMetrics()
     router = Router(
         discovery=Discovery(CannedNames(), custom=True, external=True, port=6443),
@@ -115,7 +115,7 @@ def test_any_accept_header_can_be_read(accept: str) -> None:
 
 
 class AnyList(dict[str, Any]):
-    """The answers of an API server that has every list, with the same objects in each."""
+    """The handlers of an API server that has every list, with the same objects in each."""
 
     def get(self, path: str, default: Any = None) -> Any:
         """What is scripted, or a list."""

@@ -146,7 +146,7 @@ def test_incomplete_heads_have_a_limit_together_and_the_longest_is_closed(monkey
     assert bed.closed == ["b"]
 
 
-def test_one_warning_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_warning_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     bed = Bed()
     for seconds, warnings in ((0.0, 1), (59.0, 1), (60.0, 2)):
         bed.now = seconds
@@ -183,7 +183,7 @@ async def crowded_adapter(directory: Path, *, connections: int = 8) -> AsyncIter
 
 @contextlib.contextmanager
 def bare_connections(adapter: ServedAdapter, count: int) -> Iterator[list[socket.socket]]:
-    """Connections on which nothing is said."""
+    """Connections on which nothing is sent."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(socket.create_connection(("127.0.0.1", adapter.port))) for _ in range(count)]
 
@@ -240,11 +240,11 @@ async def test_connection_with_a_certificate_outlasts_strangers(tmp_path: Path) 
         proxy = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
         aggregator = await RawClient.connect(adapter, proxy)
         assert await aggregator.request(POD_PATH, "X-Remote-User: bob\r\n") == b"HTTP/1.1 200 OK"
-        strangers = [await RawClient.connect(adapter) for _ in range(20)]
+        unauthenticated = [await RawClient.connect(adapter) for _ in range(20)]
         with bare_connections(adapter, 20):
             assert (await adapter.request("/livez")).status == 200
             assert await aggregator.request(POD_PATH, "X-Remote-User: bob\r\n") == b"HTTP/1.1 200 OK"
-        for client in (aggregator, *strangers):
+        for client in (aggregator, *unauthenticated):
             client.close()
 
 
@@ -304,7 +304,7 @@ async def test_clients_that_do_not_read_keep_nobody_out(tmp_path: Path) -> None:
             client.send(request)
 
         async def has_room() -> bool:
-            """All have an answer that they do not read, and yet a newcomer is answered."""
+            """None of them reads its response, and yet a new connection gets one."""
             if len(adapter.metrics.requests) < 4 or value(adapter, "apiserver_current_inflight_requests"):
                 return False
             with contextlib.suppress(aiohttp.ClientConnectionError):
@@ -348,7 +348,7 @@ async def test_connection_that_cannot_be_accepted_is_accepted_later(
 
 
 class Doorway:
-    """accept(2) of one listening socket, which fails as it is told to before it does its work."""
+    """accept(2) of one listening socket, which first fails as configured."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, port: int) -> None:
         self.errors: list[int] = []

@@ -43,7 +43,7 @@ ONE = {"status": "success", "data": {"resultType": "vector", "result": [{"metric
 
 @dataclass
 class ScriptedPrometheus:
-    """`reply` answers everything; what was asked is remembered."""
+    """Sends `reply` to every request, and records the requests."""
 
     url: str = ""
     reply: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None
@@ -66,7 +66,7 @@ class ScriptedPrometheus:
         return await self.reply(request)
 
 
-def says(body: object, *, status: int = 200) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def responds(body: object, *, status: int = 200) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
 
     async def reply(_: web.Request) -> web.StreamResponse:
@@ -77,7 +77,7 @@ def says(body: object, *, status: int = 200) -> Callable[[web.Request], Awaitabl
 
 @contextlib.asynccontextmanager
 async def scripted(*, tls: ssl.SSLContext | None = None) -> AsyncIterator[ScriptedPrometheus]:
-    server = ScriptedPrometheus(reply=says(ONE))
+    server = ScriptedPrometheus(reply=responds(ONE))
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.05, max_line_size=64 * 1024)  # 0 would be for ever
@@ -112,12 +112,12 @@ async def test_post_sends_the_query_in_the_body(server: ScriptedPrometheus) -> N
 
 
 async def test_only_queries_with_long_responses_are_compressed(server: ScriptedPrometheus) -> None:
-    """To compress a short answer takes Prometheus longer than to evaluate the query."""
+    """To compress a short response takes Prometheus longer than to evaluate the query."""
     sample = {"metric": {"pod": "web-6c5d8f7b9c-00000"}, "value": [9, "1"]}
     many = {"status": "success", "data": {"resultType": "vector", "result": [sample] * 1_500}}
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
         for query in ("short", "long", "short", "long", "long"):
-            server.reply = says(many if query == "long" else ONE)
+            server.reply = responds(many if query == "long" else ONE)
             assert isinstance(await client.instant(query), Vector)
     codings = [headers["Accept-Encoding"] for headers in server.headers]
     assert [coding == "identity" for coding in codings] == [True, True, True, False, False]
@@ -128,7 +128,7 @@ async def test_headers_are_sent_with_queries_and_with_series(server: ScriptedPro
     options = PrometheusOptions(url=server.url, headers=(("X-Scope-OrgID", "team-a"),))
     async with PrometheusClient(options) as client:
         await client.instant("a")
-        server.reply = says({"status": "success", "data": []})
+        server.reply = responds({"status": "success", "data": []})
         await client.series("a", start=0, end=1)
     assert [headers["X-Scope-OrgID"] for headers in server.headers] == ["team-a", "team-a"]
 
@@ -141,7 +141,7 @@ async def test_token_is_reloaded_when_its_file_changes(server: ScriptedPrometheu
         (tmp_path / "new").write_text("second")
         (tmp_path / "new").rename(token)
         await client.instant("a")
-        server.reply = says({"status": "success", "data": []})
+        server.reply = responds({"status": "success", "data": []})
         await client.series("a", start=0, end=1)
         token.unlink()
         with pytest.raises(PrometheusUnavailable, match="token file for Prometheus cannot be read: No such file"):
@@ -158,7 +158,7 @@ async def test_series_are_merged_in_a_thread(server: ScriptedPrometheus, monkeyp
 
     original = SeriesReducer.series
     monkeypatch.setattr(SeriesReducer, "series", put_together)
-    server.reply = says({"status": "success", "data": [{"__name__": "a", "pod": "x"}]})
+    server.reply = responds({"status": "success", "data": [{"__name__": "a", "pod": "x"}]})
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
         assert await client.series("a", start=0, end=1) == (Series("a", frozenset({"pod"})),)
     assert threads
@@ -172,7 +172,7 @@ async def test_series_of_one_name_have_all_labels(server: ScriptedPrometheus) ->
         {"__name__": "a", "node": "y"},
         {"pod": "nameless"},
     ]
-    server.reply = says({"status": "success", "data": found})
+    server.reply = responds({"status": "success", "data": found})
     async with PrometheusClient(PrometheusOptions(url=f"{server.url}/prom")) as client:
         series = await client.series('{pod!=""}', start=100.5, end=200)
     assert series == (Series("a", frozenset({"pod", "node"})), Series("b", frozenset({"pod"})))
@@ -184,16 +184,16 @@ async def test_series_of_one_name_have_all_labels(server: ScriptedPrometheus) ->
 @pytest.mark.parametrize(
     ("reply", "error"),
     [
-        (says(b"<html>"), PrometheusBadResponse),
-        (says([]), PrometheusBadResponse),
-        (says({"status": "success"}), PrometheusBadResponse),
-        (says({"data": {"a": "b"}}), PrometheusBadResponse),
-        (says({"data": [5]}), PrometheusBadResponse),
-        (says({"data": [{"__name__": 5}]}), PrometheusBadResponse),
-        (says({"status": "error", "errorType": "bad_data", "error": "x"}, status=400), PrometheusQueryError),
-        (says({"status": "error", "errorType": "timeout", "error": "x"}, status=503), PrometheusTimeout),
-        (says(b"no", status=502), PrometheusUnavailable),
-        (says(b"no", status=401), PrometheusUnavailable),
+        (responds(b"<html>"), PrometheusBadResponse),
+        (responds([]), PrometheusBadResponse),
+        (responds({"status": "success"}), PrometheusBadResponse),
+        (responds({"data": {"a": "b"}}), PrometheusBadResponse),
+        (responds({"data": [5]}), PrometheusBadResponse),
+        (responds({"data": [{"__name__": 5}]}), PrometheusBadResponse),
+        (responds({"status": "error", "errorType": "bad_data", "error": "x"}, status=400), PrometheusQueryError),
+        (responds({"status": "error", "errorType": "timeout", "error": "x"}, status=503), PrometheusTimeout),
+        (responds(b"no", status=502), PrometheusUnavailable),
+        (responds(b"no", status=401), PrometheusUnavailable),
     ],
 )
 async def test_bad_series_responses_have_distinct_errors(
@@ -212,7 +212,7 @@ async def test_bad_series_responses_have_distinct_errors(
 async def test_response_size_is_limited(server: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_MAX_RESPONSE", 1000)
     monkeypatch.setattr(client_module, "_MAX_LISTING", 1000)
-    server.reply = says(b" " * 200_000)
+    server.reply = responds(b" " * 200_000)
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
         with pytest.raises(PrometheusBadResponse, match="longer than 1000 bytes"):
             await client.instant("a")
@@ -294,7 +294,7 @@ async def test_expired_deadline_sends_nothing(server: ScriptedPrometheus) -> Non
 
 
 async def test_series_use_the_verb_of_queries(server: ScriptedPrometheus) -> None:
-    server.reply = says({"status": "success", "data": [{"__name__": "a", "pod": "x"}]})
+    server.reply = responds({"status": "success", "data": [{"__name__": "a", "pod": "x"}]})
     async with PrometheusClient(PrometheusOptions(url=f"{server.url}/prom", verb="POST")) as client:
         series = await client.series('{pod!=""}', start=100.5, end=200)
     assert series == (Series("a", frozenset({"pod"})),)
@@ -308,7 +308,7 @@ async def test_broken_connection_is_retried_once(server: ScriptedPrometheus) -> 
     async def broken(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
         request.transport.abort()
-        server.reply = says(ONE)
+        server.reply = responds(ONE)
         return web.Response()
 
     server.reply = broken
@@ -357,12 +357,12 @@ async def test_cancelled_series_request_frees_its_slot(server: ScriptedPrometheu
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        server.reply = says({"status": "success", "data": []})
+        server.reply = responds({"status": "success", "data": []})
         assert await client.series("b", start=0, end=1) == ()
 
 
 async def test_warnings_are_logged_once(server: ScriptedPrometheus, caplog: pytest.LogCaptureFixture) -> None:
-    server.reply = says({**ONE, "warnings": ["a store is away"]})
+    server.reply = responds({**ONE, "warnings": ["a store is away"]})
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
         with caplog.at_level(logging.WARNING):
             await client.instant("a")
@@ -384,7 +384,9 @@ async def test_long_queries_go_into_the_body_and_short_ones_do_not(server: Scrip
 async def test_url_that_a_proxy_refused_goes_by_post_from_then_on(server: ScriptedPrometheus, status: int) -> None:
     async def proxy(request: web.Request) -> web.StreamResponse:
         return (
-            await says(b"too long", status=status)(request) if len(request.raw_path) > 500 else await says(ONE)(request)
+            await responds(b"too long", status=status)(request)
+            if len(request.raw_path) > 500
+            else await responds(ONE)(request)
         )
 
     server.reply = proxy
@@ -401,7 +403,7 @@ async def test_basic_auth_password_is_reloaded(server: ScriptedPrometheus, tmp_p
     async with PrometheusClient(options) as client:
         await client.instant("a")
         password.write_text("second!")
-        server.reply = says({"status": "success", "data": []})
+        server.reply = responds({"status": "success", "data": []})
         await client.series("a", start=0, end=1)
     shown = [base64.b64decode(headers["Authorization"].removeprefix("Basic ")) for headers in server.headers]
     assert shown == [b"me:first", b"me:second!"]
@@ -411,7 +413,7 @@ async def test_headers_of_a_rule_replace_those_of_the_server(server: ScriptedPro
     options = PrometheusOptions(url=server.url, headers=(("x-scope-orgid", "all"), ("X-Other", "kept")))
     async with PrometheusClient(options) as client:
         await client.instant("a", headers=(("X-Scope-OrgID", "team"),))
-        server.reply = says({"status": "success", "data": []})
+        server.reply = responds({"status": "success", "data": []})
         await client.series("a", start=0, end=1, headers=(("X-Scope-OrgID", "team"),))
     assert [(headers["X-Scope-OrgID"], headers["X-Other"]) for headers in server.headers] == [("team", "kept")] * 2
 
@@ -437,7 +439,7 @@ async def test_requests_are_timed_by_path_and_server(server: ScriptedPrometheus)
     default, other = PrometheusOptions(url=server.url), PrometheusOptions(url=server.url, name="other")
     async with PrometheusServers(default, observe=lambda name, path, seconds: seen.append((name, path))) as servers:
         await servers.instant("a")
-        server.reply = says({"status": "success", "data": []})
+        server.reply = responds({"status": "success", "data": []})
         await servers.series("a", start=0, end=1, destination=Destination(other))
     assert seen == [("default", "/api/v1/query"), ("other", "/api/v1/series")]
 
@@ -449,7 +451,7 @@ async def test_removed_server_is_closed_after_its_last_request() -> None:
 
         async def slow(request: web.Request) -> web.StreamResponse:
             await answered.wait()
-            return await says(ONE)(request)
+            return await responds(ONE)(request)
 
         second.reply = slow
         async with PrometheusServers(PrometheusOptions(url=first.url)) as servers:
@@ -458,7 +460,7 @@ async def test_removed_server_is_closed_after_its_last_request() -> None:
             await servers.close_others([])
             answered.set()
             assert isinstance(await asking, Vector)
-            # Should a rule come back to it, it is asked as before.
+            # If a rule names it again, it is queried as before.
             assert isinstance(await servers.instant("a", destination=old), Vector)
 
 
@@ -497,10 +499,10 @@ async def test_ca_and_client_certificate_are_used(authority: CertificateAuthorit
         )
         async with PrometheusClient(options) as client:
             assert isinstance(await client.instant("a"), Vector)
-            server.reply = says({"status": "success", "data": []})
+            server.reply = responds({"status": "success", "data": []})
             assert await client.series("a", start=0, end=1) == ()
-        async with PrometheusClient(PrometheusOptions(url=server.url)) as stranger:
-            for call in (stranger.instant("a"), stranger.series("a", start=0, end=1)):
+        async with PrometheusClient(PrometheusOptions(url=server.url)) as other_client:
+            for call in (other_client.instant("a"), other_client.series("a", start=0, end=1)):
                 with pytest.raises(PrometheusUnavailable, match="certificate"):
                     await call
 
@@ -511,7 +513,7 @@ async def test_series_use_the_tls_of_queries(
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
     async with scripted(tls=tls) as server:
-        server.reply = says({"status": "success", "data": []})
+        server.reply = responds({"status": "success", "data": []})
         async with PrometheusClient(PrometheusOptions(url=server.url, ca_file=tmp_path / "ca.pem")) as client:
             (tmp_path / "ca.pem").write_text("half")  # the old one stays
             assert await client.series("a", start=0, end=1) == ()
@@ -534,7 +536,7 @@ async def test_certificate_verification_can_be_skipped(
         unverified = PrometheusOptions(url=server.url, insecure_skip_tls_verify=True)
         async with PrometheusClient(unverified) as client:
             assert isinstance(await client.instant("a"), Vector)
-            server.reply = says({"status": "success", "data": []})
+            server.reply = responds({"status": "success", "data": []})
             assert await client.series("a", start=0, end=1) == ()
     assert f"the certificate of Prometheus at {server.url.removeprefix('https://')} is not verified" in caplog.text
 
@@ -551,7 +553,7 @@ async def test_tls_files_are_reloaded_when_they_change(
         assert request.transport is not None
         certificate = request.transport.get_extra_info("peercert")
         names.append(dict(pair[0] for pair in certificate["subject"])["commonName"])
-        return await says(ONE)(request)
+        return await responds(ONE)(request)
 
     async with scripted(tls=tls) as server:
         server.reply = name_of_client
@@ -626,7 +628,7 @@ async def test_only_short_responses_are_decoded_at_once(
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
         for count in (10, 10_000):
             result = [{"metric": {"pod": f"web-{n:05}"}, "value": [1, str(n)]} for n in range(count)]
-            server.reply = says({"status": "success", "data": {"resultType": "vector", "result": result}})
+            server.reply = responds({"status": "success", "data": {"resultType": "vector", "result": result}})
             found = await client.instant("a")
             assert isinstance(found, Vector)
             assert [sample.value for sample in found.samples] == list(range(count))

@@ -15,7 +15,7 @@ LABELS = st.dictionaries(st.sampled_from(["pod", "ns", "__name__", "ü"]), st.te
 
 
 def reduced(body: bytes, *, size: int) -> dict[str, set[str]]:
-    """The labels of each name; the rest of the answer stays as it was."""
+    """The labels of each name; the rest of the response is unchanged."""
     reducer = SeriesReducer()
     for start in range(0, len(body), size):
         reducer.feed(body[start : start + size])

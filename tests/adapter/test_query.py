@@ -104,7 +104,7 @@ def test_selector_operators_become_matchers(selector: str, matchers: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("selector", "says"),
+    ("selector", "message"),
     [
         ("a>5", '">" in the metric selector is not supported'),
         ("a<5", '"<" in the metric selector is not supported'),
@@ -112,10 +112,10 @@ def test_selector_operators_become_matchers(selector: str, matchers: str) -> Non
         ("9a", '"9a" in the metric selector is not a Prometheus label name'),
     ],
 )
-def test_selector_that_promql_cannot_express_is_refused(selector: str, says: str) -> None:
+def test_selector_that_promql_cannot_express_is_refused(selector: str, message: str) -> None:
     with pytest.raises(SelectorNotSupported) as refused:
         pods("<<.LabelMatchers>>", "a", selector=selector)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_label_values_by_name() -> None:

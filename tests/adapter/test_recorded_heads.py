@@ -19,7 +19,7 @@ JSON = "application/json"
 CREDENTIAL = "authentication.kubernetes.io/credential-id"
 
 REQUESTS = recorded_requests()
-# What each of them is answered with: the kind, and what it is written as.
+# The kind and the media type of the response to each of them.
 KINDS = [
     *(("APIResourceList", JSON), ("APIResourceList", JSON)),
     *(("swagger", JSON), ("paths", JSON)),
@@ -62,7 +62,7 @@ async def test_recorded_request_gets_the_right_kind_of_response(
             assert (kind_of(content_type, body), content_type) == kind
 
 
-async def test_all_recorded_requests_one_after_another_on_one_connection(tmp_path: Path) -> None:
+async def test_recorded_requests_can_share_one_connection(tmp_path: Path) -> None:
     """The API server's connections are shared by all users and all kinds of requests."""
     async with served_adapter(tmp_path, usage=CannedUsage()) as adapter, front_proxy(adapter) as connection:
         adapter.api.allowed = lambda _: True

@@ -256,12 +256,12 @@ async def test_cached_failure_is_not_prefetched() -> None:
 async def test_each_caller_waits_until_its_own_deadline() -> None:
     source = Source(held=True)
     async with opened() as cache:
-        patient = asyncio.create_task(cache.get("a", source.fetch, Deadline.after(10.0)))
+        long_wait = asyncio.create_task(cache.get("a", source.fetch, Deadline.after(10.0)))
         await source.until_called(1)
         with pytest.raises(TimeoutError):
             await cache.get("a", source.fetch, Deadline.after(0.01))
         source.open.set()
-        assert await patient == 1
+        assert await long_wait == 1
         assert source.calls == 1
 
 

@@ -248,7 +248,7 @@ async def test_metrics_of_removed_rules_are_removed_and_readiness_stays(bed: Met
 
 
 async def test_late_list_of_an_old_catalog_does_not_change_the_new_one(bed: MetricsBed) -> None:
-    """A list that comes late is for the version that asked for it, and harms no other."""
+    """A late list is for the version that requested it, and affects no other."""
     catalog = following(bed, f"rules: [{{{RULE.format('b', 'b')}}}]")
     await catalog.carry_over(bed.catalog)
     await bed.catalog.relist()

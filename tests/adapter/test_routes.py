@@ -1,4 +1,4 @@
-"""Paths, parameters and answers, as prometheus-adapter gives them behind and beside a kube-apiserver."""
+"""Paths, parameters and responses: those of prometheus-adapter, behind and beside a kube-apiserver."""
 
 from pathlib import Path
 from typing import Any

@@ -168,20 +168,20 @@ async def test_policy_for_nan_and_inf(tmp_path: Path, text: str, value: float, m
 
 
 @pytest.mark.parametrize(
-    ("text", "result", "says"),
+    ("text", "result", "message"),
     [
         ("nan: error", vector(({"pod": "web-0"}, math.nan)), "a value is not a number, which rules[0] (a) makes an"),
         ("inf: error", vector(({"pod": "web-0"}, math.inf)), "a value is infinite or too large, which rules[0] (a) ma"),
         ("empty: error", Vector(()), "the metric a has no value for pods web-0, which rules[0] (a) makes an error"),
     ],
 )
-async def test_policy_error(tmp_path: Path, text: str, result: Vector, says: str) -> None:
+async def test_policy_error(tmp_path: Path, text: str, result: Vector, message: str) -> None:
     async with metrics_bed(tmp_path, *policies(text)) as bed:
         await bed.catalog.relist()
         bed.prometheus.result = result
         with pytest.raises(StatusError) as refused:
             await one(bed, "a")
-        assert (refused.value.code, refused.value.message.startswith(says)) == (503, True)
+        assert (refused.value.code, refused.value.message.startswith(message)) == (503, True)
         with pytest.raises(StatusError, match="makes an error"):
             await external(bed, "a")
 
@@ -221,7 +221,7 @@ async def test_rule_queries_go_to_its_server_with_its_headers_and_max_age(tmp_pa
 
 
 class Matching(CannedPrometheus):
-    """Has a value of 1 for each of some pods, and answers for those that a query matches."""
+    """Has a value of 1 for each of some pods, and returns those that a query matches."""
 
     def __init__(self, pods: list[str], matches: Callable[[str, str], bool]) -> None:
         super().__init__(found={"a": (series("a", "namespace", "pod"),)})
@@ -250,7 +250,7 @@ async def test_results_of_a_split_query_are_concatenated(tmp_path: Path) -> None
     async with metrics_bed(tmp_path, rules, prometheus) as bed:
         await bed.catalog.relist()
         bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects(*pods)
-        # Where only some of the objects are asked for, the list cannot be left out.
+        # If only some of the objects are requested, the list cannot be left out.
         assert len(await many(bed, "a", selector="app=web")) == 1200
         assert len(prometheus.queries) > 1
         prometheus.queries.clear()

@@ -1,4 +1,4 @@
-"""The HTTP server around the answers: limits, deadlines, clients that leave, input that is no request."""
+"""The HTTP server: limits, deadlines, clients that disconnect, malformed requests."""
 
 import asyncio
 import contextlib
@@ -201,7 +201,7 @@ async def test_malformed_request_gets_a_status(
 
 
 async def closed_after(adapter: ServedAdapter, pieces: Iterable[bytes], *, every: float = 0.01) -> bytes:
-    """Send pieces one by one until the connection is closed; what was answered."""
+    """Send pieces one by one until the connection is closed. Return the response."""
     reader, writer = await asyncio.open_connection(
         "127.0.0.1", adapter.port, ssl=adapter.client_context(), server_hostname="127.0.0.1"
     )
@@ -265,12 +265,12 @@ async def test_head_without_an_end_is_not_collected(tmp_path: Path) -> None:
         field = b"X-Part: " + b"a" * 20_000 + b"\r\n"
         pieces = itertools.chain([b"GET / HTTP/1.1\r\n"], itertools.repeat(field, 100))
         received = await closed_after(adapter, pieces, every=0.0)
-        # What a client is told that still sends may be lost.
+        # The response to a client that still sends may be lost.
         assert received == b"" or b" 431 " in received.split(b"\r\n")[0]
 
 
 async def responded(adapter: ServedAdapter, count: int) -> bool:
-    """So many requests have been answered, whether or not the responses were read."""
+    """The number of requests that were served, whether or not the responses were read."""
     in_flight = adapter.telemetry.registry.get_sample_value("apiserver_current_inflight_requests")
     return len(adapter.metrics.requests) == count and not in_flight
 
@@ -336,7 +336,7 @@ REFUSED = b"POST /livez HTTP/1.1\r\nHost: a\r\n"
 ASKED = b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
 
-def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
+def logged_errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the adapter and its HTTP server warned of; the client of these tests is in the same log."""
     ours = ("adapter", "aiohttp")
     return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING and r.name.startswith(ours)]
@@ -374,7 +374,7 @@ async def test_connection_ends_in_order_after_a_body(
     async with served_adapter(tmp_path) as adapter, refused(adapter, header) as (reader, writer):
         writer.write(body)
         assert await asyncio.wait_for(reader.read(), 60) == b""
-    assert complaints(caplog) == []
+    assert logged_errors(caplog) == []
 
 
 @real_time
@@ -388,7 +388,7 @@ async def test_body_that_does_not_end_ends_the_connection(
         pieces = itertools.chain([REFUSED + b"Transfer-Encoding: chunked\r\n\r\n"], itertools.repeat(chunk, 10_000))
         await closed_after(adapter, pieces, every=0.0)
     assert "closed a connection: the body of its request is too large" in caplog.messages
-    assert complaints(caplog) == []
+    assert logged_errors(caplog) == []
 
 
 async def test_body_that_comes_byte_by_byte_ends_the_connection(
@@ -397,7 +397,7 @@ async def test_body_that_comes_byte_by_byte_ends_the_connection(
     async with served_adapter(tmp_path, limits=impatient(body=0.2)) as adapter:
         pieces = itertools.chain([REFUSED + b"Content-Length: 1000\r\n\r\n"], itertools.repeat(b"x", 100))
         assert b" 405 " in await closed_after(adapter, pieces)
-    assert complaints(caplog) == []
+    assert logged_errors(caplog) == []
 
 
 async def test_body_that_is_no_body_ends_the_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -407,7 +407,7 @@ async def test_body_that_is_no_body_ends_the_connection(tmp_path: Path, caplog: 
     ):
         writer.write(b"this is no chunk\r\n" + ASKED)
         assert await asyncio.wait_for(reader.read(), 60) == b""
-    assert complaints(caplog) == []
+    assert logged_errors(caplog) == []
 
 
 @real_time

@@ -117,7 +117,7 @@ async def test_an_intermediate_that_is_trusted_needs_nobody_above_it(tmp_path: P
 
 
 async def test_authorities_that_cannot_be_used_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither who may connect, nor that the serving certificate is renewed afterwards."""
+    """It changes neither the trusted CAs nor the later renewal of the serving certificate."""
     monkeypatch.setattr("adapter.security.tls._POLL_SECONDS", 0.01)
     handshakes = Handshakes(tmp_path)
     authority = CertificateAuthority.create("clients")

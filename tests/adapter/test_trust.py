@@ -25,7 +25,7 @@ NOW = datetime.datetime.now(datetime.UTC)
 DAY = datetime.timedelta(days=1)
 
 
-def vouches(authority: CertificateAuthority, pair: KeyPair, *, now: datetime.datetime = NOW) -> bool:
+def verifies(authority: CertificateAuthority, pair: KeyPair, *, now: datetime.datetime = NOW) -> bool:
     bundle = CertificateBundle.parse(authority.cert_pem.decode(), source="test")
     (certificate,) = CertificateBundle.parse(pair.cert_pem.decode(), source="test").certificates
     return bundle.verifies(certificate, now=now)
@@ -34,13 +34,13 @@ def vouches(authority: CertificateAuthority, pair: KeyPair, *, now: datetime.dat
 def test_ca_verifies_only_its_own_valid_client_certificates() -> None:
     authority, twin = CertificateAuthority.create("same name"), CertificateAuthority.create("same name")
     client = authority.issue("ann", client=True, days=10)
-    assert vouches(authority, client)
-    assert not vouches(twin, client)
-    assert not vouches(authority, client, now=NOW + 11 * DAY)
-    assert not vouches(authority, client, now=NOW - DAY)
-    assert not vouches(authority, authority.issue("ann", server=True))
-    assert vouches(authority, authority.issue("ann"))
-    assert not vouches(authority, authority.issue("ann", client=True, days=5000), now=NOW + 4000 * DAY)
+    assert verifies(authority, client)
+    assert not verifies(twin, client)
+    assert not verifies(authority, client, now=NOW + 11 * DAY)
+    assert not verifies(authority, client, now=NOW - DAY)
+    assert not verifies(authority, authority.issue("ann", server=True))
+    assert verifies(authority, authority.issue("ann"))
+    assert not verifies(authority, authority.issue("ann", client=True, days=5000), now=NOW + 4000 * DAY)
 
 
 def test_a_certificate_is_a_clients_where_its_usages_say_so() -> None:
@@ -66,8 +66,8 @@ def test_a_certificate_is_a_clients_where_its_usages_say_so() -> None:
 
 
 @dataclass
-class Kept:
-    """A keeper at work, its API server, and every trust that it took up."""
+class Reloading:
+    """A running reloader, its API server, and every trust that it applied."""
 
     trust: TrustReloader
     api: AccessApi
@@ -100,15 +100,15 @@ class Kept:
 
 
 @contextlib.asynccontextmanager
-async def keeper(
+async def reloader(
     directory: Path,
     options: TrustOptions | None = None,
     *,
     published: Mapping[str, str] | None = None,
     refused: int | None = None,
     on_change: Callable[[ClientTrust], None] = lambda _: None,
-) -> AsyncIterator[Kept]:
-    """A keeper that runs; the ConfigMap has its usual data, and `published` beside."""
+) -> AsyncIterator[Reloading]:
+    """Run a reloader; the ConfigMap has its usual data, and `published` beside."""
     seen: list[ClientTrust] = []
     async with scripted_server() as server, connected(server, directory) as client, asyncio.TaskGroup() as tasks:
         api = AccessApi(Authorities())
@@ -125,40 +125,42 @@ async def keeper(
         assert trust.problem() is not None
         running = tasks.create_task(trust.run())
         try:
-            yield Kept(trust, api, seen)
+            yield Reloading(trust, api, seen)
         finally:
             running.cancel()
 
 
 async def test_config_map_completes_the_flags(tmp_path: Path) -> None:
-    async with keeper(tmp_path) as kept:
-        trust = await kept.knows()
+    async with reloader(tmp_path) as reloading:
+        trust = await reloading.knows()
         proxy = trust.front_proxy
         assert proxy is not None
-        assert kept.api.config_map is not None
-        assert proxy.ca.pem == kept.api.config_map["requestheader-client-ca-file"]
+        assert reloading.api.config_map is not None
+        assert proxy.ca.pem == reloading.api.config_map["requestheader-client-ca-file"]
         assert proxy.allowed_names == {"front-proxy-client"}
         assert proxy.username_headers == ("X-Remote-User",)
         assert proxy.extra_prefixes == ("X-Remote-Extra-",)
-        assert kept.seen == [trust]
+        assert reloading.seen == [trust]
 
 
 async def test_config_map_is_watched(tmp_path: Path) -> None:
-    async with keeper(tmp_path) as kept:
-        before = await kept.knows()
+    async with reloader(tmp_path) as reloading:
+        before = await reloading.knows()
         other = Authorities().config_map()
-        kept.api.publish(other)
-        await kept.becomes(lambda trust: trust.clients is not None and trust.clients.pem == other["client-ca-file"])
-        assert kept.seen == [before, kept.trust.current]
+        reloading.api.publish(other)
+        await reloading.becomes(
+            lambda trust: trust.clients is not None and trust.clients.pem == other["client-ca-file"]
+        )
+        assert reloading.seen == [before, reloading.trust.current]
 
 
 async def test_no_other_config_map_is_requested(tmp_path: Path) -> None:
     """The Role that Kubernetes has for this gives the right to this one alone."""
-    async with keeper(tmp_path) as kept:
-        await kept.knows()
-        kept.api.publish(Authorities().config_map())
-        await kept.becomes(lambda trust: trust != kept.seen[0])
-        assert set(kept.api.asked_for) == {"metadata.name=extension-apiserver-authentication"}
+    async with reloader(tmp_path) as reloading:
+        await reloading.knows()
+        reloading.api.publish(Authorities().config_map())
+        await reloading.becomes(lambda trust: trust != reloading.seen[0])
+        assert set(reloading.api.field_selectors) == {"metadata.name=extension-apiserver-authentication"}
 
 
 async def test_flags_win_over_the_config_map(tmp_path: Path) -> None:
@@ -166,15 +168,15 @@ async def test_flags_win_over_the_config_map(tmp_path: Path) -> None:
     path = tmp_path / "ca.crt"
     path.write_bytes(b"# a comment in Fran\xc3\xa7ais\n" + own.cert_pem)
     options = TrustOptions(requestheader_client_ca_file=path, requestheader_allowed_names=("me",))
-    async with keeper(tmp_path, options) as kept:
-        trust = await kept.knows()
+    async with reloader(tmp_path, options) as reloading:
+        trust = await reloading.knows()
         assert trust.front_proxy is not None
         assert trust.front_proxy.ca.pem == own.cert_pem.decode()
         assert trust.front_proxy.allowed_names == {"me"}
         assert trust.clients is not None
-        assert kept.api.config_map is not None
-        assert trust.clients.pem == kept.api.config_map["client-ca-file"]
-        assert trust.pem == own.cert_pem.decode() + kept.api.config_map["client-ca-file"]
+        assert reloading.api.config_map is not None
+        assert trust.clients.pem == reloading.api.config_map["client-ca-file"]
+        assert trust.pem == own.cert_pem.decode() + reloading.api.config_map["client-ca-file"]
 
 
 @pytest.mark.looptime
@@ -183,28 +185,30 @@ async def test_rotated_file_is_reloaded(tmp_path: Path, monkeypatch: pytest.Monk
     first, second = CertificateAuthority.create("first"), CertificateAuthority.create("second")
     path = tmp_path / "ca.crt"
     path.write_bytes(first.cert_pem)
-    async with keeper(tmp_path, TrustOptions(client_ca_file=path)) as kept:
-        await kept.knows()
+    async with reloader(tmp_path, TrustOptions(client_ca_file=path)) as reloading:
+        await reloading.knows()
         path.write_text("half a certificate")
         await asyncio.sleep(0.05)
-        assert kept.trust.current.clients is not None
-        assert kept.trust.current.clients.pem == first.cert_pem.decode()
+        assert reloading.trust.current.clients is not None
+        assert reloading.trust.current.clients.pem == first.cert_pem.decode()
         path.write_bytes(second.cert_pem)
-        await kept.becomes(lambda trust: trust.clients is not None and trust.clients.pem == second.cert_pem.decode())
+        await reloading.becomes(
+            lambda trust: trust.clients is not None and trust.clients.pem == second.cert_pem.decode()
+        )
 
 
 async def test_skipped_lookup_needs_no_api_server(tmp_path: Path) -> None:
-    async with keeper(tmp_path, TrustOptions(skip_lookup=True)) as kept:
-        await kept.trust.load_files()
-        assert kept.trust.problem() is None
-        assert kept.trust.current == ClientTrust()
-        assert kept.api.asked_for == []
+    async with reloader(tmp_path, TrustOptions(skip_lookup=True)) as reloading:
+        await reloading.trust.load_files()
+        assert reloading.trust.problem() is None
+        assert reloading.trust.current == ClientTrust()
+        assert reloading.api.field_selectors == []
 
 
 async def test_absent_config_map_means_no_certificates(tmp_path: Path) -> None:
-    async with keeper(tmp_path) as kept:
-        kept.api.config_map = None
-        assert await kept.knows() == ClientTrust()
+    async with reloader(tmp_path) as reloading:
+        reloading.api.config_map = None
+        assert await reloading.knows() == ClientTrust()
 
 
 async def test_ca_that_tls_refuses_is_not_trusted(tmp_path: Path) -> None:
@@ -216,28 +220,30 @@ async def test_ca_that_tls_refuses_is_not_trusted(tmp_path: Path) -> None:
             refused.set()
             raise ValueError("no context can be made of this")
 
-    async with keeper(tmp_path, on_change=refuse_new) as kept:
-        before = await kept.knows()
-        kept.api.publish({**Authorities().config_map(), "requestheader-allowed-names": '["new"]'})
+    async with reloader(tmp_path, on_change=refuse_new) as reloading:
+        before = await reloading.knows()
+        reloading.api.publish({**Authorities().config_map(), "requestheader-allowed-names": '["new"]'})
         async with asyncio.timeout(60):
             await refused.wait()
-        assert kept.trust.current is before
-        assert kept.seen == [before]
+        assert reloading.trust.current is before
+        assert reloading.seen == [before]
 
 
 async def test_deleted_config_map_changes_nothing(tmp_path: Path) -> None:
-    async with keeper(tmp_path) as kept:
-        good = await kept.knows()
-        kept.api.publish(None)
+    async with reloader(tmp_path) as reloading:
+        good = await reloading.knows()
+        reloading.api.publish(None)
 
         async def deleted() -> bool:
-            return kept.api.sent_events == ["DELETED"]
+            return reloading.api.sent_events == ["DELETED"]
 
         await eventually(deleted, within=5.0, every=0.005)
         later = Authorities().config_map()
-        kept.api.publish(later)
-        await kept.becomes(lambda trust: trust.clients is not None and trust.clients.pem == later["client-ca-file"])
-        assert kept.seen == [good, kept.trust.current]
+        reloading.api.publish(later)
+        await reloading.becomes(
+            lambda trust: trust.clients is not None and trust.clients.pem == later["client-ca-file"]
+        )
+        assert reloading.seen == [good, reloading.trust.current]
 
 
 DAMAGED = [
@@ -250,24 +256,24 @@ DAMAGED = [
 
 @pytest.mark.parametrize(("key", "value", "message"), DAMAGED)
 async def test_damaged_config_map_is_explained(tmp_path: Path, key: str, value: str, message: str) -> None:
-    async with keeper(tmp_path, published={key: value}) as kept:
-        await kept.says(message)
+    async with reloader(tmp_path, published={key: value}) as reloading:
+        await reloading.says(message)
 
 
 @pytest.mark.parametrize(("key", "value", "message"), DAMAGED)
 async def test_damaged_config_map_leaves_the_last_good_state(
     tmp_path: Path, key: str, value: str, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with keeper(tmp_path) as kept:
-        good = await kept.knows()
-        assert kept.api.config_map is not None
-        kept.api.publish(kept.api.config_map | {key: value})
+    async with reloader(tmp_path) as reloading:
+        good = await reloading.knows()
+        assert reloading.api.config_map is not None
+        reloading.api.publish(reloading.api.config_map | {key: value})
 
         async def logged() -> bool:
-            return any(message in said for said in caplog.messages)
+            return any(message in logged for logged in caplog.messages)
 
         await eventually(logged, within=5.0, every=0.005)
-        assert (kept.trust.current, kept.trust.problem()) == (good, None)
+        assert (reloading.trust.current, reloading.trust.problem()) == (good, None)
 
 
 @pytest.mark.parametrize("content", [None, "", "garbage"])
@@ -275,15 +281,15 @@ async def test_wrong_file_is_named_with_its_flag(tmp_path: Path, content: str | 
     path = tmp_path / "ca.crt"
     if content is not None:
         path.write_text(content)
-    async with keeper(tmp_path, TrustOptions(client_ca_file=path)) as kept:
+    async with reloader(tmp_path, TrustOptions(client_ca_file=path)) as reloading:
         with pytest.raises(TrustError, match=r"--client-ca-file=.*ca\.crt: "):
-            await kept.trust.load_files()
+            await reloading.trust.load_files()
 
 
 async def test_api_server_that_comes_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is waited for, the reason is told once and shown, and once it is there its authorities are read."""
+    """The adapter waits for it, logs the reason once and shows it, and loads its CAs once it exists."""
     monkeypatch.setattr("adapter.security.trust._RETRY_SECONDS", (0.005, 0.01))
     caplog.set_level(logging.INFO, logger="kube.store")
     async with scripted_server() as server:
@@ -309,5 +315,5 @@ async def test_api_server_that_comes_late(
 
 
 async def test_missing_right_is_explained(tmp_path: Path) -> None:
-    async with keeper(tmp_path, refused=403) as kept:
-        await kept.says("extension-apiserver-authentication-reader")
+    async with reloader(tmp_path, refused=403) as reloading:
+        await reloading.says("extension-apiserver-authentication-reader")

@@ -137,12 +137,12 @@ async def test_request_waits_until_its_own_deadline() -> None:
 
     prometheus.instant = slow  # type: ignore[method-assign, assignment]
     async with VectorCache(prometheus, ttl=60.0) as cache:
-        patient = asyncio.create_task(cache.instant("up", deadline=Deadline.after(10.0)))
+        long_wait = asyncio.create_task(cache.instant("up", deadline=Deadline.after(10.0)))
         await arrived.wait()
         with pytest.raises(PrometheusTimeout):
             await cache.instant("up", deadline=Deadline.after(0.01))
         hold.set()
-        assert isinstance(await patient, Vector)
+        assert isinstance(await long_wait, Vector)
     assert prometheus.queries == ["up"]
 
 
@@ -222,7 +222,7 @@ externalRules:
 
 
 class FailingForAll(CannedPrometheus):
-    """Cannot answer for all namespaces, because of what one of them has."""
+    """Fails for all namespaces together, because of one of them."""
 
     async def instant(self, query: str, **arguments: Any) -> Vector | Scalar:
         found = await super().instant(query, **arguments)

@@ -176,7 +176,7 @@ async def test_other_kinds_are_followed_while_they_are_requested(tmp_path: Path)
         lists = cluster.nodes.lists
         assert await cluster.objects.names(NODES, "", ALL) == ["node-0"]
         assert cluster.nodes.lists == lists
-        await asyncio.sleep(0.6)  # nobody asks
+        await asyncio.sleep(0.6)  # without requests
         await cluster.objects.names(NODES, "", ALL)
         assert cluster.nodes.lists > lists
         await cluster.follows(cluster.nodes)

@@ -123,7 +123,7 @@ class Cluster:
         )
 
     def replicas(self, name: str) -> int:
-        """What the Deployment's scale asks for."""
+        """The replicas in the Deployment's spec."""
         return int(self._object("apps", "deployments", name)["spec"]["replicas"])
 
     async def roll_out(self, name: str) -> None:

@@ -103,7 +103,7 @@ class Disk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.full = False
-        self.room: int | None = None
+        self.remaining: int | None = None
         """After so many bytes more it is full."""
         self.free = threading.Event()
         self.free.set()
@@ -117,8 +117,8 @@ class Disk:
             self.free.wait()
             if self.full:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            if self.room is not None:
-                data, self.room, self.full = data[: self.room], None, True
+            if self.remaining is not None:
+                data, self.remaining, self.full = data[: self.remaining], None, True
             return write(file, data)
 
         monkeypatch.setattr(AuditFile, "open", open_here)
@@ -185,7 +185,7 @@ async def test_partially_written_line_is_removed(tmp_path: Path, disk: Disk) -> 
     await log.start()
     log.write(b"first")
     await written(path, 6)
-    disk.room = 3
+    disk.remaining = 3
     log.write(b"second")
     await drops.wait_for(1)
     assert path.read_text() == "first\n"

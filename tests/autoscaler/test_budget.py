@@ -79,7 +79,7 @@ def budgets(monkeypatch: pytest.MonkeyPatch) -> Budgets:
 
 @pytest.fixture
 def requests(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the autoscaler asked for within its budget, in this order."""
+    """The requests of the autoscaler within its budget, in order."""
     log: list[str] = []
     record = cluster.server.requests.record
 
@@ -179,12 +179,12 @@ async def test_each_metrics_api_has_its_own_limit(
         ]
         await cluster.patch_hpa(name, metrics=of_all_apis)
     async with autoscaler(cluster, burst=1):
-        # The custom metrics API was asked for its version, so neither has values of it.
+        # The custom metrics API was discovered first, so neither has values of it yet.
         await until(lambda: sum(map(len, buckets)) == 1 + 1 + 2)
-        asked = sorted(requests)
-    assert asked[0] == "get /apis/custom.metrics.k8s.io"
-    assert asked[1:4] == ["get deployments/scale a", "get deployments/scale b", "list pods"]
-    assert asked[4:] in (["list queue-a"], ["list queue-b"])
+        sent = sorted(requests)
+    assert sent[0] == "get /apis/custom.metrics.k8s.io"
+    assert sent[1:4] == ["get deployments/scale a", "get deployments/scale b", "list pods"]
+    assert sent[4:] in (["list queue-a"], ["list queue-b"])
 
 
 async def test_without_flags_the_limit_grows_with_the_hpas(cluster: Cluster, budgets: Budgets) -> None:

@@ -295,8 +295,8 @@ async def test_the_final_history_is_complete_unless_a_reconciliation_was_cancell
         await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
         if unfinished:
             cluster.metrics.held = asyncio.Event()
-            asked = cluster.metrics.requests
-            await until(lambda: cluster.metrics.requests > asked)
+            before = cluster.metrics.requests
+            await until(lambda: cluster.metrics.requests > before)
     if cluster.metrics.held is not None:
         cluster.metrics.held.set()
     client = ThrottledClient(cluster.admin, TokenBucket(qps=0, burst=1))
@@ -367,7 +367,7 @@ async def test_a_disconnected_api_server_is_logged_once(cluster: Cluster, caplog
         caplog.clear()
         await cluster.server.hang_up()
         await until(lambda: len(caplog.records) >= 2)
-        await asyncio.sleep(0.5)  # ten sync periods in which nothing more may be said
+        await asyncio.sleep(0.5)  # ten sync periods in which nothing more may be logged
         assert sorted(record.name for record in caplog.records if record.levelno >= logging.WARNING) == [
             "kube.store",
             "kube.store",

@@ -61,7 +61,7 @@ def test_unknown_fields_are_dropped_and_quantities_canonical() -> None:
     ]
 
 
-def test_everything_but_the_spec_stays_and_the_given_object_is_not_changed() -> None:
+def test_defaulting_changes_the_spec_of_a_copy_only() -> None:
     given = {"metadata": {"name": "web", "bogus": 1}, "spec": {}, "status": {"currentReplicas": 1}}
     result = default_hpa(given)
     assert given["spec"] == {}

@@ -109,7 +109,7 @@ async def test_expired_event_is_created_again_with_its_count(
 ) -> None:
     for _ in range(2):
         recorder.record(hpa(), "Warning", "A", "x")
-        await recorder.flush()  # the second one's PATCH is answered with 404
+        await recorder.flush()  # the second one's PATCH gets 404
         clock.now += 15 * SECOND
     first, second = (recorded.body for recorded in api.named("POST"))
     assert (first["count"], second["count"]) == (1, 2)
@@ -124,7 +124,7 @@ async def test_event_repeated_while_queued_is_sent_once(api: ScriptedApi, record
     assert [(recorded.method, recorded.body["count"]) for recorded in api.requests] == [("POST", 3)]
 
 
-async def test_of_similar_events_the_tenth_and_later_are_one(
+async def test_tenth_and_later_similar_events_are_combined(
     api: ScriptedApi, recorder: EventRecorder, clock: Clock
 ) -> None:
     for number in range(12):
@@ -240,7 +240,7 @@ async def test_truncated_name_does_not_end_with_a_separator(
 
 
 class Unreachable:
-    """A client whose first requests have no answer."""
+    """A client whose first requests get no response."""
 
     def __init__(self, failures: int, error: Exception | None = None) -> None:
         self.failures = failures
@@ -289,8 +289,8 @@ async def test_refused_event_is_not_retried(error: Exception) -> None:
     assert client.sent == ["first", "second"]
 
 
-async def test_that_an_event_is_there_already_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
-    """The answer to an earlier try was lost."""
+async def test_existing_event_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """The response to an earlier try was lost."""
     client = Unreachable(1, StatusError(409, "AlreadyExists", 'events "web" already exists'))
     assert await recorded(client) == []
     assert client.sent == ["first", "second"]

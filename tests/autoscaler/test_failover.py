@@ -38,7 +38,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 def kubeconfig(cluster: Cluster, user: str) -> Path:
-    """Each process is a user of its own, so that the API server's counts tell who did what."""
+    """Each process is a user of its own, so that the API server counts the requests of each."""
     return cluster.server.kubeconfig(user, ("system:masters",))
 
 
@@ -187,7 +187,7 @@ async def test_without_saved_history_removed_pods_do_not_count(cluster: Cluster)
             assert await process.ended() == 0
 
 
-# --- who acts ------------------------------------------------------------------------------------------------------
+# --- one process acts ------------------------------------------------------------------------------------------------
 
 
 async def test_on_sigterm_the_history_is_saved_and_the_lease_released(cluster: Cluster) -> None:
@@ -211,7 +211,7 @@ async def test_on_sigterm_the_history_is_saved_and_the_lease_released(cluster: C
     assert logged(one, "released")()
 
 
-async def test_on_sigterm_without_an_api_server_it_ends_in_time_too(cluster: Cluster) -> None:
+async def test_sigterm_ends_it_in_time_without_an_api_server(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web")
     async with autoscaler(kubeconfig(cluster, "one"), *QUICK, "--leader-elect-lease-duration=60s") as one:
@@ -237,7 +237,7 @@ async def test_after_kill_9_the_other_waits_for_the_lease_to_run_out(cluster: Cl
             assert lease_time(cluster, "acquireTime") - renewed >= timedelta(seconds=LEASE)
 
 
-async def test_one_that_was_paused_writes_nothing_when_it_goes_on(cluster: Cluster) -> None:
+async def test_process_that_was_suspended_writes_nothing_when_it_continues(cluster: Cluster) -> None:
     """The machine stood still for longer than the lease, with a step in flight, and goes on as if nothing happened."""
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web", most=9)
@@ -246,12 +246,12 @@ async def test_one_that_was_paused_writes_nothing_when_it_goes_on(cluster: Clust
         async with autoscaler(kubeconfig(cluster, "two"), *QUICK) as two:
             await until(logged(two, "held by"))
             cluster.metrics.held = asyncio.Event()
-            asked = cluster.metrics.requests
+            before = cluster.metrics.requests
             cluster.metrics.value = "30"
-            await until(lambda: cluster.metrics.requests > asked)  # its step waits for this answer
+            await until(lambda: cluster.metrics.requests > before)  # its reconciliation waits for this response
             one.signal(signal.SIGSTOP)
             await steps_of(cluster, "two", 1)
-            cluster.metrics.held.set()  # now both have their answers, and both would scale to 3
+            cluster.metrics.held.set()  # now both have their responses, and both would scale to 3
             before = writes(cluster, "one")
             one.signal(signal.SIGCONT)
             await until(lambda: cluster.replicas("web") == 3)
@@ -291,5 +291,5 @@ async def test_however_two_fight_for_a_lease_they_never_act_at_the_same_time(clu
 
 
 def stands_by(process: Autoscaler) -> bool:
-    """Whether the last that it said about the lease is that another holds it."""
+    """Return True if its last log line about the Lease reports another holder."""
     return "held by" in next((line for line in reversed(process.log_lines) if "kube.election" in line), "")

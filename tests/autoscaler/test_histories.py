@@ -28,7 +28,7 @@ def test_forgotten_history_is_empty() -> None:
     assert len(histories) == 0
 
 
-def test_of_two_memories_the_one_that_was_added_to_later_wins() -> None:
+def test_history_with_the_latest_entry_wins() -> None:
     histories = Histories()
     histories.replace(WEB, history(3, NOW))
     histories.restore({WEB.key: HistoryEntry("first", history(9, NOW - 1))})

@@ -288,7 +288,7 @@ async def test_pod_selection_owner_counts_only_pods_of_the_target(
 
 
 @pytest.mark.usefixtures("one_pod_is_owned")
-async def test_without_the_right_to_see_replica_sets_nothing_is_scaled(
+async def test_nothing_is_scaled_without_the_right_to_list_replica_sets(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     await annotate(cluster, pod_selection="owner")

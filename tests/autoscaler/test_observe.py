@@ -270,13 +270,15 @@ class TestPodsOfTheOwner:
         assert isinstance(response, PodsResponse)
         assert set(response.pods) == {"web-0"}
 
-    async def test_are_not_looked_for_otherwise(self, observer: Observer, controllers: Controllers) -> None:
+    async def test_replica_sets_are_not_read_without_pod_selection_owner(
+        self, observer: Observer, controllers: Controllers
+    ) -> None:
         observation = (await observer.observe(hpa(PACKETS_METRIC))).observation
         assert observation.pods == (OWN, FOREIGN)
         assert observation.foreign_pods == ()
         assert not controllers.queried
 
-    async def test_are_not_guessed_while_the_replica_sets_are_not_known(
+    async def test_pods_are_unknown_until_replica_sets_are_listed(
         self, observer: Observer, controllers: Controllers
     ) -> None:
         for known, problem in (
@@ -288,7 +290,7 @@ class TestPodsOfTheOwner:
             assert isinstance(observed.observation.pods, PodListError)
             assert observed.observation.pods.message.startswith(problem)
 
-    async def test_are_nobody_elses_unless_he_scales_the_same_target(
+    async def test_owned_pods_are_ambiguous_only_with_the_same_target(
         self, api: ScriptedApi, observer: Observer, controllers: Controllers
     ) -> None:
         controllers.known = {"rs-web": "web", "rs-api": "api"}

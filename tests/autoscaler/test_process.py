@@ -139,8 +139,8 @@ async def test_without_an_api_server_it_waits_and_logs_once(tmp_path: Path) -> N
             await eventually(tried_again)
             process.signal(signal.SIGINT)
             assert await process.ended() == 0
-    complaints = [line for line in process.log_lines if "cannot be reached" in line]
-    assert len(complaints) == 2, "one for the HPAs, one for the pods"
+    lines = [line for line in process.log_lines if "cannot be reached" in line]
+    assert len(lines) == 2, "one for the HPAs, one for the pods"
     assert "Traceback" not in "\n".join(process.log_lines)
 
 

@@ -327,7 +327,7 @@ async def test_a_new_hpa_has_no_history(
     await reconciler.reconcile(hpa())
     if forgotten:
         reconciler.forget(hpa().hpa.key)
-    # Somebody scales down by hand: who remembers that 4 were needed a moment ago goes back to that.
+    # Somebody scales down by hand: with the recent recommendation of 4 the HPA goes back to that.
     scaled_to(api, 2)
     depth(api, 10)
     await reconciler.reconcile(next_hpa)

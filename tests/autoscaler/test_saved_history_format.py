@@ -250,9 +250,9 @@ def test_an_operator_can_read_it() -> None:
     }
 
 
-def test_of_a_process_that_may_go_on_or_of_an_earlier_release_it_is_not_complete() -> None:
-    remembered = HistoryEntry("u", History(recommendations=(Recommendation(3, NOW),)))
-    content = encode({WEB: remembered}, now_ms=NOW, final=False).content
+def test_history_without_a_clean_end_is_incomplete() -> None:
+    entry = HistoryEntry("u", History(recommendations=(Recommendation(3, NOW),)))
+    content = encode({WEB: entry}, now_ms=NOW, final=False).content
     assert not decode(content, now_ms=NOW)[WEB].history.complete
     assert not decode(packed(), now_ms=NOW)[WEB].history.complete
 
@@ -295,7 +295,7 @@ def every_second(seed: int, *, seconds: int = 3600) -> History:
     return History(recommendations=tuple(Recommendation(random.randrange(100), time) for time in times))
 
 
-def test_one_namespaces_long_histories_do_not_push_out_those_of_others() -> None:
+def test_long_histories_do_not_displace_those_of_other_namespaces() -> None:
     """Twelve HPAs with as much history as there can be beside 500 with some, of ten namespaces."""
     others = {
         HPAKey(f"team-{index % 10}", f"hpa-{index}"): HistoryEntry(

@@ -57,7 +57,7 @@ def test_errors_are_sorted_and_duplicates_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "complaints"),
+    ("name", "messages"),
     [
         ("hugepages-2Mi", []),
         ("nvidia.com/gpu", []),
@@ -70,13 +70,13 @@ def test_errors_are_sorted_and_duplicates_stay() -> None:
         ("requests.nvidia.com/gpu", ["doesn't follow extended resource name standard"]),
     ],
 )
-def test_the_resource_of_a_container_must_be_one_that_containers_have(name: str, complaints: list[str]) -> None:
+def test_the_resource_of_a_container_must_be_one_that_containers_have(name: str, messages: list[str]) -> None:
     path = f'spec.metrics[0].containerResource.name: Invalid value: "{name}": '
-    assert errors_of(metrics=container_metric(name=name)) == [path + complaint for complaint in complaints]
+    assert errors_of(metrics=container_metric(name=name)) == [path + message for message in messages]
 
 
 @pytest.mark.parametrize(
-    ("container", "complaint"),
+    ("container", "message"),
     [
         ("", "Required value: must specify a container"),
         ("a.b", 'Invalid value: "a.b": must not contain dots'),
@@ -84,10 +84,10 @@ def test_the_resource_of_a_container_must_be_one_that_containers_have(name: str,
         ("a" * 64, "must be no more than 63 characters"),
     ],
 )
-def test_invalid_container_name_is_an_error(container: str, complaint: str) -> None:
+def test_invalid_container_name_is_an_error(container: str, message: str) -> None:
     (error,) = errors_of(metrics=container_metric(container=container))
     assert error.startswith("spec.metrics[0].containerResource.container: ")
-    assert complaint in error
+    assert message in error
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_a_target_scaled_to_0_by_hand_is_in_maintenance_until_it_is_scaled_up_by
     assert world.reasons()["ScalingActive"] == "ValidMetricFound"
 
 
-def test_in_a_rolling_update_pods_of_both_generations_count_and_those_on_their_way_out_do_not() -> None:
+def test_rolling_update_counts_old_and_new_pods_but_no_deleted_ones() -> None:
     world = World(hpa(pods_metric(100), maximum=20), replicas=4, config=AT_ONCE)
     leaving = replace(pod("old-3"), deleted=True)
     starting = pod("new-1", phase="Pending", ready="False")

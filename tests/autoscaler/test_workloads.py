@@ -74,10 +74,10 @@ async def test_watched_scales_equal_read_ones(cluster: Cluster) -> None:
         read = (await look(scales, "web")).scale
         await look(scales, "api")
         assert (await watched(scales, "web")).scale == read
-        asked = cluster.server.requests.of("get", "deployments/scale")
+        before = cluster.server.requests.of("get", "deployments/scale")
         for _ in range(10):
             await look(scales, "web")
-        assert cluster.server.requests.of("get", "deployments/scale") == asked
+        assert cluster.server.requests.of("get", "deployments/scale") == before
         await cluster.admin.patch("/apis/apps/v1/namespaces/default/deployments/web", {"spec": {"replicas": 4}})
 
         async def changed() -> bool:

@@ -39,7 +39,7 @@ from tests.golden.prometheus_tap import InstantQuery, PrometheusTap
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _RULES: Final = _ROOT / "tests" / "data" / "rules" / "packets.yaml"
-# The cases say what each request asks of Prometheus.
+# Each case has the queries that Prometheus gets.
 _RECORDED_FLAGS: Final = {
     "metrics-relist-interval": "10s",
     # Prometheus' blocks end with every second hour, and gauges may begin later than ten seconds in the next.

@@ -205,7 +205,7 @@ async def test_watch_without_bookmarks_is_closed(tmp_path: Path) -> None:
 
     async with scripted_server() as server, connected(server, tmp_path, bookmark_seconds=0.1) as client:
         server.handlers["/x"] = silent
-        # The server is asked to go on for an hour, and the client does not wait for that.
+        # The watch has a timeout of an hour, and the client does not wait for that.
         with pytest.raises(WatchSilent, match=r"silent for 0\.125 seconds"):
             await asyncio.wait_for(anext(client.watch("/x", seconds=3600, on_open=opened.set)), 60)
     assert opened.is_set()

@@ -31,7 +31,7 @@ def test_durations_are_parsed_as_in_go(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         ("", "invalid duration"),
         ("s", "invalid duration"),
@@ -45,8 +45,8 @@ def test_durations_are_parsed_as_in_go(text: str, seconds: float) -> None:
         ("１s", "invalid duration"),  # noqa: RUF001 - a digit, but none of ASCII's
     ],
 )
-def test_invalid_durations_are_refused_with_a_hint(text: str, complaint: str) -> None:
-    with pytest.raises(DurationError, match=complaint) as caught:
+def test_invalid_durations_are_refused_with_a_hint(text: str, message: str) -> None:
+    with pytest.raises(DurationError, match=message) as caught:
         parse_duration(text)
     assert len(str(caught.value)) < 200
 
@@ -78,14 +78,14 @@ def test_duration_flag_gives_seconds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flag", "complaint"),
+    ("flag", "message"),
     [
         ("--window=-1s", "must not be negative"),
         ("--period=0s", "must be longer than 0s"),
         ("--period=15", "missing unit"),
     ],
 )
-def test_invalid_duration_flag_is_a_usage_error(flag: str, complaint: str) -> None:
+def test_invalid_duration_flag_is_a_usage_error(flag: str, message: str) -> None:
     result = CliRunner().invoke(_command, [flag])
     assert result.exit_code == 2
-    assert complaint in result.output
+    assert message in result.output

@@ -140,8 +140,8 @@ async def test_lease_is_renewed_without_being_read(election: Election) -> None:
 async def test_stopped_leader_releases_the_lease_after_its_work_and_is_succeeded_at_once(
     election: Election,
 ) -> None:
-    patient = replace(QUICK, lease_duration=60.0)
-    one, two = election.candidate("one", patient), election.candidate("two", patient)
+    settings = replace(QUICK, lease_duration=60.0)
+    one, two = election.candidate("one", settings), election.candidate("two", settings)
     one.slow_end = 0.2
     async with running(one):
         await until(lambda: one.acts)
@@ -329,8 +329,8 @@ async def test_renew_deadline_runs_from_the_start_of_the_request(tmp_path: Path)
 
 
 async def test_leader_stops_at_once_when_the_lease_has_another_holder(election: Election) -> None:
-    patient = replace(QUICK, lease_duration=60.0, renew_deadline=50.0)
-    one = election.candidate("one", patient)
+    settings = replace(QUICK, lease_duration=60.0, renew_deadline=50.0)
+    one = election.candidate("one", settings)
     async with running(one):
         await until(lambda: one.acts)
         await election.set(holderIdentity="thief")

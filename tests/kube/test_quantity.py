@@ -87,7 +87,7 @@ def test_equality_ignores_the_format() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         ("", "regular expression"),
         (" 1", "regular expression"),
@@ -101,8 +101,8 @@ def test_equality_ignores_the_format() -> None:
         (".Ei", "numeric part"),
     ],
 )
-def test_invalid_quantities_have_the_api_servers_messages(text: str, complaint: str) -> None:
-    with pytest.raises(QuantityError, match=complaint):
+def test_invalid_quantities_have_the_api_servers_messages(text: str, message: str) -> None:
+    with pytest.raises(QuantityError, match=message):
         Quantity.parse(text)
 
 

@@ -17,6 +17,6 @@ async def server(tmp_path: Path) -> AsyncIterator[PlaygroundApiServer]:
 
 @pytest.fixture
 async def admin(server: PlaygroundApiServer) -> AsyncIterator[KubeClient]:
-    """One who may do everything."""
+    """A client with all rights."""
     async with await KubeClient.connect(server.kubeconfig()) as client:
         yield client

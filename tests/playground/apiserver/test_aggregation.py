@@ -31,7 +31,7 @@ API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 
 @dataclass
 class Extension:
-    """A small aggregated API server that believes nobody but the front proxy; it tells what it was asked."""
+    """A small aggregated API server that trusts only the front proxy; it echoes its requests."""
 
     authority: CertificateAuthority
     port: int = 0
@@ -157,7 +157,7 @@ async def test_requests_are_forwarded_as_their_user(
 
 
 def as_ann(server: PlaygroundApiServer) -> ssl.SSLContext:
-    """For requests of somebody who may do everything."""
+    """For requests of a user with all rights."""
     pair = server.pki.client_ca.issue("ann", organizations=["system:masters"], client=True)
     (server.pki.folder / "ann.pem").write_bytes(pair.cert_pem + pair.key_pem)
     context = ssl.create_default_context(cafile=str(server.pki.serving_ca_file))
