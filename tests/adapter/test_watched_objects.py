@@ -84,6 +84,18 @@ async def test_requests_for_followed_kinds_list_nothing(tmp_path: Path) -> None:
         assert (cluster.pods.lists, cluster.direct.lists) == (1, 0)
 
 
+async def test_cache_of_names_is_bounded_whatever_clients_request(tmp_path: Path) -> None:
+    async with bed(tmp_path) as cluster:
+        await cluster.follows(cluster.pods)
+        for number in range(300):
+            assert await cluster.names(namespace=f"none-{number}") == []
+            assert await cluster.names(LabelSelector.parse(f"app=web,more!={number}")) == ["web-0", "web-1"]
+        assert await cluster.names(LabelSelector.parse(f"app=web,more!={'x' * 2_000}")) == ["web-0", "web-1"]
+        followed = cluster.objects._followed[PODS.group_resource]
+        assert list(followed.names) == ["shop"]
+        assert sum(map(len, followed.names["shop"])) < 100 * 30
+
+
 async def test_changes_are_followed(tmp_path: Path) -> None:
     async with bed(tmp_path) as cluster:
         watch = await cluster.follows(cluster.pods)
