@@ -16,8 +16,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -207,7 +206,7 @@ class Credentials:
 
 
 class UpstreamClient:
-    """Sends requests to one server. Use as an async context manager."""
+    """Sends requests to one server, until `close`."""
 
     def __init__(
         self,
@@ -230,18 +229,12 @@ class UpstreamClient:
         self._connections = connections + reserved
         self._slots = FairSemaphore(connections, max_waiting=max_waiting)
         self._credentials = Credentials(access)
+        self._loading = asyncio.Lock()
         self._session = session
         self._owns_session = session is None
 
-    async def __aenter__(self) -> Self:
-        if self._session is None:
-            connector = aiohttp.TCPConnector(limit=self._connections)
-            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
+        """Close the connections of this client's own."""
         if self._session is not None and self._owns_session:
             await self._session.close()
             self._session = None
@@ -253,7 +246,8 @@ class UpstreamClient:
             UpstreamConfigError: one cannot be used.
         """
         if not self._credentials.loaded:
-            await asyncio.to_thread(self._credentials.load)
+            async with self._loading:
+                await asyncio.to_thread(self._credentials.load)
 
     def slot(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Hold a slot for the current namespace; raises QueueFullError as FairSemaphore.slot."""
@@ -269,8 +263,10 @@ class UpstreamClient:
             CredentialsError, UpstreamConfigError: a file cannot be used now.
             aiohttp.ClientError, OSError: there is no response.
         """
-        assert self._session is not None, "the client is not open"
         await self.load()
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=self._connections)
+            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         context = self._credentials.context()
         async with self._session.request(
             "GET" if form is None else "POST",

@@ -105,7 +105,7 @@ def main() -> None:
     default=_DEFAULTS.qps,
     show_default="20, and 3 more per HPA and sync period",
     help="QPS limit for requests to the API server about scales, statuses and events together, and for each metrics "
-    "API; scales are written first. 0 or less: no limit.  [default: 20, and 3 more per HPA and sync period]",
+    "API; scales are written first. 0 or less: no limit.",
 )
 @click.option(
     "--kube-api-burst",

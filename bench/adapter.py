@@ -219,12 +219,12 @@ def _wide(growth: Sequence[int]) -> dict[str, tuple[str, ...]]:
     """Measure one object, and one external series, of rules with more and more series; 1,000 different ones each."""
     scenarios = {}
     for series in growth:
-        asked = range(0, series, max(1, series // 1_000))
+        pods = range(0, series, max(1, series // 1_000))
         scenarios[f"one of {series} series"] = tuple(
-            f"{CUSTOM}/namespaces/ns-{n % NAMESPACES}/pods/{wide_pod(n)}/wide_{series}" for n in asked
+            f"{CUSTOM}/namespaces/ns-{n % NAMESPACES}/pods/{wide_pod(n)}/wide_{series}" for n in pods
         )
         scenarios[f"one of {series} series, external"] = tuple(
-            f"{EXTERNAL}/namespaces/ns-{n % NAMESPACES}/wide_{series}?labelSelector=pod%3D{wide_pod(n)}" for n in asked
+            f"{EXTERNAL}/namespaces/ns-{n % NAMESPACES}/wide_{series}?labelSelector=pod%3D{wide_pod(n)}" for n in pods
         )
     return scenarios
 

@@ -158,9 +158,9 @@ class Server:
                 f"https://{LOOPBACK}:{self.port}{path}",
                 headers={"X-Remote-User": "admin", "X-Remote-Group": "system:masters"},
                 ssl=context,
-            ) as answer,
+            ) as response,
         ):
-            return await answer.text()
+            return await response.text()
 
     def _context(self) -> ssl.SSLContext:
         context = ssl.create_default_context()
@@ -340,8 +340,8 @@ async def _until_ready(server: Server) -> None:
 
 
 async def _samples(url: str) -> list[tuple[str, float]]:
-    async with aiohttp.ClientSession(raise_for_status=True) as session, session.get(url) as answer:
-        return _parsed(await answer.text())
+    async with aiohttp.ClientSession(raise_for_status=True) as session, session.get(url) as response:
+        return _parsed(await response.text())
 
 
 def _parsed(exposition: str) -> list[tuple[str, float]]:

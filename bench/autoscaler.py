@@ -182,11 +182,11 @@ class _Bench:
                 probe = _Probe(f"http://{LOOPBACK}:{port}/healthz")
                 await stack.enter_async_context(background(probe.run()))
                 late = await _late(port)
-            await self._load.ask(Order(begin=True), Order)
+            await self._load.send(Order(begin=True), Order)
             cpu = cpu_seconds(child.pid)
             await asyncio.sleep(self._seconds)
             cpu = cpu_seconds(child.pid) - cpu
-            ended = await self._load.ask(Order(end=True), Ended)
+            ended = await self._load.send(Order(end=True), Ended)
             _check(child)
             rss, peak = rss_mib(child.pid), peak_mib(child.pid)
             if probe is not None:
@@ -315,11 +315,11 @@ async def _run(
             cpu=cpu,
             flags=flags,
         )
-        grown = await load.ask(Order(grow=0), Grown)
+        grown = await load.send(Order(grow=0), Grown)
         await bench.empty(grown.kubeconfig)
         with output.open("ab") as file:
             for point in sorted(points):
-                grown = await load.ask(Order(grow=point), Grown)
+                grown = await load.send(Order(grow=point), Grown)
                 for controller in controllers:
                     figures = await bench.measure(controller, grown)
                     print(_row(figures), flush=True)

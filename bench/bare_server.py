@@ -19,7 +19,7 @@ _FILE = click.Path(path_type=Path, exists=True)
 
 
 async def _serve(port: int, certificate: Path, key: Path, client_ca: Path, body: bytes) -> None:
-    async def answer(_: web.BaseRequest) -> web.StreamResponse:
+    async def response(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(body=body, content_type="application/vnd.kubernetes.protobuf")
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -27,7 +27,7 @@ async def _serve(port: int, certificate: Path, key: Path, client_ca: Path, body:
     context.load_verify_locations(client_ca)
     context.verify_mode = ssl.CERT_REQUIRED
     stop = asyncio.Event()
-    runner = web.ServerRunner(web.Server(answer, access_log=None))
+    runner = web.ServerRunner(web.Server(response, access_log=None))
     with stopped_by_signals(stop):
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()

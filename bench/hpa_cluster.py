@@ -131,13 +131,13 @@ class _Metrics:
         version = f"{GROUP}/{request.match_info['version']}"
         return web.json_response({"kind": "APIResourceList", "groupVersion": version, "resources": []})
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def respond(self, request: web.Request) -> web.Response:
         """Return the value of every selected pod, the same for all."""
         namespace, metric = request.match_info["namespace"], request.match_info["metric"]
         apps = self.pods.get(namespace, {})
         selector = LabelSelector.parse(request.query.get("labelSelector", ""))
-        asked = next((each.values for each in selector.requirements if each.key == "app"), None)
-        names = [name for app in (apps if asked is None else asked) for name in apps.get(app, ())]
+        selected = next((each.values for each in selector.requirements if each.key == "app"), None)
+        names = [name for app in (apps if selected is None else selected) for name in apps.get(app, ())]
         now = int(time.time())
         common = {
             "metric": {"name": metric},
@@ -366,7 +366,7 @@ async def _serve_metrics(stack: AsyncExitStack, server: _Server, folder: Path) -
     metrics = _Metrics()
     app = web.Application()
     app.router.add_get("/apis/{group}/{version}", metrics.discover)
-    app.router.add_get("/apis/{group}/{version}/namespaces/{namespace}/pods/*/{metric}", metrics.answer)
+    app.router.add_get("/apis/{group}/{version}/namespaces/{namespace}/pods/*/{metric}", metrics.respond)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
@@ -391,14 +391,14 @@ async def _run(folder: Path, namespaces: int) -> None:
         cluster = _Cluster(server, metrics, namespaces=namespaces)
         await stack.enter_async_context(background(server.follow(cluster.syncs)))
         async for order in _orders():
-            answer: Grown | Ended | Order = order
+            reply: Grown | Ended | Order = order
             if order.begin:
                 await cluster.begin()
             elif order.end:
-                answer = await cluster.end()
+                reply = await cluster.end()
             else:
-                answer = await cluster.grow(order.grow)
-            print(msgspec.json.encode(answer).decode(), flush=True)
+                reply = await cluster.grow(order.grow)
+            print(msgspec.json.encode(reply).decode(), flush=True)
 
 
 @click.command(help=__doc__)

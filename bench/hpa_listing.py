@@ -96,15 +96,15 @@ async def _in_new_process(process: str, kubeconfig: str) -> Listing:
         stdout=asyncio.subprocess.PIPE,
         cwd=ROOT,
     )
-    said, _ = await child.communicate()
+    output, _ = await child.communicate()
     if child.returncode:
         raise click.ClickException(f"the process that lists as the {process} does has failed")
-    return msgspec.json.decode(said, type=Listing)
+    return msgspec.json.decode(output, type=Listing)
 
 
 async def _measure(folder: Path, pods: int) -> list[Listing]:
     async with cluster_process(folder / "cluster", 50) as cluster:
-        grown = await cluster.ask(Order(grow=-(-pods // PODS_EACH)), Grown)
+        grown = await cluster.send(Order(grow=-(-pods // PODS_EACH)), Grown)
         return [await _in_new_process(process, grown.kubeconfig) for process in _VIEWS]
 
 

@@ -24,7 +24,7 @@ class ClusterProcess:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    async def ask(self, order: Order, answer: type[_T]) -> _T:
+    async def send(self, order: Order, reply_type: type[_T]) -> _T:
         """Send an order and return its result."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -32,7 +32,7 @@ class ClusterProcess:
         line = await self._process.stdout.readline()
         if not line:
             raise click.ClickException("the cluster's process has ended")
-        return msgspec.json.decode(line, type=answer)
+        return msgspec.json.decode(line, type=reply_type)
 
 
 @asynccontextmanager

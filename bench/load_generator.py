@@ -84,15 +84,15 @@ class _Tally:
         self.failure = ""
         self.read = 0
 
-    def note(self, seconds: float, status: bytes, answer: bytes) -> None:
+    def note(self, seconds: float, status: bytes, response: bytes) -> None:
         self.all += 1
         if not self.counts:
             return
         self.times.append(seconds)
-        self.read += len(answer)
+        self.read += len(response)
         if status != b"200":
             self.failed += 1
-            self.failure = self.failure or answer[:600].decode(errors="replace")
+            self.failure = self.failure or response[:600].decode(errors="replace")
 
 
 class _Connection(asyncio.Protocol):
@@ -106,8 +106,8 @@ class _Connection(asyncio.Protocol):
         self._next = first
         self._tally = tally
         self._sent = 0.0
-        self._answer = bytearray()
-        self._complete = 0  # the length of the whole answer, or of its head and chunks up to the one that is to come
+        self._response = bytearray()
+        self._complete = 0  # the length of the whole response, or of its head and chunks up to the one that is to come
         self._is_chunked = False
         self._transport: asyncio.Transport | None = None
         self.stopping = False
@@ -116,17 +116,17 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the first request."""
         self._transport = cast("asyncio.Transport", transport)
-        self._ask()
+        self._send()
 
     def data_received(self, data: bytes) -> None:
         """Receive a part of a response."""
-        answer = self._answer
-        answer += data
+        response = self._response
+        response += data
         if not self._complete:
-            end = answer.find(_HEAD_END)
+            end = response.find(_HEAD_END)
             if end < 0:
                 return
-            head = bytes(answer[:end]).lower()
+            head = bytes(response[:end]).lower()
             self._is_chunked = _CHUNKED in head
             self._complete = end + 4
             at = head.find(_LENGTH)
@@ -134,25 +134,25 @@ class _Connection(asyncio.Protocol):
                 stop = head.find(b"\r\n", at)
                 self._complete += int(head[at + len(_LENGTH) : stop if stop > 0 else end])
             elif not self._is_chunked:
-                self._fail("an answer without a length:\n" + head.decode(errors="replace"))
+                self._fail("a response without a length:\n" + head.decode(errors="replace"))
                 return
         if self._is_chunked:
             self._pass_chunks()
-        if self._is_chunked or len(answer) < self._complete:
+        if self._is_chunked or len(response) < self._complete:
             return
-        self._tally.note(time.perf_counter() - self._sent, bytes(answer[9:12]), bytes(answer))
-        answer.clear()
+        self._tally.note(time.perf_counter() - self._sent, bytes(response[9:12]), bytes(response))
+        response.clear()
         self._complete = 0
         if self.stopping:
             self._end()
         else:
-            self._ask()
+            self._send()
 
     def _pass_chunks(self) -> None:
         """Read the chunks that have arrived; the last one, without trailers, ends the response."""
-        answer = self._answer
-        while self._is_chunked and (stop := answer.find(b"\r\n", self._complete)) >= 0:
-            size = int(answer[self._complete : stop], 16)
+        response = self._response
+        while self._is_chunked and (stop := response.find(b"\r\n", self._complete)) >= 0:
+            size = int(response[self._complete : stop], 16)
             self._complete = stop + 2 + size + 2
             self._is_chunked = size > 0
 
@@ -166,7 +166,7 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def _ask(self) -> None:
+    def _send(self) -> None:
         assert self._transport is not None
         before, after = self._requests[self._next]
         self._next = (self._next + 1) % len(self._requests)
@@ -185,7 +185,7 @@ class _Connection(asyncio.Protocol):
         self._transport.close()
 
 
-async def carry_out(task: Task) -> Outcome:
+async def execute(task: Task) -> Outcome:
     """Generate the load of a task.
 
     Raises:
@@ -256,6 +256,4 @@ def _outcome(tally: _Tally, seconds: float, used: float) -> Outcome:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(
-        msgspec.json.encode(run(carry_out(msgspec.json.decode(sys.stdin.buffer.read(), type=Task))))
-    )
+    sys.stdout.buffer.write(msgspec.json.encode(run(execute(msgspec.json.decode(sys.stdin.buffer.read(), type=Task)))))

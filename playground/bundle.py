@@ -193,11 +193,11 @@ async def _until_measured(bundle: Bundle) -> None:
             bundle.check()
             for path in list(waiting_for):
                 try:
-                    answer = await bundle.client.get(path, queries.get(path))
+                    response = await bundle.client.get(path, queries.get(path))
                 except (StatusError, KubeError) as error:
                     waiting_for[path] = str(error)
                 else:
-                    if answer.get("items"):
+                    if response.get("items"):
                         del waiting_for[path]
             await asyncio.sleep(_POLL)
 

@@ -128,8 +128,10 @@ async def write_account_kubeconfig(client: KubeClient, path: Path, *, admin: Pat
         "kind": "TokenRequest",
         "spec": {"expirationSeconds": _TOKEN_SECONDS},
     }
-    answer = await client.post(f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}/token", request)
-    await asyncio.to_thread(_write_kubeconfig, path, admin, account.name, answer["status"]["token"])
+    response = await client.post(
+        f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}/token", request
+    )
+    await asyncio.to_thread(_write_kubeconfig, path, admin, account.name, response["status"]["token"])
 
 
 def _write_kubeconfig(path: Path, admin: Path, user: str, token: str) -> None:

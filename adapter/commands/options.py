@@ -54,6 +54,11 @@ class KubernetesOptions:
     authentication_kubeconfig: Path | None = None
     authorization_kubeconfig: Path | None = None
 
+    @property
+    def purposes(self) -> tuple[Path | None, ...]:
+        """The three kubeconfigs, in the order of the fields; several may be the same one."""
+        return self.lister_kubeconfig, self.authentication_kubeconfig, self.authorization_kubeconfig
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingOptions:

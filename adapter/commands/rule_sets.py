@@ -27,7 +27,7 @@ from adapter.commands.options import CatalogOptions
 from adapter.diagnosis.probe import Probe
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
-from adapter.metrics.forward import Forwarder, MergedNames
+from adapter.metrics.forward import Forwarder
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.metrics.watched_objects import WatchedObjects
 from adapter.planning.coalescer import MetricsQueryCoalescer
@@ -111,11 +111,12 @@ class RuleSet:
         probe = Probe(catalog, shared.prometheus, shared.objects, shared.mapper, forwarder=forwarder)
         router = Router(
             discovery=Discovery(
-                MergedNames(catalog, forwarder),
+                catalog,
                 custom=rules.serves_custom,
                 external=rules.serves_external,
                 resource=rules.resource is not None,
                 port=shared.port,
+                forwarded=lambda: forwarder.names,
             ),
             custom=CustomMetrics(catalog, queries, shared.objects, shared.mapper),
             external=ExternalMetrics(catalog, queries, forwarder=forwarder),

@@ -21,9 +21,8 @@ import contextlib
 import datetime
 import logging
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -59,17 +58,6 @@ class ListenError(OSError):
     """The server cannot listen on its address; the message says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Clients:
-    """HTTP clients, for each purpose. Those of the API server are the same object where their kubeconfigs are."""
-
-    lister: KubeClient
-    authentication: KubeClient
-    authorization: KubeClient
-    prometheus: PrometheusServers
-    other_adapter: aiohttp.ClientSession
-
-
 async def serve(options: ServeOptions, rules: RulesFile) -> None:
     """Serve the metrics of `rules` until SIGTERM or SIGINT.
 
@@ -83,16 +71,9 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
     stop = asyncio.Event()
     with stopped_by_signals(stop), authorized_options(options.prometheus) as prometheus_options:
         async with AsyncExitStack() as stack:
-            kubernetes = options.kubernetes
-            kubeconfigs = (
-                kubernetes.lister_kubeconfig,
-                kubernetes.authentication_kubeconfig,
-                kubernetes.authorization_kubeconfig,
-            )
-            by_kubeconfig = await _connect(kubeconfigs, stack)
-            lister, authentication, authorization = (by_kubeconfig[path] for path in kubeconfigs)
+            clients = await _connect(options.kubernetes.purposes, stack)
             telemetry = Telemetry()
-            telemetry.registry.register(ClientMetrics(by_kubeconfig.values()))
+            telemetry.registry.register(ClientMetrics(clients.values()))
             rule_telemetry = RuleTelemetry(telemetry.registry)
             prometheus = await stack.enter_async_context(
                 PrometheusServers(
@@ -104,14 +85,7 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
             )
             http = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))
             listening = stack.enter_context(closing(_bind(options.serving)))
-            clients = _Clients(
-                lister=lister,
-                authentication=authentication,
-                authorization=authorization,
-                prometheus=prometheus,
-                other_adapter=http,
-            )
-            await _Adapter(options, rules, clients, listening, telemetry, rule_telemetry).run(stop)
+            await _Adapter(options, rules, clients, prometheus, http, listening, telemetry, rule_telemetry).run(stop)
 
 
 class _Adapter:
@@ -121,20 +95,21 @@ class _Adapter:
         self,
         options: ServeOptions,
         rules: RulesFile,
-        clients: _Clients,
+        clients: Mapping[Path | None, KubeClient],
+        prometheus: PrometheusServers,
+        http: aiohttp.ClientSession,
         listening: socket.socket,
         telemetry: Telemetry,
         rule_telemetry: RuleTelemetry,
     ) -> None:
         serving = options.serving
+        lister, authentication, authorization = (clients[kubeconfig] for kubeconfig in options.kubernetes.purposes)
         files = serving.certificate or self_signed_files(serving.cert_dir, now=datetime.datetime.now(datetime.UTC))
         self._tls = ServingTLS(
             files, named=serving.named_certificates, minimum=serving.minimum_tls, ciphers=serving.ciphers
         )
-        self._trust = TrustReloader(
-            options.trust, clients.authentication, on_change=lambda trust: self._tls.trust(trust.pem)
-        )
-        self._objects = WatchedObjects(clients.lister, pods=rules.serves_custom or rules.resource is not None)
+        self._trust = TrustReloader(options.trust, authentication, on_change=lambda trust: self._tls.trust(trust.pem))
+        self._objects = WatchedObjects(lister, pods=rules.serves_custom or rules.resource is not None)
         self._stopping = False
         self._shutdown_delay = serving.shutdown_delay
         self._socket = listening
@@ -143,9 +118,9 @@ class _Adapter:
             rules,
             Shared(
                 options=options.catalog,
-                prometheus=clients.prometheus,
-                http=clients.other_adapter,
-                mapper=RestMapper(clients.lister),
+                prometheus=prometheus,
+                http=http,
+                mapper=RestMapper(lister),
                 objects=self._objects,
                 rule_telemetry=rule_telemetry,
                 telemetry=telemetry,
@@ -156,9 +131,9 @@ class _Adapter:
         self._rules_file = RulesReloader(options.config, rules, self._rule_sets.apply, telemetry=rule_telemetry)
         server = RequestServer(
             authenticator=Authenticator(
-                lambda: self._trust.current, TokenReviewer(clients.authentication, ttl=options.token_ttl)
+                lambda: self._trust.current, TokenReviewer(authentication, ttl=options.token_ttl)
             ),
-            authorizer=Authorizer(clients.authorization, options.authorization),
+            authorizer=Authorizer(authorization, options.authorization),
             router=lambda: self._rule_sets.current.router,
             telemetry=telemetry,
             limits=serving.limits,

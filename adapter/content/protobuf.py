@@ -16,11 +16,10 @@ from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectRefer
 from adapter.content.documents import CustomMetricList, ExternalMetricList, selector_object
 from adapter.content.resource_documents import (
     Container,
+    MetricsList,
     NodeMetrics,
-    NodeMetricsList,
     ObjectMeta,
     PodMetrics,
-    PodMetricsList,
     ResourceDocument,
 )
 from kube.durations import parse_duration
@@ -56,7 +55,7 @@ def encode_list(document: CustomMetricList | ExternalMetricList) -> bytes:
 
 def encode_resource(document: ResourceDocument) -> bytes:
     """A document of metrics.k8s.io."""
-    if isinstance(document, PodMetricsList | NodeMetricsList):
+    if isinstance(document, MetricsList):
         raw = message(1, _LIST_META) + b"".join(message(2, _usage(item)) for item in document.items)
     else:
         raw = _usage(document)

@@ -59,65 +59,37 @@ class NodeMetrics(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel
     api_version: str = ""
 
 
-class PodMetricsList(msgspec.Struct, frozen=True, rename="camel"):
-    """A PodMetricsList."""
+class MetricsList(msgspec.Struct, frozen=True, rename="camel"):
+    """A PodMetricsList or NodeMetricsList."""
 
     kind: str
     api_version: str
     metadata: ListMeta
-    items: tuple[PodMetrics, ...]
+    items: tuple[PodMetrics | NodeMetrics, ...]
 
 
-class NodeMetricsList(msgspec.Struct, frozen=True, rename="camel"):
-    """A NodeMetricsList."""
-
-    kind: str
-    api_version: str
-    metadata: ListMeta
-    items: tuple[NodeMetrics, ...]
+ResourceDocument = PodMetrics | NodeMetrics | MetricsList
 
 
-ResourceDocument = PodMetrics | NodeMetrics | PodMetricsList | NodeMetricsList
+def document_of(usage: PodUsage | NodeUsage) -> PodMetrics | NodeMetrics:
+    """Return the document of one pod or node."""
+    item = _item(usage)
+    return msgspec.structs.replace(item, kind=type(item).__name__, api_version=_API_VERSION)
 
 
-def pod_document(pod: PodUsage) -> PodMetrics:
-    """The document of one pod."""
-    return msgspec.structs.replace(_pod(pod), kind="PodMetrics", api_version=_API_VERSION)
+def list_of(kind: str, usages: Iterable[PodUsage | NodeUsage]) -> MetricsList:
+    """Return the list of pods or nodes; `kind` is PodMetricsList or NodeMetricsList."""
+    return MetricsList(kind, _API_VERSION, ListMeta(), tuple(map(_item, usages)))
 
 
-def node_document(node: NodeUsage) -> NodeMetrics:
-    """The document of one node."""
-    return msgspec.structs.replace(_node(node), kind="NodeMetrics", api_version=_API_VERSION)
-
-
-def pod_list(pods: Iterable[PodUsage]) -> PodMetricsList:
-    """The list of pods."""
-    return PodMetricsList("PodMetricsList", _API_VERSION, ListMeta(), tuple(_pod(pod) for pod in pods))
-
-
-def node_list(nodes: Iterable[NodeUsage]) -> NodeMetricsList:
-    """The list of nodes."""
-    return NodeMetricsList("NodeMetricsList", _API_VERSION, ListMeta(), tuple(_node(node) for node in nodes))
-
-
-def _pod(pod: PodUsage) -> PodMetrics:
-    moment = _moment(pod.timestamp)
-    return PodMetrics(
-        metadata=ObjectMeta(pod.name, moment, pod.namespace, dict(pod.labels)),
-        timestamp=moment,
-        window=format_duration(pod.window_seconds),
-        containers=tuple(Container(container.name, usage_texts(container.usage)) for container in pod.containers),
-    )
-
-
-def _node(node: NodeUsage) -> NodeMetrics:
-    moment = _moment(node.timestamp)
-    return NodeMetrics(
-        metadata=ObjectMeta(node.name, moment, labels=dict(node.labels)),
-        timestamp=moment,
-        window=format_duration(node.window_seconds),
-        usage=usage_texts(node.usage),
-    )
+def _item(usage: PodUsage | NodeUsage) -> PodMetrics | NodeMetrics:
+    moment = _moment(usage.timestamp)
+    metadata = ObjectMeta(usage.name, moment, usage.namespace, dict(usage.labels))
+    window = format_duration(usage.window_seconds)
+    if isinstance(usage, NodeUsage):
+        return NodeMetrics(metadata, moment, window, usage_texts(usage.usage))
+    containers = tuple(Container(container.name, usage_texts(container.usage)) for container in usage.containers)
+    return PodMetrics(metadata, moment, window, containers)
 
 
 def usage_texts(usage: Usage) -> dict[str, str]:

@@ -16,11 +16,10 @@ from adapter.content.resource_documents import (
     NodeMetrics,
     ObjectMeta,
     PodMetrics,
-    node_document,
-    pod_document,
+    document_of,
     usage_texts,
 )
-from adapter.metrics.usage import NodeUsage, PodUsage, Usage
+from adapter.metrics.usage import NodeUsage, PodUsage
 
 TABLE_FORMS = tuple(Conversion("Table", "meta.k8s.io", version) for version in ("v1", "v1beta1"))
 """The forms of tables that a client may request."""
@@ -71,30 +70,14 @@ _COLUMNS = (
 )
 
 
-def pod_table(pods: Iterable[PodUsage], form: Conversion, *, include: str) -> Table:
-    """A row for each pod, with what its containers use together.
+def usage_table(usages: Iterable[PodUsage | NodeUsage], form: Conversion, *, include: str) -> Table:
+    """Return a row for each pod or node, for a pod with what its containers use together.
 
     Args:
-        pods: the pods.
+        usages: the pods or nodes.
         form: one of TABLE_FORMS.
         include: one of INCLUDED.
     """
-    return _table([(pod_document(pod), _together(pod)) for pod in pods], form, include)
-
-
-def node_table(nodes: Iterable[NodeUsage], form: Conversion, *, include: str) -> Table:
-    """A row for each node; see pod_table."""
-    return _table([(node_document(node), node.usage) for node in nodes], form, include)
-
-
-def _together(pod: PodUsage) -> Usage:
-    return Usage(
-        cpu_milli=sum(one.usage.cpu_milli for one in pod.containers),
-        memory_milli=sum(one.usage.memory_milli for one in pod.containers),
-    )
-
-
-def _table(used: Iterable[tuple[_Document, Usage]], form: Conversion, include: str) -> Table:
     api_version = f"{form.group}/{form.version}"
 
     def beside(document: _Document) -> _Document | _Partial | None:
@@ -103,8 +86,8 @@ def _table(used: Iterable[tuple[_Document, Usage]], form: Conversion, include: s
         return None if include == "None" else _Partial("PartialObjectMetadata", api_version, document.metadata)
 
     rows = []
-    for document, usage in used:
-        texts = usage_texts(usage)
-        cells = (document.metadata.name, texts["cpu"], texts["memory"], document.window)
+    for usage in usages:
+        document, texts = document_of(usage), usage_texts(usage.usage)
+        cells = (usage.name, texts["cpu"], texts["memory"], document.window)
         rows.append(_Row(cells, beside(document)))
     return Table(form.kind, api_version, ListMeta(), _COLUMNS, tuple(rows))

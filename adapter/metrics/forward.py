@@ -27,8 +27,6 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from adapter.catalog.catalog import Catalog
-from adapter.catalog.inventory import CustomMetricInfo
 from adapter.catalog.values import ExternalMetricValue
 from adapter.fairness import QueueFullError
 from adapter.metrics.requests import ExternalMetricRequest
@@ -115,8 +113,6 @@ class Forwarder:
         self._problem = ""
 
     async def __aenter__(self) -> Self:
-        if self._upstream is not None:
-            await self._upstream.__aenter__()
         await self._cache.__aenter__()
         return self
 
@@ -125,7 +121,7 @@ class Forwarder:
     ) -> None:
         await self._cache.__aexit__(None, None, None)
         if self._upstream is not None:
-            await self._upstream.__aexit__(None, None, None)
+            await self._upstream.close()
 
     @property
     def active(self) -> bool:
@@ -252,34 +248,3 @@ class Forwarder:
         """Return a 503. The reason, which may have an address in it, is for the log."""
         _log.debug("%s: %s: %s", message, type(error).__name__, error)
         return service_unavailable(message)
-
-
-class MergedNames:
-    """The metrics of the catalog and of the other adapter, for discovery."""
-
-    def __init__(self, catalog: Catalog, forwarder: Forwarder) -> None:
-        self._catalog = catalog
-        self._forwarder = forwarder
-        self._parts: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-        self._external: tuple[str, ...] = ()
-
-    @property
-    def custom(self) -> tuple[CustomMetricInfo, ...]:
-        """The custom metrics, which are the catalog's."""
-        return self._catalog.custom
-
-    @property
-    def custom_resources(self) -> frozenset[str]:
-        """The resources that have custom metrics, as in requests."""
-        return self._catalog.custom_resources
-
-    @property
-    def external(self) -> tuple[str, ...]:
-        """The external metrics of both, sorted; the same tuple while nothing changes."""
-        own, others = self._catalog.external, self._forwarder.names
-        if not others:
-            return own
-        if own is not self._parts[0] or others is not self._parts[1]:
-            self._parts = own, others
-            self._external = tuple(sorted({*own, *others}))
-        return self._external

@@ -23,32 +23,41 @@ class ContainerUsage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodUsage:
-    """The usage of a pod.
+class _ObjectUsage:
+    """What pods and nodes have in common.
 
     Attributes:
-        namespace: the pod's namespace.
-        name: the pod's name.
-        labels: the pod's labels.
+        namespace: the object's namespace; "" for a node.
+        name: the object's name.
+        labels: the object's labels.
         timestamp: of the oldest sample, in seconds since the epoch.
         window_seconds: of the rates.
-        containers: sorted by name.
     """
 
-    namespace: str
+    namespace: str = ""
     name: str
     labels: Mapping[str, str]
     timestamp: float
     window_seconds: float
-    containers: tuple[ContainerUsage, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeUsage:
-    """The usage of a node; see PodUsage."""
+class PodUsage(_ObjectUsage):
+    """The usage of a pod's containers, sorted by name."""
 
-    name: str
-    labels: Mapping[str, str]
-    timestamp: float
-    window_seconds: float
+    containers: tuple[ContainerUsage, ...]
+
+    @property
+    def usage(self) -> Usage:
+        """The usage of all containers together."""
+        return Usage(
+            cpu_milli=sum(one.usage.cpu_milli for one in self.containers),
+            memory_milli=sum(one.usage.memory_milli for one in self.containers),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeUsage(_ObjectUsage):
+    """The usage of a node."""
+
     usage: Usage

@@ -36,7 +36,7 @@ from adapter.prometheus.errors import (
 from adapter.prometheus.options import PrometheusOptions
 from adapter.prometheus.results import Result, Scalar, Vector, VectorReader, decode
 from adapter.prometheus.series import Series, SeriesReducer, read_series
-from adapter.upstream import CredentialsError, UpstreamClient, read_up_to
+from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to
 from kube.deadlines import NO_DEADLINE, Deadline
 
 _log = logging.getLogger(__name__)
@@ -98,13 +98,12 @@ class PrometheusClient:
             PrometheusConfigError: a file cannot be used.
         """
         await self._upstream.load()
-        await self._upstream.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._upstream.__aexit__(None, None, None)
+        await self._upstream.close()
 
     async def instant(self, query: str, *, deadline: Deadline = NO_DEADLINE, headers: _Headers = ()) -> Vector | Scalar:
         """Evaluate a query now.
@@ -272,7 +271,7 @@ async def _bounded(seconds: float, request: Awaitable[_T]) -> _T:
         raise PrometheusUnavailable("Prometheus cannot be reached: no connection in time") from error
     except TimeoutError as error:
         raise PrometheusTimeout(f"no response within {seconds:.3g} s") from error
-    except CredentialsError as error:
+    except (CredentialsError, UpstreamConfigError) as error:
         raise PrometheusUnavailable(str(error)) from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise PrometheusUnavailable(f"Prometheus cannot be reached: {_reason(error)}") from error

@@ -7,16 +7,15 @@ them.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import functools
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.client import PrometheusClient
-from adapter.prometheus.errors import PrometheusConfigError, PrometheusUnavailable
 from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, PrometheusOptions
 from adapter.prometheus.results import Scalar, Vector
 from adapter.prometheus.series import Series
@@ -27,8 +26,6 @@ from kube.deadlines import NO_DEADLINE, Deadline
 class _Entry:
     client: PrometheusClient
     users: int = 0
-    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
-    opened: bool = False
 
 
 class PrometheusServers:
@@ -63,9 +60,7 @@ class PrometheusServers:
         Raises:
             PrometheusConfigError: one of its files cannot be used.
         """
-        entry = self._entry(self._default)
-        await entry.client.__aenter__()
-        entry.opened = True
+        await self._entry(self._default).client.__aenter__()
         return self
 
     async def __aexit__(
@@ -85,49 +80,28 @@ class PrometheusServers:
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         """See PrometheusClient.instant."""
-        entry = await self._begin(destination)
-        try:
-            return await entry.client.instant(query, deadline=deadline, headers=destination.headers)
-        finally:
-            await self._end(destination, entry)
+        async with self._client(destination) as client:
+            return await client.instant(query, deadline=deadline, headers=destination.headers)
 
     async def series(
         self, selector: str, *, start: float, end: float, destination: Destination = DEFAULT_DESTINATION
     ) -> tuple[Series, ...]:
         """See PrometheusClient.series."""
-        entry = await self._begin(destination)
-        try:
-            return await entry.client.series(selector, start=start, end=end, headers=destination.headers)
-        finally:
-            await self._end(destination, entry)
+        async with self._client(destination) as client:
+            return await client.series(selector, start=start, end=end, headers=destination.headers)
 
-    async def _begin(self, destination: Destination) -> _Entry:
-        """Return the client for a destination, which stays open until `_end`."""
-        entry = self._entry(destination.server or self._default)
+    @contextlib.asynccontextmanager
+    async def _client(self, destination: Destination) -> AsyncIterator[PrometheusClient]:
+        """Use the client for a destination, which stays open meanwhile."""
+        options = destination.server or self._default
+        entry = self._entry(options)
         entry.users += 1
         try:
-            if not entry.opened:
-                async with entry.opening:
-                    await self._open(entry)
-        except BaseException:
-            await self._end(destination, entry)
-            raise
-        return entry
-
-    async def _end(self, destination: Destination, entry: _Entry) -> None:
-        entry.users -= 1
-        options = destination.server or self._default
-        if options is not self._default and options not in self._wanted:
-            await self._close_if_idle(options)
-
-    async def _open(self, entry: _Entry) -> None:
-        if entry.opened:
-            return
-        try:
-            await entry.client.__aenter__()
-        except PrometheusConfigError as error:
-            raise PrometheusUnavailable(str(error)) from error
-        entry.opened = True
+            yield entry.client
+        finally:
+            entry.users -= 1
+            if options is not self._default and options not in self._wanted:
+                await self._close_if_idle(options)
 
     def _entry(self, options: PrometheusOptions) -> _Entry:
         found = self._entries.get(options)

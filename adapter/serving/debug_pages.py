@@ -41,7 +41,7 @@ class DebugPages:
     probe: Probe
     paused: Callable[[], Iterable[tuple[str, str, Pause]]] = tuple
 
-    async def answer(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
+    async def respond(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
         """The page that `segments`, without "debug", name.
 
         Raises:

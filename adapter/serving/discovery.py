@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
+import operator
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -89,10 +90,13 @@ class Document:
 class _View:
     """The metrics at one moment, with the documents that have been written of them."""
 
-    def __init__(self, custom: tuple[CustomMetricInfo, ...], external: tuple[str, ...]) -> None:
+    def __init__(
+        self, custom: tuple[CustomMetricInfo, ...], external: tuple[str, ...], forwarded: tuple[str, ...]
+    ) -> None:
+        self.parts = (custom, external, forwarded)
         self.custom = custom
-        self.external = external
-        self.external_names = frozenset(external)
+        self.external_names = frozenset((*external, *forwarded))
+        self.external = tuple(sorted(self.external_names)) if forwarded else external
         self._documents: dict[tuple[str, Representation], Document] = {}
         self._writing = asyncio.Lock()
 
@@ -135,12 +139,23 @@ class Discovery:
         external: likewise external.metrics.k8s.io.
         resource: likewise metrics.k8s.io.
         port: the port that this server listens on.
+        forwarded: returns the external metrics of another adapter; the same tuple while they are the same.
     """
 
-    def __init__(self, names: MetricNames, *, custom: bool, external: bool, port: int, resource: bool = False) -> None:
+    def __init__(
+        self,
+        names: MetricNames,
+        *,
+        custom: bool,
+        external: bool,
+        port: int,
+        resource: bool = False,
+        forwarded: Callable[[], tuple[str, ...]] = tuple,
+    ) -> None:
         self._names = names
+        self._forwarded = forwarded
         self._port = port
-        self._last = _View((), ())
+        self._last = _View((), (), ())
         versions: dict[str, tuple[str, ...]] = {}
         if custom:
             versions[CUSTOM_GROUP] = CUSTOM_VERSIONS
@@ -200,9 +215,9 @@ class Discovery:
     @property
     def _view(self) -> _View:
         """The metrics as they are now."""
-        custom, external = self._names.custom, self._names.external
-        if custom is not self._last.custom or external is not self._last.external:
-            self._last = _View(custom, external)
+        parts = (self._names.custom, self._names.external, self._forwarded())
+        if not all(map(operator.is_, parts, self._last.parts)):
+            self._last = _View(*parts)
         return self._last
 
     def paths(self, others: tuple[str, ...]) -> dict[str, list[str]]:

@@ -9,13 +9,13 @@ Statuses and messages are metrics-server's.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Protocol
 
 from adapter.catalog.groups import RESOURCE_GROUP
 from adapter.content.encoding import Conversion, Representation
-from adapter.content.resource_documents import ResourceDocument, node_document, node_list, pod_document, pod_list
-from adapter.content.tables import TABLE_FORMS, Table, node_table, pod_table
+from adapter.content.resource_documents import ResourceDocument, document_of, list_of
+from adapter.content.tables import TABLE_FORMS, Table, usage_table
 from adapter.metrics.usage import NodeUsage, PodUsage
 from adapter.serving.list_options import check_numbers, field_selector, included_object
 from adapter.serving.requests import Request, Response, encode_list, method_not_allowed, no_such_resource
@@ -25,7 +25,7 @@ from kube.field_selectors import FieldSelector
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 
-_Usage = TypeVar("_Usage", NodeUsage, PodUsage)
+_LISTS = {"pods": "PodMetricsList", "nodes": "NodeMetricsList"}
 
 
 class UsageProvider(Protocol):
@@ -56,37 +56,32 @@ class ResourceRoutes:
             raise method_not_allowed()
         match parts:
             case ("nodes", *names) if len(names) <= 1:
-                return await self._nodes(request, *names)
+                return await self._usages(request, "nodes", *names)
             case ("pods",) | ("namespaces", _, "pods"):
-                return await self._pods(request)
+                return await self._usages(request, "pods")
             case ("namespaces", _, "pods", name):
-                return await self._pods(request, name)
+                return await self._usages(request, "pods", name)
         raise no_such_resource()
 
-    async def _nodes(self, request: Request, name: str = "") -> Response:
+    async def _usages(self, request: Request, resource: str, name: str = "") -> Response:
         representation, table = _negotiate(request)
         selector, fields = _selectors(request, name)
-        nodes = await self._usage.nodes(selector=selector, name=name, deadline=request.deadline)
-        nodes = [node for node in nodes if fields.matches(name=node.name, namespace="")]
-        if name and not nodes:
-            raise _not_found("nodes", name)
-        if table is not None:
-            form, include = table
-            return await _response(representation, nodes, lambda nodes: node_table(nodes, form, include=include))
-        return await _response(representation, nodes, (lambda nodes: node_document(nodes[0])) if name else node_list)
+        namespace, deadline = request.info.namespace, request.deadline
+        found: Sequence[PodUsage | NodeUsage]
+        if resource == "pods":
+            found = await self._usage.pods(namespace=namespace, selector=selector, name=name, deadline=deadline)
+        else:
+            found = await self._usage.nodes(selector=selector, name=name, deadline=deadline)
+        found = [one for one in found if fields.matches(name=one.name, namespace=one.namespace)]
+        if name and not found:
+            raise _not_found(resource, f"{namespace}/{name}" if namespace else name)
 
-    async def _pods(self, request: Request, name: str = "") -> Response:
-        representation, table = _negotiate(request)
-        selector, fields = _selectors(request, name)
-        namespace = request.info.namespace
-        pods = await self._usage.pods(namespace=namespace, selector=selector, name=name, deadline=request.deadline)
-        pods = [pod for pod in pods if fields.matches(name=pod.name, namespace=pod.namespace)]
-        if name and not pods:
-            raise _not_found("pods", f"{namespace}/{name}")
-        if table is not None:
-            form, include = table
-            return await _response(representation, pods, lambda pods: pod_table(pods, form, include=include))
-        return await _response(representation, pods, (lambda pods: pod_document(pods[0])) if name else pod_list)
+        def document(usages: Sequence[PodUsage | NodeUsage]) -> ResourceDocument | Table:
+            if table is not None:
+                return usage_table(usages, table[0], include=table[1])
+            return document_of(usages[0]) if name else list_of(_LISTS[resource], usages)
+
+        return Response(200, await encode_list(representation, found, document))
 
 
 def _negotiate(request: Request) -> tuple[Representation, tuple[Conversion, str] | None]:
@@ -106,14 +101,6 @@ def _selectors(request: Request, name: str) -> tuple[LabelSelector, FieldSelecto
         return LabelSelector(), FieldSelector.parse("")
     check_numbers(request.target.query)
     return request.label_selector("labelSelector"), field_selector(request.target.query)
-
-
-async def _response(
-    representation: Representation,
-    usages: Sequence[_Usage],
-    document: Callable[[Sequence[_Usage]], ResourceDocument | Table],
-) -> Response:
-    return Response(200, await encode_list(representation, usages, document))
 
 
 def _not_found(resource: str, name: str) -> StatusError:

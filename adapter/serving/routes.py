@@ -62,7 +62,7 @@ class ExternalProvider(Protocol):
 class DebugProvider(Protocol):
     """Returns what /debug shows of the rules; see adapter.serving.debug_pages.DebugPages."""
 
-    async def answer(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
+    async def respond(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
         """Return the page of these segments after /debug."""
 
 
@@ -104,7 +104,7 @@ class Router:
         segments = request.target.segments
         if segments[:1] == ("debug",) and self._debug is not None:
             request.require_get()
-            page = await self._debug.answer(segments[1:], request.target.query, deadline=request.deadline)
+            page = await self._debug.respond(segments[1:], request.target.query, deadline=request.deadline)
             return Response(200, request.representation(streamed=False).encode(page))
         if segments[:1] != ("apis",):
             return self._other(request)

@@ -156,7 +156,7 @@ class Aggregator:
         )
         watches = request.query.get("watch") in ("true", "1")
         try:
-            answer = await self._open().request(
+            relayed = await self._open().request(
                 request.method,
                 self._url(service, request.rel_url.raw_path_qs),
                 headers=headers,
@@ -170,8 +170,8 @@ class Aggregator:
             return _unavailable("service unavailable")
         except (aiohttp.ClientError, OSError) as error:
             return _unavailable(f"error trying to reach service: {error or type(error).__name__}")
-        async with answer:
-            return await _relay(answer, request, audit_id)
+        async with relayed:
+            return await _relay(relayed, request, audit_id)
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -214,8 +214,8 @@ class Aggregator:
                 timeout=_CHECK_TIMEOUT,
                 ssl=self._context(service),
                 server_hostname=service.server_name,
-            ) as answer:
-                status = answer.status
+            ) as relayed:
+                status = relayed.status
         except TimeoutError as error:
             raise _UnavailableError(
                 "FailedDiscoveryCheck",
@@ -319,17 +319,17 @@ def _unavailable(message: str) -> web.Response:
     return web.Response(status=503, text=f"{message}\n")
 
 
-async def _relay(answer: aiohttp.ClientResponse, request: web.Request, audit_id: str) -> web.StreamResponse:
-    headers = [(key, value) for key, value in answer.headers.items() if key.lower() not in _DROPPED_ANSWER_HEADERS]
+async def _relay(relayed: aiohttp.ClientResponse, request: web.Request, audit_id: str) -> web.StreamResponse:
+    headers = [(key, value) for key, value in relayed.headers.items() if key.lower() not in _DROPPED_ANSWER_HEADERS]
     headers.append(("Audit-Id", audit_id))
     # Go's transport decompresses what the client did not ask for.
     unzip = None
-    if answer.headers.get("Content-Encoding") == "gzip" and "Accept-Encoding" not in request.headers:
+    if relayed.headers.get("Content-Encoding") == "gzip" and "Accept-Encoding" not in request.headers:
         unzip = zlib.decompressobj(wbits=_GZIP)
         headers = [(key, value) for key, value in headers if key.lower() != "content-encoding"]
-    response = web.StreamResponse(status=answer.status, headers=CIMultiDict(headers))
+    response = web.StreamResponse(status=relayed.status, headers=CIMultiDict(headers))
     await response.prepare(request)
-    async for chunk in answer.content.iter_chunked(_CHUNK):
+    async for chunk in relayed.content.iter_chunked(_CHUNK):
         await response.write(chunk if unzip is None else unzip.decompress(chunk))
     await response.write_eof()
     return response

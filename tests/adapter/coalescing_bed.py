@@ -50,13 +50,13 @@ class AtOneMoment:
 
     def __init__(self, http: aiohttp.ClientSession, url: str, moment: float) -> None:
         self._http, self._url, self._moment = http, url, moment
-        self.asked = 0
+        self.requests = 0
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         """The result of a query."""
-        self.asked += 1
+        self.requests += 1
         parameters = {"query": query, "time": f"{self._moment:.3f}"}
-        async with self._http.post(f"{self._url}/api/v1/query", data=parameters) as answer:
-            return decode(answer.status, await answer.read()).value
+        async with self._http.post(f"{self._url}/api/v1/query", data=parameters) as response:
+            return decode(response.status, await response.read()).value

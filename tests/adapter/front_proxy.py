@@ -18,14 +18,16 @@ class Connection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
-    async def ask(self, path: str, user: str = "bob", *, method: str = "GET", **headers: str) -> tuple[int, str, bytes]:
+    async def request(
+        self, path: str, user: str = "bob", *, method: str = "GET", **headers: str
+    ) -> tuple[int, str, bytes]:
         """Status, head without Date, and body."""
         lines = {"Host": "adapter", "X-Remote-User": user, **{k.replace("_", "-"): v for k, v in headers.items()}}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         return await self.send(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode())
 
     async def send(self, request: bytes) -> tuple[int, str, bytes]:
-        """As `ask`, of a request as it goes over the wire."""
+        """Send the bytes of a request; otherwise like `request`."""
         self.writer.write(request)
         async with asyncio.timeout(60):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode()

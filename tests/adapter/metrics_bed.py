@@ -27,7 +27,7 @@ from kube.client import KubeClient
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
-from tests.kube.scripted import ScriptedServer, answer, connected, scripted_server
+from tests.kube.scripted import ScriptedServer, connected, respond, scripted_server
 
 DATA = Path(__file__).parent.parent / "data"
 RULES = DATA / "rules"
@@ -89,7 +89,7 @@ class MetricsBed:
 async def metrics_bed(folder: Path, rules: RulesFile, prometheus: CannedPrometheus) -> AsyncIterator[MetricsBed]:
     """The data path for some rules; nothing is listed before the test says so."""
     async with scripted_server() as api, connected(api, folder) as client:
-        api.answers.update(RESOURCES)
+        api.handlers.update(RESOURCES)
         mapper = RestMapper(client)
         registry = CollectorRegistry()
         telemetry = RuleTelemetry(registry)
@@ -182,8 +182,8 @@ def vector(*samples: tuple[dict[str, str], float]) -> Vector:
 def objects(*names: str, status: int = 200) -> Any:
     """A list of objects, as an API server answers it; or a refusal."""
     if status != 200:
-        return answer({"kind": "Status", "code": status, "reason": "Forbidden", "message": "no"}, status=status)
-    return answer({"kind": "PartialObjectMetadataList", "items": [{"metadata": {"name": name}} for name in names]})
+        return respond({"kind": "Status", "code": status, "reason": "Forbidden", "message": "no"}, status=status)
+    return respond({"kind": "PartialObjectMetadataList", "items": [{"metadata": {"name": name}} for name in names]})
 
 
 def _resource(name: str, kind: str, *, namespaced: bool = True) -> dict[str, Any]:
@@ -196,8 +196,8 @@ def _group(name: str) -> dict[str, Any]:
 
 
 RESOURCES = {
-    "/apis": answer({"kind": "APIGroupList", "groups": [_group("apps"), _group("batch"), _group("example.com")]}),
-    "/api/v1": answer(
+    "/apis": respond({"kind": "APIGroupList", "groups": [_group("apps"), _group("batch"), _group("example.com")]}),
+    "/api/v1": respond(
         {
             "resources": [
                 _resource("pods", "Pod"),
@@ -207,7 +207,7 @@ RESOURCES = {
             ]
         }
     ),
-    "/apis/apps/v1": answer({"resources": [_resource("deployments", "Deployment")]}),
-    "/apis/batch/v1": answer({"resources": [_resource("jobs", "Job")]}),
-    "/apis/example.com/v1": answer({"resources": [_resource("tenants", "Tenant", namespaced=False)]}),
+    "/apis/apps/v1": respond({"resources": [_resource("deployments", "Deployment")]}),
+    "/apis/batch/v1": respond({"resources": [_resource("jobs", "Job")]}),
+    "/apis/example.com/v1": respond({"resources": [_resource("tenants", "Tenant", namespaced=False)]}),
 }

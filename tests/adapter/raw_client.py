@@ -37,7 +37,7 @@ class RawClient:
             )
         )
 
-    async def ask(self, path: str, headers: str = "") -> bytes:
+    async def request(self, path: str, headers: str = "") -> bytes:
         """The status line of the answer, which must be one with a length."""
         self.send(f"GET {path} HTTP/1.1\r\nHost: a\r\n{headers}\r\n".encode())
         return await self.status()
@@ -55,12 +55,12 @@ class RawClient:
 
     async def rest(self) -> bytes:
         """All that is answered until the other side ends the connection."""
-        answer = bytearray()
+        response = bytearray()
         with contextlib.suppress(ConnectionError):
             async with asyncio.timeout(_SECONDS):
                 while piece := await self._reader.read(65536):
-                    answer += piece
-        return bytes(answer)
+                    response += piece
+        return bytes(response)
 
     async def ended(self) -> bool:
         """Wait until the other side has ended it."""

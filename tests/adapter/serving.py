@@ -85,7 +85,7 @@ class AccessApi:
         self.config_map: dict[str, str] | None = authorities.config_map()
         self.reviews: list[dict[str, Any]] = []
         self.asked_for: list[str] = []
-        self.told: list[str] = []
+        self.sent_events: list[str] = []
         self._version = 1
         self._changed = asyncio.Event()
 
@@ -98,7 +98,7 @@ class AccessApi:
 
     def script(self, server: ScriptedServer) -> None:
         """Make a server answer like this."""
-        server.answers |= {
+        server.handlers |= {
             "/api/v1/namespaces/kube-system/configmaps": self._config_maps,
             "/apis/authentication.k8s.io/v1/tokenreviews": self._review,
             "/apis/authorization.k8s.io/v1/subjectaccessreviews": self._review,
@@ -122,7 +122,7 @@ class AccessApi:
             seen = self._version
             kind = "DELETED" if self.config_map is None else "MODIFIED"
             await response.write(json.dumps({"type": kind, "object": self._published()}).encode() + b"\n")
-            self.told.append(kind)
+            self.sent_events.append(kind)
 
     def _published(self) -> dict[str, Any]:
         name, version = "extension-apiserver-authentication", str(self._version)
@@ -164,7 +164,7 @@ class CannedMetrics:
     """
 
     def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         self.milli = 99_994
         self.count = 1
         self.hold: asyncio.Event | None = None
@@ -203,7 +203,7 @@ class CannedMetrics:
         await asyncio.wait_for(self.holding.wait(), 60)
 
     async def _note(self, request: CustomMetricRequest | ExternalMetricRequest) -> None:
-        self.asked.append({**msgspec.structs.asdict(request), "seconds": request.deadline.remaining()})
+        self.requests.append({**msgspec.structs.asdict(request), "seconds": request.deadline.remaining()})
         if self.error is not None:
             raise self.error
         if self.hold is not None:
@@ -230,14 +230,14 @@ class CannedUsage:
     """`count` pods and nodes."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
         self.count = 1
 
     async def pods(
         self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
     ) -> list[PodUsage]:
         """Pods without containers, in one namespace."""
-        self.asked += 1
+        self.requests += 1
         return [
             PodUsage(
                 namespace="shop",
@@ -252,7 +252,7 @@ class CannedUsage:
 
     async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: Deadline) -> list[NodeUsage]:
         """Nodes."""
-        self.asked += 1
+        self.requests += 1
         usage = Usage(cpu_milli=1, memory_milli=1)
         return [
             NodeUsage(
@@ -308,9 +308,9 @@ class CannedDebug:
     def __init__(self) -> None:
         self.pages: DebugPages
 
-    async def answer(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
+    async def respond(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
         """The page."""
-        return await self.pages.answer(segments, query, deadline=deadline)
+        return await self.pages.respond(segments, query, deadline=deadline)
 
 
 class ServedAdapter:
@@ -333,7 +333,7 @@ class ServedAdapter:
         """The authorities have been read."""
         return self.trust.problem() is None
 
-    async def ask(
+    async def request(
         self,
         path: str,
         *,
@@ -354,10 +354,10 @@ class ServedAdapter:
         ):
             return Reply(response.status, response.headers.copy(), await response.read())
 
-    async def ask_as_master(self, path: str, **arguments: Any) -> Reply:
+    async def request_as_master(self, path: str, **arguments: Any) -> Reply:
         """Send one request as a member of system:masters, whom nothing is refused."""
         master = self.authorities.clients.issue("admin", organizations=["system:masters"], client=True)
-        return await self.ask(path, certificate=master, **arguments)
+        return await self.request(path, certificate=master, **arguments)
 
     def client_context(
         self, certificate: KeyPair | None = None, *, version: ssl.TLSVersion | None = None

@@ -21,7 +21,7 @@ from kube.certs import CertificateAuthority, KeyPair
 from kube.status import StatusError
 from tests.adapter.serving import FRONT_PROXY, POD_PATH, Authorities, ServedAdapter, served_adapter
 from tests.eventually import eventually
-from tests.kube.scripted import answer, connected, scripted_server
+from tests.kube.scripted import connected, respond, scripted_server
 
 UNAUTHORIZED = {
     "kind": "Status",
@@ -41,9 +41,9 @@ def spec_of(adapter: ServedAdapter) -> dict[str, object]:
     return spec
 
 
-async def test_front_proxy_says_for_whom_it_asks(tmp_path: Path) -> None:
+async def test_front_proxy_headers_name_the_user(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask(
+        reply = await adapter.request(
             POD_PATH,
             certificate=adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True),
             headers=[
@@ -67,10 +67,10 @@ async def test_authorities_may_have_the_same_name(tmp_path: Path) -> None:
     async with served_adapter(tmp_path, authorities=twins) as adapter:
         headers = {"X-Remote-User": "bob"}
         proxy = twins.front_proxy.issue(FRONT_PROXY, client=True)
-        assert (await adapter.ask(POD_PATH, certificate=proxy, headers=headers)).status == 200
+        assert (await adapter.request(POD_PATH, certificate=proxy, headers=headers)).status == 200
         # The client authority issues anybody's certificates: its holder must not get to speak for others.
         client = twins.clients.issue(FRONT_PROXY, client=True)
-        reply = await adapter.ask(POD_PATH, certificate=client, headers=headers)
+        reply = await adapter.request(POD_PATH, certificate=client, headers=headers)
         assert reply.status == 403
         assert f'User "{FRONT_PROXY}" cannot get' in reply.json["message"]
 
@@ -78,7 +78,7 @@ async def test_authorities_may_have_the_same_name(tmp_path: Path) -> None:
 async def test_front_proxy_without_a_user_is_nobody(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         proxy = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
-        reply = await adapter.ask(POD_PATH, certificate=proxy)
+        reply = await adapter.request(POD_PATH, certificate=proxy)
         assert (reply.status, reply.json) == (401, UNAUTHORIZED)
 
 
@@ -86,14 +86,14 @@ async def test_an_empty_group_is_no_group(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         proxy = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
         headers = {"X-Remote-User": "bob", "X-Remote-Group": ""}
-        assert (await adapter.ask(POD_PATH, certificate=proxy, headers=headers)).status == 200
+        assert (await adapter.request(POD_PATH, certificate=proxy, headers=headers)).status == 200
         assert spec_of(adapter)["groups"] == ["system:authenticated"]
 
 
 async def test_front_proxy_authority_with_a_name_that_is_not_allowed(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         stranger = adapter.authorities.front_proxy.issue("stranger", client=True)
-        reply = await adapter.ask(POD_PATH, certificate=stranger, headers={"X-Remote-User": "bob"})
+        reply = await adapter.request(POD_PATH, certificate=stranger, headers={"X-Remote-User": "bob"})
         assert (reply.status, reply.json) == (401, UNAUTHORIZED)
 
 
@@ -107,28 +107,28 @@ async def test_any_name_is_allowed_where_none_is_listed(tmp_path: Path) -> None:
         trust=TrustOptions(requestheader_client_ca_file=authority, skip_lookup=True),
     ) as adapter:
         anyone = adapter.authorities.front_proxy.issue("anyone", client=True)
-        assert (await adapter.ask(POD_PATH, certificate=anyone, headers={"X-Remote-User": "bob"})).status == 200
+        assert (await adapter.request(POD_PATH, certificate=anyone, headers={"X-Remote-User": "bob"})).status == 200
 
 
 async def test_impostor_authority_with_the_right_names_is_refused(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         impostor = adapter.authorities.impostor.issue(FRONT_PROXY, client=True)
         with pytest.raises((aiohttp.ClientError, ConnectionError)):
-            await adapter.ask(POD_PATH, certificate=impostor, headers={"X-Remote-User": "bob"})
-        assert adapter.metrics.asked == []
+            await adapter.request(POD_PATH, certificate=impostor, headers={"X-Remote-User": "bob"})
+        assert adapter.metrics.requests == []
 
 
 async def test_expired_certificate_is_refused(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         expired = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True, days=-1)
         with pytest.raises((aiohttp.ClientError, ConnectionError)):
-            await adapter.ask(POD_PATH, certificate=expired, headers={"X-Remote-User": "bob"})
-        assert adapter.metrics.asked == []
+            await adapter.request(POD_PATH, certificate=expired, headers={"X-Remote-User": "bob"})
+        assert adapter.metrics.requests == []
 
 
 async def test_remote_user_header_means_nothing_without_a_certificate(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask(POD_PATH, headers={"X-Remote-User": "bob", "X-Remote-Group": "system:masters"})
+        reply = await adapter.request(POD_PATH, headers={"X-Remote-User": "bob", "X-Remote-Group": "system:masters"})
         assert reply.status == 403
         assert 'User "system:anonymous" cannot get' in reply.json["message"]
         assert spec_of(adapter)["groups"] == ["system:unauthenticated"]
@@ -137,7 +137,7 @@ async def test_remote_user_header_means_nothing_without_a_certificate(tmp_path: 
 async def test_remote_user_header_means_nothing_beside_a_bearer_token(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.api.tokens["secret"] = {"username": "alice", "groups": ["staff"], "uid": "7"}
-        reply = await adapter.ask(
+        reply = await adapter.request(
             POD_PATH,
             headers={"Authorization": "Bearer secret", "X-Remote-User": "bob", "X-Remote-Group": "system:masters"},
         )
@@ -150,7 +150,7 @@ async def test_remote_user_header_means_nothing_beside_a_bearer_token(tmp_path: 
 async def test_client_certificate_names_its_holder(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         bob = adapter.authorities.clients.issue("bob", organizations=["devs", "ops"], client=True)
-        reply = await adapter.ask(POD_PATH, certificate=bob, headers={"X-Remote-User": "root"})
+        reply = await adapter.request(POD_PATH, certificate=bob, headers={"X-Remote-User": "root"})
         assert reply.status == 200
         spec = spec_of(adapter)
         assert (spec["user"], spec["groups"]) == ("bob", ["devs", "ops", "system:authenticated"])
@@ -158,14 +158,14 @@ async def test_client_certificate_names_its_holder(tmp_path: Path) -> None:
 
 async def test_bearer_token_of_nobody(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask(POD_PATH, headers={"Authorization": "Bearer nonsense"})
+        reply = await adapter.request(POD_PATH, headers={"Authorization": "Bearer nonsense"})
         assert (reply.status, reply.json) == (401, UNAUTHORIZED)
 
 
-async def test_all_that_the_review_says_of_a_user_decides_what_they_may(tmp_path: Path) -> None:
+async def test_all_fields_of_the_reviewed_user_are_authorized(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.api.tokens["secret"] = {"username": "bob", "groups": ["ops"], "extra": {"b": ["2", "3"], "a": ["1"]}}
-        assert (await adapter.ask(POD_PATH, headers={"Authorization": "Bearer secret"})).status == 200
+        assert (await adapter.request(POD_PATH, headers={"Authorization": "Bearer secret"})).status == 200
         spec = spec_of(adapter)
         assert spec["groups"] == ["ops", "system:authenticated"]
         assert spec["extra"] == {"a": ["1"], "b": ["2", "3"]}
@@ -186,34 +186,34 @@ async def test_all_that_the_review_says_of_a_user_decides_what_they_may(tmp_path
 )
 async def test_an_unclear_review_makes_a_token_nobodys(tmp_path: Path, status: object) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers["/apis/authentication.k8s.io/v1/tokenreviews"] = answer({"status": status})
+        server.handlers["/apis/authentication.k8s.io/v1/tokenreviews"] = respond({"status": status})
         assert await TokenReviewer(client, ttl=10.0).review("secret") is None
 
 
-async def test_bearer_token_is_reviewed_once_while_it_is_remembered(tmp_path: Path) -> None:
+async def test_bearer_token_is_reviewed_once_while_it_is_cached(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.api.tokens["secret"] = {"username": "bob"}
         for _ in range(3):
-            assert (await adapter.ask(POD_PATH, headers={"Authorization": "Bearer secret"})).status == 200
-            assert (await adapter.ask(POD_PATH, headers={"Authorization": "Bearer wrong"})).status == 401
+            assert (await adapter.request(POD_PATH, headers={"Authorization": "Bearer secret"})).status == 200
+            assert (await adapter.request(POD_PATH, headers={"Authorization": "Bearer wrong"})).status == 401
         tokens = [review["spec"]["token"] for review in adapter.api.reviews if review["kind"] == "TokenReview"]
         assert tokens == ["secret", "wrong"]
 
 
-async def test_bearer_token_is_reviewed_every_time_where_nothing_is_remembered(tmp_path: Path) -> None:
+async def test_bearer_token_is_reviewed_every_time_without_a_cache(tmp_path: Path) -> None:
     async with served_adapter(tmp_path, token_ttl=0.0) as adapter:
         adapter.api.tokens["secret"] = {"username": "bob"}
-        assert (await adapter.ask(POD_PATH, headers={"Authorization": "Bearer secret"})).status == 200
+        assert (await adapter.request(POD_PATH, headers={"Authorization": "Bearer secret"})).status == 200
         del adapter.api.tokens["secret"]
-        assert (await adapter.ask(POD_PATH, headers={"Authorization": "Bearer secret"})).status == 401
+        assert (await adapter.request(POD_PATH, headers={"Authorization": "Bearer secret"})).status == 401
 
 
 async def test_bearer_token_that_cannot_be_reviewed_is_not_believed(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.api.refuse_with = 500
-        reply = await adapter.ask(POD_PATH, headers={"Authorization": "Bearer secret"})
+        reply = await adapter.request(POD_PATH, headers={"Authorization": "Bearer secret"})
         assert (reply.status, reply.json["reason"]) == (503, "ServiceUnavailable")
-        assert adapter.metrics.asked == []
+        assert adapter.metrics.requests == []
 
 
 async def test_rotated_authority_is_believed_and_the_old_one_no_longer(tmp_path: Path) -> None:
@@ -234,22 +234,22 @@ async def test_rotated_authority_is_believed_and_the_old_one_no_longer(tmp_path:
 
             await eventually(refused, within=5.0, every=0.01)
         new = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
-        assert (await adapter.ask(POD_PATH, certificate=new, headers={"X-Remote-User": "bob"})).status == 200
+        assert (await adapter.request(POD_PATH, certificate=new, headers={"X-Remote-User": "bob"})).status == 200
 
 
 async def test_garbage_in_the_authorization_header_is_no_token(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         for header in ("Bearer", "Bearer  ", "Bearer  secret", "Basic Ym9iOmJvYg==", "\xff"):
-            reply = await adapter.ask(POD_PATH, headers={"Authorization": header})
+            reply = await adapter.request(POD_PATH, headers={"Authorization": header})
             assert reply.status == 403, header
         assert [review["kind"] for review in adapter.api.reviews] == ["SubjectAccessReview"]
 
 
-async def test_many_clients_at_once_are_told_apart(tmp_path: Path) -> None:
+async def test_concurrent_clients_get_their_own_users(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.api.tokens |= {"b": {"username": "bob"}, "a": {"username": "alice"}}
         replies = await asyncio.gather(
-            *(adapter.ask(POD_PATH, headers={"Authorization": f"Bearer {token}"}) for token in "abab")
+            *(adapter.request(POD_PATH, headers={"Authorization": f"Bearer {token}"}) for token in "abab")
         )
         assert [reply.status for reply in replies] == [403, 200, 403, 200]
 
@@ -270,7 +270,7 @@ async def test_headers_and_names_are_those_that_are_published(tmp_path: Path) ->
         headers = {"X-Else": "bob", "X-Whose": "devs", "X-Number": "7", "X-More-Scope": "a", "X-Remote-User": "alice"}
 
         async def is_known() -> bool:
-            return (await adapter.ask(POD_PATH, certificate=proxy, headers=headers)).status == 200
+            return (await adapter.request(POD_PATH, certificate=proxy, headers=headers)).status == 200
 
         await eventually(is_known, within=5.0, every=0.01)
         (review,) = adapter.api.reviews
@@ -280,32 +280,32 @@ async def test_headers_and_names_are_those_that_are_published(tmp_path: Path) ->
             {"scope": ["a"]},
         )
         former = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
-        assert (await adapter.ask(POD_PATH, certificate=former, headers=headers)).status == 401
+        assert (await adapter.request(POD_PATH, certificate=former, headers=headers)).status == 401
 
 
 async def test_rotated_client_authority_is_believed_and_the_old_one_no_longer(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         old = adapter.authorities.clients.issue("bob", client=True)
-        assert (await adapter.ask(POD_PATH, certificate=old)).status == 200
+        assert (await adapter.request(POD_PATH, certificate=old)).status == 200
         adapter.authorities.clients = CertificateAuthority.create("kubernetes")
         adapter.api.publish(adapter.authorities.config_map())
         new = adapter.authorities.clients.issue("bob", client=True)
 
         async def is_known() -> bool:
             try:
-                return (await adapter.ask(POD_PATH, certificate=new)).status == 200
+                return (await adapter.request(POD_PATH, certificate=new)).status == 200
             except (aiohttp.ClientError, ConnectionError):
                 return False
 
         await eventually(is_known, within=5.0, every=0.01)
         with pytest.raises((aiohttp.ClientError, ConnectionError)):
-            await adapter.ask(POD_PATH, certificate=old)
+            await adapter.request(POD_PATH, certificate=old)
 
 
 async def test_names_of_headers_are_not_bent(tmp_path: Path) -> None:
     """Of two headers the first counts, an underscore is no dash, and what is escaped in a name is that character."""
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask(
+        reply = await adapter.request(
             POD_PATH,
             certificate=adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True),
             headers=[
@@ -329,7 +329,7 @@ async def test_front_proxy_headers_beside_its_own_bearer_token(tmp_path: Path) -
     """The certificate wins: the token is not even looked at."""
     async with served_adapter(tmp_path) as adapter:
         adapter.api.tokens["secret"] = {"username": "alice"}
-        reply = await adapter.ask(
+        reply = await adapter.request(
             POD_PATH,
             certificate=adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True),
             headers={"Authorization": "Bearer secret", "X-Remote-User": "bob"},
@@ -338,17 +338,18 @@ async def test_front_proxy_headers_beside_its_own_bearer_token(tmp_path: Path) -
         assert [review["kind"] for review in adapter.api.reviews] == ["SubjectAccessReview"]
 
 
-async def test_the_same_question_at_the_same_time_is_asked_once(tmp_path: Path) -> None:
+async def test_concurrent_reviews_of_one_token_are_one(tmp_path: Path) -> None:
     async with served_adapter(
         tmp_path, token_ttl=0.0, authorization=AuthorizationOptions(authorized_ttl=0.0)
     ) as adapter:
         adapter.api.tokens["secret"] = {"username": "bob"}
         adapter.api.hold = asyncio.Event()
         asking = [
-            asyncio.create_task(adapter.ask(POD_PATH, headers={"Authorization": "Bearer secret"})) for _ in range(20)
+            asyncio.create_task(adapter.request(POD_PATH, headers={"Authorization": "Bearer secret"}))
+            for _ in range(20)
         ]
         leaving = asyncio.create_task(
-            adapter.ask(f"{POD_PATH}?timeout=50ms", headers={"Authorization": "Bearer secret"})
+            adapter.request(f"{POD_PATH}?timeout=50ms", headers={"Authorization": "Bearer secret"})
         )
         assert (await leaving).status == 504
         adapter.api.hold.set()
@@ -438,7 +439,7 @@ async def test_a_certificate_is_not_believed_past_its_end_because_it_was_believe
         await authenticator.authenticate(der(client), NO_HEADERS)
 
 
-async def test_a_certificate_is_looked_at_again_where_the_clock_was_set_back(
+async def test_certificate_is_verified_again_if_the_clock_was_set_back(
     authenticator: Authenticator, authorities: Authorities, clock: Clock
 ) -> None:
     proxy = der(authorities.front_proxy.issue(FRONT_PROXY, client=True))
@@ -447,7 +448,7 @@ async def test_a_certificate_is_looked_at_again_where_the_clock_was_set_back(
     assert await named_by_proxy(authenticator, proxy, SAYS_BOB) is None, "it is not valid yet"
 
 
-async def test_whom_the_front_proxy_names_is_told_by_all_that_it_says(
+async def test_users_of_the_front_proxy_differ_in_every_header(
     authenticator: Authenticator, authorities: Authorities
 ) -> None:
     proxy = der(authorities.front_proxy.issue(FRONT_PROXY, client=True))
@@ -468,7 +469,7 @@ async def test_a_name_is_taken_as_it_is_written(authenticator: Authenticator, au
         assert await named_by_proxy(authenticator, proxy, said) == User(name, ("system:authenticated",))
 
 
-async def test_who_is_anonymous_at_the_front_proxy_does_not_become_authenticated(
+async def test_anonymous_user_of_the_front_proxy_stays_unauthenticated(
     authenticator: Authenticator, authorities: Authorities
 ) -> None:
     proxy = der(authorities.front_proxy.issue(FRONT_PROXY, client=True))

@@ -12,7 +12,7 @@ from adapter.security.request_info import RequestInfo, Target
 from kube.client import KubeClient
 from kube.status import StatusError
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, AccessApi, Authorities, served_adapter
-from tests.kube.scripted import answer, connected, scripted_server
+from tests.kube.scripted import connected, respond, scripted_server
 
 BOB = User("bob", ("system:authenticated",))
 ALICE = User("alice", ("system:authenticated",))
@@ -129,9 +129,7 @@ def info(path: str, method: str = "GET") -> RequestInfo:
         ),
     ],
 )
-async def test_resource_request_is_asked_about(
-    tmp_path: Path, method: str, path: str, attributes: dict[str, str]
-) -> None:
+async def test_resource_request_is_reviewed(tmp_path: Path, method: str, path: str, attributes: dict[str, str]) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         api = AccessApi(Authorities())
         api.script(server)
@@ -140,7 +138,7 @@ async def test_resource_request_is_asked_about(
         assert review["spec"]["resourceAttributes"] == attributes
 
 
-async def test_other_request_is_asked_about_by_its_path(tmp_path: Path) -> None:
+async def test_non_resource_request_is_reviewed_by_its_path(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         api = AccessApi(Authorities())
         api.script(server)
@@ -167,7 +165,7 @@ async def test_the_verb_of_another_request_is_its_method(tmp_path: Path, method:
         assert review["spec"]["nonResourceAttributes"] == {"path": "/metrics", "verb": method.lower()}
 
 
-async def test_a_user_who_bears_the_name_of_the_privileged_group_is_asked_about(tmp_path: Path) -> None:
+async def test_user_named_like_the_privileged_group_is_reviewed(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         api = AccessApi(Authorities())
         api.script(server)
@@ -240,7 +238,7 @@ async def test_reason_of_the_api_server_is_passed_on(tmp_path: Path) -> None:
             await Authorizer(client, AuthorizationOptions()).authorize(ALICE, info("/metrics"))
 
 
-async def test_decisions_are_remembered_for_their_time(tmp_path: Path) -> None:
+async def test_decisions_are_cached_for_their_ttl(tmp_path: Path) -> None:
     now = 0.0
     async with scripted_server() as server, connected(server, tmp_path) as client:
         api = AccessApi(Authorities())
@@ -248,19 +246,30 @@ async def test_decisions_are_remembered_for_their_time(tmp_path: Path) -> None:
         options = AuthorizationOptions(authorized_ttl=10.0, unauthorized_ttl=3.0)
         authorizer = Authorizer(client, options, clock=lambda: now)
 
-        async def asked(user: User, path: str) -> int:
+        async def new_reviews(user: User, path: str) -> int:
             before = len(api.reviews)
             with contextlib.suppress(StatusError) if user is ALICE else contextlib.nullcontext():
                 await authorizer.authorize(user, info(path))
             return len(api.reviews) - before
 
-        assert [await asked(user, path) for user in (BOB, ALICE) for path in (POD_PATH, "/metrics")] == [1, 1, 1, 1]
+        four = [(user, path) for user in (BOB, ALICE) for path in (POD_PATH, "/metrics")]
+        assert [await new_reviews(*one) for one in four] == [
+            1,
+            1,
+            1,
+            1,
+        ]
         now = 2.9
-        assert [await asked(user, path) for user in (BOB, ALICE) for path in (POD_PATH, "/metrics")] == [0, 0, 0, 0]
+        assert [await new_reviews(*one) for one in four] == [
+            0,
+            0,
+            0,
+            0,
+        ]
         now = 3.1
-        assert [await asked(BOB, POD_PATH), await asked(ALICE, POD_PATH)] == [0, 1]
+        assert [await new_reviews(BOB, POD_PATH), await new_reviews(ALICE, POD_PATH)] == [0, 1]
         now = 10.1
-        assert await asked(BOB, POD_PATH) == 1
+        assert await new_reviews(BOB, POD_PATH) == 1
 
 
 async def test_attributes_are_not_confused_in_memory(tmp_path: Path) -> None:
@@ -308,9 +317,9 @@ async def test_api_server_that_is_gone_allows_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [None, {}, {"allowed": "yes"}, {"allowed": 1}, [], "allowed"])
-async def test_unclear_answer_allows_nothing(tmp_path: Path, status: Any) -> None:
+async def test_malformed_review_allows_nothing(tmp_path: Path, status: Any) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = answer({"status": status})
+        server.handlers["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = respond({"status": status})
         with pytest.raises(StatusError):
             await Authorizer(client, AuthorizationOptions()).authorize(BOB, info(POD_PATH))
 
@@ -318,9 +327,9 @@ async def test_unclear_answer_allows_nothing(tmp_path: Path, status: Any) -> Non
 async def test_masters_and_open_paths_need_no_asking(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.api.refuse_with = 500
-        assert (await adapter.ask_as_master(POD_PATH)).status == 200
+        assert (await adapter.request_as_master(POD_PATH)).status == 200
         for path in ("/healthz", "/livez", "/readyz", "/readyz/ping"):
-            assert (await adapter.ask(path)).status == 200
+            assert (await adapter.request(path)).status == 200
         assert adapter.api.reviews == []
 
 

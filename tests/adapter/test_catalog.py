@@ -157,14 +157,14 @@ async def test_metrics_that_no_request_can_find_are_logged(tmp_path: Path, caplo
 async def test_rule_fails_without_the_api_server(tmp_path: Path) -> None:
     prometheus = CannedPrometheus(found=dict.fromkeys(("first", "second"), (series("a", "pod"),)))
     async with metrics_bed(tmp_path, RulesFile(custom=TWO.custom), prometheus) as bed:
-        bed.api.answers["/apis"] = raw(b"<html>")
+        bed.api.handlers["/apis"] = raw(b"<html>")
         await bed.catalog.relist()
         reason = bed.catalog.readiness()
         assert reason is not None
         assert (
             "rules[0]: the resources of the cluster cannot be listed: the API server's response is not JSON" in reason
         )
-        bed.api.answers.update(RESOURCES)
+        bed.api.handlers.update(RESOURCES)
         await bed.catalog.relist()
         assert bed.catalog.readiness() is None
 

@@ -190,7 +190,7 @@ class Merging(CannedPrometheus):
         (False, 0.9, []),
     ],
 )
-async def test_merged_query_is_compared_with_the_single_one(
+async def test_coalesced_query_is_compared_with_the_single_one(
     tmp_path: Path, fails: bool, seconds: float, findings: list[tuple[str, str, str]]
 ) -> None:
     prometheus = Merging(found={SELECTORS["first"]: PODS["first"], SELECTORS["second"]: (), SELECTORS["outside"]: ()})

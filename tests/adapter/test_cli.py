@@ -21,7 +21,7 @@ from adapter.cli import main
 from adapter.commands.ignored_flags import IGNORED
 from tests.adapter.serving import FRONT_PROXY, AccessApi, Authorities, bound_socket, write_pair
 from tests.eventually import eventually
-from tests.kube.scripted import ScriptedServer, answer, scripted_server
+from tests.kube.scripted import ScriptedServer, respond, scripted_server
 
 RULES = """
 rules:
@@ -223,8 +223,8 @@ def script_resources(server: ScriptedServer) -> None:
         {"name": "namespaces", "singularName": "namespace", "namespaced": False, "kind": "Namespace"},
         {"name": "pods", "singularName": "pod", "namespaced": True, "kind": "Pod"},
     ]
-    server.answers["/apis"] = answer({"groups": []})
-    server.answers["/api/v1"] = answer({"groupVersion": "v1", "resources": resources})
+    server.handlers["/apis"] = respond({"groups": []})
+    server.handlers["/api/v1"] = respond({"groupVersion": "v1", "resources": resources})
 
 
 async def test_it_starts_without_prometheus_and_api_server(tmp_path: Path, rules: Path) -> None:
@@ -262,8 +262,8 @@ async def test_pod_metric_is_served_from_series(tmp_path: Path, rules: Path) -> 
         script_resources(api)
         access = AccessApi(Authorities())
         access.script(api)
-        prometheus.answers["/api/v1/series"] = answer({"status": "success", "data": series})
-        prometheus.answers["/api/v1/query"] = answer(
+        prometheus.handlers["/api/v1/series"] = respond({"status": "success", "data": series})
+        prometheus.handlers["/api/v1/query"] = respond(
             {"status": "success", "data": {"resultType": "vector", "result": [sample]}}
         )
         kubeconfig = api.kubeconfig(tmp_path)
@@ -284,18 +284,18 @@ async def test_pod_metric_is_served_from_series(tmp_path: Path, rules: Path) -> 
 
 async def test_hanging_prometheus_does_not_block_health_and_discovery(tmp_path: Path, rules: Path) -> None:
     series = [{"__name__": "packets_total", "namespace": "default", "pod": "web-0"}]
-    asked, goes_on = asyncio.Event(), asyncio.Event()
+    arrived, goes_on = asyncio.Event(), asyncio.Event()
 
     async def hang(_: web.Request) -> web.StreamResponse:
-        asked.set()
+        arrived.set()
         await goes_on.wait()
         return web.json_response({"status": "success", "data": {"resultType": "vector", "result": []}})
 
     async with scripted_server() as api, scripted_server() as prometheus:
         script_resources(api)
         AccessApi(Authorities()).script(api)
-        prometheus.answers["/api/v1/series"] = answer({"status": "success", "data": series})
-        prometheus.answers["/api/v1/query"] = hang
+        prometheus.handlers["/api/v1/series"] = respond({"status": "success", "data": series})
+        prometheus.handlers["/api/v1/query"] = hang
         flags = [f"--prometheus-url={prometheus.url}", "--max-requests-inflight=10"]
         async with running_adapter(tmp_path, rules, api.kubeconfig(tmp_path), *flags) as adapter:
 
@@ -317,7 +317,7 @@ async def test_hanging_prometheus_does_not_block_health_and_discovery(tmp_path: 
                 else:
                     assert status == 404, body
                 if refused == 8 and not goes_on.is_set():
-                    await asyncio.wait_for(asked.wait(), 60)
+                    await asyncio.wait_for(arrived.wait(), 60)
                     for path in ("/healthz", "/livez", "/readyz", "/apis", "/apis/custom.metrics.k8s.io/v1beta2"):
                         assert (await adapter.get(path, **{"X-Remote-User": "bob"}))[0] == 200
                     goes_on.set()

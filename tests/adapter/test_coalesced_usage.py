@@ -232,14 +232,14 @@ async def test_coalesced_usage_equals_that_of_single_requests(real: AtOneMoment)
                 both = []
                 for index, metrics in enumerate((together, alone)):
                     await cache.prefetches()
-                    before = real.asked
+                    before = real.requests
                     both.append(
                         [
                             *await metrics.pods(namespace=namespace, selector=selector, deadline=Deadline.after(9)),
                             *await metrics.nodes(selector=EVERYTHING, deadline=Deadline.after(9)),
                         ]
                     )
-                    asked[index] += real.asked - before
+                    asked[index] += real.requests - before
                 assert both[0] == both[1], (wanted, namespace, str(selector))
             saved += asked[0] < asked[1]
     assert saved > 20

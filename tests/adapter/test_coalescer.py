@@ -109,8 +109,8 @@ class Bed:
 
 
 @asynccontextmanager
-async def opened(answers: Vector | Scalar | PrometheusError | CannedPrometheus) -> AsyncIterator[Bed]:
-    prometheus = answers if isinstance(answers, CannedPrometheus) else CannedPrometheus(result=answers)
+async def opened(results: Vector | Scalar | PrometheusError | CannedPrometheus) -> AsyncIterator[Bed]:
+    prometheus = results if isinstance(results, CannedPrometheus) else CannedPrometheus(result=results)
     async with VectorCache(prometheus, ttl=60.0) as cache:
         yield Bed(prometheus, cache)
 
@@ -185,20 +185,20 @@ def test_merge_is_auto_always_or_never() -> None:
 
 
 class Numbered(CannedPrometheus):
-    """Gives each different question a value of its own, so that one sees whose answer it is."""
+    """Returns another value for each query, so that results cannot be confused."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[tuple[str, Destination]] = []
+        self.requests: list[tuple[str, Destination]] = []
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         """One object in one namespace, whatever their labels are."""
-        self.asked.append((query, destination))
+        self.requests.append((query, destination))
         names = dict.fromkeys(("pod", "service"), "web-0")
         spaces = dict.fromkeys(("namespace", "ns"), "shop")
-        return vector(({**names, **spaces, "queue": "q", "verb": "GET"}, float(len(self.asked))))
+        return vector(({**names, **spaces, "queue": "q", "verb": "GET"}, float(len(self.requests))))
 
 
 async def test_different_metrics_are_never_coalesced() -> None:
@@ -264,8 +264,8 @@ async def test_different_metrics_are_never_coalesced() -> None:
                 assert found is not None
                 assert isinstance(sample := found["web-0"], Sample)
                 assert sample.value == number
-    assert prometheus.asked == [(query, wanted.rule.destination) for wanted, _, _, query in different]
-    assert len({destination for _, destination in prometheus.asked}) == 3
+    assert prometheus.requests == [(query, wanted.rule.destination) for wanted, _, _, query in different]
+    assert len({destination for _, destination in prometheus.requests}) == 3
 
 
 async def test_different_external_metrics_are_never_coalesced() -> None:
@@ -292,7 +292,7 @@ async def test_different_external_metrics_are_never_coalesced() -> None:
                 assert await bed.external(wanted, "shop", selector) == [number]
                 assert await bed.external(wanted, "other", selector) == []
         assert await bed.external(base, "shop", "queue!=q") == []
-    assert prometheus.asked == [(query, wanted.rule.destination) for wanted, query in different]
+    assert prometheus.requests == [(query, wanted.rule.destination) for wanted, query in different]
 
 
 async def test_failure_pauses_coalescing_for_a_minute() -> None:
@@ -359,8 +359,8 @@ async def test_result_that_is_too_large_for_the_cache_pauses_coalescing(
 
 
 async def test_external_metrics_of_all_namespaces_and_selectors_are_one_query() -> None:
-    answers = vector(*(({"namespace": ns, "queue": queue}, 1.0) for ns in ("a", "b") for queue in ("q1", "q2")))
-    async with opened(answers) as bed:
+    results = vector(*(({"namespace": ns, "queue": queue}, 1.0) for ns in ("a", "b") for queue in ("q1", "q2")))
+    async with opened(results) as bed:
         wanted = external(RAW)
         assert await bed.external(wanted, "a", "queue=q1") is None
         for namespace in ("a", "b"):
@@ -402,12 +402,12 @@ class Held(CannedPrometheus):
 
     def __init__(self, result: Vector) -> None:
         super().__init__(result=result)
-        self.open, self.asked = asyncio.Event(), asyncio.Event()
+        self.open, self.arrived = asyncio.Event(), asyncio.Event()
 
     async def instant(self, query: str, **arguments: Any) -> Vector | Scalar:
         found = await super().instant(query, **arguments)
         if '=~".+"' in query:
-            self.asked.set()
+            self.arrived.set()
             await self.open.wait()
         return found
 
@@ -419,7 +419,7 @@ async def test_no_request_waits_for_a_coalesced_query() -> None:
         wanted = source(SUM)
         for name in ("web-0", "web-1", "web-0", "web-1"):
             assert cached(bed, wanted, name) is None
-        await prometheus.asked.wait()
+        await prometheus.arrived.wait()
         for kind in (external(RAW), external(RAW)):
             assert bed.coalescer.cached(ExternalQuery(kind, "shop", ALL)) is None
         assert cached(bed, wanted, "web-0") is None

@@ -18,7 +18,7 @@ def test_different_requests_are_counted_in_few_bytes(count: int, tolerance: int)
     assert bitmap.bit_length() <= 4096
 
 
-def ask(group: CoalescingGroup, names: int, *, now: float, alone: float) -> None:
+def request(group: CoalescingGroup, names: int, *, now: float, alone: float) -> None:
     """So many different requests, each of which is sent alone unless there is a result."""
     for name in range(names):
         if group.note(fingerprint(f"web-{name}"), now=now):
@@ -58,7 +58,7 @@ def test_results_that_serve_enough_requests_pay() -> None:
     group = group_with(20, alone=0.010)
     for now in range(0, 600, 5):
         group.fetched(0.050, now=now)
-        ask(group, 20, now=now, alone=0.010)
+        request(group, 20, now=now, alone=0.010)
         assert group.paused is None
 
 
@@ -104,7 +104,7 @@ def test_pauses_double_up_to_a_quarter_of_an_hour_and_reset_once_coalescing_pays
         pauses.append(now - start)
     assert pauses == [60, 120, 240, 480, 900, 900]
     group.fetched(0.001, now=now)
-    ask(group, 3, now=now, alone=0.010)
+    request(group, 3, now=now, alone=0.010)
     group.note(fingerprint("web-0"), now=now + 61)
     group.pause(Pause.FAILURE, now=now + 61)
     assert not group.note(fingerprint("web-0"), now=now + 61 + 59)

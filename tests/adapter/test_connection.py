@@ -51,7 +51,7 @@ async def test_trailers_are_never_headers_of_the_next_request(
             client.send(trailers)
             client.send(asked_by("mallory"))
             assert await client.ended()
-        assert adapter.metrics.asked == []
+        assert adapter.metrics.requests == []
 
 
 @pytest.mark.parametrize("while_answering", [False, True], ids=["after the answer", "during the answer"])
@@ -73,7 +73,7 @@ async def test_trailers_are_not_collected(
     assert "closed a connection: what goes with the body of its request is too large" in caplog.messages
 
 
-async def test_pipelined_requests_are_not_answered(tmp_path: Path) -> None:
+async def test_only_the_first_pipelined_request_is_served(tmp_path: Path) -> None:
     """Only the first one is; its response says that the connection ends, so the client repeats the others elsewhere."""
     async with served_adapter(tmp_path) as adapter:
         for between in (asked_by("bob"), asked_by("bob", more=CHUNKED) + TRAILERS):
@@ -104,7 +104,7 @@ async def test_head_may_come_in_pieces(size: int, tmp_path: Path) -> None:
     ],
     ids=["upgrade", "websocket", "connect"],
 )
-async def test_nothing_is_answered_after_a_request_for_another_protocol(request_bytes: bytes, tmp_path: Path) -> None:
+async def test_nothing_is_sent_after_a_request_for_another_protocol(request_bytes: bytes, tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         async with raw_client(adapter) as client:
             client.send(request_bytes + b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -131,17 +131,17 @@ async def test_other_versions_of_http_are_refused(
 ) -> None:
     async with served_adapter(tmp_path) as adapter, raw_client(adapter) as client:
         client.send(line)
-        answer = await client.rest()
-        assert answer.split()[1] == code
-        assert b'"kind":"Status"' in answer
-        assert message in answer
+        received = await client.rest()
+        assert received.split()[1] == code
+        assert b'"kind":"Status"' in received
+        assert message in received
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_head_that_is_too_large_in_sum_is_answered(tmp_path: Path) -> None:
+async def test_too_large_head_gets_431(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter, raw_client(adapter) as client:
         fields = [f"X-Part-{number}: ".encode() + b"a" * 20_000 + b"\r\n" for number in range(7)]
         client.send(b"GET /livez HTTP/1.1\r\nHost: a\r\n" + b"".join(fields))
-        answer = await client.rest()
-        assert statuses(answer) == [b"431"]
-        assert b"the head of the request is longer than 131072 bytes" in answer
+        received = await client.rest()
+        assert statuses(received) == [b"431"]
+        assert b"the head of the request is longer than 131072 bytes" in received

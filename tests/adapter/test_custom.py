@@ -44,7 +44,7 @@ from tests.adapter.metrics_bed import (
     series,
     vector,
 )
-from tests.kube.scripted import answer
+from tests.kube.scripted import respond
 
 ALL = LabelSelector.parse("")
 PACKETS = "http_packets_per_second"
@@ -109,16 +109,16 @@ async def test_objects_of_every_kind(bed: MetricsBed, change: dict[str, str], de
 
 
 async def test_selector_returns_the_values_of_all_matching_objects(bed: MetricsBed) -> None:
-    bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("b", "a", "silent")
+    bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects("b", "a", "silent")
     bed.prometheus.result = vector(({"pod": "a"}, 1), ({"pod": "b"}, 2), ({"pod": "other"}, 3), ({}, 4))
     values = await selected(bed, "app in (web)")
     assert [(value.described_object.name, value.milli) for value in values] == [("a", 1000), ("b", 2000)]
     assert bed.prometheus.queries == ['sum(rate(http_packets_total{namespace="shop",pod=~"a|b|silent"}[1m])) by (pod)']
-    assert bed.api.asked[-1].endswith("/pods?resourceVersion=0&labelSelector=app+in+%28web%29&limit=500")
+    assert bed.api.requests[-1].endswith("/pods?resourceVersion=0&labelSelector=app+in+%28web%29&limit=500")
 
 
 async def test_selector_matches_several_namespaces(bed: MetricsBed) -> None:
-    bed.api.answers["/api/v1/namespaces"] = objects("shop", "bank")
+    bed.api.handlers["/api/v1/namespaces"] = objects("shop", "bank")
     bed.prometheus.result = vector(({"namespace": "bank"}, 1), ({"namespace": "shop"}, 2))
     values = await selected(bed, resource="namespaces", namespace="")
     assert [value.described_object.name for value in values] == ["bank", "shop"]
@@ -168,7 +168,7 @@ async def test_metric_is_unavailable_before_the_first_relist(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("change", [{}, {"metric": "nosuch"}, {"resource": "widgets"}, {"namespace": ""}])
 async def test_selector_without_objects_is_not_found(bed: MetricsBed, change: dict[str, str]) -> None:
-    bed.api.answers["/api/v1/namespaces/shop/pods"] = objects()
+    bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects()
     with pytest.raises(StatusError) as refused:
         await selected(bed, **change)
     assert refused.value.code == 404
@@ -178,7 +178,7 @@ async def test_selector_without_objects_is_not_found(bed: MetricsBed, change: di
     assert bed.prometheus.queries == []
 
 
-async def test_metric_whose_rule_makes_no_query_is_not_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_metric_of_a_rule_without_a_query_is_not_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rules = parse_rules(
         "rules: [{seriesQuery: a, resources: {template: <<.Resource>>}, metricsQuery: '<<index .GroupBySlice 1>>'}]",
         source="rules.yaml",
@@ -193,7 +193,7 @@ async def test_metric_whose_rule_makes_no_query_is_not_found(tmp_path: Path, cap
 
 
 async def test_objects_without_values_make_an_empty_list(bed: MetricsBed) -> None:
-    bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("silent")
+    bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects("silent")
     assert await selected(bed) == []
 
 
@@ -237,7 +237,7 @@ async def test_failure_is_logged_once_and_its_end_once(bed: MetricsBed, caplog: 
 async def test_infinite_and_huge_values_are_left_out_counted_and_logged_once(
     bed: MetricsBed, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("a", "b", "c", "d")
+    bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects("a", "b", "c", "d")
     bed.prometheus.result = vector(
         ({"pod": "a"}, math.inf), ({"pod": "b"}, 1e17), ({"pod": "c"}, math.nan), ({"pod": "d"}, -2.25)
     )
@@ -270,7 +270,7 @@ async def test_selector_that_promql_cannot_express_is_a_bad_request(bed: Metrics
 
 
 async def test_forbidden_list_names_the_missing_permission(bed: MetricsBed) -> None:
-    bed.api.answers["/apis/apps/v1/namespaces/shop/deployments"] = objects(status=403)
+    bed.api.handlers["/apis/apps/v1/namespaces/shop/deployments"] = objects(status=403)
     with pytest.raises(StatusError) as refused:
         await selected(bed, resource="deployments", metric="dep_lag")
     assert refused.value.code == 500
@@ -281,7 +281,7 @@ async def test_forbidden_list_names_the_missing_permission(bed: MetricsBed) -> N
 
 
 async def test_failed_list_is_an_internal_error(bed: MetricsBed) -> None:
-    bed.api.answers["/api/v1/namespaces/shop/pods"] = objects(status=500)
+    bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects(status=500)
     with pytest.raises(StatusError) as refused:
         await selected(bed)
     assert refused.value.message == "Internal error occurred: unable to list matching resources"
@@ -313,7 +313,7 @@ async def test_slow_list_is_a_timeout_at_the_deadline(bed: MetricsBed) -> None:
     async def never(_: object) -> Any:
         await asyncio.Event().wait()
 
-    bed.api.answers["/api/v1/namespaces/shop/pods"] = never
+    bed.api.handlers["/api/v1/namespaces/shop/pods"] = never
     with pytest.raises(StatusError) as refused:
         await selected(bed, seconds=0.05)
     assert refused.value.code == 504
@@ -323,12 +323,12 @@ async def test_slow_list_is_a_timeout_at_the_deadline(bed: MetricsBed) -> None:
 async def test_namespace_is_escaped_in_the_path_of_a_list(bed: MetricsBed) -> None:
     with pytest.raises(StatusError):
         await selected(bed, namespace="../../secrets?x")
-    assert bed.api.asked[-1].startswith("GET /api/v1/namespaces/..%2F..%2Fsecrets%3Fx/pods?")
+    assert bed.api.requests[-1].startswith("GET /api/v1/namespaces/..%2F..%2Fsecrets%3Fx/pods?")
 
 
 async def test_malformed_lists_hold_no_objects(bed: MetricsBed) -> None:
     for body in ({}, {"items": None}, {"items": [5, {}, {"metadata": 5}, {"metadata": {"name": 5}}]}):
-        bed.api.answers["/api/v1/namespaces/shop/pods"] = answer(body)
+        bed.api.handlers["/api/v1/namespaces/shop/pods"] = respond(body)
         with pytest.raises(StatusError, match="could not find the metric"):
             await selected(bed)
 
@@ -355,7 +355,7 @@ async def unmatched(folder: Path, merge: str = "auto") -> AsyncIterator[MetricsB
     rules = parse_rules(WAITING.replace("MERGE", merge), source="rules.yaml")
     async with metrics_bed(folder, rules, prometheus) as bed:
         await bed.catalog.relist()
-        bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("a", "b")
+        bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects("a", "b")
         yield bed
 
 

@@ -32,7 +32,7 @@ async def test_debug_pages_return_reports_and_explanations(tmp_path: Path) -> No
         pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened))
 
         async def page(*segments: str, **query: str) -> Report | Explanation:
-            return await pages.answer(segments, Query(tuple(query.items())), deadline=NO_DEADLINE)
+            return await pages.respond(segments, Query(tuple(query.items())), deadline=NO_DEADLINE)
 
         report = await page("rules", examples="0")
         assert isinstance(report, Report)
@@ -56,21 +56,21 @@ async def test_debug_pages_require_the_right_to_get_the_path(tmp_path: Path) -> 
         pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened))
         adapter.debug.pages = pages
         bob, eve = (adapter.authorities.clients.issue(name, client=True) for name in ("bob", "eve"))
-        reply = await adapter.ask("/debug/rules?examples=0", certificate=bob)
+        reply = await adapter.request("/debug/rules?examples=0", certificate=bob)
         assert (reply.status, reply.content_type) == (200, "application/json")
         assert reply.json["rules"][0]["series"][0]["name"] == "hits_total"
-        refused = await adapter.ask("/debug/rules", certificate=eve)
+        refused = await adapter.request("/debug/rules", certificate=eve)
         assert refused.status == 403
-        asked = [review["spec"] for review in adapter.api.reviews if review["kind"] == "SubjectAccessReview"]
-        assert asked[-1]["nonResourceAttributes"] == {"path": "/debug/rules", "verb": "get"}
-        assert (await adapter.ask("/debug/rules", certificate=bob, method="POST")).status == 405
+        review_specs = [review["spec"] for review in adapter.api.reviews if review["kind"] == "SubjectAccessReview"]
+        assert review_specs[-1]["nonResourceAttributes"] == {"path": "/debug/rules", "verb": "get"}
+        assert (await adapter.request("/debug/rules", certificate=bob, method="POST")).status == 405
 
 
 async def test_paused_merging_is_a_finding_on_the_debug_page(tmp_path: Path) -> None:
     async with bed(tmp_path, ALL_FOUND) as opened:
         paused = [("rules[0]", "hits_total", Pause.COST), ("rules[0]", "hits_total", Pause.COST)]
         pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), lambda: paused)
-        report = await pages.answer(("rules",), Query.parse("examples=0"), deadline=NO_DEADLINE)
+        report = await pages.respond(("rules",), Query.parse("examples=0"), deadline=NO_DEADLINE)
     assert isinstance(report, Report)
     [finding] = report.findings
     assert (finding.code, finding.where) == ("merging-paused", "rules[0]")

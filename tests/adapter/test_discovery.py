@@ -18,10 +18,10 @@ async def test_discovery(tmp_path: Path) -> None:
             "versions": [{"groupVersion": "custom.metrics.k8s.io/v1beta1", "version": "v1beta1"}],
             "preferredVersion": {"groupVersion": "custom.metrics.k8s.io/v1beta1", "version": "v1beta1"},
         }
-        document = (await adapter.ask_as_master("/apis/custom.metrics.k8s.io/")).json
+        document = (await adapter.request_as_master("/apis/custom.metrics.k8s.io/")).json
         assert document == {"kind": "APIGroup", "apiVersion": "v1", **group}
 
-        groups = (await adapter.ask_as_master("/apis")).json
+        groups = (await adapter.request_as_master("/apis")).json
         assert groups["kind"] == "APIGroupList"
         assert [entry["name"] for entry in groups["groups"]] == ["custom.metrics.k8s.io", "external.metrics.k8s.io"]
         addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": f":{adapter.port}"}]
@@ -34,7 +34,7 @@ async def test_resource_lists(tmp_path: Path) -> None:
 
     async with served_adapter(tmp_path) as adapter:
         for version in ("v1beta1", "v1beta2"):
-            document = (await adapter.ask_as_master(f"/apis/custom.metrics.k8s.io/{version}")).json
+            document = (await adapter.request_as_master(f"/apis/custom.metrics.k8s.io/{version}")).json
             assert document == {
                 "kind": "APIResourceList",
                 "apiVersion": "v1",
@@ -45,7 +45,7 @@ async def test_resource_lists(tmp_path: Path) -> None:
                     entry("ingresses.networking.k8s.io/hits", "MetricValueList", namespaced=True),
                 ],
             }
-        document = (await adapter.ask_as_master(E)).json
+        document = (await adapter.request_as_master(E)).json
         assert document["resources"] == [entry("queue_depth", "ExternalMetricValueList", namespaced=True)]
 
 
@@ -79,7 +79,7 @@ async def test_aggregated_discovery(tmp_path: Path, version: str) -> None:
 
     media_type = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master("/apis", headers={"Accept": f"{media_type},application/json"})
+        reply = await adapter.request_as_master("/apis", headers={"Accept": f"{media_type},application/json"})
         assert (reply.status, reply.content_type) == (200, media_type)
         external_kind = {"group": "external.metrics.k8s.io", "version": "v1beta1", "kind": "ExternalMetricValueList"}
         assert reply.json == {
@@ -113,12 +113,12 @@ async def test_aggregated_discovery(tmp_path: Path, version: str) -> None:
 async def test_aggregated_discovery_is_sent_again_only_when_it_has_changed(tmp_path: Path) -> None:
     headers = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
     async with served_adapter(tmp_path) as adapter:
-        first = await adapter.ask_as_master("/apis", headers=headers)
+        first = await adapter.request_as_master("/apis", headers=headers)
         again = headers | {"If-None-Match": first.headers["ETag"]}
-        unchanged = await adapter.ask_as_master("/apis", headers=again)
+        unchanged = await adapter.request_as_master("/apis", headers=again)
         assert (unchanged.status, unchanged.body, unchanged.headers["ETag"]) == (304, b"", first.headers["ETag"])
         adapter.names.external = ("queue_depth", "backlog")
-        changed = await adapter.ask_as_master("/apis", headers=again)
+        changed = await adapter.request_as_master("/apis", headers=again)
         assert changed.status == 200
         assert changed.headers["ETag"] != first.headers["ETag"]
 
@@ -126,35 +126,35 @@ async def test_aggregated_discovery_is_sent_again_only_when_it_has_changed(tmp_p
 async def test_unknown_form_of_discovery_falls_back(tmp_path: Path) -> None:
     wanted = "application/json;g=apidiscovery.k8s.io;v=v3;as=APIGroupDiscoveryList"
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master("/apis", headers={"Accept": f"{wanted},application/json"})
+        reply = await adapter.request_as_master("/apis", headers={"Accept": f"{wanted},application/json"})
         assert (reply.content_type, reply.json["kind"]) == ("application/json", "APIGroupList")
-        assert (await adapter.ask_as_master("/apis", headers={"Accept": wanted})).status == 406
+        assert (await adapter.request_as_master("/apis", headers={"Accept": wanted})).status == 406
 
 
-async def test_discovery_follows_the_catalog_and_never_asks_for_metrics(tmp_path: Path) -> None:
+async def test_discovery_follows_the_catalog_without_queries(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.names.external = ()
         adapter.names.problem = "Prometheus has not answered yet"
-        assert (await adapter.ask_as_master(E)).json["resources"] == []
-        assert adapter.metrics.asked == []
+        assert (await adapter.request_as_master(E)).json["resources"] == []
+        assert adapter.metrics.requests == []
 
 
 async def test_paths(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        root = await adapter.ask_as_master("/")
-        nowhere = await adapter.ask_as_master("/nosuch")
+        root = await adapter.request_as_master("/")
+        nowhere = await adapter.request_as_master("/nosuch")
         assert (root.status, nowhere.status) == (200, 404)
         assert root.json == nowhere.json
         assert {"/apis/custom.metrics.k8s.io/v1beta2", "/healthz", "/metrics", "/readyz/catalog", "/version"} <= set(
             root.json["paths"]
         )
-        assert (await adapter.ask_as_master("/apis/apps/v1")).json == root.json
+        assert (await adapter.request_as_master("/apis/apps/v1")).json == root.json
 
 
 @pytest.mark.parametrize("accept", ["", "*/*", "application/json;q=0", "text/html, application/json"])
 async def test_the_version_is_json(tmp_path: Path, accept: str) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master("/version", headers={"Accept": accept})
+        reply = await adapter.request_as_master("/version", headers={"Accept": accept})
         assert (reply.status, reply.content_type) == (200, "application/json")
 
 
@@ -168,7 +168,7 @@ async def test_the_version_is_json(tmp_path: Path, accept: str) -> None:
 )
 async def test_the_version_is_nothing_but_json(tmp_path: Path, accept: str, content_type: str) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master("/version", headers={"Accept": accept})
+        reply = await adapter.request_as_master("/version", headers={"Accept": accept})
         assert (reply.status, reply.content_type) == (406, content_type)
         document = yaml.safe_load(reply.body)
         assert document["message"] == "406: Not Acceptable\n\nAvailable representations: application/json"
@@ -176,5 +176,5 @@ async def test_the_version_is_nothing_but_json(tmp_path: Path, accept: str, cont
 
 async def test_version(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        document = (await adapter.ask_as_master("/version")).json
+        document = (await adapter.request_as_master("/version")).json
         assert document["gitVersion"] == f"v{document['major']}.{document['minor']}.0"

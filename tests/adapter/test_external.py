@@ -139,7 +139,7 @@ async def test_selector_that_promql_cannot_express_is_a_bad_request(bed: Metrics
     assert refused.value.code == 400
 
 
-async def test_namespaced_rule_without_a_namespace_label_logs_what_to_do(
+async def test_namespaced_rule_without_a_namespace_label_logs_a_hint(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rules = parse_rules("externalRules: [{seriesQuery: a, metricsQuery: '<<.Series>>'}]", source="rules.yaml")

@@ -153,7 +153,7 @@ async def test_queries_of_a_namespace_do_not_wait_behind_those_of_another() -> N
             await settled()
             answered.set()
             await asyncio.gather(*asked)
-    assert [parameters["query"] for _, _, parameters in server.asked] == [
+    assert [parameters["query"] for _, _, parameters in server.requests] == [
         "noisy0",
         "noisy1",
         "quiet",
@@ -169,18 +169,18 @@ async def test_every_request_in_flight_may_have_a_query() -> None:
         async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
             enter_namespace("busy")
             await asyncio.gather(*(client.instant(f"q{number}") for number in range(requests)))
-    assert len(server.asked) == requests
+    assert len(server.requests) == requests
 
 
 async def test_requests_of_a_namespace_wait_where_another_one_has_taken_all_slots(tmp_path: Path) -> None:
     async with served_adapter(tmp_path, limits=ServerLimits(in_flight=4, shutdown_seconds=1.0)) as adapter:
         adapter.metrics.hold = asyncio.Event()
         master = adapter.authorities.clients.issue("admin", organizations=["system:masters"], client=True)
-        noisy = [asyncio.create_task(adapter.ask(POD_PATH, certificate=master)) for _ in range(6)]
+        noisy = [asyncio.create_task(adapter.request(POD_PATH, certificate=master)) for _ in range(6)]
         # Four have slots, one waits, and one is refused.
         done, waiting = await asyncio.wait(noisy, return_when=asyncio.FIRST_COMPLETED)
         assert [task.result().status for task in done] == [429]
-        quiet = asyncio.create_task(adapter.ask(POD_PATH.replace("ns-1", "ns-2"), certificate=master))
+        quiet = asyncio.create_task(adapter.request(POD_PATH.replace("ns-1", "ns-2"), certificate=master))
         # The one that would wait beside it is refused once it waits.
         assert not quiet.done()
         adapter.metrics.hold.set()
@@ -194,7 +194,7 @@ async def test_clients_without_a_certificate_share_one_queue_whatever_namespaces
         adapter.api.tokens["secret"] = {"username": "bob", "groups": ["system:masters"]}
         bearer = {"Authorization": "Bearer secret"}
         paths = [POD_PATH.replace("ns-1", f"ns-{number}") for number in range(6)]
-        asked = [asyncio.create_task(adapter.ask(path, headers=bearer)) for path in paths]
+        asked = [asyncio.create_task(adapter.request(path, headers=bearer)) for path in paths]
         # Four have slots, one waits, and one is refused.
         done, waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
         assert [task.result().status for task in done] == [429]

@@ -40,10 +40,10 @@ def open_files(adapter: RunningAdapter) -> int:
     return len(list(Path(f"/proc/{adapter.process.pid}/fd").iterdir()))
 
 
-async def ask(adapter: RunningAdapter, numbers: range) -> list[Answered]:
+async def request(adapter: RunningAdapter, numbers: range) -> list[Answered]:
     master = adapter.client.authorities.clients.issue("admin", organizations=["system:masters"], client=True)
     paths = [f"{EXTERNAL}/namespaces/shop/m{number}" for number in numbers]
-    return list(await asyncio.gather(*(adapter.client.ask(path, certificate=master) for path in paths)))
+    return list(await asyncio.gather(*(adapter.client.request(path, certificate=master) for path in paths)))
 
 
 async def test_endless_responses_take_little_memory(tmp_path: Path) -> None:
@@ -60,16 +60,16 @@ async def test_endless_responses_take_little_memory(tmp_path: Path) -> None:
 
         async def answers() -> bool:
             try:
-                return (await ask(adapter, range(1)))[0].status == 200
+                return (await request(adapter, range(1)))[0].status == 200
             except OSError:
                 return False
 
         await eventually(answers, within=30)
-        await ask(adapter, range(AT_ONCE))
+        await request(adapter, range(AT_ONCE))
         memory, files = resident_mib(adapter), open_files(adapter)
         for round_, fault in enumerate(FAULTS, 1):
             prometheus.query = fault
-            for answered in await ask(adapter, range(round_ * AT_ONCE, (round_ + 1) * AT_ONCE)):
+            for answered in await request(adapter, range(round_ * AT_ONCE, (round_ + 1) * AT_ONCE)):
                 assert answered.status in (503, 504), answered.body  # 504 where a busy machine takes 20 s to refuse it
                 assert answered.json["kind"] == "Status"
                 assert "for externalRules[" in answered.json["message"]

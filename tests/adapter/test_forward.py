@@ -17,20 +17,23 @@ from aiohttp import web
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
+from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import ExternalMetricValue
 from adapter.cli import main
+from adapter.content.encoding import Representation
 from adapter.metrics.external import ExternalMetrics
-from adapter.metrics.forward import Forwarder, MergedNames
+from adapter.metrics.forward import Forwarder
 from adapter.planning.rule_queries import RuleQueries
 from adapter.rules import ForwardOptions, RulesFile, parse_rules
+from adapter.serving.discovery import Discovery
 from kube.certs import CertificateAuthority
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 from playground.ports import free_port
 from tests.adapter.metrics_bed import NOW, CannedPrometheus, external_request, metrics_bed, packets, vector
 from tests.eventually import eventually
-from tests.kube.scripted import ScriptedServer, answer, raw
+from tests.kube.scripted import ScriptedServer, raw, respond
 
 API = "/apis/external.metrics.k8s.io/v1beta1"
 VALUES = {
@@ -51,7 +54,7 @@ VALUES = {
 
 @contextlib.asynccontextmanager
 async def other_adapter(folder: Path) -> AsyncIterator[tuple[ScriptedServer, ForwardOptions]]:
-    """Another adapter, with a certificate and with clients' certificates asked for."""
+    """Another adapter, with a serving certificate, which also requests client certificates."""
     authority = CertificateAuthority.create("other")
     (folder / "ca.pem").write_bytes(authority.cert_pem)
     for name, pair in (
@@ -72,8 +75,8 @@ async def other_adapter(folder: Path) -> AsyncIterator[tuple[ScriptedServer, For
     try:
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
         server.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
-        server.answers[API] = answer({"resources": [{"name": "s0-queue"}, {"name": "queue_depth"}]})
-        server.answers[f"{API}/namespaces/shop/s0-queue"] = answer(VALUES)
+        server.handlers[API] = respond({"resources": [{"name": "s0-queue"}, {"name": "queue_depth"}]})
+        server.handlers[f"{API}/namespaces/shop/s0-queue"] = respond(VALUES)
         yield (
             server,
             ForwardOptions(
@@ -92,7 +95,7 @@ async def other_adapter(folder: Path) -> AsyncIterator[tuple[ScriptedServer, For
 @contextlib.asynccontextmanager
 async def forwarding(
     folder: Path, options: ForwardOptions | None, rules: RulesFile | None = None, *, freshness: float = 0.0
-) -> AsyncIterator[tuple[ExternalMetrics, MergedNames, Forwarder, CannedPrometheus]]:
+) -> AsyncIterator[tuple[ExternalMetrics, Discovery, Forwarder, CannedPrometheus]]:
     """External metrics of rules and of another adapter, both listed once."""
     known, prometheus = packets()
     async with (
@@ -104,7 +107,8 @@ async def forwarding(
         external = ExternalMetrics(bed.catalog, queries, forwarder=forwarder)
         keeping = asyncio.create_task(forwarder.run())
         try:
-            yield external, MergedNames(bed.catalog, forwarder), forwarder, prometheus
+            discovery = Discovery(bed.catalog, custom=False, external=True, port=1, forwarded=lambda: forwarder.names)
+            yield external, discovery, forwarder, prometheus
         finally:
             keeping.cancel()
             await asyncio.wait((keeping,))
@@ -117,7 +121,7 @@ async def listed(forwarder: Forwarder) -> None:
     await eventually(has_names, within=10, every=0.01)
 
 
-async def ask(
+async def fetch(
     external: ExternalMetrics, metric: str, selector: str = "", *, timeout: float = 5
 ) -> list[ExternalMetricValue]:
     return await external.values(
@@ -126,48 +130,50 @@ async def ask(
 
 
 class Held:
-    """An answer of the other adapter that the test lets go."""
+    """A response of the other adapter, sent when the test opens it."""
 
     def __init__(self, server: ScriptedServer, metric: str) -> None:
-        self._answer = server.answers[f"{API}/namespaces/shop/s0-queue"]
-        self.asked, self.open = asyncio.Event(), asyncio.Event()
+        self._respond = server.handlers[f"{API}/namespaces/shop/s0-queue"]
+        self.arrived, self.open = asyncio.Event(), asyncio.Event()
         self.times = 0
-        server.answers[f"{API}/namespaces/shop/{metric}"] = self._handle
+        server.handlers[f"{API}/namespaces/shop/{metric}"] = self._handle
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self.times += 1
-        self.asked.set()
+        self.arrived.set()
         await self.open.wait()
-        return await self._answer(request)
+        return await self._respond(request)
 
 
 async def test_metric_without_a_rule_is_forwarded(tmp_path: Path) -> None:
     async with other_adapter(tmp_path) as (server, options), forwarding(tmp_path, options) as (external, _, _, _):
-        values = await ask(external, "s0-queue", "scaledobject.keda.sh/name=web")
+        values = await fetch(external, "s0-queue", "scaledobject.keda.sh/name=web")
         assert values == [
             ExternalMetricValue(
                 metric="s0-queue", labels={"queue": "a"}, timestamp=NOW, window_seconds=None, milli=1500
             ),
             ExternalMetricValue(metric="s0-queue", labels=None, timestamp=NOW, window_seconds=60, milli=2_000_000),
         ]
-        [asked] = [line for line in server.asked if "s0-queue" in line]
-        assert asked.startswith(f"GET {API}/namespaces/shop/s0-queue?timeout=5.000s&labelSelector=scaledobject.keda.sh")
+        [request] = [line for line in server.requests if "s0-queue" in line]
+        assert request.startswith(
+            f"GET {API}/namespaces/shop/s0-queue?timeout=5.000s&labelSelector=scaledobject.keda.sh"
+        )
         assert {headers["Authorization"] for headers in server.headers} == {"Bearer secret"}
 
 
 async def test_concurrent_requests_for_the_same_metric_are_one(tmp_path: Path) -> None:
     async with other_adapter(tmp_path) as (server, options), forwarding(tmp_path, options) as (external, _, _, _):
         held = Held(server, "held")
-        waiting = [asyncio.create_task(ask(external, "held")) for _ in range(50)]
-        hurried = asyncio.create_task(ask(external, "held", timeout=0.01))
-        await asyncio.wait_for(held.asked.wait(), 60)
+        waiting = [asyncio.create_task(fetch(external, "held")) for _ in range(50)]
+        hurried = asyncio.create_task(fetch(external, "held", timeout=0.01))
+        await asyncio.wait_for(held.arrived.wait(), 60)
         with pytest.raises(StatusError) as late:
             await hurried
         assert late.value.code == 504
         held.open.set()
         assert all(len(values) == 2 for values in await asyncio.gather(*waiting))
         assert held.times == 1
-        await ask(external, "held")
+        await fetch(external, "held")
         assert held.times == 2, "nothing is kept without freshness"
 
 
@@ -176,12 +182,12 @@ async def test_forwarded_values_are_cached_with_their_timestamps(tmp_path: Path)
         other_adapter(tmp_path) as (server, options),
         forwarding(tmp_path, options, freshness=60.0) as (external, _, _, _),
     ):
-        first = await ask(external, "s0-queue")
-        again = [await ask(external, "s0-queue") for _ in range(20)]
+        first = await fetch(external, "s0-queue")
+        again = [await fetch(external, "s0-queue") for _ in range(20)]
         assert all(values == first for values in again)
         assert [value.timestamp for value in first] == [NOW, NOW]
-        asked = [line for line in server.asked if "s0-queue" in line]
-        assert len(asked) == 1
+        requests = [line for line in server.requests if "s0-queue" in line]
+        assert len(requests) == 1
 
 
 async def test_freshness_of_forwarded_values_is_observed(tmp_path: Path) -> None:
@@ -195,7 +201,7 @@ async def test_freshness_of_forwarded_values_is_observed(tmp_path: Path) -> None
     ):
         queries = RuleQueries(prometheus, telemetry=RuleTelemetry(registry))
         external = ExternalMetrics(bed.catalog, queries, forwarder=forwarder, clock=lambda: NOW + 3)
-        assert len(await ask(external, "s0-queue")) == 2
+        assert len(await fetch(external, "s0-queue")) == 2
     ages = "metrics_apiserver_metric_freshness_seconds_sum"
     assert registry.get_sample_value(ages, {"group": "external.metrics.k8s.io"}) == pytest.approx(6.0)
 
@@ -209,11 +215,11 @@ async def test_namespace_metric_and_selector_are_in_the_cache_key(tmp_path: Path
 
         async def echo(request: web.Request) -> web.StreamResponse:
             *_, space, metric = request.path.split("/")
-            said = {"metricName": f"{space} {metric} {request.query.get('labelSelector', '')}", "value": "1"}
-            return web.json_response({"items": [said]})
+            item = {"metricName": f"{space} {metric} {request.query.get('labelSelector', '')}", "value": "1"}
+            return web.json_response({"items": [item]})
 
         for space, metric, _ in wanted:
-            server.answers[f"{API}/namespaces/{space}/{metric}"] = echo
+            server.handlers[f"{API}/namespaces/{space}/{metric}"] = echo
         for _ in range(2):
             for space, metric, text in wanted:
                 selector = LabelSelector.parse(text)
@@ -221,7 +227,7 @@ async def test_namespace_metric_and_selector_are_in_the_cache_key(tmp_path: Path
                     external_request(namespace=space, metric=metric, selector=selector, seconds=5)
                 )
                 assert value.metric == f"{space} {metric} {text}"
-        assert len([line for line in server.asked if "/namespaces/" in line]) == len(wanted)
+        assert len([line for line in server.requests if "/namespaces/" in line]) == len(wanted)
 
 
 async def test_next_version_starts_with_the_names_of_the_same_adapter(tmp_path: Path) -> None:
@@ -230,7 +236,7 @@ async def test_next_version_starts_with_the_names_of_the_same_adapter(tmp_path: 
         forwarding(tmp_path, options) as (_, _, forwarder, _),
     ):
         await listed(forwarder)
-        server.asked.clear()
+        server.requests.clear()
         same, another = (
             Forwarder(one, relist_interval=60) for one in (options, dataclasses.replace(options, timeout=4.0))
         )
@@ -249,18 +255,21 @@ async def test_next_version_starts_with_the_names_of_the_same_adapter(tmp_path: 
 async def test_rules_come_first_and_discovery_has_both(tmp_path: Path) -> None:
     async with (
         other_adapter(tmp_path) as (server, options),
-        forwarding(tmp_path, options) as (external, names, forwarder, prometheus),
+        forwarding(tmp_path, options) as (external, discovery, forwarder, prometheus),
     ):
         await listed(forwarder)
-        assert names.external == ("backlog", "queue_depth", "s0-queue")
-        assert names.external is names.external
+        document = await discovery.resources(EXTERNAL_GROUP, "v1beta1", Representation())
+        names = [resource["name"] for resource in json.loads(document.content.body)["resources"]]
+        assert names == ["backlog", "queue_depth", "s0-queue"]
+        assert discovery.knows(EXTERNAL_GROUP, "backlog")
+        assert await discovery.resources(EXTERNAL_GROUP, "v1beta1", Representation()) is document
         prometheus.result = vector(({"queue": "a"}, 3))
-        assert [value.milli for value in await ask(external, "queue_depth")] == [3000]
-        assert not any("queue_depth" in line for line in server.asked)
+        assert [value.milli for value in await fetch(external, "queue_depth")] == [3000]
+        assert not any("queue_depth" in line for line in server.requests)
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "code", "says"),
+    ("status", "body", "code", "message"),
     [
         (404, {"kind": "Status", "reason": "NotFound", "message": "no such metric"}, 404, "no such metric"),
         (500, {"kind": "Status", "reason": "InternalError", "message": "scaler down"}, 500, "scaler down"),
@@ -272,13 +281,13 @@ async def test_rules_come_first_and_discovery_has_both(tmp_path: Path) -> None:
     ],
 )
 async def test_errors_of_the_other_adapter_are_passed_on(
-    tmp_path: Path, status: int, body: dict[str, object], code: int, says: str
+    tmp_path: Path, status: int, body: dict[str, object], code: int, message: str
 ) -> None:
     async with other_adapter(tmp_path) as (server, options), forwarding(tmp_path, options) as (external, _, _, _):
-        server.answers[f"{API}/namespaces/shop/x"] = raw(json.dumps(body).encode(), status=status)
+        server.handlers[f"{API}/namespaces/shop/x"] = raw(json.dumps(body).encode(), status=status)
         with pytest.raises(StatusError) as refused:
-            await ask(external, "x")
-        assert (refused.value.code, says in refused.value.message) == (code, True)
+            await fetch(external, "x")
+        assert (refused.value.code, message in refused.value.message) == (code, True)
 
 
 async def test_redirect_is_not_followed(tmp_path: Path) -> None:
@@ -287,11 +296,11 @@ async def test_redirect_is_not_followed(tmp_path: Path) -> None:
         async def elsewhere(_: web.Request) -> web.StreamResponse:
             return web.Response(status=302, headers={"Location": f"{server.url}{API}/namespaces/shop/s0-queue"})
 
-        server.answers[f"{API}/namespaces/shop/moved"] = elsewhere
+        server.handlers[f"{API}/namespaces/shop/moved"] = elsewhere
         with pytest.raises(StatusError) as refused:
-            await ask(external, "moved")
+            await fetch(external, "moved")
         assert refused.value.code >= 500
-        assert not any("s0-queue" in line for line in server.asked)
+        assert not any("s0-queue" in line for line in server.requests)
 
 
 async def test_slow_adapter_is_a_timeout_and_missing_one_unavailable(tmp_path: Path) -> None:
@@ -301,7 +310,7 @@ async def test_slow_adapter_is_a_timeout_and_missing_one_unavailable(tmp_path: P
             await asyncio.Event().wait()
             raise AssertionError
 
-        server.answers[f"{API}/namespaces/shop/slow"] = never
+        server.handlers[f"{API}/namespaces/shop/slow"] = never
         with pytest.raises(StatusError) as refused:
             await external.values(
                 external_request(namespace="shop", metric="slow", selector=LabelSelector(), seconds=0.2)
@@ -309,7 +318,7 @@ async def test_slow_adapter_is_a_timeout_and_missing_one_unavailable(tmp_path: P
         assert refused.value.code == 504
     async with forwarding(tmp_path, options) as (external, _, _, _):
         with pytest.raises(StatusError) as refused:
-            await ask(external, "x")
+            await fetch(external, "x")
         assert (refused.value.code, "127.0.0.1" in refused.value.message) == (503, False)
 
 
@@ -321,13 +330,13 @@ async def test_names_are_escaped_in_the_path(tmp_path: Path) -> None:
     ):
         await listed(forwarder)
         for namespace, metric in (("shop", "a?labelSelector=b"), ("shop?x=", "a"), ("../..", "a"), ("shop", "a#b/c")):
-            server.asked.clear()
+            server.requests.clear()
             with pytest.raises(StatusError):
                 await external.values(
                     external_request(namespace=namespace, metric=metric, selector=LabelSelector(), seconds=5)
                 )
-            [asked] = [one for one in server.asked if one != f"GET {API}"]
-            path, _, query = asked.removeprefix("GET ").partition("?")
+            [request] = [one for one in server.requests if one != f"GET {API}"]
+            path, _, query = request.removeprefix("GET ").partition("?")
             assert path == f"{API}/namespaces/{quote(namespace, safe='')}/{quote(metric, safe='')}"
             assert set(parse_qs(query)) == {"timeout"}
 
@@ -343,9 +352,9 @@ async def test_before_the_first_relist_only_listed_metrics_are_forwarded(tmp_pat
         external = ExternalMetrics(bed.catalog, queries, forwarder=forwarder)
         keeping = asyncio.create_task(forwarder.run())
         await listed(forwarder)
-        assert len(await ask(external, "s0-queue")) == 2
+        assert len(await fetch(external, "s0-queue")) == 2
         with pytest.raises(StatusError) as refused:
-            await ask(external, "unknown")
+            await fetch(external, "unknown")
         assert refused.value.code == 503
         keeping.cancel()
         await asyncio.wait((keeping,))
@@ -373,25 +382,25 @@ async def test_explain_queries_the_other_adapter(tmp_path: Path) -> None:
             "  value  1500m  queue=a",
             "  value  2k",
         ]
-        assert any("s0-queue" in line and "labelSelector=a%3Db" in line for line in server.asked)
+        assert any("s0-queue" in line and "labelSelector=a%3Db" in line for line in server.requests)
 
 
 async def test_explain_shows_the_response_and_how_to_get_it(tmp_path: Path) -> None:
     async with other_adapter(tmp_path) as (server, options):
         body = {"kind": "Status", "reason": "NotFound", "message": "no such scaler"}
-        server.answers[f"{API}/namespaces/default/x"] = raw(json.dumps(body).encode(), status=404)
-        server.answers[f"{API}/namespaces/shop/x"] = answer({"items": []})
+        server.handlers[f"{API}/namespaces/default/x"] = raw(json.dumps(body).encode(), status=404)
+        server.handlers[f"{API}/namespaces/shop/x"] = respond({"items": []})
         missing = await explained(tmp_path, options, "x")
         empty = await explained(tmp_path, options, "x", "-n", "shop")
-    away = await explained(tmp_path, options, "x", "-n", "shop")
-    asked = f"  - the adapter of forwardExternal ({options.url}), in namespace"
-    for code, text in (missing, empty, away):
+    unreachable = await explained(tmp_path, options, "x", "-n", "shop")
+    heading = f"  - the adapter of forwardExternal ({options.url}), in namespace"
+    for code, text in (missing, empty, unreachable):
         assert code == 1
         assert text.startswith("external/x is not there\n")
-    assert f"{asked} default: no such scaler\n" in missing[1]
-    assert f"{asked} shop: there is no value now\n" in empty[1]
-    assert f"{asked} shop: the adapter that external metrics are forwarded to cannot be reached (" in away[1]
-    assert away[1].endswith(f"in the cluster: kubectl get --raw {API}/namespaces/shop/x\n")
+    assert f"{heading} default: no such scaler\n" in missing[1]
+    assert f"{heading} shop: there is no value now\n" in empty[1]
+    assert f"{heading} shop: the adapter that external metrics are forwarded to cannot be reached (" in unreachable[1]
+    assert unreachable[1].endswith(f"in the cluster: kubectl get --raw {API}/namespaces/shop/x\n")
 
 
 async def test_namespaces_share_the_requests_in_flight(tmp_path: Path) -> None:
@@ -411,10 +420,10 @@ async def test_namespaces_share_the_requests_in_flight(tmp_path: Path) -> None:
         forwarding(tmp_path, options) as (external, _, forwarder, _),
     ):
         await listed(forwarder)
-        server.answers[f"{API}/namespaces/shop/s0-queue"] = held
+        server.handlers[f"{API}/namespaces/shop/s0-queue"] = held
         async with asyncio.TaskGroup() as tasks:
             for number in range(20):
-                tasks.create_task(ask(external, "s0-queue", selector=f"queue=q{number}"))
+                tasks.create_task(fetch(external, "s0-queue", selector=f"queue=q{number}"))
             for _ in range(8):
                 await arrived.acquire()
             go.set()

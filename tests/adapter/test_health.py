@@ -34,7 +34,7 @@ def health(*, catalog: str | None = None) -> Health:
         ),
     ],
 )
-def test_answers(path: str, status: int, text: str) -> None:
+def test_status_and_body_of_each_path(path: str, status: int, text: str) -> None:
     assert health(catalog="not read yet").respond(Target.parse(path)) == HealthResponse(status, text)
 
 
@@ -56,20 +56,20 @@ def test_results_are_counted_for_monitoring() -> None:
 
 async def test_they_are_served_beside_the_metrics(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        await adapter.ask("/livez")
-        reply = await adapter.ask_as_master("/metrics/slis")
+        await adapter.request("/livez")
+        reply = await adapter.request_as_master("/metrics/slis")
         assert (reply.status, reply.content_type.partition(";")[0]) == (200, "text/plain")
         assert b'kubernetes_healthcheck{name="ping",type="livez"} 1.0' in reply.body
-        assert (await adapter.ask("/metrics/slis")).status == 403
+        assert (await adapter.request("/metrics/slis")).status == 403
 
 
 async def test_nobody_needs_to_be_known(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.api.refuse_with = 500
         adapter.names.problem = "Prometheus has not answered yet"
-        assert (await adapter.ask("/livez", headers={"Authorization": "Bearer nonsense"})).body == b"ok"
-        reply = await adapter.ask("/readyz")
+        assert (await adapter.request("/livez", headers={"Authorization": "Bearer nonsense"})).body == b"ok"
+        reply = await adapter.request("/readyz")
         assert (reply.status, reply.content_type) == (500, "text/plain; charset=utf-8")
         assert b"[-]catalog failed: Prometheus has not answered yet\n" in reply.body
-        assert (await adapter.ask("/livez", method="HEAD")).status == 200
+        assert (await adapter.request("/livez", method="HEAD")).status == 200
         assert adapter.api.reviews == []

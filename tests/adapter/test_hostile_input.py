@@ -69,7 +69,7 @@ ROUTER = Router(
 
 @given(method=st.sampled_from(["GET", "HEAD", "POST", "DELETE", "FOO"]), raw=TARGETS, accept=st.text(max_size=20))
 @settings(max_examples=400, deadline=None)
-async def test_any_request_has_an_answer_or_a_status(method: str, raw: str, accept: str) -> None:
+async def test_any_request_gets_a_response_or_a_status(method: str, raw: str, accept: str) -> None:
     try:
         response = await ROUTER.respond(parsed_request(raw, method=method, accept=accept))
         code = response.status
@@ -81,7 +81,7 @@ async def test_any_request_has_an_answer_or_a_status(method: str, raw: str, acce
 
 @given(raw=TARGETS)
 @settings(max_examples=400, deadline=None)
-async def test_what_is_answered_is_what_was_authorized(raw: str) -> None:
+async def test_response_is_for_the_authorized_request(raw: str) -> None:
     """The data path is asked for the very resource, name, metric and namespace that the attributes name."""
     metrics = CannedMetrics()
     router = Router(
@@ -95,16 +95,16 @@ async def test_what_is_answered_is_what_was_authorized(raw: str) -> None:
         request = parsed_request(raw)
         info = request.info
         await router.respond(request)
-    for asked in metrics.asked:
+    for received in metrics.requests:
         assert info.is_resource
         if info.group == "external.metrics.k8s.io":
-            assert (info.resource, info.namespace) == (asked["metric"], asked["namespace"])
-        elif (asked["resource"], asked["namespace"]) == ("namespaces", ""):
-            assert (info.resource, info.name, info.namespace) == ("metrics", asked["metric"], asked["name"])
+            assert (info.resource, info.namespace) == (received["metric"], received["namespace"])
+        elif (received["resource"], received["namespace"]) == ("namespaces", ""):
+            assert (info.resource, info.name, info.namespace) == ("metrics", received["metric"], received["name"])
         else:
-            assert (info.namespace, info.subresource) == (asked["namespace"], asked["metric"])
-            assert info.resource.partition(".")[::2] == (asked["resource"], asked["group"])
-            assert info.name == asked["name"]
+            assert (info.namespace, info.subresource) == (received["namespace"], received["metric"])
+            assert info.resource.partition(".")[::2] == (received["resource"], received["group"])
+            assert info.name == received["name"]
 
 
 @given(accept=st.text(alphabet="*/;,=q.01 ajsonylmtextppication", max_size=40))
@@ -229,18 +229,18 @@ async def test_whole_server_never_fails(requests: list[Any], samples: list[tuple
             access = AccessApi(Authorities())
             access.allowed = lambda _: True
             access.tokens["x"] = {"username": "bob"}
-            bed.api.answers = AnyList(bed.api.answers)
+            bed.api.handlers = AnyList(bed.api.handlers)
             access.script(bed.api)
             await bed.catalog.relist()
             server = app(bed)
             for method, path, query, headers in requests:
                 request = make_mocked_request(method, f"{path}?{query}", CIMultiDict(headers), transport=PLAIN)
-                answer = await server.respond(request, None)
-                assert isinstance(answer, web.Response)
-                assert answer.status < 500, (method, path, query, answer.body)
-                if answer.content_type == "application/json" and answer.status != 301:
-                    assert isinstance(answer.body, bytes)
-                    assert not answer.body or isinstance(json.loads(answer.body), dict)
+                received = await server.respond(request, None)
+                assert isinstance(received, web.Response)
+                assert received.status < 500, (method, path, query, received.body)
+                if received.content_type == "application/json" and received.status != 301:
+                    assert isinstance(received.body, bytes)
+                    assert not received.body or isinstance(json.loads(received.body), dict)
 
 
 def app(bed: MetricsBed) -> RequestServer:

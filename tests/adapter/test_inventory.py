@@ -19,7 +19,7 @@ from tests.kube.scripted import connected, scripted_server
 @pytest.fixture
 async def mapper(tmp_path: Path) -> AsyncIterator[RestMapper]:
     async with scripted_server() as api, connected(api, tmp_path) as client:
-        api.answers.update(RESOURCES)
+        api.handlers.update(RESOURCES)
         yield RestMapper(client)
 
 

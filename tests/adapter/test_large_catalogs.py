@@ -22,7 +22,7 @@ from adapter.serving.discovery import Discovery
 from kube.mapping import GroupResource
 from tests.adapter.metrics_bed import RESOURCES, CannedPrometheus, metrics_bed, series
 from tests.adapter.serving import CannedNames, served_adapter
-from tests.kube.scripted import Turns, answer
+from tests.kube.scripted import LoopIterations, respond
 
 COUNT = 5_000
 TWO = """
@@ -61,12 +61,12 @@ async def test_long_lists_are_processed_in_threads(tmp_path: Path, monkeypatch: 
     async with metrics_bed(tmp_path, parse_rules(TWO, source="x"), prometheus) as bed:
         catalog = catalog_of(bed, prometheus)
         await bed.mapper.resource_for("pods")
-        turns = Turns()
-        async with turns.counted():
+        iterations = LoopIterations()
+        async with iterations.counted():
             await catalog.relist()
         assert len(catalog.custom) == 3 * COUNT
         assert threads - {threading.get_ident()}
-        assert turns.count > 20
+        assert iterations.count > 20
 
 
 async def test_only_changed_parts_are_rebuilt(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ async def test_new_resource_makes_metrics_of_unchanged_series(tmp_path: Path) ->
         await catalog.relist()
         assert [str(info) for info in catalog.custom] == ["namespaces/one"]
         queue = {"name": "queues", "kind": "Queue", "namespaced": True, "singularName": "queue", "verbs": ["list"]}
-        bed.api.answers |= RESOURCES | {"/apis/example.com/v1": answer({"resources": [queue]})}
+        bed.api.handlers |= RESOURCES | {"/apis/example.com/v1": respond({"resources": [queue]})}
         bed.mapper._read_at = None
         await catalog.relist()
         assert [str(info) for info in catalog.custom] == ["namespaces/one", "queues.example.com/one"]
@@ -109,11 +109,11 @@ async def test_document_is_encoded_once_while_metrics_are_unchanged(path: str) -
     names = large_names()
     discovery = Discovery(names, custom=True, external=True, port=1)
     _, _, group, version = path.split("/")
-    turns = Turns()
-    async with turns.counted():
+    iterations = LoopIterations()
+    async with iterations.counted():
         documents = await asyncio.gather(*(discovery.resources(group, version, Representation()) for _ in range(10)))
     assert all(document is documents[0] for document in documents)
-    assert turns.count > 5, "the loop goes on meanwhile"
+    assert iterations.count > 5, "the loop goes on meanwhile"
     assert documents[0].gzip is not None
     assert gzip.decompress(documents[0].gzip) == documents[0].content.body
     assert len(json.loads(documents[0].content.body)["resources"]) == COUNT
@@ -130,14 +130,14 @@ async def test_aggregated_discovery_is_cached_compressed_with_its_etag(tmp_path:
         large = large_names()
         adapter.names.custom, adapter.names.external = large.custom, large.external
         headers = {"Accept": accept, "Accept-Encoding": "gzip"}
-        first, second = [await adapter.ask_as_master("/apis", headers=headers) for _ in range(2)]
+        first, second = [await adapter.request_as_master("/apis", headers=headers) for _ in range(2)]
         assert first.headers["Content-Encoding"] == "gzip"
         assert (first.body, first.headers["ETag"]) == (second.body, second.headers["ETag"])
-        plain = await adapter.ask_as_master("/apis", headers={"Accept": accept})
+        plain = await adapter.request_as_master("/apis", headers={"Accept": accept})
         assert gzip.decompress(first.body) == plain.body
         tag = f'"{hashlib.sha256(plain.body).hexdigest().upper()}"'
         assert first.headers["ETag"] == plain.headers["ETag"] == tag
-        again = await adapter.ask_as_master("/apis", headers={**headers, "If-None-Match": tag})
+        again = await adapter.request_as_master("/apis", headers={**headers, "If-None-Match": tag})
         assert (again.status, again.body) == (304, b"")
 
 
@@ -145,7 +145,7 @@ async def test_counters_of_metrics_that_are_gone_are_dropped(tmp_path: Path) -> 
     async with served_adapter(tmp_path) as adapter:
 
         async def counted() -> set[str]:
-            text = (await adapter.ask_as_master("/metrics")).body.decode()
+            text = (await adapter.request_as_master("/metrics")).body.decode()
             lines = [
                 line for line in text.splitlines() if line.startswith("apiserver_request") and 'group="ext' in line
             ]
@@ -153,7 +153,7 @@ async def test_counters_of_metrics_that_are_gone_are_dropped(tmp_path: Path) -> 
 
         adapter.names.external = ("queue_depth", "other")
         for name in ("queue_depth", "other"):
-            assert (await adapter.ask_as_master(f"/apis/external.metrics.k8s.io/v1beta1/namespaces/a/{name}")).json
+            assert (await adapter.request_as_master(f"/apis/external.metrics.k8s.io/v1beta1/namespaces/a/{name}")).json
         assert await counted() == {"queue_depth", "other"}
         adapter.names.external = ("other",)
         assert await counted() == {"other"}

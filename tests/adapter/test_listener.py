@@ -200,7 +200,7 @@ async def test_connections_without_a_handshake_keep_nobody_out(
     async with crowded_adapter(tmp_path) as adapter:
         with bare_connections(adapter, 40):
             for _ in range(3):
-                assert (await adapter.ask("/livez")).status == 200
+                assert (await adapter.request("/livez")).status == 200
             assert value(adapter, CONNECTIONS, state="handshake") <= 2
             assert value(adapter, DROPPED, reason="handshake") >= 38
 
@@ -211,14 +211,14 @@ async def test_connections_without_a_handshake_keep_nobody_out(
     assert not [record for record in caplog.records if record.levelno > logging.WARNING]
 
 
-async def test_connections_that_ask_nothing_keep_nobody_out(tmp_path: Path) -> None:
+async def test_idle_connections_block_nobody(tmp_path: Path) -> None:
     async with crowded_adapter(tmp_path) as adapter:
         clients = [await RawClient.connect(adapter) for _ in range(20)]
         assert value(adapter, CONNECTIONS, state="open") <= 8
         for client in clients[:12]:
             assert await client.ended()
-        assert (await adapter.ask("/livez")).status == 200
-        assert await clients[-1].ask("/livez") == b"HTTP/1.1 200 OK"
+        assert (await adapter.request("/livez")).status == 200
+        assert await clients[-1].request("/livez") == b"HTTP/1.1 200 OK"
         for client in clients:
             client.close()
 
@@ -227,10 +227,10 @@ async def test_connection_that_was_used_last_stays(tmp_path: Path) -> None:
     async with crowded_adapter(tmp_path) as adapter:
         clients = [await RawClient.connect(adapter) for _ in range(8)]
         for client in (*clients, clients[0]):
-            assert await client.ask("/livez") == b"HTTP/1.1 200 OK"
-        assert (await adapter.ask("/livez")).status == 200
+            assert await client.request("/livez") == b"HTTP/1.1 200 OK"
+        assert (await adapter.request("/livez")).status == 200
         assert await clients[1].ended()
-        assert await clients[0].ask("/livez") == b"HTTP/1.1 200 OK"
+        assert await clients[0].request("/livez") == b"HTTP/1.1 200 OK"
         for client in clients:
             client.close()
 
@@ -239,11 +239,11 @@ async def test_connection_with_a_certificate_outlasts_strangers(tmp_path: Path) 
     async with crowded_adapter(tmp_path) as adapter:
         proxy = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
         aggregator = await RawClient.connect(adapter, proxy)
-        assert await aggregator.ask(POD_PATH, "X-Remote-User: bob\r\n") == b"HTTP/1.1 200 OK"
+        assert await aggregator.request(POD_PATH, "X-Remote-User: bob\r\n") == b"HTTP/1.1 200 OK"
         strangers = [await RawClient.connect(adapter) for _ in range(20)]
         with bare_connections(adapter, 20):
-            assert (await adapter.ask("/livez")).status == 200
-            assert await aggregator.ask(POD_PATH, "X-Remote-User: bob\r\n") == b"HTTP/1.1 200 OK"
+            assert (await adapter.request("/livez")).status == 200
+            assert await aggregator.request(POD_PATH, "X-Remote-User: bob\r\n") == b"HTTP/1.1 200 OK"
         for client in (aggregator, *strangers):
             client.close()
 
@@ -258,27 +258,27 @@ async def test_long_heads_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.Mo
         done, others = await asyncio.wait(ended, timeout=10.0, return_when=asyncio.FIRST_COMPLETED)
         assert len(done) == 1
         assert value(adapter, DROPPED, reason="head") == 1
-        assert (await adapter.ask("/livez")).status == 200
+        assert (await adapter.request("/livez")).status == 200
         for task in others:
             task.cancel()
         for client in clients:
             client.close()
 
 
-async def test_request_that_is_being_answered_is_not_ended_for_a_newcomer(tmp_path: Path) -> None:
+async def test_request_in_flight_is_not_ended_for_a_new_connection(tmp_path: Path) -> None:
     async with crowded_adapter(tmp_path, connections=1) as adapter:
         adapter.metrics.hold = asyncio.Event()
-        first = asyncio.create_task(adapter.ask_as_master(POD_PATH))
+        first = asyncio.create_task(adapter.request_as_master(POD_PATH))
         await adapter.metrics.held()
         with pytest.raises(aiohttp.ClientConnectionError):
-            await adapter.ask("/livez")
+            await adapter.request("/livez")
         assert value(adapter, DROPPED, reason="refused") == 1
         adapter.metrics.hold.set()
         assert (await first).status == 200
 
         async def has_room() -> bool:
             with contextlib.suppress(aiohttp.ClientConnectionError):
-                return (await adapter.ask("/livez")).status == 200
+                return (await adapter.request("/livez")).status == 200
             return False
 
         await eventually(has_room, within=10.0)
@@ -289,7 +289,7 @@ async def test_clients_that_do_not_read_keep_nobody_out(tmp_path: Path) -> None:
     async with crowded_adapter(tmp_path, connections=4) as adapter:
         proxy = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
         aggregator = await RawClient.connect(adapter, proxy)
-        assert await aggregator.ask(POD_PATH, "X-Remote-User: bob\r\n") == b"HTTP/1.1 200 OK"
+        assert await aggregator.request(POD_PATH, "X-Remote-User: bob\r\n") == b"HTTP/1.1 200 OK"
         adapter.metrics.count = 25_000
         adapter.api.tokens["secret"] = {"username": "bob"}
         path = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/big/pods/*/conn_open"
@@ -299,21 +299,21 @@ async def test_clients_that_do_not_read_keep_nobody_out(tmp_path: Path) -> None:
             client = await RawClient.connect(adapter, narrow=True)
             clients.append(client)
             # Its handshake is finished on both sides, so that it does not end for that of the next one.
-            assert await client.ask("/livez") == b"HTTP/1.1 200 OK"
+            assert await client.request("/livez") == b"HTTP/1.1 200 OK"
         for client in clients:
             client.send(request)
 
         async def has_room() -> bool:
             """All have an answer that they do not read, and yet a newcomer is answered."""
-            if len(adapter.metrics.asked) < 4 or value(adapter, "apiserver_current_inflight_requests"):
+            if len(adapter.metrics.requests) < 4 or value(adapter, "apiserver_current_inflight_requests"):
                 return False
             with contextlib.suppress(aiohttp.ClientConnectionError):
-                return (await adapter.ask("/livez")).status == 200
+                return (await adapter.request("/livez")).status == 200
             return False
 
         await eventually(has_room, within=10.0, every=0.02)
         assert value(adapter, DROPPED, reason="idle") == 1
-        assert await aggregator.ask(POD_PATH, "X-Remote-User: bob\r\n") == b"HTTP/1.1 200 OK"
+        assert await aggregator.request(POD_PATH, "X-Remote-User: bob\r\n") == b"HTTP/1.1 200 OK"
         for client in (aggregator, *clients):
             client.close()
 
@@ -343,7 +343,7 @@ async def test_connection_that_cannot_be_accepted_is_accepted_later(
 
             await eventually(noticed, within=10.0, every=0.01)
             assert value(adapter, CONNECTIONS, state="handshake") == 0
-        assert (await adapter.ask("/livez")).status == 200
+        assert (await adapter.request("/livez")).status == 200
     assert len(caplog.records) == 1
 
 
@@ -369,17 +369,17 @@ async def test_connection_that_broke_before_it_was_accepted_is_nobodys_error(
     async with crowded_adapter(tmp_path) as adapter:
         doorway = Doorway(monkeypatch, adapter.port)
         doorway.errors = [errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EPERM, errno.ECONNABORTED]
-        assert (await adapter.ask("/livez")).status == 200
+        assert (await adapter.request("/livez")).status == 200
         assert doorway.errors == []
     assert caplog.messages == []
 
 
-async def test_any_other_error_of_accepting_is_told_once_and_tried_again_later(
+async def test_other_accept_error_is_logged_once_and_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(listener, "_RETRY_SECONDS", 0.01)
     async with crowded_adapter(tmp_path) as adapter:
         doorway = Doorway(monkeypatch, adapter.port)
         doorway.errors = [errno.EINVAL]
-        assert (await adapter.ask("/livez")).status == 200
+        assert (await adapter.request("/livez")).status == 200
     assert caplog.messages == ["cannot accept connections: Invalid argument"]

@@ -32,7 +32,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
     for place, names in (
         (routes, ("CustomMetricList", "ExternalMetricList")),
-        (resource_routes, ("pod_list", "node_list", "pod_table", "node_table")),
+        (resource_routes, ("list_of", "usage_table")),
         (Representation, ("encode",)),
     ):
         for name in names:
@@ -41,7 +41,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
 
 async def asked(adapter: ServedAdapter, path: str, accept: str) -> bytes:
-    reply = await adapter.ask_as_master(path, headers={"Accept": accept})
+    reply = await adapter.request_as_master(path, headers={"Accept": accept})
     assert reply.status == 200, reply.body
     return reply.body
 
@@ -58,7 +58,7 @@ async def asked(adapter: ServedAdapter, path: str, accept: str) -> bytes:
         (f"{RESOURCE}/nodes", TABLE),
     ],
 )
-async def test_an_answer_with_many_values_is_written_in_a_thread(
+async def test_response_with_many_values_is_encoded_in_a_thread(
     tmp_path: Path, threads: set[int], path: str, accept: str
 ) -> None:
     usage = CannedUsage()

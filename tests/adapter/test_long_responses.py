@@ -43,9 +43,9 @@ def test_pieces_decode_to_the_same_result(
     reader = VectorReader()
     for start in range(0, len(body), size):
         reader.feed(body[start : start + size])
-    answer, whole = reader.finish(), decode(200, body)
-    assert repr(answer.value).partition("memory")[0] == repr(whole.value).partition("memory")[0]
-    assert answer.warnings == whole.warnings == ("w",)
+    received, whole = reader.finish(), decode(200, body)
+    assert repr(received.value).partition("memory")[0] == repr(whole.value).partition("memory")[0]
+    assert received.warnings == whole.warnings == ("w",)
 
 
 @settings(deadline=None)

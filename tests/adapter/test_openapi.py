@@ -115,10 +115,10 @@ def fits(value: Any, schema: dict[str, Any], definitions: dict[str, Any]) -> Non
         (EXTERNAL_PATH, "external_metrics.v1beta1.ExternalMetricValueList"),
     ],
 )
-async def test_answers_are_as_described(tmp_path: Path, path: str, definition: str) -> None:
+async def test_responses_match_the_schema(tmp_path: Path, path: str, definition: str) -> None:
     async with served_adapter(tmp_path) as adapter:
-        answer = await adapter.ask_as_master(path)
-        definitions = (await adapter.ask_as_master("/openapi/v2")).json["definitions"]
+        answer = await adapter.request_as_master(path)
+        definitions = (await adapter.request_as_master("/openapi/v2")).json["definitions"]
         schema = definitions[f"io.k8s.metrics.pkg.apis.{definition}"]
         schema["properties"].setdefault("metadata", {"type": "object"})
         fits(answer.json, schema, definitions)
@@ -136,32 +136,32 @@ async def test_answers_are_as_described(tmp_path: Path, path: str, definition: s
 )
 async def test_version_2_is_negotiated(tmp_path: Path, accept: str, content_type: str) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master("/openapi/v2", headers={"Accept": accept} if accept else {})
+        reply = await adapter.request_as_master("/openapi/v2", headers={"Accept": accept} if accept else {})
         assert (reply.status, reply.content_type, reply.headers["Vary"]) == (200, content_type, "Accept")
 
 
 @pytest.mark.parametrize("path", ["/openapi/v2", "/openapi/v3", "/openapi/v3/apis"])
 async def test_other_media_types_are_refused(tmp_path: Path, path: str) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master(path, headers={"Accept": "text/html"})
+        reply = await adapter.request_as_master(path, headers={"Accept": "text/html"})
         assert (reply.status, reply.json["reason"]) == (406, "NotAcceptable")
-        assert (await adapter.ask_as_master(path, method="POST")).status == 405
-        assert (await adapter.ask(path)).status == 403
+        assert (await adapter.request_as_master(path, method="POST")).status == 405
+        assert (await adapter.request(path)).status == 403
 
 
 async def test_document_that_the_client_has_is_not_sent_again(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         for path in ("/openapi/v2", "/openapi/v3", "/openapi/v3/apis/external.metrics.k8s.io/v1beta1"):
-            first = await adapter.ask_as_master(path)
-            again = await adapter.ask_as_master(path, headers={"If-None-Match": first.headers["ETag"]})
+            first = await adapter.request_as_master(path)
+            again = await adapter.request_as_master(path, headers={"If-None-Match": first.headers["ETag"]})
             assert (again.status, again.body) == (304, b"")
-            other = await adapter.ask_as_master(path, headers={"If-None-Match": '"other"'})
+            other = await adapter.request_as_master(path, headers={"If-None-Match": '"other"'})
             assert other.body == first.body
 
 
 async def test_index_of_version_3_leads_to_documents_that_stay(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        paths = (await adapter.ask_as_master("/openapi/v3")).json["paths"]
+        paths = (await adapter.request_as_master("/openapi/v3")).json["paths"]
         assert set(paths) == {
             "apis",
             "apis/custom.metrics.k8s.io",
@@ -172,13 +172,13 @@ async def test_index_of_version_3_leads_to_documents_that_stay(tmp_path: Path) -
             "version",
         }
         for path, entry in paths.items():
-            reply = await adapter.ask_as_master(entry["serverRelativeURL"])
+            reply = await adapter.request_as_master(entry["serverRelativeURL"])
             assert (reply.status, reply.json["openapi"]) == (200, "3.0.0")
             assert reply.headers["Cache-Control"] == "public, immutable"
             assert all(one.startswith(f"/{path}") for one in reply.json["paths"])
-            plain = await adapter.ask_as_master(f"/openapi/v3/{path}")
+            plain = await adapter.request_as_master(f"/openapi/v3/{path}")
             assert (plain.body, plain.headers["Cache-Control"]) == (reply.body, "no-cache, private")
-        assert (await adapter.ask_as_master("/openapi/v3/")).json["paths"] == paths
+        assert (await adapter.request_as_master("/openapi/v3/")).json["paths"] == paths
 
 
 async def test_outdated_hash_leads_to_the_right_one(tmp_path: Path) -> None:
@@ -187,10 +187,10 @@ async def test_outdated_hash_leads_to_the_right_one(tmp_path: Path) -> None:
         page = DOCUMENTS.v3("apis/custom.metrics.k8s.io/v1beta2", given_hash="old", accept="", now=0.0)
         assert page is not None
         assert page.headers["Location"].startswith(f"{path}?hash=")
-        assert (await adapter.ask_as_master(f"{path}?hash=old")).json["openapi"] == "3.0.0"
+        assert (await adapter.request_as_master(f"{path}?hash=old")).json["openapi"] == "3.0.0"
 
 
-async def test_no_document_of_what_is_not_served(tmp_path: Path) -> None:
+async def test_disabled_api_has_no_document(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         for path in ("/openapi", "/openapi/v4", "/openapi/v2/x", "/openapi/v3/apis/metrics.k8s.io/v1beta1"):
-            assert (await adapter.ask_as_master(path)).status == 404
+            assert (await adapter.request_as_master(path)).status == 404

@@ -19,7 +19,7 @@ from playground.prometheus import PrometheusServer
 from tests.adapter.metrics_bed import RESOURCES
 from tests.adapter.serving import AccessApi, Authorities, ServedAdapter, write_pair
 from tests.eventually import eventually
-from tests.kube.scripted import answer, scripted_server
+from tests.kube.scripted import respond, scripted_server
 
 pytestmark = pytest.mark.e2e
 
@@ -43,10 +43,10 @@ class RunningAdapter:
     def url(self) -> str:
         return f"https://{LOOPBACK}:{self.client.port}"
 
-    async def answers(self, metric: str, value: str) -> bool:
+    async def serves(self, metric: str, value: str) -> bool:
         """Return True if an external metric has this value; otherwise raise AssertionError with the response."""
         try:
-            reply = await self.client.ask_as_master(f"{EXTERNAL}/namespaces/shop/{metric}")
+            reply = await self.client.request_as_master(f"{EXTERNAL}/namespaces/shop/{metric}")
         except OSError as error:
             raise AssertionError("it does not listen yet") from error
         assert reply.status == 200, reply.body
@@ -55,13 +55,13 @@ class RunningAdapter:
 
     async def keeps_the_last_good_rules(self) -> bool:
         """Return whether it is ready and reports that the current file is not in use."""
-        reply = await self.client.ask("/readyz?verbose")
+        reply = await self.client.request("/readyz?verbose")
         assert reply.status == 200
         return b"[+]rules-file ok: the last good rules stay in use: " in reply.body
 
     async def listed(self) -> set[str]:
         """Return the external metrics in its discovery."""
-        reply = await self.client.ask_as_master(EXTERNAL)
+        reply = await self.client.request_as_master(EXTERNAL)
         return {resource["name"] for resource in reply.json["resources"]}
 
 
@@ -82,7 +82,7 @@ async def running_adapter(
     client = ServedAdapter(folder, authorities, AccessApi(authorities))
     client.port = free_port()
     async with scripted_server() as api:
-        api.answers.update(RESOURCES)
+        api.handlers.update(RESOURCES)
         kubeconfig = api.kubeconfig(folder)
         command = [sys.executable, "-m", "adapter", "serve", f"--config={config}", f"--prometheus-url={prometheus}"]
         command += [f"--{purpose}-kubeconfig={kubeconfig}" for purpose in ("lister", "authentication", "authorization")]
@@ -111,21 +111,21 @@ async def test_rules_are_reloaded_while_serving(tmp_path: Path) -> None:
         PrometheusServer(tmp_path / "prometheus") as prometheus,
         running_adapter(tmp_path / "a", FIRST, authorities=Authorities(), prometheus=prometheus.url) as adapter,
     ):
-        assert await eventually(lambda: adapter.answers("first", "7"), within=30)
+        assert await eventually(lambda: adapter.serves("first", "7"), within=30)
         adapter.config.write_text("rules: [{}]")
         adapter.process.send_signal(signal.SIGHUP)
         assert await eventually(adapter.keeps_the_last_good_rules, within=30)
-        assert await adapter.answers("first", "7")
+        assert await adapter.serves("first", "7")
 
         adapter.config.write_text(SECOND)
         adapter.process.send_signal(signal.SIGHUP)
-        assert await eventually(lambda: adapter.answers("second", "8"), within=30)
-        assert (await adapter.client.ask_as_master(f"{EXTERNAL}/namespaces/shop/first")).status == 404
-        groups = (await adapter.client.ask_as_master("/apis")).json["groups"]
+        assert await eventually(lambda: adapter.serves("second", "8"), within=30)
+        assert (await adapter.client.request_as_master(f"{EXTERNAL}/namespaces/shop/first")).status == 404
+        groups = (await adapter.client.request_as_master("/apis")).json["groups"]
         assert {group["name"] for group in groups} >= {"custom.metrics.k8s.io", "external.metrics.k8s.io"}
         assert not await adapter.keeps_the_last_good_rules()
 
-        metrics = (await adapter.client.ask_as_master("/metrics")).body.decode()
+        metrics = (await adapter.client.request_as_master("/metrics")).body.decode()
         latency = "prometheus_adapter_prometheus_client_request_duration_seconds_count"
         for line in (
             f'{latency}{{path="/api/v1/query",server="default"}}',
@@ -160,25 +160,25 @@ async def counting_prometheus() -> AsyncIterator[tuple[str, list[str]]]:
 
     async with scripted_server() as server:
         found = [{"__name__": "packets_total", **pod} for pod in pods]
-        server.answers["/api/v1/series"] = answer({"status": "success", "data": found})
-        server.answers["/api/v1/query"] = query
+        server.handlers["/api/v1/series"] = respond({"status": "success", "data": found})
+        server.handlers["/api/v1/query"] = query
         yield server.url, queries
 
 
 def pod_has_a_value(adapter: RunningAdapter, pod: str) -> Callable[[], Awaitable[bool]]:
-    async def asked() -> bool:
+    async def has_value() -> bool:
         try:
-            reply = await adapter.client.ask_as_master(f"{CUSTOM}/namespaces/shop/pods/{pod}/packets_total")
+            reply = await adapter.client.request_as_master(f"{CUSTOM}/namespaces/shop/pods/{pod}/packets_total")
         except OSError as error:
             raise AssertionError("it does not listen yet") from error
         assert reply.status == 200, reply.body
         return True
 
-    return asked
+    return has_value
 
 
 @pytest.mark.parametrize(("fresh", "alone"), [("1h", 2), ("0s", 4)])
-async def test_requests_are_merged_if_the_cache_is_enabled(tmp_path: Path, fresh: str, alone: int) -> None:
+async def test_requests_are_coalesced_if_the_cache_is_enabled(tmp_path: Path, fresh: str, alone: int) -> None:
     async with counting_prometheus() as (url, queries):
         rules = PODS.format("max", "auto")
         async with running_adapter(
@@ -187,39 +187,39 @@ async def test_requests_are_merged_if_the_cache_is_enabled(tmp_path: Path, fresh
             for number in range(4):
                 assert await eventually(pod_has_a_value(adapter, f"web-{number}"), within=30)
                 if number == 1 and alone == 2:
-                    assert await eventually(is_merged(adapter, "web-0"), within=30)
+                    assert await eventually(is_coalesced(adapter, "web-0"), within=30)
     expected = [f'max(packets_total{{namespace="shop",pod="web-{number}"}}) by (pod)' for number in range(alone)]
     every = 'max(packets_total{namespace=~".+",pod=~".+"}) by (pod,namespace)'
     assert sorted(queries) == [*expected, *([every] if alone == 2 else [])]
 
 
-async def test_merged_queries_are_those_of_the_current_rules(tmp_path: Path) -> None:
+async def test_coalesced_queries_are_those_of_the_current_rules(tmp_path: Path) -> None:
     async with counting_prometheus() as (url, queries):
         rules = PODS.format("max", "always")
         async with running_adapter(
             tmp_path / "a", rules, authorities=Authorities(), prometheus=url, fresh="1h"
         ) as adapter:
             assert await eventually(pod_has_a_value(adapter, "web-0"), within=30)
-            assert await eventually(is_merged(adapter, "web-0"), within=30)
+            assert await eventually(is_coalesced(adapter, "web-0"), within=30)
             adapter.config.write_text(PODS.format("min", "always"))
             adapter.process.send_signal(signal.SIGHUP)
             assert await eventually(lambda: is_reloaded(adapter), within=30)
             assert await eventually(pod_has_a_value(adapter, "web-0"), within=30)
-            assert await eventually(is_merged(adapter, "web-0"), within=30)
-    asked = [(query[:3], ".+" in query) for query in queries]
-    assert sorted(asked[:2]) == [("max", False), ("max", True)], "the request's own, and the one in the background"
-    assert sorted(asked[2:]) == [("min", False), ("min", True)]
+            assert await eventually(is_coalesced(adapter, "web-0"), within=30)
+    kinds = [(query[:3], ".+" in query) for query in queries]
+    assert sorted(kinds[:2]) == [("max", False), ("max", True)], "the request's own, and the one in the background"
+    assert sorted(kinds[2:]) == [("min", False), ("min", True)]
 
 
-def is_merged(adapter: RunningAdapter, pod: str) -> Callable[[], Awaitable[bool]]:
-    """Return whether requests are served from a merged query; each call is a request."""
+def is_coalesced(adapter: RunningAdapter, pod: str) -> Callable[[], Awaitable[bool]]:
+    """Return whether requests are served from a coalesced query; each call is a request."""
     line = 'milliscale_adapter_rule_requests_total{query="merged",rule="rules[0]"}'
 
-    async def merged() -> bool:
+    async def coalesced() -> bool:
         await pod_has_a_value(adapter, pod)()
-        return line in (await adapter.client.ask_as_master("/metrics")).body.decode()
+        return line in (await adapter.client.request_as_master("/metrics")).body.decode()
 
-    return merged
+    return coalesced
 
 
 async def is_reloaded(adapter: RunningAdapter) -> bool:
@@ -242,45 +242,45 @@ async def test_external_metrics_are_forwarded_to_another_adapter(tmp_path: Path)
         async with running_adapter(
             tmp_path / "front", rules, authorities=authorities, prometheus=prometheus.url
         ) as front:
-            assert await eventually(lambda: front.answers("second", "8"), within=30)
-            assert await eventually(lambda: front.answers("first", "7"), within=30)
+            assert await eventually(lambda: front.serves("second", "8"), within=30)
+            assert await eventually(lambda: front.serves("first", "7"), within=30)
 
             async def both_listed() -> bool:
                 return await front.listed() == {"first", "second"}
 
             assert await eventually(both_listed, within=30)
-            reply = await front.client.ask_as_master(f"{EXTERNAL}/namespaces/shop/third")
+            reply = await front.client.request_as_master(f"{EXTERNAL}/namespaces/shop/third")
             assert (reply.status, reply.json["message"]) == (404, "the server could not find the metric third for ")
 
 
 async def test_sigterm_serves_for_the_delay_and_finishes_requests_in_flight(
     tmp_path: Path,
 ) -> None:
-    asked, go = asyncio.Event(), asyncio.Event()
+    arrived, go = asyncio.Event(), asyncio.Event()
 
     async def held(_: web.Request) -> web.Response:
-        asked.set()
+        arrived.set()
         await go.wait()
         return web.json_response({"status": "success", "data": {"resultType": "scalar", "result": [1.7e9, "7"]}})
 
     async with scripted_server() as prometheus:
-        prometheus.answers["/api/v1/query"] = held
+        prometheus.handlers["/api/v1/query"] = held
         async with running_adapter(
             tmp_path / "a", FIRST, authorities=Authorities(), prometheus=prometheus.url, fresh="0s", delay="2s"
         ) as adapter:
 
             async def is_ready() -> bool:
                 try:
-                    return (await adapter.client.ask("/readyz")).status == 200
+                    return (await adapter.client.request("/readyz")).status == 200
                 except OSError as error:
                     raise AssertionError("it does not listen yet") from error
 
             async def is_unready() -> bool:
-                return (await adapter.client.ask("/readyz")).status == 500
+                return (await adapter.client.request("/readyz")).status == 500
 
             async def refuses() -> bool:
                 try:
-                    await adapter.client.ask("/livez")
+                    await adapter.client.request("/livez")
                 except OSError:
                     return True
                 return False
@@ -288,8 +288,8 @@ async def test_sigterm_serves_for_the_delay_and_finishes_requests_in_flight(
             assert await eventually(is_ready, within=30)
             adapter.process.send_signal(signal.SIGTERM)
             assert await eventually(is_unready, within=10, every=0.01)
-            asking = asyncio.create_task(adapter.answers("first", "7"))
-            await asyncio.wait_for(asked.wait(), 60)
+            asking = asyncio.create_task(adapter.serves("first", "7"))
+            await asyncio.wait_for(arrived.wait(), 60)
             assert await eventually(refuses, within=10)
             go.set()
             assert await asking

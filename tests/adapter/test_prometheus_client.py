@@ -47,18 +47,18 @@ class ScriptedPrometheus:
 
     url: str = ""
     reply: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None
-    asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+    requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def reached(self, requests: int) -> None:
         """Wait until so many requests have come."""
         async with self.arrived:
-            await self.arrived.wait_for(lambda: len(self.asked) >= requests)
+            await self.arrived.wait_for(lambda: len(self.requests) >= requests)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         parameters = {**request.query, **{name: str(value) for name, value in (await request.post()).items()}}
-        self.asked.append((request.method, request.raw_path.partition("?")[0], parameters))
+        self.requests.append((request.method, request.raw_path.partition("?")[0], parameters))
         self.headers.append(dict(request.headers))
         async with self.arrived:
             self.arrived.notify_all()
@@ -99,7 +99,7 @@ async def server() -> AsyncIterator[ScriptedPrometheus]:
 async def test_get_sends_the_query_in_the_url(server: ScriptedPrometheus) -> None:
     async with PrometheusClient(PrometheusOptions(url=f"{server.url}/prom/")) as client:
         assert await client.instant("sum(a{b='c d'})") == Vector((Sample({"a": "b"}, 9.0, 1.0),))
-    method, path, parameters = server.asked[0]
+    method, path, parameters = server.requests[0]
     assert (method, path) == ("GET", "/prom/api/v1/query")
     assert parameters == {"query": "sum(a{b='c d'})", "timeout": "20.000"}
 
@@ -108,7 +108,7 @@ async def test_post_sends_the_query_in_the_body(server: ScriptedPrometheus) -> N
     query = "sum(a) or " * 20_000
     async with PrometheusClient(PrometheusOptions(url=server.url, verb="POST")) as client:
         await client.instant(query, deadline=Deadline.after(2.5))
-    assert server.asked == [("POST", "/api/v1/query", {"query": query, "timeout": "2.500"})]
+    assert server.requests == [("POST", "/api/v1/query", {"query": query, "timeout": "2.500"})]
 
 
 async def test_only_queries_with_long_responses_are_compressed(server: ScriptedPrometheus) -> None:
@@ -176,7 +176,9 @@ async def test_series_of_one_name_have_all_labels(server: ScriptedPrometheus) ->
     async with PrometheusClient(PrometheusOptions(url=f"{server.url}/prom")) as client:
         series = await client.series('{pod!=""}', start=100.5, end=200)
     assert series == (Series("a", frozenset({"pod", "node"})), Series("b", frozenset({"pod"})))
-    assert server.asked == [("GET", "/prom/api/v1/series", {"match[]": '{pod!=""}', "start": "100.5", "end": "200.0"})]
+    assert server.requests == [
+        ("GET", "/prom/api/v1/series", {"match[]": '{pod!=""}', "start": "100.5", "end": "200.0"})
+    ]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +206,7 @@ async def test_bad_series_responses_have_distinct_errors(
         with pytest.raises(error) as refused:
             await client.series("a", start=0, end=1)
     assert type(refused.value) is error
-    assert len(server.asked) == 1  # no retries of the library's own
+    assert len(server.requests) == 1  # no retries of the library's own
 
 
 async def test_response_size_is_limited(server: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,8 +262,8 @@ async def test_slowly_sent_head_is_a_timeout_and_closes_the_connection() -> None
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
         async with PrometheusClient(PrometheusOptions(url=url, series_timeout=0.1)) as client:
             # More than there are slots: those that wait get theirs.
-            asked = [client.series("a", start=0, end=1) for _ in range(6)]
-            for error in await asyncio.gather(*asked, return_exceptions=True):
+            calls = [client.series("a", start=0, end=1) for _ in range(6)]
+            for error in await asyncio.gather(*calls, return_exceptions=True):
                 assert isinstance(error, PrometheusTimeout)
 
             async def ended() -> bool:
@@ -278,17 +280,17 @@ async def test_redirect_is_not_followed(server: ScriptedPrometheus) -> None:
 
         server.reply = elsewhere
         async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
-            for ask in (client.instant("a"), client.series("a", start=0, end=1)):
+            for call in (client.instant("a"), client.series("a", start=0, end=1)):
                 with pytest.raises(PrometheusUnavailable, match="answered with a redirect, status 302"):
-                    await ask
-        assert other.asked == []
+                    await call
+        assert other.requests == []
 
 
 async def test_expired_deadline_sends_nothing(server: ScriptedPrometheus) -> None:
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
         with pytest.raises(PrometheusTimeout, match="no time was left"):
             await client.instant("a", deadline=Deadline.after(0))
-    assert server.asked == []
+    assert server.requests == []
 
 
 async def test_series_use_the_verb_of_queries(server: ScriptedPrometheus) -> None:
@@ -296,7 +298,9 @@ async def test_series_use_the_verb_of_queries(server: ScriptedPrometheus) -> Non
     async with PrometheusClient(PrometheusOptions(url=f"{server.url}/prom", verb="POST")) as client:
         series = await client.series('{pod!=""}', start=100.5, end=200)
     assert series == (Series("a", frozenset({"pod"})),)
-    assert server.asked == [("POST", "/prom/api/v1/series", {"match[]": '{pod!=""}', "start": "100.5", "end": "200.0"})]
+    assert server.requests == [
+        ("POST", "/prom/api/v1/series", {"match[]": '{pod!=""}', "start": "100.5", "end": "200.0"})
+    ]
     assert server.headers[0]["Content-Type"] == "application/x-www-form-urlencoded"
 
 
@@ -310,7 +314,7 @@ async def test_broken_connection_is_retried_once(server: ScriptedPrometheus) -> 
     server.reply = broken
     async with PrometheusClient(PrometheusOptions(url=server.url, verb="POST")) as client:
         assert isinstance(await client.instant("a"), Vector)
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 async def test_connection_that_always_breaks_is_unavailable(server: ScriptedPrometheus) -> None:
@@ -323,7 +327,7 @@ async def test_connection_that_always_breaks_is_unavailable(server: ScriptedProm
     async with PrometheusClient(PrometheusOptions(url=server.url, verb="POST")) as client:
         with pytest.raises(PrometheusUnavailable):
             await client.instant("a")
-        assert len(server.asked) == 2
+        assert len(server.requests) == 2
         with pytest.raises(PrometheusUnavailable):
             await client.series("a", start=0, end=1)
 
@@ -338,9 +342,9 @@ async def test_refused_connection_is_not_retried(unused_tcp_port: int, caplog: p
 
 async def test_refused_connection_is_unavailable_without_the_address(unused_tcp_port: int) -> None:
     async with PrometheusClient(PrometheusOptions(url=f"http://127.0.0.1:{unused_tcp_port}")) as client:
-        for ask in (client.instant("a"), client.series("a", start=0, end=1)):
+        for call in (client.instant("a"), client.series("a", start=0, end=1)):
             with pytest.raises(PrometheusUnavailable) as refused:
-                await ask
+                await call
             assert str(refused.value) == "Prometheus cannot be reached: Connection refused"
 
 
@@ -370,7 +374,7 @@ async def test_long_queries_go_into_the_body_and_short_ones_do_not(server: Scrip
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
         await client.instant("a" * 11_000)
         await client.instant("a" * 13_000)
-    assert [(method, len(parameters["query"])) for method, _, parameters in server.asked] == [
+    assert [(method, len(parameters["query"])) for method, _, parameters in server.requests] == [
         ("GET", 11_000),
         ("POST", 13_000),
     ]
@@ -387,7 +391,7 @@ async def test_url_that_a_proxy_refused_goes_by_post_from_then_on(server: Script
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
         for length in (10, 600, 600, 10):
             assert isinstance(await client.instant("a" * length), Vector)
-    assert [method for method, _, _ in server.asked] == ["GET", "GET", "POST", "POST", "GET"]
+    assert [method for method, _, _ in server.requests] == ["GET", "GET", "POST", "POST", "GET"]
 
 
 async def test_basic_auth_password_is_reloaded(server: ScriptedPrometheus, tmp_path: Path) -> None:
@@ -425,7 +429,7 @@ async def test_truncated_response_is_not_retried(server: ScriptedPrometheus) -> 
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
         with pytest.raises(PrometheusUnavailable):
             await client.instant("a")
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 async def test_requests_are_timed_by_path_and_server(server: ScriptedPrometheus) -> None:
@@ -496,9 +500,9 @@ async def test_ca_and_client_certificate_are_used(authority: CertificateAuthorit
             server.reply = says({"status": "success", "data": []})
             assert await client.series("a", start=0, end=1) == ()
         async with PrometheusClient(PrometheusOptions(url=server.url)) as stranger:
-            for ask in (stranger.instant("a"), stranger.series("a", start=0, end=1)):
+            for call in (stranger.instant("a"), stranger.series("a", start=0, end=1)):
                 with pytest.raises(PrometheusUnavailable, match="certificate"):
-                    await ask
+                    await call
 
 
 async def test_series_use_the_tls_of_queries(

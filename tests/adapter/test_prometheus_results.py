@@ -95,7 +95,7 @@ def test_result_of_another_type_is_a_result_error(kind: str) -> None:
         b"[" * 100_000,
     ],
 )
-def test_garbage_is_a_bad_answer(body: bytes) -> None:
+def test_garbage_is_a_bad_response(body: bytes) -> None:
     with pytest.raises(PrometheusBadResponse):
         decode(200, body)
 

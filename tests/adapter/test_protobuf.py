@@ -95,14 +95,14 @@ def test_selector_of_v1beta1_follows_the_value() -> None:
 async def test_clients_that_prefer_it_get_it(tmp_path: Path, accept: str) -> None:
     async with served_adapter(tmp_path) as adapter:
         for path, status in ((POD_PATH, 200), (EXTERNAL_PATH, 200), (POD_PATH[:-1] + "?timeout=x", 400)):
-            reply = await adapter.ask_as_master(path, headers={"Accept": accept})
+            reply = await adapter.request_as_master(path, headers={"Accept": accept})
             assert (reply.status, reply.content_type) == (status, PROTOBUF)
             assert reply.body.startswith(b"k8s\x00")
 
 
 async def test_documents_without_a_protobuf_form_are_json(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master("/apis/custom.metrics.k8s.io/v1beta2", headers={"Accept": PROTOBUF})
+        reply = await adapter.request_as_master("/apis/custom.metrics.k8s.io/v1beta2", headers={"Accept": PROTOBUF})
         assert (reply.content_type, reply.json["kind"]) == ("application/json", "APIResourceList")
 
 

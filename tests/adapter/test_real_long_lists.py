@@ -76,8 +76,8 @@ async def test_values_of_many_pods(server: PrometheusServer, tmp_path: Path, lim
         connected(api, tmp_path) as kube,
         PrometheusServers(PrometheusOptions(url="http://127.0.0.1:9")) as prometheus,
     ):
-        api.answers.update(RESOURCES)
-        api.answers["/api/v1/namespaces/shop/pods"] = pods
+        api.handlers.update(RESOURCES)
+        api.handlers["/api/v1/namespaces/shop/pods"] = pods
         mapper = RestMapper(kube)
         file = parse_rules(rules(server, limit=limit), source="rules.yaml")
         catalog = Catalog(file, prometheus, mapper, relist_interval=60, max_age=600)

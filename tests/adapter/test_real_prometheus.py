@@ -72,8 +72,8 @@ async def test_from_series_to_values(server: PrometheusServer, tmp_path: Path, v
         connected(api, tmp_path) as kube,
         PrometheusServers(PrometheusOptions(url=server.url, verb=verb)) as prometheus,
     ):
-        api.answers.update(RESOURCES)
-        api.answers["/api/v1/namespaces/shop/pods"] = objects("web.0", "web.1", "silent")
+        api.handlers.update(RESOURCES)
+        api.handlers["/api/v1/namespaces/shop/pods"] = objects("web.0", "web.1", "silent")
         mapper = RestMapper(kube)
         catalog = Catalog(parse_rules(RULES, source="rules.yaml"), prometheus, mapper, relist_interval=60, max_age=1200)
         await catalog.relist()

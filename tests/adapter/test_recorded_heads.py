@@ -51,7 +51,7 @@ def kind_of(content_type: str, body: bytes) -> str:
 @pytest.mark.parametrize(
     ("request_", "kind"), list(zip(REQUESTS, KINDS, strict=True)), ids=map(str, range(len(REQUESTS)))
 )
-async def test_a_recorded_request_gets_the_right_kind_of_answer(
+async def test_recorded_request_gets_the_right_kind_of_response(
     tmp_path: Path, request_: RecordedRequest, kind: tuple[str, str]
 ) -> None:
     async with served_adapter(tmp_path, usage=CannedUsage()) as adapter, front_proxy(adapter) as connection:

@@ -214,13 +214,13 @@ async def test_changed_rule_reuses_the_list_of_its_series_query(
 async def test_unchanged_rules_do_not_wait_for_the_api_server(bed: MetricsBed) -> None:
     class Silent:
         def __init__(self) -> None:
-            self.asked = asyncio.Event()
+            self.arrived = asyncio.Event()
 
         def cached(self, resource: str, group: str = "") -> ResourceInfo | None:
             return None
 
         async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
-            self.asked.set()
+            self.arrived.set()
             await asyncio.Event().wait()
             raise AssertionError
 
@@ -232,7 +232,7 @@ async def test_unchanged_rules_do_not_wait_for_the_api_server(bed: MetricsBed) -
     changed = parse_rules(SECOND.replace("sum(b)", "max(b)"), source="x")
     catalog = Catalog(changed, bed.prometheus, mapper, relist_interval=60.0, max_age=120.0)
     carrying = asyncio.create_task(catalog.carry_over(before))
-    await mapper.asked.wait()
+    await mapper.arrived.wait()
     carrying.cancel()  # as when the time for it is over
     await asyncio.wait([carrying])
     assert catalog.find_custom(PODS, "a") is not None

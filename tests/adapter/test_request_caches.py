@@ -143,12 +143,12 @@ async def test_targets_that_look_alike_are_not_the_same(tmp_path: Path) -> None:
     }
     async with served_adapter(tmp_path) as adapter:
         for _ in range(2):
-            adapter.metrics.asked.clear()
+            adapter.metrics.requests.clear()
             for path in paths:
-                assert (await adapter.ask_as_master(path)).status == 200
-            asked = [(one["namespace"], one["name"]) for one in adapter.metrics.asked]
+                assert (await adapter.request_as_master(path)).status == 200
+            asked = [(one["namespace"], one["name"]) for one in adapter.metrics.requests]
             assert asked == list(paths.values())
-            assert [str(one["metric_selector"]) for one in adapter.metrics.asked] == [*[""] * 5, "a=b"]
+            assert [str(one["metric_selector"]) for one in adapter.metrics.requests] == [*[""] * 5, "a=b"]
 
 
 @pytest.mark.parametrize("path", [POD_PATH, EXTERNAL_PATH])
@@ -156,12 +156,12 @@ async def test_cached_target_is_still_refused_where_it_must_be(tmp_path: Path, p
     """By the method, the form, the selector: whatever was read before of one like it."""
     async with served_adapter(tmp_path) as adapter:
         for _ in range(2):
-            assert (await adapter.ask_as_master(path)).status == 200
-            assert (await adapter.ask_as_master(path, method="POST")).status == 405
-            assert (await adapter.ask_as_master(path, headers={"Accept": "text/html"})).status == 406
-            assert (await adapter.ask_as_master(f"{path}?metricLabelSelector=%3D&labelSelector=%3D")).status == 400
-            assert (await adapter.ask_as_master(f"{path}?limit=x")).status == 400
-            assert (await adapter.ask_as_master(f"{path}?timeout=x")).status == 400
+            assert (await adapter.request_as_master(path)).status == 200
+            assert (await adapter.request_as_master(path, method="POST")).status == 405
+            assert (await adapter.request_as_master(path, headers={"Accept": "text/html"})).status == 406
+            assert (await adapter.request_as_master(f"{path}?metricLabelSelector=%3D&labelSelector=%3D")).status == 400
+            assert (await adapter.request_as_master(f"{path}?limit=x")).status == 400
+            assert (await adapter.request_as_master(f"{path}?timeout=x")).status == 400
 
 
 async def test_every_client_gets_what_it_accepts(tmp_path: Path) -> None:
@@ -174,9 +174,9 @@ async def test_every_client_gets_what_it_accepts(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         for _ in range(2):
             for accept, start in begins.items():
-                reply = await adapter.ask_as_master(POD_PATH, headers={"Accept": accept} if accept else {})
+                reply = await adapter.request_as_master(POD_PATH, headers={"Accept": accept} if accept else {})
                 assert reply.body.startswith(start)
-            pretty = await adapter.ask_as_master(POD_PATH, headers={"User-Agent": "curl/8.5.0"})
+            pretty = await adapter.request_as_master(POD_PATH, headers={"User-Agent": "curl/8.5.0"})
             assert pretty.body.startswith(b"{\n")
 
 

@@ -53,7 +53,7 @@ class Cluster:
         return [NODE] if name in ("", NODE.name) else []
 
 
-async def answered(path: str, accept: str, *, method: str = "GET") -> Response:
+async def requested(path: str, accept: str, *, method: str = "GET") -> Response:
     request = parsed_request(
         f"/apis/metrics.k8s.io/v1beta1/{path}", method=method, accept=accept, user_agent="kubectl/v1.36.0"
     )
@@ -61,9 +61,9 @@ async def answered(path: str, accept: str, *, method: str = "GET") -> Response:
 
 
 async def document(path: str, accept: str) -> Any:
-    answer = await answered(path, accept)
-    assert (answer.status, answer.content.content_type) == (200, "application/json")
-    return msgspec.json.decode(answer.content.body)
+    response = await requested(path, accept)
+    assert (response.status, response.content.content_type) == (200, "application/json")
+    return msgspec.json.decode(response.content.body)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ async def document(path: str, accept: str) -> Any:
         pytest.param("application/json;as=Table;v=v1;g=other,application/json", None, id="an unknown group"),
     ],
 )
-async def test_a_table_is_for_who_wants_it_most(path: str, kind: str, accept: str, version: str | None) -> None:
+async def test_table_is_sent_if_it_is_preferred(path: str, kind: str, accept: str, version: str | None) -> None:
     found = await document(path, accept)
     expected = (kind, "metrics.k8s.io/v1beta1") if version is None else ("Table", f"meta.k8s.io/{version}")
     assert (found["kind"], found["apiVersion"]) == expected
@@ -124,7 +124,7 @@ async def test_a_table_of_nodes(path: str) -> None:
     ("include", "kind"),
     [("", "PartialObjectMetadata"), ("Metadata", "PartialObjectMetadata"), ("Object", "PodMetrics"), ("None", None)],
 )
-async def test_what_stands_beside_a_row(include: str, kind: str | None) -> None:
+async def test_include_object(include: str, kind: str | None) -> None:
     table = await document(f"pods?includeObject={include}", KUBECTL)
     beside = table["rows"][0]["object"]
     assert (beside and beside["kind"]) == kind
@@ -154,10 +154,10 @@ async def test_a_table_of_nothing_has_no_rows() -> None:
 )
 async def test_errors(method: str, path: str, accept: str, code: int, message: str) -> None:
     with pytest.raises(StatusError) as refused:
-        await answered(path, accept, method=method)
+        await requested(path, accept, method=method)
     assert refused.value.code == code
     assert str(refused.value.body()["message"]).startswith(message)
 
 
-async def test_what_stands_beside_rows_means_nothing_without_a_table() -> None:
+async def test_include_object_is_ignored_without_a_table() -> None:
     assert (await document("pods?includeObject=All", "application/json"))["kind"] == "PodMetricsList"

@@ -68,8 +68,8 @@ NO_CONVERSION = (
 )
 async def test_named_object(tmp_path: Path, path: str, asked: dict[str, str]) -> None:
     async with served_adapter(tmp_path) as adapter:
-        assert (await adapter.ask_as_master(path)).status == 200
-        (arguments,) = adapter.metrics.asked
+        assert (await adapter.request_as_master(path)).status == 200
+        (arguments,) = adapter.metrics.requests
         assert {key: arguments[key] for key in asked} == asked
         assert arguments["metric_selector"].empty
         assert 0 < arguments["seconds"] <= 60
@@ -101,8 +101,8 @@ async def test_all_objects_that_match(
     tmp_path: Path, path: str, asked: dict[str, str], selectors: tuple[str, str]
 ) -> None:
     async with served_adapter(tmp_path) as adapter:
-        assert (await adapter.ask_as_master(path)).status == 200
-        (arguments,) = adapter.metrics.asked
+        assert (await adapter.request_as_master(path)).status == 200
+        (arguments,) = adapter.metrics.requests
         assert {key: arguments[key] for key in asked} == asked
         assert (str(arguments["selector"]), str(arguments["metric_selector"])) == selectors
 
@@ -119,14 +119,14 @@ async def test_all_objects_that_match(
 )
 async def test_parameters_that_mean_nothing_are_left_out_as_go_does(tmp_path: Path, query: str) -> None:
     async with served_adapter(tmp_path) as adapter:
-        assert (await adapter.ask_as_master(f"{G2}/namespaces/ns-1/pods/*/m?{query}")).status == 200
-        (arguments,) = adapter.metrics.asked
+        assert (await adapter.request_as_master(f"{G2}/namespaces/ns-1/pods/*/m?{query}")).status == 200
+        (arguments,) = adapter.metrics.requests
         assert str(arguments["selector"]) == "app=web"
 
 
 async def test_bytes_that_are_no_text_can_be_spoken_of(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master(f"{POD_PATH}?labelSelector=a+%ff")
+        reply = await adapter.request_as_master(f"{POD_PATH}?labelSelector=a+%ff")
         assert (reply.status, reply.json["message"]) == (
             400,
             "unable to parse requirement: found '\ufffd', expected: in, notin, =, ==, !=, gt, lt",
@@ -147,7 +147,7 @@ async def test_errors_in_selectors_are_in_the_words_of_prometheus_adapter(
 ) -> None:
     async with served_adapter(tmp_path) as adapter:
         for path in (f"{POD_PATH}?labelSelector", f"{POD_PATH}?metricLabelSelector", f"{EXTERNAL_PATH}?labelSelector"):
-            reply = await adapter.ask_as_master(f"{path}={quote(selector, safe='')}")
+            reply = await adapter.request_as_master(f"{path}={quote(selector, safe='')}")
             assert reply.status == 400
             assert message in reply.json["message"]
 
@@ -155,8 +155,8 @@ async def test_errors_in_selectors_are_in_the_words_of_prometheus_adapter(
 async def test_external_metric(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         path = f"{E}/namespaces/*/queue_depth?labelSelector=queue%3Dq1&metricLabelSelector=is%3Dignored"
-        reply = await adapter.ask_as_master(path)
-        (arguments,) = adapter.metrics.asked
+        reply = await adapter.request_as_master(path)
+        (arguments,) = adapter.metrics.requests
         assert (arguments["namespace"], arguments["metric"], str(arguments["selector"])) == (
             "*",
             "queue_depth",
@@ -355,7 +355,7 @@ async def test_refusals(
     tmp_path: Path, method: str, path: str, headers: dict[str, str], status: int, message: str
 ) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master(path, method=method, headers=headers)
+        reply = await adapter.request_as_master(path, method=method, headers=headers)
         assert (reply.status, reply.json["message"]) == (status, message)
         assert (reply.json["kind"], reply.json["apiVersion"], reply.json["status"]) == ("Status", "v1", "Failure")
         assert (reply.json["code"], reply.content_type) == (status, "application/json")
@@ -363,43 +363,43 @@ async def test_refusals(
 
 async def test_details_are_there_where_kubernetes_has_them(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        assert (await adapter.ask_as_master(f"{G2}/nodes")).json["details"] == {}
-        assert (await adapter.ask_as_master(POD_PATH, method="POST")).json["details"] == {}
-        assert "details" not in (await adapter.ask_as_master(f"{G2}/namespaces/ns-1/pods")).json
+        assert (await adapter.request_as_master(f"{G2}/nodes")).json["details"] == {}
+        assert (await adapter.request_as_master(POD_PATH, method="POST")).json["details"] == {}
+        assert "details" not in (await adapter.request_as_master(f"{G2}/namespaces/ns-1/pods")).json
 
 
-async def test_nobody_is_asked_for_an_external_metric_in_a_form_that_it_cannot_have(tmp_path: Path) -> None:
+async def test_unacceptable_media_type_makes_no_query(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.metrics.error = service_unavailable("unable to fetch metrics")
         headers = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
-        assert (await adapter.ask_as_master(EXTERNAL_PATH, headers=headers)).status == 406
+        assert (await adapter.request_as_master(EXTERNAL_PATH, headers=headers)).status == 406
 
 
-async def test_whoever_wants_to_be_somebody_else_is_not_answered_as_who_they_are(tmp_path: Path) -> None:
+async def test_impersonation_headers_are_refused(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         for header in ("Impersonate-User", "impersonate-group", "Impersonate-Extra-scopes"):
-            reply = await adapter.ask_as_master(POD_PATH, headers={header: "alice"})
+            reply = await adapter.request_as_master(POD_PATH, headers={header: "alice"})
             assert (reply.status, reply.json["reason"]) == (403, "Forbidden")
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz/ping", POD_PATH])
-async def test_browsers_must_not_guess_what_health_and_refusals_are(tmp_path: Path, path: str) -> None:
+async def test_health_and_error_responses_have_nosniff(tmp_path: Path, path: str) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master(path, headers={"Impersonate-User": "alice"})
+        reply = await adapter.request_as_master(path, headers={"Impersonate-User": "alice"})
         assert reply.headers["X-Content-Type-Options"] == "nosniff"
 
 
-async def test_what_follows_a_metric_of_a_namespace_does_not_matter(tmp_path: Path) -> None:
+async def test_segments_after_a_metric_of_a_namespace_are_ignored(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         path = f"{G2}/namespaces/ns-1/metrics/http_packets_per_second"
-        assert (await adapter.ask_as_master(f"{path}/x")).json == (await adapter.ask_as_master(path)).json
+        assert (await adapter.request_as_master(f"{path}/x")).json == (await adapter.request_as_master(path)).json
 
 
-async def test_details_name_what_is_wrong_with_a_list(tmp_path: Path) -> None:
+async def test_details_of_invalid_list_options_name_the_parameter(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master(f"{EXTERNAL_PATH}?watch=1")
+        reply = await adapter.request_as_master(f"{EXTERNAL_PATH}?watch=1")
         assert reply.json["details"] == {"group": "external.metrics.k8s.io", "kind": "*"}
-        reply = await adapter.ask_as_master(f"{EXTERNAL_PATH}?sendInitialEvents=true")
+        reply = await adapter.request_as_master(f"{EXTERNAL_PATH}?sendInitialEvents=true")
         assert reply.json["details"] == {
             "group": "meta.k8s.io",
             "kind": "ListOptions",
@@ -415,16 +415,16 @@ async def test_details_name_what_is_wrong_with_a_list(tmp_path: Path) -> None:
 
 async def test_matching_field_selector_is_accepted(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        assert (await adapter.ask_as_master(f"{POD_PATH}?fieldSelector=metadata.name%3Dpod-1-0")).status == 200
-        assert (await adapter.ask_as_master(f"{EXTERNAL_PATH}?fieldSelector=metadata.name%3Dx")).status == 200
-        assert (await adapter.ask_as_master(f"{EXTERNAL_PATH}?watch=0&resourceVersionMatch=")).status == 200
-        assert (await adapter.ask_as_master(f"{POD_PATH}?limit=-1&timeoutSeconds=%2B5")).status == 200
+        assert (await adapter.request_as_master(f"{POD_PATH}?fieldSelector=metadata.name%3Dpod-1-0")).status == 200
+        assert (await adapter.request_as_master(f"{EXTERNAL_PATH}?fieldSelector=metadata.name%3Dx")).status == 200
+        assert (await adapter.request_as_master(f"{EXTERNAL_PATH}?watch=0&resourceVersionMatch=")).status == 200
+        assert (await adapter.request_as_master(f"{POD_PATH}?limit=-1&timeoutSeconds=%2B5")).status == 200
 
 
 async def test_list_shape_of_v1beta2(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.metrics.milli = 2_000_000
-        reply = await adapter.ask_as_master(f"{POD_PATH}?metricLabelSelector=verb%3DPOST")
+        reply = await adapter.request_as_master(f"{POD_PATH}?metricLabelSelector=verb%3DPOST")
         assert reply.json == {
             "kind": "MetricValueList",
             "apiVersion": "custom.metrics.k8s.io/v1beta2",
@@ -442,7 +442,7 @@ async def test_list_shape_of_v1beta2(tmp_path: Path) -> None:
 
 async def test_list_shape_of_v1beta1(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master(f"{G1}/nodes/node-1/node_load")
+        reply = await adapter.request_as_master(f"{G1}/nodes/node-1/node_load")
         assert reply.json == {
             "kind": "MetricValueList",
             "apiVersion": "custom.metrics.k8s.io/v1beta1",
@@ -476,7 +476,7 @@ async def test_list_shape_of_v1beta1(tmp_path: Path) -> None:
 )
 async def test_metric_selector_is_shown_in_every_item(tmp_path: Path, selector: str, shown: Any) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master(f"{POD_PATH}?metricLabelSelector={selector}")
+        reply = await adapter.request_as_master(f"{POD_PATH}?metricLabelSelector={selector}")
         assert reply.json["items"][0]["metric"]["selector"] == shown
 
 
@@ -496,7 +496,7 @@ async def test_metric_selector_is_shown_in_every_item(tmp_path: Path, selector: 
 )
 async def test_media_type(tmp_path: Path, accept: str | None, content_type: str) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master(POD_PATH, headers={} if accept is None else {"Accept": accept})
+        reply = await adapter.request_as_master(POD_PATH, headers={} if accept is None else {"Accept": accept})
         assert (reply.status, reply.content_type) == (200, content_type)
         body = yaml.safe_load(reply.body) if content_type.endswith("yaml") else msgspec.json.decode(reply.body)
         assert body["items"][0]["value"] == "99994m"
@@ -505,7 +505,7 @@ async def test_media_type(tmp_path: Path, accept: str | None, content_type: str)
 async def test_error_in_yaml(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         path = POD_PATH.replace("http_packets_per_second", "nosuch")
-        reply = await adapter.ask_as_master(path, headers={"Accept": "application/yaml"})
+        reply = await adapter.request_as_master(path, headers={"Accept": "application/yaml"})
         assert reply.body == (
             b"apiVersion: v1\ncode: 404\nkind: Status\nmessage: the server could not find the metric nosuch for pods\n"
             b"metadata: {}\nreason: NotFound\nstatus: Failure\n"
@@ -523,7 +523,7 @@ async def test_error_in_yaml(tmp_path: Path) -> None:
 )
 async def test_pretty(tmp_path: Path, query: str, user_agent: str, *, indented: bool) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master(POD_PATH + query, headers={"User-Agent": user_agent})
+        reply = await adapter.request_as_master(POD_PATH + query, headers={"User-Agent": user_agent})
         assert (reply.body.count(b"\n") > 1) is indented
         assert reply.json["kind"] == "MetricValueList"
 
@@ -540,18 +540,18 @@ async def test_pretty(tmp_path: Path, query: str, user_agent: str, *, indented: 
         ("/apis", "application/json", 200, False),
     ],
 )
-async def test_indented_json_is_what_api_servers_fall_back_to(
+async def test_indented_json_is_the_fallback_as_in_api_servers(
     tmp_path: Path, path: str, accept: str, status: int, *, indented: bool
 ) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask_as_master(path, headers={"Accept": accept})
+        reply = await adapter.request_as_master(path, headers={"Accept": accept})
         assert (reply.status, reply.content_type) == (status, "application/json")
         assert (b'{\n  "' in reply.body, reply.body.endswith(b"\n")) == (indented, not indented)
 
 
-async def test_failure_of_the_data_path_is_told_as_it_is(tmp_path: Path) -> None:
+async def test_error_of_the_data_path_is_the_response(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.metrics.error = service_unavailable("unable to fetch metrics", retry_after=5)
-        reply = await adapter.ask_as_master(POD_PATH)
+        reply = await adapter.request_as_master(POD_PATH)
         assert (reply.status, reply.headers["Retry-After"]) == (503, "5")
         assert reply.json["details"] == {"retryAfterSeconds": 5}

@@ -120,7 +120,7 @@ async def test_rules_are_swapped_under_load(tmp_path: Path, log: Log, freshness:
                 path = PATHS[(asked + number) % len(PATHS)]
                 asked += 1
                 before = loaded
-                status, _, body = await connection.ask(path)
+                status, _, body = await connection.request(path)
                 answered.release()
                 assert status == 200, (path, body)
                 values = {int(one) for one in re.findall(rb'"(?:value|cpu|memory)":"([0-9]+)', body)}
@@ -129,10 +129,10 @@ async def test_rules_are_swapped_under_load(tmp_path: Path, log: Log, freshness:
 
     async with serving(tmp_path, rules(0), freshness=freshness, relist_interval=0.05) as (adapter, _):
         adapter.prometheus.names = ["packets_total", "bytes_total"]
-        adapter.prometheus.answer = version_of
+        adapter.prometheus.value_of = version_of
 
         async def has_all() -> bool:
-            return "bytes_total" in str((await adapter.client.ask_as_master(PATHS[-1])).json)
+            return "bytes_total" in str((await adapter.client.request_as_master(PATHS[-1])).json)
 
         assert await eventually(has_all, within=20, every=0.01)
         before_load = background()
@@ -148,7 +148,7 @@ async def test_rules_are_swapped_under_load(tmp_path: Path, log: Log, freshness:
         adapter.prometheus.queries.clear()
         async with front_proxy(adapter.client) as connection:
             for path in PATHS:
-                assert (await connection.ask(path))[0] == 200
+                assert (await connection.request(path))[0] == 200
         assert {await version_of(query) for query in adapter.prometheus.queries} <= {str(RELOADS)}
 
         async def nothing_left() -> bool:
@@ -175,19 +175,19 @@ async def test_request_in_flight_ends_with_the_rules_that_it_began_with(tmp_path
         return await version_of(query)
 
     async with serving(tmp_path, rules(1)) as (adapter, _):
-        adapter.prometheus.answer = hold
+        adapter.prometheus.value_of = hold
         async with asyncio.TaskGroup() as tasks, contextlib.AsyncExitStack() as stack:
             asking = []
             for path in (f"{POD}/web-1/packets_total", f"{EXTERNAL}/packets_total", f"{USAGE}/shop/pods/web-1"):
                 connection = await stack.enter_async_context(front_proxy(adapter.client))
-                asking.append(tasks.create_task(connection.ask(path)))
+                asking.append(tasks.create_task(connection.request(path)))
             for _ in range(4):
                 await held.acquire()
-            adapter.prometheus.answer = version_of
+            adapter.prometheus.value_of = version_of
             await reload(adapter, tmp_path, rules(2).partition("resourceRules")[0], log)
             async with front_proxy(adapter.client) as connection:
-                assert b'"value":"2"' in (await connection.ask(f"{POD}/web-1/packets_total"))[2]
-                assert (await connection.ask(f"{USAGE}/shop/pods/web-1"))[0] == 404
+                assert b'"value":"2"' in (await connection.request(f"{POD}/web-1/packets_total"))[2]
+                assert (await connection.request(f"{USAGE}/shop/pods/web-1"))[0] == 404
             go.set()
             for task in asking:
                 status, _, body = await task
@@ -200,46 +200,46 @@ async def test_metrics_that_went_with_a_reload_are_logged_and_counted(tmp_path: 
     gone = "milliscale_adapter_config_last_reload_metrics_gone"
 
     async def counted(adapter: Running) -> list[str]:
-        metrics = (await adapter.client.ask_as_master("/metrics")).body.decode()
+        metrics = (await adapter.client.request_as_master("/metrics")).body.decode()
         return [line for line in metrics.splitlines() if line.startswith(gone)]
 
     async with serving(tmp_path, rules(1)) as (adapter, connection):
         zero = [f'{gone}{{group="custom.metrics.k8s.io"}} 0.0', f'{gone}{{group="external.metrics.k8s.io"}} 0.0']
         assert await counted(adapter) == zero
         await reload(adapter, tmp_path, rules(1).partition("externalRules")[0], log)
-        assert (await connection.ask(f"{EXTERNAL}/packets_total"))[0] == 404
+        assert (await connection.request(f"{EXTERNAL}/packets_total"))[0] == 404
         assert await counted(adapter) == [zero[0], f'{gone}{{group="external.metrics.k8s.io"}} 1.0']
         [line] = [line for line in log.lines if "have gone" in line]
         assert line.startswith("with the reload 1 of 1 metrics of external.metrics.k8s.io have gone: packets_total; if")
         await reload(adapter, tmp_path, rules(1), log)
-        assert (await connection.ask(f"{EXTERNAL}/packets_total"))[0] == 200
+        assert (await connection.request(f"{EXTERNAL}/packets_total"))[0] == 200
         assert await counted(adapter) == zero
 
 
 async def test_old_rules_stay_in_force_until_new_series_are_listed(tmp_path: Path, log: Log) -> None:
     async with serving(tmp_path, rules(1)) as (adapter, connection):
-        while not adapter.prometheus.asked.empty():
-            adapter.prometheus.asked.get_nowait()
-        adapter.prometheus.answer = version_of
+        while not adapter.prometheus.requests.empty():
+            adapter.prometheus.requests.get_nowait()
+        adapter.prometheus.value_of = version_of
         adapter.prometheus.listed.clear()
         (tmp_path / "config.yaml").write_text(
             rules(2).replace("seriesQuery: packets_total", "seriesQuery: '{packets_total}'")
         )
         signal.raise_signal(signal.SIGHUP)
-        await asyncio.wait_for(adapter.prometheus.asked.get(), 60)
-        status, _, body = await connection.ask(f"{POD}/web-1/packets_total")
+        await asyncio.wait_for(adapter.prometheus.requests.get(), 60)
+        status, _, body = await connection.request(f"{POD}/web-1/packets_total")
         assert (status, b'"value":"1"' in body) == (200, True)
         assert log.reloaded.empty()
         adapter.prometheus.listed.set()
         await asyncio.wait_for(log.reloaded.get(), 60)
-        assert b'"value":"2"' in (await connection.ask(f"{POD}/web-1/packets_total"))[2]
+        assert b'"value":"2"' in (await connection.request(f"{POD}/web-1/packets_total"))[2]
 
 
 async def test_metrics_of_removed_rules_are_removed(tmp_path: Path, log: Log) -> None:
     async with serving(tmp_path, rules(1)) as (adapter, connection):
-        assert (await connection.ask(f"{EXTERNAL}/packets_total"))[0] == 200
+        assert (await connection.request(f"{EXTERNAL}/packets_total"))[0] == 200
         await reload(adapter, tmp_path, rules(2).partition("externalRules")[0], log)
-        metrics = (await adapter.client.ask_as_master("/metrics")).body.decode()
+        metrics = (await adapter.client.request_as_master("/metrics")).body.decode()
         assert 'rule="rules[1]"' in metrics
         assert "externalRules" not in metrics
         assert 'resource="packets_total"' not in metrics

@@ -74,7 +74,7 @@ async def test_short_rules_are_listed_without_a_query(tmp_path: Path, caplog: py
 async def test_short_rule_query_is_sent_unchanged_and_its_result_filtered(tmp_path: Path) -> None:
     async with metrics_bed(tmp_path, parse(SHORT), CannedPrometheus()) as bed:
         await bed.catalog.relist()
-        bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("web-0", "web-1", "web-2")
+        bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects("web-0", "web-1", "web-2")
         bed.prometheus.result = vector(
             ({"ns": "shop", "pod": "web-0", "topic": "a"}, 1),
             ({"ns": "shop", "pod": "web-1", "topic": "b"}, 2),
@@ -161,7 +161,7 @@ def policies(text: str) -> tuple[RulesFile, CannedPrometheus]:
 async def test_policy_for_nan_and_inf(tmp_path: Path, text: str, value: float, milli: list[int]) -> None:
     async with metrics_bed(tmp_path, *policies(text)) as bed:
         await bed.catalog.relist()
-        bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("web-0")
+        bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects("web-0")
         bed.prometheus.result = vector(({"pod": "web-0"}, value))
         assert [one.milli for one in await many(bed, "a")] == milli
         assert [one.milli for one in await external(bed, "a")] == milli
@@ -189,7 +189,7 @@ async def test_policy_error(tmp_path: Path, text: str, result: Vector, says: str
 async def test_empty_zero_gives_0_with_the_current_time(tmp_path: Path) -> None:
     async with metrics_bed(tmp_path, *policies("empty: zero")) as bed:
         await bed.catalog.relist()
-        bed.api.answers["/api/v1/namespaces/shop/pods"] = objects("web-0", "web-1")
+        bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects("web-0", "web-1")
         bed.prometheus.result = vector(({"pod": "web-1"}, 5))
         found = await many(bed, "a")
         assert [(value.described_object.name, value.milli) for value in found] == [("web-0", 0), ("web-1", 5000)]
@@ -249,7 +249,7 @@ async def test_results_of_a_split_query_are_concatenated(tmp_path: Path) -> None
     prometheus = Matching(pods, lambda query, pod: ".+" in query or pod[-8:] in query)
     async with metrics_bed(tmp_path, rules, prometheus) as bed:
         await bed.catalog.relist()
-        bed.api.answers["/api/v1/namespaces/shop/pods"] = objects(*pods)
+        bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects(*pods)
         # Where only some of the objects are asked for, the list cannot be left out.
         assert len(await many(bed, "a", selector="app=web")) == 1200
         assert len(prometheus.queries) > 1

@@ -43,20 +43,20 @@ EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop"
 class Prometheus:
     """A Prometheus with series of some names. `listed` lets the series be listed.
 
-    `answer` returns the value of each query, and can delay it.
+    `value_of` returns the value of each query, and can delay it.
     """
 
     def __init__(self, server: ScriptedServer) -> None:
         self.queries: list[str] = []
-        self.asked: asyncio.Queue[str] = asyncio.Queue()
+        self.requests: asyncio.Queue[str] = asyncio.Queue()
         self.listed = asyncio.Event()
         self.listed.set()
         self.names = ["packets_total"]
-        self.answer: Callable[[str], Awaitable[str]] = one
-        server.answers |= {"/api/v1/series": self._series, "/api/v1/query": self._query}
+        self.value_of: Callable[[str], Awaitable[str]] = one
+        server.handlers |= {"/api/v1/series": self._series, "/api/v1/query": self._query}
 
     async def _series(self, request: web.Request) -> web.StreamResponse:
-        self.asked.put_nowait("series")
+        self.requests.put_nowait("series")
         await self.listed.wait()
         names = [name for name in self.names if name in request.query["match[]"]]
         found = [{"__name__": name, "namespace": "shop", "pod": "web-0"} for name in names]
@@ -64,7 +64,7 @@ class Prometheus:
 
     async def _query(self, request: web.Request) -> web.StreamResponse:
         self.queries.append(request.query["query"])
-        value = await self.answer(request.query["query"])
+        value = await self.value_of(request.query["query"])
         samples = [
             {"metric": {"namespace": space, "pod": f"web-{pod}", "container": "app"}, "value": [1e9, value]}
             for space in ("shop", "bank", "club")
@@ -101,7 +101,7 @@ class Running:
 
     async def ready(self) -> bool:
         try:
-            return (await self.client.ask("/readyz")).status == 200
+            return (await self.client.request("/readyz")).status == 200
         except OSError:
             return False
 
@@ -133,7 +133,7 @@ async def running(
     client.port = free_port()
     async with scripted_server() as api, scripted_server() as prometheus_server:
         access.script(api)
-        api.answers |= RESOURCES | {"/api/v1/pods": pods.handle}
+        api.handlers |= RESOURCES | {"/api/v1/pods": pods.handle}
         prometheus = Prometheus(prometheus_server)
         if hold == "series":
             prometheus.listed.clear()
@@ -165,20 +165,20 @@ async def running(
 
 
 @pytest.mark.parametrize(("freshness", "queries"), [(60.0, 6), (0.0, 12)])
-async def test_queries_of_resource_rules_are_merged_if_the_cache_is_enabled(
+async def test_queries_of_resource_rules_are_coalesced_if_the_cache_is_enabled(
     tmp_path: Path, freshness: float, queries: int
 ) -> None:
     rules = (RULES / "resource.yaml").read_text()
     async with running(tmp_path, rules, freshness=freshness) as adapter, adapter.connection() as connection:
         for more in ("", "?again=1"):
             for number, space in enumerate(("shop", "bank", "club")):
-                code, _, body = await connection.ask(f"{USAGE}/{space}/pods/web-1{more}")
+                code, _, body = await connection.request(f"{USAGE}/{space}/pods/web-1{more}")
                 assert (code, b'"cpu":"1"' in body) == (200, True)
                 if freshness and not more and number == 1:  # the merged queries are sent and have results
 
                     async def is_merged() -> bool:
-                        await connection.ask(f"{USAGE}/shop/pods/web-1")
-                        metrics = (await adapter.client.ask_as_master("/metrics")).body.decode()
+                        await connection.request(f"{USAGE}/shop/pods/web-1")
+                        metrics = (await adapter.client.request_as_master("/metrics")).body.decode()
                         lines = (
                             'milliscale_adapter_rule_requests_total{query="merged",rule="resourceRules.%s.containerQ'
                         )
@@ -189,9 +189,9 @@ async def test_queries_of_resource_rules_are_merged_if_the_cache_is_enabled(
     assert sum(".+" in query for query in adapter.prometheus.queries) == (2 if freshness else 0)
 
 
-@pytest.mark.parametrize(("freshness", "asked"), [(60.0, 1), (0.0, 3)])
+@pytest.mark.parametrize(("freshness", "queries_sent"), [(60.0, 1), (0.0, 3)])
 async def test_forwarded_values_are_cached_if_the_cache_is_enabled(
-    tmp_path: Path, freshness: float, asked: int
+    tmp_path: Path, freshness: float, queries_sent: int
 ) -> None:
     (tmp_path / "other").mkdir()
     async with other_adapter(tmp_path / "other") as (server, options):
@@ -199,8 +199,8 @@ async def test_forwarded_values_are_cached_if_the_cache_is_enabled(
         rules = f"{PACKETS}forwardExternal: {{url: {options.url}, {files}}}"
         async with running(tmp_path, rules, freshness=freshness) as adapter, adapter.connection() as connection:
             for number in range(3):
-                assert (await connection.ask(f"{EXTERNAL}/s0-queue?request={number}"))[0] == 200
-        assert len([line for line in server.asked if line.startswith(f"GET {API}/namespaces/")]) == asked
+                assert (await connection.request(f"{EXTERNAL}/s0-queue?request={number}"))[0] == 200
+        assert len([line for line in server.requests if line.startswith(f"GET {API}/namespaces/")]) == queries_sent
 
 
 @pytest.mark.parametrize("held", ["pods", "series"])
@@ -220,7 +220,7 @@ async def test_first_lists_are_excluded_from_garbage_collection(
             assert await eventually(adapter.ready, within=20.0)  # the series have come
         else:
             await asyncio.wait_for(adapter.pods.watches.get(), 60)  # the pods have come
-            await asyncio.wait_for(adapter.prometheus.asked.get(), 60)
+            await asyncio.wait_for(adapter.prometheus.requests.get(), 60)
         assert settled == []
         adapter.pods.listed.set()
         adapter.prometheus.listed.set()
@@ -231,18 +231,18 @@ async def test_first_lists_are_excluded_from_garbage_collection(
 async def test_shutdown_delay_fails_readyz_and_serves_until_a_second_signal(tmp_path: Path) -> None:
     """A Service sends requests until its endpoints have moved."""
     async with running(tmp_path, PACKETS, shutdown_delay=3600.0) as adapter, adapter.connection() as connection:
-        assert (await connection.ask(f"{POD}/web-0/packets_total"))[0] == 200
+        assert (await connection.request(f"{POD}/web-0/packets_total"))[0] == 200
         signal.raise_signal(signal.SIGTERM)
 
         async def is_unready() -> bool:
-            return (await adapter.client.ask("/readyz")).status == 500
+            return (await adapter.client.request("/readyz")).status == 500
 
         assert await eventually(is_unready, within=10.0, every=0.01)
-        assert b"[-]shutdown failed: the process is ending" in (await adapter.client.ask("/readyz?verbose")).body
-        assert (await adapter.client.ask("/livez")).status == 200
-        assert (await connection.ask(f"{POD}/web-1/packets_total"))[0] == 200
+        assert b"[-]shutdown failed: the process is ending" in (await adapter.client.request("/readyz?verbose")).body
+        assert (await adapter.client.request("/livez")).status == 200
+        assert (await connection.request(f"{POD}/web-1/packets_total"))[0] == 200
         async with front_proxy(adapter.client) as another:
-            assert (await another.ask(f"{POD}/web-2/packets_total"))[0] == 200
+            assert (await another.request(f"{POD}/web-2/packets_total"))[0] == 200
 
 
 async def test_shutdown_delay_ends_after_its_duration() -> None:

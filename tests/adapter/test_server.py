@@ -40,9 +40,9 @@ async def raw_exchange(
         "127.0.0.1", adapter.port, ssl=adapter.client_context(certificate), server_hostname="127.0.0.1"
     )
     writer.write(request)
-    answer = await asyncio.wait_for(reader.read(), 60)
+    received = await asyncio.wait_for(reader.read(), 60)
     writer.close()
-    head, _, body = answer.partition(b"\r\n\r\n")
+    head, _, body = received.partition(b"\r\n\r\n")
     return head.split(b"\r\n")[0].decode(), body
 
 
@@ -56,19 +56,19 @@ async def raw_exchange(
     ],
     ids=["user", "group", "extra", "token"],
 )
-async def test_who_is_named_in_bytes_that_are_no_text_is_nobody(headers: bytes, tmp_path: Path) -> None:
+async def test_user_name_that_is_not_utf8_is_unauthenticated(headers: bytes, tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         proxy = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
         request = f"GET {POD_PATH} HTTP/1.1\r\nHost: adapter\r\nConnection: close\r\n".encode() + headers + b"\r\n\r\n"
         status, _ = await raw_exchange(adapter, request, certificate=proxy)
         assert status == "HTTP/1.1 401 Unauthorized"
-        assert adapter.metrics.asked == []
+        assert adapter.metrics.requests == []
 
 
 async def test_request_that_takes_too_long(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.metrics.hold = asyncio.Event()
-        reply = await adapter.ask_as_master(f"{POD_PATH}?timeout=20ms")
+        reply = await adapter.request_as_master(f"{POD_PATH}?timeout=20ms")
         assert reply.status == 504
         assert reply.json == {
             "kind": "Status",
@@ -87,17 +87,17 @@ async def test_request_that_takes_too_long(tmp_path: Path) -> None:
 async def test_deadline_is_passed_on(tmp_path: Path, wanted: str, given: float) -> None:
     async with served_adapter(tmp_path) as adapter:
         for path in (POD_PATH, EXTERNAL_PATH):
-            await adapter.ask_as_master(f"{path}?timeout={wanted}")
-        for arguments in adapter.metrics.asked:
+            await adapter.request_as_master(f"{path}?timeout={wanted}")
+        for arguments in adapter.metrics.requests:
             assert given - 1.0 < arguments["seconds"] <= given
 
 
 async def test_deadline_covers_paths_that_are_open_to_all(tmp_path: Path) -> None:
     everything = AuthorizationOptions(always_allow_paths=("/*",))
     async with served_adapter(tmp_path, authorization=everything) as adapter:
-        assert (await adapter.ask(POD_PATH)).status == 200
+        assert (await adapter.request(POD_PATH)).status == 200
         adapter.metrics.hold = asyncio.Event()
-        assert (await adapter.ask(f"{POD_PATH}?timeout=20ms")).status == 504
+        assert (await adapter.request(f"{POD_PATH}?timeout=20ms")).status == 504
         assert adapter.api.reviews == []
 
 
@@ -105,31 +105,31 @@ async def test_deadline_covers_authentication_too(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.api.hold = asyncio.Event()
         headers = {"Authorization": "Bearer secret"}
-        assert (await adapter.ask(f"{POD_PATH}?timeout=20ms", headers=headers)).status == 504
+        assert (await adapter.request(f"{POD_PATH}?timeout=20ms", headers=headers)).status == 504
 
 
 async def test_client_that_leaves_takes_its_request_along(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.metrics.hold = asyncio.Event()
-        asking = asyncio.create_task(adapter.ask_as_master(POD_PATH))
+        asking = asyncio.create_task(adapter.request_as_master(POD_PATH))
         await adapter.metrics.held()
         asking.cancel()
         await asyncio.wait_for(adapter.metrics.cancelled.wait(), 60)
 
 
-async def test_request_over_the_limit_is_told_to_come_again(tmp_path: Path) -> None:
+async def test_request_over_the_limit_gets_retry_after(tmp_path: Path) -> None:
     async with served_adapter(tmp_path, limits=ServerLimits(in_flight=1, shutdown_seconds=1.0)) as adapter:
         adapter.metrics.hold = asyncio.Event()
-        first = asyncio.create_task(adapter.ask_as_master(POD_PATH))
+        first = asyncio.create_task(adapter.request_as_master(POD_PATH))
         await adapter.metrics.held()
-        reply = await adapter.ask_as_master(POD_PATH)
+        reply = await adapter.request_as_master(POD_PATH)
         assert (reply.status, reply.json["reason"], reply.headers["Retry-After"]) == (429, "TooManyRequests", "1")
-        assert (await adapter.ask("/livez")).status == 200
+        assert (await adapter.request("/livez")).status == 200
         for path in ("/apis", "/apis/custom.metrics.k8s.io", "/apis/custom.metrics.k8s.io/v1beta2"):
-            assert (await adapter.ask_as_master(path)).status == 200
+            assert (await adapter.request_as_master(path)).status == 200
         adapter.metrics.hold.set()
         assert (await first).status == 200
-        assert (await adapter.ask_as_master(POD_PATH)).status == 200
+        assert (await adapter.request_as_master(POD_PATH)).status == 200
 
 
 async def test_compression_counts_as_work_on_a_request_and_has_its_deadline(
@@ -146,25 +146,25 @@ async def test_compression_counts_as_work_on_a_request_and_has_its_deadline(
     async with served_adapter(tmp_path, limits=ServerLimits(in_flight=1, shutdown_seconds=1.0)) as adapter:
         adapter.metrics.count = 3_000
         gzipped = {"Accept-Encoding": "gzip"}
-        late = asyncio.create_task(adapter.ask_as_master(f"{BIG_PATH}?timeout=1s", headers=gzipped))
+        late = asyncio.create_task(adapter.request_as_master(f"{BIG_PATH}?timeout=1s", headers=gzipped))
         await asyncio.wait_for(working.wait(), 60)
-        assert (await adapter.ask_as_master(POD_PATH)).status == 429
+        assert (await adapter.request_as_master(POD_PATH)).status == 429
         assert (await late).status == 504
         go.set()
-        assert (await adapter.ask_as_master(BIG_PATH, headers=gzipped)).headers["Content-Encoding"] == "gzip"
+        assert (await adapter.request_as_master(BIG_PATH, headers=gzipped)).headers["Content-Encoding"] == "gzip"
 
 
 async def test_mistake_of_ours_is_logged_and_shown_to_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.metrics.error = RuntimeError("a secret")
         with caplog.at_level(logging.ERROR):
-            reply = await adapter.ask_as_master(POD_PATH)
+            reply = await adapter.request_as_master(POD_PATH)
         assert (reply.status, reply.json["kind"], reply.json["reason"]) == (500, "Status", "InternalError")
         assert b"secret" not in reply.body
         (record,) = caplog.records
         assert record.exc_info is not None
         adapter.metrics.error = None
-        assert (await adapter.ask_as_master(POD_PATH)).status == 200
+        assert (await adapter.request_as_master(POD_PATH)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ async def test_mistake_of_ours_is_logged_and_shown_to_nobody(tmp_path: Path, cap
     ],
     ids=["noise", "method", "bad header", "two lengths", "long path", "long header", "many headers"],
 )
-async def test_what_is_no_request_is_answered_with_a_status(
+async def test_malformed_request_gets_a_status(
     tmp_path: Path, request_bytes: bytes, code: int, message: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served_adapter(tmp_path) as adapter:
@@ -197,7 +197,7 @@ async def test_what_is_no_request_is_answered_with_a_status(
         assert b'"kind":"Status"' in body
         assert message in body
         assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
-        assert (await adapter.ask("/livez")).status == 200
+        assert (await adapter.request("/livez")).status == 200
 
 
 async def closed_after(adapter: ServedAdapter, pieces: Iterable[bytes], *, every: float = 0.01) -> bytes:
@@ -213,11 +213,11 @@ async def closed_after(adapter: ServedAdapter, pieces: Iterable[bytes], *, every
             writer.write(piece)
             await writer.drain()
             await asyncio.wait([reading], timeout=every)
-    answer = b""
+    received = b""
     with contextlib.suppress(ConnectionError):
-        answer = await asyncio.wait_for(reading, 60)
+        received = await asyncio.wait_for(reading, 60)
     writer.close()
-    return answer
+    return received
 
 
 def impatient(**seconds: float) -> ServerLimits:
@@ -249,14 +249,14 @@ async def test_empty_lines_before_a_head_do_not_lift_its_limits(before: bytes, t
 async def test_time_for_a_head_begins_anew_with_each_request(tmp_path: Path) -> None:
     async with served_adapter(tmp_path, limits=impatient(head=0.4)) as adapter:
         request = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
-        answer = await closed_after(adapter, [request] * 8 + [request[:10]], every=0.1)
-        assert answer.count(b" 200 OK") == 8
+        received = await closed_after(adapter, [request] * 8 + [request[:10]], every=0.1)
+        assert received.count(b" 200 OK") == 8
 
 
 async def test_idle_connection_is_closed(tmp_path: Path) -> None:
     async with served_adapter(tmp_path, limits=impatient(idle=0.1)) as adapter:
-        answer = await closed_after(adapter, [b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"])
-        assert answer.endswith(b"ok")
+        received = await closed_after(adapter, [b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"])
+        assert received.endswith(b"ok")
 
 
 @real_time
@@ -264,18 +264,18 @@ async def test_head_without_an_end_is_not_collected(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         field = b"X-Part: " + b"a" * 20_000 + b"\r\n"
         pieces = itertools.chain([b"GET / HTTP/1.1\r\n"], itertools.repeat(field, 100))
-        answer = await closed_after(adapter, pieces, every=0.0)
+        received = await closed_after(adapter, pieces, every=0.0)
         # What a client is told that still sends may be lost.
-        assert answer == b"" or b" 431 " in answer.split(b"\r\n")[0]
+        assert received == b"" or b" 431 " in received.split(b"\r\n")[0]
 
 
 async def responded(adapter: ServedAdapter, count: int) -> bool:
     """So many requests have been answered, whether or not the responses were read."""
     in_flight = adapter.telemetry.registry.get_sample_value("apiserver_current_inflight_requests")
-    return len(adapter.metrics.asked) == count and not in_flight
+    return len(adapter.metrics.requests) == count and not in_flight
 
 
-async def test_client_that_asks_for_more_than_it_reads_loses_its_connection(
+async def test_client_that_does_not_read_its_responses_is_disconnected(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="adapter.serving.connection")
@@ -301,7 +301,7 @@ async def test_client_that_asks_for_more_than_it_reads_loses_its_connection(
         writer.close()
 
 
-async def test_client_that_never_reads_its_answer_loses_its_connection(tmp_path: Path) -> None:
+async def test_client_that_never_reads_its_response_is_disconnected(tmp_path: Path) -> None:
     async with served_adapter(tmp_path, limits=impatient(idle=0.2, handshake=2.0)) as adapter:
         adapter.metrics.count = 25_000
         master = adapter.authorities.clients.issue("admin", organizations=["system:masters"], client=True)
@@ -318,7 +318,7 @@ async def test_client_that_never_reads_its_answer_loses_its_connection(tmp_path:
         writer.write(f"GET {BIG_PATH} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
 
         async def gone() -> bool:
-            return len(adapter.metrics.asked) == 1 and connections() == 0.0
+            return len(adapter.metrics.requests) == 1 and connections() == 0.0
 
         await eventually(gone, within=20.0, every=0.02)
         writer.close()
@@ -411,16 +411,16 @@ async def test_body_that_is_no_body_ends_the_connection(tmp_path: Path, caplog: 
 
 
 @real_time
-async def test_large_answer_is_compressed_for_whom_can_read_it(tmp_path: Path) -> None:
+async def test_large_response_is_compressed_if_the_client_accepts_it(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.metrics.count = 2000
-        plain = await adapter.ask_as_master(BIG_PATH)
-        packed = await adapter.ask_as_master(BIG_PATH, headers={"Accept-Encoding": "gzip"})
+        plain = await adapter.request_as_master(BIG_PATH)
+        packed = await adapter.request_as_master(BIG_PATH, headers={"Accept-Encoding": "gzip"})
         assert "Content-Encoding" not in plain.headers
         assert packed.headers["Content-Encoding"] == "gzip"
         assert gzip.decompress(packed.body) == plain.body
         adapter.metrics.count = 20
-        small = await adapter.ask_as_master(BIG_PATH, headers={"Accept-Encoding": "gzip"})
+        small = await adapter.request_as_master(BIG_PATH, headers={"Accept-Encoding": "gzip"})
         assert "Content-Encoding" not in small.headers
 
 
@@ -432,19 +432,19 @@ async def test_large_answer_is_compressed_for_whom_can_read_it(tmp_path: Path) -
 async def test_compression_is_as_negotiated(tmp_path: Path, accepted: str, packed: bool) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.metrics.count = 2000
-        reply = await adapter.ask_as_master(BIG_PATH, headers={"Accept-Encoding": accepted})
+        reply = await adapter.request_as_master(BIG_PATH, headers={"Accept-Encoding": accepted})
         assert (reply.headers.get("Content-Encoding") == "gzip") is packed
         assert reply.headers["Vary"] == "Accept-Encoding"
 
 
 async def test_requests_are_counted(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        await adapter.ask_as_master(POD_PATH)
-        await adapter.ask_as_master(EXTERNAL_PATH)
-        await adapter.ask(POD_PATH)
-        await adapter.ask_as_master("/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/widgets/b/c")
-        await adapter.ask_as_master("/apis/custom.metrics.k8s.io/v1beta2", method="OPTIONS")
-        reply = await adapter.ask_as_master("/metrics")
+        await adapter.request_as_master(POD_PATH)
+        await adapter.request_as_master(EXTERNAL_PATH)
+        await adapter.request(POD_PATH)
+        await adapter.request_as_master("/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/widgets/b/c")
+        await adapter.request_as_master("/apis/custom.metrics.k8s.io/v1beta2", method="OPTIONS")
+        reply = await adapter.request_as_master("/metrics")
         assert reply.content_type.startswith("text/plain; version=")
         counted = {
             tuple(sample.labels[name] for name in ("verb", "group", "version", "resource", "code")): sample.value
@@ -463,16 +463,16 @@ async def test_requests_are_counted(tmp_path: Path) -> None:
 
 async def test_metrics_are_for_authorized_users(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.ask("/metrics")
+        reply = await adapter.request("/metrics")
         assert reply.json["message"] == 'forbidden: User "system:anonymous" cannot get path "/metrics"'
         adapter.api.tokens["secret"] = {"username": "bob"}
-        assert (await adapter.ask("/metrics", headers={"Authorization": "Bearer secret"})).status == 200
+        assert (await adapter.request("/metrics", headers={"Authorization": "Bearer secret"})).status == 200
 
 
 async def test_stopping_lets_requests_in_flight_end(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.metrics.hold = asyncio.Event()
-        asking = asyncio.create_task(adapter.ask_as_master(POD_PATH))
+        asking = asyncio.create_task(adapter.request_as_master(POD_PATH))
         await adapter.metrics.held()
         stopping = asyncio.create_task(adapter.listener.stop())
 
@@ -494,7 +494,7 @@ async def test_stopping_lets_requests_in_flight_end(tmp_path: Path) -> None:
 async def test_stopping_does_not_wait_for_ever(tmp_path: Path) -> None:
     async with served_adapter(tmp_path, limits=ServerLimits(shutdown_seconds=0.05)) as adapter:
         adapter.metrics.hold = asyncio.Event()
-        asking = asyncio.create_task(adapter.ask_as_master(POD_PATH))
+        asking = asyncio.create_task(adapter.request_as_master(POD_PATH))
         await adapter.metrics.held()
         await asyncio.wait_for(adapter.listener.stop(), 60)
         assert adapter.metrics.cancelled.is_set()

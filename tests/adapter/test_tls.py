@@ -139,7 +139,7 @@ async def test_authorities_that_cannot_be_used_change_nothing(tmp_path: Path, mo
 
 
 @pytest.mark.looptime
-async def test_renewed_serving_certificate_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_renewed_serving_certificate_is_reloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapter.security.tls._POLL_SECONDS", 0.01)
     handshakes = Handshakes(tmp_path)
     tls = ServingTLS(handshakes.files)
@@ -200,7 +200,7 @@ def test_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         self_signed_files(tmp_path / "file", now=NOW)
 
 
-async def test_clients_get_the_certificate_for_the_name_that_they_ask_for(tmp_path: Path) -> None:
+async def test_client_gets_the_certificate_for_its_server_name(tmp_path: Path) -> None:
     handshakes = Handshakes(tmp_path)
     named = []
     for label, hosts, names in (

@@ -31,7 +31,7 @@ def vouches(authority: CertificateAuthority, pair: KeyPair, *, now: datetime.dat
     return bundle.verifies(certificate, now=now)
 
 
-def test_authority_vouches_for_its_own_valid_client_certificates_alone() -> None:
+def test_ca_verifies_only_its_own_valid_client_certificates() -> None:
     authority, twin = CertificateAuthority.create("same name"), CertificateAuthority.create("same name")
     client = authority.issue("ann", client=True, days=10)
     assert vouches(authority, client)
@@ -130,7 +130,7 @@ async def keeper(
             running.cancel()
 
 
-async def test_config_map_says_everything_that_flags_leave_open(tmp_path: Path) -> None:
+async def test_config_map_completes_the_flags(tmp_path: Path) -> None:
     async with keeper(tmp_path) as kept:
         trust = await kept.knows()
         proxy = trust.front_proxy
@@ -152,7 +152,7 @@ async def test_config_map_is_watched(tmp_path: Path) -> None:
         assert kept.seen == [before, kept.trust.current]
 
 
-async def test_no_other_config_map_is_asked_for(tmp_path: Path) -> None:
+async def test_no_other_config_map_is_requested(tmp_path: Path) -> None:
     """The Role that Kubernetes has for this gives the right to this one alone."""
     async with keeper(tmp_path) as kept:
         await kept.knows()
@@ -178,7 +178,7 @@ async def test_flags_win_over_the_config_map(tmp_path: Path) -> None:
 
 
 @pytest.mark.looptime
-async def test_rotated_file_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rotated_file_is_reloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapter.security.trust._FILES_SECONDS", 0.01)
     first, second = CertificateAuthority.create("first"), CertificateAuthority.create("second")
     path = tmp_path / "ca.crt"
@@ -207,7 +207,7 @@ async def test_absent_config_map_means_no_certificates(tmp_path: Path) -> None:
         assert await kept.knows() == ClientTrust()
 
 
-async def test_what_tls_cannot_use_is_not_believed_either(tmp_path: Path) -> None:
+async def test_ca_that_tls_refuses_is_not_trusted(tmp_path: Path) -> None:
     """The handshake and what follows it must never go by different authorities."""
     refused = asyncio.Event()
 
@@ -231,7 +231,7 @@ async def test_deleted_config_map_changes_nothing(tmp_path: Path) -> None:
         kept.api.publish(None)
 
         async def deleted() -> bool:
-            return kept.api.told == ["DELETED"]
+            return kept.api.sent_events == ["DELETED"]
 
         await eventually(deleted, within=5.0, every=0.005)
         later = Authorities().config_map()

@@ -43,7 +43,7 @@ from tests.adapter.metrics_bed import (
     series,
     vector,
 )
-from tests.kube.scripted import Turns
+from tests.kube.scripted import LoopIterations
 
 ALL = LabelSelector()
 
@@ -67,14 +67,14 @@ async def test_query_refused_for_another_namespaces_full_queue_is_sent_again() -
                 raise PrometheusBusy("noisy")
             return await super().instant(query, deadline=deadline, destination=destination)
 
-    async def ask(cache: VectorCache, namespace: str) -> Vector | Scalar:
+    async def request(cache: VectorCache, namespace: str) -> Vector | Scalar:
         enter_namespace(namespace)
         return await cache.instant("depth", deadline=Deadline.after(5))
 
     prometheus = Prometheus(result=vector(({}, 5)))
     async with VectorCache(prometheus, ttl=60.0) as cache:
-        asked = [asyncio.create_task(ask(cache, namespace)) for namespace in ("noisy", "quiet", "noisy")]
-        first, second, third = await asyncio.gather(*asked, return_exceptions=True)
+        tasks = [asyncio.create_task(request(cache, namespace)) for namespace in ("noisy", "quiet", "noisy")]
+        first, second, third = await asyncio.gather(*tasks, return_exceptions=True)
     assert isinstance(second, Vector)
     assert second.samples == ((Sample({}, NOW, 5),))
     assert isinstance(first, PrometheusBusy)
@@ -91,7 +91,7 @@ async def test_thousand_requests_are_one_coalesced_query_and_those_before_its_re
         await bed.catalog.relist()
         custom, _ = paths(bed, cache)
 
-        async def ask(one: dict[str, str]) -> int:
+        async def request(one: dict[str, str]) -> int:
             values = await custom.values(
                 custom_request(namespace=one["namespace"], name=one["pod"], metric="http_packets_per_second")
             )
@@ -99,13 +99,13 @@ async def test_thousand_requests_are_one_coalesced_query_and_those_before_its_re
             return values[0].milli
 
         prometheus.result = vector((labels[0], 7.0))
-        assert await ask(labels[0]) == 7000
+        assert await request(labels[0]) == 7000
         prometheus.result = vector(*((one, float(number)) for number, one in enumerate(labels)))
-        assert await ask(labels[1]) in (0, 1000)  # the canned answer has a web-1 of each namespace
+        assert await request(labels[1]) in (0, 1000)  # the canned result has a web-1 of each namespace
         await cache.prefetches()
         for _ in range(10):
-            answers = await asyncio.gather(*map(ask, labels[1:]))
-            assert answers == [number * 1000 for number in range(1, 100)]
+            values = await asyncio.gather(*map(request, labels[1:]))
+            assert values == [number * 1000 for number in range(1, 100)]
     assert sorted(prometheus.queries) == [
         'sum(rate(http_packets_total{namespace="ns-0",pod="web-0"}[1m])) by (pod)',
         'sum(rate(http_packets_total{namespace="ns-0",pod="web-1"}[1m])) by (pod)',
@@ -127,18 +127,18 @@ async def test_external_metric_that_cannot_be_coalesced_is_one_query_for_each_na
 
 async def test_request_waits_until_its_own_deadline() -> None:
     _, prometheus = packets()
-    asked, hold = asyncio.Event(), asyncio.Event()
+    arrived, hold = asyncio.Event(), asyncio.Event()
     instant = prometheus.instant
 
     async def slow(query: str, **arguments: object) -> object:
-        asked.set()
+        arrived.set()
         await hold.wait()
         return await instant(query)
 
     prometheus.instant = slow  # type: ignore[method-assign, assignment]
     async with VectorCache(prometheus, ttl=60.0) as cache:
         patient = asyncio.create_task(cache.instant("up", deadline=Deadline.after(10.0)))
-        await asked.wait()
+        await arrived.wait()
         with pytest.raises(PrometheusTimeout):
             await cache.instant("up", deadline=Deadline.after(0.01))
         hold.set()
@@ -162,11 +162,11 @@ async def test_shared_query_gets_the_latest_deadline() -> None:
 @pytest.mark.looptime
 async def test_request_with_a_later_deadline_sends_the_query_again() -> None:
     _, prometheus = packets()
-    asked, instant = asyncio.Event(), prometheus.instant
+    arrived, instant = asyncio.Event(), prometheus.instant
 
     async def slow(query: str, *, deadline: Deadline = NO_DEADLINE, **_: object) -> object:
-        if not asked.is_set():
-            asked.set()
+        if not arrived.is_set():
+            arrived.set()
             await asyncio.sleep(deadline.remaining() or 0)
             raise PrometheusTimeout("slow")
         return await instant(query, deadline=deadline)
@@ -174,7 +174,7 @@ async def test_request_with_a_later_deadline_sends_the_query_again() -> None:
     prometheus.instant = slow  # type: ignore[method-assign, assignment]
     async with VectorCache(prometheus, ttl=60.0) as cache:
         hurried = asyncio.create_task(cache.instant("up", deadline=Deadline.after(0.05)))
-        await asked.wait()
+        await arrived.wait()
         assert await cache.instant("up", deadline=Deadline.after(10.0))
         with pytest.raises(PrometheusTimeout):
             await hurried
@@ -249,13 +249,13 @@ async def test_failing_coalesced_query_does_not_affect_requests(tmp_path: Path) 
 async def test_long_external_list_yields_to_other_tasks(tmp_path: Path) -> None:
     rules, prometheus = packets()
     prometheus.result = vector(*(({"region": f"r{number:05d}"}, number) for number in range(5_000)))
-    turns = Turns()
+    iterations = LoopIterations()
     async with metrics_bed(tmp_path, rules, prometheus) as bed:
         await bed.catalog.relist()
-        async with turns.counted():
+        async with iterations.counted():
             found = await bed.external.values(external_request(metric="backlog"))
     assert [value.milli for value in found] == [number * 1000 for number in range(5_000)]
-    assert turns.count >= 5
+    assert iterations.count >= 5
 
 
 class CountedLabels(dict[str, str]):

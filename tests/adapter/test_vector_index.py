@@ -92,9 +92,9 @@ async def test_long_vector_is_scanned_once_for_all_requests(monkeypatch: pytest.
     monkeypatch.setattr(vector_index, "_index", note_all)
     monkeypatch.setattr(vector_index, "_matching", note_some)
     vector = await indexed(LONG)
-    asked = [random.Random(n).randrange(COUNT) for n in range(100)]
-    answers = await asyncio.gather(*(found(vector, f"ns-{n % 5}", f"queue=q{n}") for n in asked))
-    assert answers == [[float(n)] for n in asked]
+    keys = [random.Random(n).randrange(COUNT) for n in range(100)]
+    results = await asyncio.gather(*(found(vector, f"ns-{n % 5}", f"queue=q{n}") for n in keys))
+    assert results == [[float(n)] for n in keys]
     assert sorted(looked_at, reverse=True) == [COUNT, COUNT, *[1] * 100]
 
 

@@ -13,7 +13,7 @@ from kube.mapping import ResourceInfo
 from kube.selectors import LabelSelector
 from kube.store import Store
 from tests.eventually import eventually
-from tests.kube.scripted import Collection, ScriptedServer, answer, connected, scripted_server, thing
+from tests.kube.scripted import Collection, ScriptedServer, connected, respond, scripted_server, thing
 
 PODS = ResourceInfo("", "v1", "Pod", "pods", "pod", namespaced=True)
 NODES = ResourceInfo("", "v1", "Node", "nodes", "node", namespaced=False)
@@ -59,7 +59,7 @@ async def bed(folder: Path, **options: Any) -> AsyncIterator[Bed]:
     nodes.items = [thing("node-0", "1", namespace="")]
     direct.items = [pod("listed", "1")]
     async with scripted_server() as server, connected(server, folder) as client:
-        server.answers |= {
+        server.handlers |= {
             "/api/v1/pods": pods.handle,
             "/api/v1/nodes": nodes.handle,
             "/api/v1/namespaces/shop/pods": direct.handle,
@@ -101,9 +101,9 @@ async def test_only_metadata_is_transferred(tmp_path: Path) -> None:
     """A pod as a whole takes fifty times as much."""
     async with bed(tmp_path) as cluster:
         await cluster.follows(cluster.pods)
-        asked = zip(cluster.server.asked, cluster.server.headers, strict=True)
+        requests = zip(cluster.server.requests, cluster.server.headers, strict=True)
         forms = {
-            "watch=true" in line: headers["Accept"] for line, headers in asked if line.startswith("GET /api/v1/pods")
+            "watch=true" in line: headers["Accept"] for line, headers in requests if line.startswith("GET /api/v1/pods")
         }
     of_metadata = "application/json;as={};g=meta.k8s.io;v=v1"
     assert forms == {
@@ -119,10 +119,10 @@ async def test_number_of_followed_kinds_is_bounded(tmp_path: Path) -> None:
     ]
     paths = [f"/apis/many.example/v1/kinds{n}" for n in range(60)]
     async with bed(tmp_path) as cluster:
-        direct = answer({"items": [thing("listed", "1")]})
-        cluster.server.answers |= {kind.path(namespace="shop"): direct for kind in kinds}
+        direct = respond({"items": [thing("listed", "1")]})
+        cluster.server.handlers |= {kind.path(namespace="shop"): direct for kind in kinds}
         followed = [Collection() for _ in kinds]
-        cluster.server.answers |= {path: one.handle for path, one in zip(paths, followed, strict=True)}
+        cluster.server.handlers |= {path: one.handle for path, one in zip(paths, followed, strict=True)}
         for kind in kinds:
             assert await cluster.objects.names(kind, "shop", ALL) == ["listed"]
         for one in followed[:49]:  # and pods

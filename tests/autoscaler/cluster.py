@@ -27,22 +27,22 @@ _TIME = "2026-01-01T00:00:00Z"
 
 @dataclass
 class FakeMetrics:
-    """A custom metrics API with one Pods metric, the same for each pod that it is told of."""
+    """A custom metrics API with one Pods metric, with the same value for each of `pods`."""
 
     value: str = "10"
     pods: Mapping[str, list[str]] = field(default_factory=dict)
-    """Which pods each label selector selects."""
+    """The names of the pods by label selector."""
     status: int = 200
     held: asyncio.Event | None = None
-    """Answers wait for this, if set."""
-    asked: int = 0
+    """Responses wait for this, if set."""
+    requests: int = 0
     values: int = 0
-    """How many were in all answers together."""
+    """The number of values in all responses together."""
 
     async def handle(self, request: web.Request) -> web.Response:
         if not request.path.endswith(f"/pods/*/{METRIC}"):
             return web.json_response({"kind": "APIResourceList", "groupVersion": f"{_GROUP}/v1beta2", "resources": []})
-        self.asked += 1
+        self.requests += 1
         if self.held is not None:
             await self.held.wait()
         if self.status != 200:
@@ -58,7 +58,7 @@ class FakeMetrics:
 
 @dataclass
 class Cluster:
-    """The API server with its objects, and what tests do with them."""
+    """The API server with its objects, and operations of tests on them."""
 
     server: PlaygroundApiServer
     metrics: FakeMetrics
@@ -70,7 +70,7 @@ class Cluster:
         return self.server.kubeconfig(AUTOSCALER, ())
 
     def syncs(self) -> int:
-        """How many steps the autoscaler has begun, of all HPAs: each reads a scale."""
+        """Return the number of reconciliations that have begun: each reads a scale."""
         return self.server.requests.of("get", "deployments/scale")
 
     def status_writes(self) -> int:

@@ -21,30 +21,30 @@ from autoscaler.loop import saved_history
 saved_history.SAVE_SECONDS = 0.1
 runpy.run_module("autoscaler", run_name="__main__", alter_sys=True)
 """
-"""A program: `python -m autoscaler` that need not be waited for until it saves."""
+"""`python -m autoscaler` that saves its history ten times a second, so that tests need not wait for it."""
 
 
 class Autoscaler:
-    """The process, and what it has said."""
+    """The process and its log."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
-        self.said: list[str] = []
+        self.log_lines: list[str] = []
 
     async def listen(self) -> None:
         assert self._process.stderr is not None
         async for line in self._process.stderr:
-            self.said.append(line.decode().rstrip())
+            self.log_lines.append(line.decode().rstrip())
 
     @property
     def port(self) -> int:
-        """Where its endpoint is."""
-        found = re.search(r"health and metrics on \S+ port (\d+)", "\n".join(self.said))
+        """The port of its health and metrics endpoint."""
+        found = re.search(r"health and metrics on \S+ port (\d+)", "\n".join(self.log_lines))
         assert found, "not listening yet"
         return int(found[1])
 
     async def get(self, path: str) -> str:
-        """A page of its endpoint."""
+        """Return a page of its endpoint."""
         async with aiohttp.ClientSession() as http, http.get(f"http://127.0.0.1:{self.port}{path}") as response:
             return await response.text()
 
@@ -52,7 +52,7 @@ class Autoscaler:
         self._process.send_signal(number)
 
     async def ended(self) -> int:
-        """Its exit status, once it has ended."""
+        """Wait for the end of the process and return its exit status."""
         return await asyncio.wait_for(self._process.wait(), PATIENCE)
 
 

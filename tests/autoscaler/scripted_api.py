@@ -1,4 +1,4 @@
-"""An API server of few words: it answers what a test scripts, and remembers what it was asked."""
+"""A scripted API server: it sends the responses of a test and records the requests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -14,8 +14,8 @@ from tests.kube.scripted import ScriptedServer
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request as it came."""
+class RecordedRequest:
+    """A request that the server received."""
 
     method: str
     path: str
@@ -23,32 +23,32 @@ class Asked:
     body: Any = None
 
 
-Answer = Mapping[str, Any] | bytes | Callable[[Asked], "Mapping[str, Any] | web.StreamResponse"]
+Response = Mapping[str, Any] | bytes | Callable[[RecordedRequest], "Mapping[str, Any] | web.StreamResponse"]
 
 
 @dataclass
 class ScriptedApi:
-    """Answers by method and path; what is not scripted is a 404 Status."""
+    """Responds by method and path; without a scripted response it sends a 404 Status."""
 
-    asked: list[Asked] = field(default_factory=list)
-    _answers: dict[tuple[str, str], list[tuple[int, Answer]]] = field(default_factory=dict)
+    requests: list[RecordedRequest] = field(default_factory=list)
+    _responses: dict[tuple[str, str], list[tuple[int, Response]]] = field(default_factory=dict)
     _arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def on(self, method: str, path: str, answer: Answer, *, status: int = 200) -> None:
-        """Answer like this from now on."""
-        self._answers[method, path] = [(status, answer)]
+    def on(self, method: str, path: str, response: Response, *, status: int = 200) -> None:
+        """Send this response from now on."""
+        self._responses[method, path] = [(status, response)]
 
-    def then(self, method: str, path: str, answer: Answer, *, status: int = 200) -> None:
-        """Answer like this from the next request on; what was scripted before is used up once."""
-        self._answers.setdefault((method, path), []).append((status, answer))
+    def then(self, method: str, path: str, response: Response, *, status: int = 200) -> None:
+        """Add a response for the request after those with scripted responses; it then stays."""
+        self._responses.setdefault((method, path), []).append((status, response))
 
     def fail(self, method: str, path: str, code: int, message: str) -> None:
-        """Answer with a Status from now on."""
+        """Send this error Status from now on."""
         self.on(method, path, status_body(code, message), status=code)
 
-    def named(self, method: str, path: str = "") -> list[Asked]:
-        """The requests of a method (to a path) so far."""
-        return [asked for asked in self.asked if asked.method == method and path in ("", asked.path)]
+    def named(self, method: str, path: str = "") -> list[RecordedRequest]:
+        """Return the requests so far with a method (and path)."""
+        return [recorded for recorded in self.requests if recorded.method == method and path in ("", recorded.path)]
 
     async def until(self, condition: Callable[[], bool], *, seconds: float = 10.0) -> None:
         """Wait until requests have made a condition true."""
@@ -59,21 +59,23 @@ class ScriptedApi:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         content = await request.read()
-        asked = Asked(request.method, request.path, dict(request.query), (await request.json()) if content else None)
-        self.asked.append(asked)
+        recorded = RecordedRequest(
+            request.method, request.path, dict(request.query), (await request.json()) if content else None
+        )
+        self.requests.append(recorded)
         self._arrived.set()
-        answers = self._answers.get((asked.method, asked.path), [(404, status_body(404, "not found"))])
-        status, answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        if callable(answer):
-            answered = answer(asked)
-            return answered if isinstance(answered, web.StreamResponse) else web.json_response(answered)
-        if isinstance(answer, bytes):
-            return web.Response(body=answer, status=status)
-        return web.json_response(answer, status=status)
+        responses = self._responses.get((recorded.method, recorded.path), [(404, status_body(404, "not found"))])
+        status, response = responses.pop(0) if len(responses) > 1 else responses[0]
+        if callable(response):
+            result = response(recorded)
+            return result if isinstance(result, web.StreamResponse) else web.json_response(result)
+        if isinstance(response, bytes):
+            return web.Response(body=response, status=status)
+        return web.json_response(response, status=status)
 
 
-def busy(_: Asked) -> web.StreamResponse:
-    """429, to be asked again after a second."""
+def busy(_: RecordedRequest) -> web.StreamResponse:
+    """Return 429 with Retry-After: 1."""
     return web.json_response(status_body(429, "busy"), status=429, headers={"Retry-After": "1"})
 
 

@@ -245,7 +245,9 @@ async def test_hanging_open_delays_neither_start_nor_end(
     disk.free.set()
 
 
-async def test_file_is_created_again_when_its_folder_is_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_file_is_created_again_when_its_folder_exists_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path, drops = tmp_path / "logs" / "audit.jsonl", Drops()
     path.parent.mkdir()
     log = AuditLog(settings(path), on_dropped=drops)

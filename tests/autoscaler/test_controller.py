@@ -295,8 +295,8 @@ async def test_the_final_history_is_complete_unless_a_reconciliation_was_cancell
         await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
         if unfinished:
             cluster.metrics.held = asyncio.Event()
-            asked = cluster.metrics.asked
-            await until(lambda: cluster.metrics.asked > asked)
+            asked = cluster.metrics.requests
+            await until(lambda: cluster.metrics.requests > asked)
     if cluster.metrics.held is not None:
         cluster.metrics.held.set()
     client = ThrottledClient(cluster.admin, TokenBucket(qps=0, burst=1))

@@ -45,7 +45,7 @@ def _from(remote: str):  # type: ignore[no-untyped-def]  # aiohttp's middleware 
     return middleware
 
 
-async def test_the_decisions_on_an_hpa_oldest_first(log: DecisionLog) -> None:
+async def test_decisions_of_an_hpa_are_oldest_first(log: DecisionLog) -> None:
     async with endpoint(log) as http, http.get("/debug/decisions/default/web") as response:
         page = await response.json()
     assert (response.status, response.content_type) == (200, "application/json")
@@ -57,24 +57,24 @@ async def test_the_decisions_on_an_hpa_oldest_first(log: DecisionLog) -> None:
     assert [each["desiredReplicas"] for each in page["decisions"]] == [0, 1, 2]
 
 
-async def test_the_last_ones(log: DecisionLog) -> None:
+async def test_last_limits_the_number_of_decisions(log: DecisionLog) -> None:
     async with endpoint(log) as http, http.get("/debug/decisions/default/web?last=1") as response:
         assert [each["desiredReplicas"] for each in (await response.json())["decisions"]] == [2]
 
 
 @pytest.mark.parametrize("last", ["0", "-1", "two", "", "1.5", "²"])
-async def test_a_wrong_number_is_refused_in_plain_words(last: str, log: DecisionLog) -> None:
+async def test_invalid_last_is_a_bad_request(last: str, log: DecisionLog) -> None:
     async with endpoint(log) as http, http.get("/debug/decisions/default/web", params={"last": last}) as response:
         assert response.status == 400
         assert "a whole number from 1 on" in await response.text()
 
 
-async def test_the_index(log: DecisionLog) -> None:
+async def test_index_lists_hpas(log: DecisionLog) -> None:
     async with endpoint(log) as http, http.get("/debug/decisions") as response:
         assert (await response.json())["hpas"][0]["decisions"] == 3
 
 
-async def test_an_hpa_without_decisions_is_not_found(log: DecisionLog) -> None:
+async def test_hpa_without_decisions_is_not_found(log: DecisionLog) -> None:
     async with endpoint(log) as http, http.get("/debug/decisions/default/other") as response:
         assert response.status == 404
         assert "there are no decisions on default/other" in await response.text()
@@ -85,32 +85,32 @@ PAGES = ("/debug/decisions", "/debug/decisions/default/web")
 
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("remote", ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"])
-async def test_local_is_for_connections_from_inside_the_pod(page: str, remote: str, log: DecisionLog) -> None:
+async def test_local_access_allows_loopback(page: str, remote: str, log: DecisionLog) -> None:
     async with endpoint(log, remote=remote) as http, http.get(page) as response:
         assert response.status == 200
 
 
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("remote", ["10.0.0.7", "fd00::7", "::ffff:10.0.0.7", "somewhere", ""])
-async def test_and_for_no_others(page: str, remote: str, log: DecisionLog) -> None:
+async def test_local_access_refuses_other_addresses(page: str, remote: str, log: DecisionLog) -> None:
     async with endpoint(log, remote=remote) as http, http.get(page) as response:
         assert response.status == 403
         assert "kubectl port-forward" in await response.text()
 
 
-async def test_a_header_does_not_make_a_connection_local(log: DecisionLog) -> None:
+async def test_forwarded_header_does_not_make_a_connection_local(log: DecisionLog) -> None:
     claims = {"X-Forwarded-For": "127.0.0.1", "Forwarded": "for=127.0.0.1", "X-Real-IP": "127.0.0.1"}
     async with endpoint(log, remote="10.0.0.7") as http, http.get(PAGES[0], headers=claims) as response:
         assert response.status == 403
 
 
 @pytest.mark.parametrize("page", PAGES)
-async def test_all_is_for_everybody(page: str, log: DecisionLog) -> None:
+async def test_access_all_allows_every_address(page: str, log: DecisionLog) -> None:
     async with endpoint(log, DebugAccess.ALL, remote="10.0.0.7") as http, http.get(page) as response:
         assert response.status == 200
 
 
 @pytest.mark.parametrize("page", PAGES)
-async def test_off_is_for_nobody(page: str, log: DecisionLog) -> None:
+async def test_access_off_refuses_every_address(page: str, log: DecisionLog) -> None:
     async with endpoint(log, DebugAccess.OFF) as http, http.get(page) as response:
         assert response.status == 404

@@ -485,7 +485,7 @@ def test_missing_values_never_scale_below_what_the_pods_could_need(known: int, u
 # --- steps that must not write -------------------------------------------------------------------------------------
 
 
-def test_without_writing_an_event_tells_the_scale_and_none_is_stored() -> None:
+def test_without_writing_an_event_reports_the_scale_and_history_has_none() -> None:
     world = World(hpa(pods_metric(100), behavior=AT_ONCE), replicas=2)
     acted = world.step(150)
     assert world.decision is not None

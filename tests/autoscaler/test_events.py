@@ -11,7 +11,7 @@ from autoscaler.loop.events import EventRecorder
 from autoscaler.loop.throttle import NotLeaderError, ThrottledClient
 from kube.client import KubeUnreachable
 from kube.status import StatusError
-from tests.autoscaler.scripted_api import Asked, ScriptedApi
+from tests.autoscaler.scripted_api import RecordedRequest, ScriptedApi
 
 EVENTS = "/api/v1/namespaces/default/events"
 SECOND = 1_000_000_000
@@ -37,7 +37,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def recorder(api: ScriptedApi, client: ThrottledClient, clock: Clock) -> AsyncIterator[EventRecorder]:
-    api.on("POST", EVENTS, lambda asked: asked.body)
+    api.on("POST", EVENTS, lambda recorded: recorded.body)
     recorder = EventRecorder(client, clock=clock, monotonic=lambda: clock.now / SECOND)
     task = asyncio.create_task(recorder.run())
     yield recorder
@@ -78,7 +78,7 @@ async def test_a_repeated_event_only_counts_up(api: ScriptedApi, recorder: Event
             patch_any_event(api)
         clock.now += 15 * SECOND
     assert len(api.named("POST")) == 1
-    assert [asked.body for asked in api.named("PATCH")] == [
+    assert [recorded.body for recorded in api.named("PATCH")] == [
         {"count": 2, "lastTimestamp": "2026-01-02T03:04:20Z", "message": "not found"},
         {"count": 3, "lastTimestamp": "2026-01-02T03:04:35Z", "message": "not found"},
     ]
@@ -94,34 +94,34 @@ async def test_a_repeated_event_only_counts_up(api: ScriptedApi, recorder: Event
     ],
     ids=["type", "reason", "message", "object of the same name"],
 )
-async def test_what_differs_is_another_event(
+async def test_events_that_differ_in_any_field_are_not_aggregated(
     other: tuple[HPA, str, str, str], api: ScriptedApi, recorder: EventRecorder
 ) -> None:
     recorder.record(hpa(), "Warning", "A", "x")
     recorder.record(*other)
     await recorder.flush()
-    names = [asked.body["metadata"]["name"] for asked in api.named("POST")]
+    names = [recorded.body["metadata"]["name"] for recorded in api.named("POST")]
     assert len(set(names)) == 2
 
 
-async def test_an_event_that_the_server_has_forgotten_is_written_anew_with_its_count(
+async def test_expired_event_is_created_again_with_its_count(
     api: ScriptedApi, recorder: EventRecorder, clock: Clock
 ) -> None:
     for _ in range(2):
         recorder.record(hpa(), "Warning", "A", "x")
         await recorder.flush()  # the second one's PATCH is answered with 404
         clock.now += 15 * SECOND
-    first, second = (asked.body for asked in api.named("POST"))
+    first, second = (recorded.body for recorded in api.named("POST"))
     assert (first["count"], second["count"]) == (1, 2)
     assert second["metadata"] == first["metadata"]
     assert (second["firstTimestamp"], second["lastTimestamp"]) == ("2026-01-02T03:04:05Z", "2026-01-02T03:04:20Z")
 
 
-async def test_what_repeats_while_it_waits_is_sent_once(api: ScriptedApi, recorder: EventRecorder) -> None:
+async def test_event_repeated_while_queued_is_sent_once(api: ScriptedApi, recorder: EventRecorder) -> None:
     for _ in range(3):
         recorder.record(hpa(), "Warning", "A", "x")
     await recorder.flush()
-    assert [(asked.method, asked.body["count"]) for asked in api.asked] == [("POST", 3)]
+    assert [(recorded.method, recorded.body["count"]) for recorded in api.requests] == [("POST", 3)]
 
 
 async def test_of_similar_events_the_tenth_and_later_are_one(
@@ -135,20 +135,20 @@ async def test_of_similar_events_the_tenth_and_later_are_one(
         clock.now += 15 * SECOND
     recorder.record(hpa(), "Normal", "OtherReason", "New size: 12")
     await recorder.flush()
-    written = [asked.body["message"] for asked in api.named("POST")]
+    written = [recorded.body["message"] for recorded in api.named("POST")]
     assert written == [
         *(f"New size: {number}" for number in range(9)),
         "(combined from similar events): New size: 9",
         "New size: 12",
     ]
-    assert [(asked.body["count"], asked.body["message"]) for asked in api.named("PATCH")] == [
+    assert [(recorded.body["count"], recorded.body["message"]) for recorded in api.named("PATCH")] == [
         (2, "(combined from similar events): New size: 10"),
         (3, "(combined from similar events): New size: 11"),
     ]
 
 
 @pytest.mark.parametrize(("seconds", "combined"), [(600, True), (601, False)])
-async def test_after_ten_minutes_nothing_is_similar_to_what_was(
+async def test_similar_events_are_counted_for_ten_minutes(
     seconds: int, combined: bool, api: ScriptedApi, recorder: EventRecorder, clock: Clock
 ) -> None:
     for number in range(9):
@@ -157,7 +157,7 @@ async def test_after_ten_minutes_nothing_is_similar_to_what_was(
     clock.now += seconds * SECOND
     recorder.record(hpa(), "Normal", "A", "message 9")
     await recorder.flush()
-    assert api.asked[-1].body["message"].startswith("(combined") is combined
+    assert api.requests[-1].body["message"].startswith("(combined") is combined
 
 
 @pytest.mark.parametrize("event_type", ["Warning", "Normal"])
@@ -183,7 +183,9 @@ async def test_a_flood_of_events_about_one_object_is_cut_off(
     assert posted() == 28
 
 
-async def test_events_that_are_held_back_count(api: ScriptedApi, recorder: EventRecorder, clock: Clock) -> None:
+async def test_events_dropped_by_the_rate_limit_are_counted(
+    api: ScriptedApi, recorder: EventRecorder, clock: Clock
+) -> None:
     for number in range(25):
         recorder.record(hpa(), "Warning", f"Reason{number}", "x")
     await recorder.flush()
@@ -194,7 +196,7 @@ async def test_events_that_are_held_back_count(api: ScriptedApi, recorder: Event
     clock.now += 300 * SECOND
     recorder.record(hpa(), "Warning", "Reason0", "x")
     await recorder.flush()
-    assert [asked.body["count"] for asked in api.named("PATCH")] == [5]
+    assert [recorded.body["count"] for recorded in api.named("PATCH")] == [5]
 
 
 async def test_a_failed_write_is_logged_once(
@@ -205,18 +207,18 @@ async def test_a_failed_write_is_logged_once(
         recorder.record(hpa(), "Warning", "A", str(number))
     await recorder.flush()
     assert [record.message for record in caplog.records] == ["events cannot be written: events is forbidden"]
-    api.on("POST", EVENTS, lambda asked: asked.body)
+    api.on("POST", EVENTS, lambda recorded: recorded.body)
     recorder.record(hpa(), "Warning", "A", "works again")
     await recorder.flush()
-    assert api.asked[-1].body["message"] == "works again"
+    assert api.requests[-1].body["message"] == "works again"
 
 
 async def test_long_names_are_cut_and_long_messages_are_not(api: ScriptedApi, recorder: EventRecorder) -> None:
     recorder.record(hpa("w" * 253), "Warning", "A", "m" * 5000)
     await recorder.flush()
-    asked: Asked = api.named("POST")[0]
-    assert len(asked.body["metadata"]["name"]) == 253
-    assert len(asked.body["message"]) == 5000
+    recorded: RecordedRequest = api.named("POST")[0]
+    assert len(recorded.body["metadata"]["name"]) == 253
+    assert len(recorded.body["message"]) == 5000
 
 
 async def test_huge_texts_are_cut(api: ScriptedApi, recorder: EventRecorder) -> None:
@@ -226,14 +228,14 @@ async def test_huge_texts_are_cut(api: ScriptedApi, recorder: EventRecorder) -> 
 
 
 @pytest.mark.parametrize("end", [".", "-"])
-async def test_a_long_name_is_not_cut_behind_what_separates_its_parts(
+async def test_truncated_name_does_not_end_with_a_separator(
     api: ScriptedApi, recorder: EventRecorder, end: str
 ) -> None:
     recorder.record(hpa("".join("w" if number % 2 else end for number in range(1, 253)) + "w"), "Warning", "A", "m")
     recorder.record(hpa("w" + "".join("w" if number % 2 else end for number in range(1, 253))), "Warning", "A", "m")
     await recorder.flush()
-    for asked in api.asked:
-        prefix = asked.body["metadata"]["name"].rpartition(".")[0]
+    for recorded in api.requests:
+        prefix = recorded.body["metadata"]["name"].rpartition(".")[0]
         assert prefix.endswith("w")
 
 
@@ -281,7 +283,7 @@ async def test_after_twelve_tries_an_event_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("error", [StatusError(500, "", "no"), NotLeaderError("no")], ids=["refused", "not leading"])
-async def test_what_is_refused_is_not_tried_again(error: Exception) -> None:
+async def test_refused_event_is_not_retried(error: Exception) -> None:
     client = Unreachable(1, error)
     assert await recorded(client) == []
     assert client.sent == ["first", "second"]

@@ -180,7 +180,7 @@ async def test_audit_fifo_that_is_not_read_stops_neither_reconciliation_nor_sigt
             await eventually(has_many, within=SOON)
             process.signal(signal.SIGTERM)
             assert await process.ended() == 0
-        assert any("not all decisions could be written" in line for line in process.said)
+        assert any("not all decisions could be written" in line for line in process.log_lines)
     finally:
         os.close(reader)
 

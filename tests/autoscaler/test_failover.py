@@ -81,8 +81,8 @@ async def until(condition: Callable[[], bool]) -> None:
     await eventually(holds, within=SOON, every=0.01)
 
 
-def says(process: Autoscaler, text: str) -> Callable[[], bool]:
-    return lambda: any(text in line for line in process.said)
+def logged(process: Autoscaler, text: str) -> Callable[[], bool]:
+    return lambda: any(text in line for line in process.log_lines)
 
 
 async def steps_of(cluster: Cluster, user: str, number: int = 3) -> None:
@@ -109,7 +109,7 @@ async def test_a_restart_in_the_middle_of_a_stabilisation_window_scales_down_nei
         one.signal(signal.SIGTERM)
         assert await one.ended() == 0
     async with autoscaler(kubeconfig(cluster, "two"), *flags) as two:
-        await until(says(two, "restored the history of 1 HPAs"))
+        await until(logged(two, "restored the history of 1 HPAs"))
         await steps_of(cluster, "two")
         assert cluster.replicas("web") == 3
         assert cluster.condition("web", "AbleToScale") == ("True", "ScaleDownStabilized")
@@ -132,7 +132,7 @@ async def let_pass(cluster: Cluster, *, minutes: int) -> None:
     await cluster.admin.patch(path, {"binaryData": {"memory.json.gz": older}})
 
 
-async def test_after_kill_9_the_pods_that_were_taken_away_still_count_against_the_limit(cluster: Cluster) -> None:
+async def test_after_kill_9_removed_pods_still_count_against_the_policy(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=5)
     cluster.add_hpa("web")
     slowly = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 1, "periodSeconds": 1800}]}
@@ -146,7 +146,7 @@ async def test_after_kill_9_the_pods_that_were_taken_away_still_count_against_th
         one.signal(signal.SIGKILL)
         await one.ended()
     async with autoscaler(kubeconfig(cluster, "two"), *QUICK) as two:
-        await until(says(two, "restored the history of 1 HPAs"))
+        await until(logged(two, "restored the history of 1 HPAs"))
         await steps_of(cluster, "two")
         await until(lambda: cluster.condition("web", "ScalingLimited") == ("True", "ScaleDownLimit"))
         assert cluster.replicas("web") == 4
@@ -167,13 +167,13 @@ async def test_after_kill_9_a_history_from_before_the_last_scale_up_scales_nothi
         await two.ended()
     cluster.metrics.value = "1"
     async with autoscaler(kubeconfig(cluster, "three"), *QUICK) as three:
-        await until(says(three, "restored the history of 1 HPAs"))
+        await until(logged(three, "restored the history of 1 HPAs"))
         await until(lambda: cluster.condition("web", "AbleToScale") == ("True", "ScaleDownStabilized"))
         await steps_of(cluster, "three")
         assert cluster.replicas("web") == 3
 
 
-async def test_without_a_place_to_save_they_do_not_count_any_more(cluster: Cluster) -> None:
+async def test_without_saved_history_removed_pods_do_not_count(cluster: Cluster) -> None:
     """The test above fails where nothing is saved: this is what it would see."""
     cluster.add_deployment("web", replicas=5)
     cluster.add_hpa("web")
@@ -197,7 +197,7 @@ async def test_on_sigterm_the_history_is_saved_and_the_lease_released(cluster: C
     async with autoscaler(kubeconfig(cluster, "one"), *flags) as one:
         await steps_of(cluster, "one")
         async with autoscaler(kubeconfig(cluster, "two"), *flags) as two:
-            await until(says(two, "held by"))
+            await until(logged(two, "held by"))
             assert await two.get("/readyz") == "ok"
             assert 'leader_election_master_status{name="milliscale-autoscaler"} 0.0' in await two.get("/metrics")
             assert "[+]leaderElection ok" in await one.get("/healthz?verbose")
@@ -207,8 +207,8 @@ async def test_on_sigterm_the_history_is_saved_and_the_lease_released(cluster: C
             assert await one.ended() == 0
             assert saved(cluster) is not None
             await steps_of(cluster, "two")
-            assert says(two, "restored the history of 1 HPAs")()
-    assert says(one, "released")()
+            assert logged(two, "restored the history of 1 HPAs")()
+    assert logged(one, "released")()
 
 
 async def test_on_sigterm_without_an_api_server_it_ends_in_time_too(cluster: Cluster) -> None:
@@ -220,7 +220,7 @@ async def test_on_sigterm_without_an_api_server_it_ends_in_time_too(cluster: Clu
         one.signal(signal.SIGTERM)
         assert await one.ended() == 0
         await cluster.server.listen()
-    assert "Traceback" not in "\n".join(one.said)
+    assert "Traceback" not in "\n".join(one.log_lines)
 
 
 async def test_after_kill_9_the_other_waits_for_the_lease_to_run_out(cluster: Cluster) -> None:
@@ -229,7 +229,7 @@ async def test_after_kill_9_the_other_waits_for_the_lease_to_run_out(cluster: Cl
     async with autoscaler(kubeconfig(cluster, "one"), *QUICK) as one:
         await steps_of(cluster, "one")
         async with autoscaler(kubeconfig(cluster, "two"), *QUICK) as two:
-            await until(says(two, "held by"))
+            await until(logged(two, "held by"))
             one.signal(signal.SIGKILL)
             await one.ended()
             renewed = lease_time(cluster, "renewTime")
@@ -244,26 +244,26 @@ async def test_one_that_was_paused_writes_nothing_when_it_goes_on(cluster: Clust
     async with autoscaler(kubeconfig(cluster, "one"), *QUICK) as one:
         await steps_of(cluster, "one")
         async with autoscaler(kubeconfig(cluster, "two"), *QUICK) as two:
-            await until(says(two, "held by"))
+            await until(logged(two, "held by"))
             cluster.metrics.held = asyncio.Event()
-            asked = cluster.metrics.asked
+            asked = cluster.metrics.requests
             cluster.metrics.value = "30"
-            await until(lambda: cluster.metrics.asked > asked)  # its step waits for this answer
+            await until(lambda: cluster.metrics.requests > asked)  # its step waits for this answer
             one.signal(signal.SIGSTOP)
             await steps_of(cluster, "two", 1)
             cluster.metrics.held.set()  # now both have their answers, and both would scale to 3
             before = writes(cluster, "one")
             one.signal(signal.SIGCONT)
             await until(lambda: cluster.replicas("web") == 3)
-            await until(says(one, "leader election lost"))
+            await until(logged(one, "leader election lost"))
             await steps_of(cluster, "two", 5)
             assert writes(cluster, "one") == before
-            assert holder(cluster) in "\n".join(two.said)
+            assert holder(cluster) in "\n".join(two.log_lines)
             assert await one.get("/readyz") == "ok", "it stands by"
             two.signal(signal.SIGTERM)
             assert await two.ended() == 0
         await steps_of(cluster, "one")
-    assert "Traceback" not in "\n".join(one.said)
+    assert "Traceback" not in "\n".join(one.log_lines)
 
 
 async def test_however_two_fight_for_a_lease_they_never_act_at_the_same_time(cluster: Cluster) -> None:
@@ -292,4 +292,4 @@ async def test_however_two_fight_for_a_lease_they_never_act_at_the_same_time(clu
 
 def stands_by(process: Autoscaler) -> bool:
     """Whether the last that it said about the lease is that another holds it."""
-    return "held by" in next((line for line in reversed(process.said) if "kube.election" in line), "")
+    return "held by" in next((line for line in reversed(process.log_lines) if "kube.election" in line), "")

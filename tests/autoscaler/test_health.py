@@ -41,7 +41,7 @@ async def test_the_process_is_alive_before_it_is_ready(path: str, http: aiohttp.
     assert await get(http, path) == (200, "ok")
 
 
-async def test_readyz_says_why_it_is_not_ready(http: aiohttp.ClientSession) -> None:
+async def test_readyz_gives_the_reason(http: aiohttp.ClientSession) -> None:
     assert await get(http, "/readyz") == (500, "[+]ping ok\n[-]hpas failed: not listed yet\nreadyz check failed\n")
 
 

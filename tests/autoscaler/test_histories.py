@@ -20,7 +20,7 @@ def test_an_hpa_created_again_with_the_same_name_has_no_history() -> None:
     assert histories.of(replace(WEB, uid="second")) == History()
 
 
-def test_what_is_forgotten_is_gone() -> None:
+def test_forgotten_history_is_empty() -> None:
     histories = Histories()
     histories.replace(WEB, history(3))
     histories.forget(WEB.key)
@@ -38,7 +38,7 @@ def test_of_two_memories_the_one_that_was_added_to_later_wins() -> None:
     assert histories.of(WEB) == scaled
 
 
-def test_what_was_known_before_another_may_have_acted_is_not_complete_any_more() -> None:
+def test_history_is_incomplete_after_another_leader_may_have_acted() -> None:
     histories = Histories()
     histories.replace(WEB, history(3))
     histories.restore({})

@@ -23,7 +23,7 @@ from autoscaler.loop.throttle import ThrottledClient
 from kube.client import KubeClient
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
-from tests.autoscaler.scripted_api import Asked, ScriptedApi, busy
+from tests.autoscaler.scripted_api import RecordedRequest, ScriptedApi, busy
 
 GROUP = "/apis/custom.metrics.k8s.io"
 PODS = f"{GROUP}/v1beta2/namespaces/default/pods/*/packets"
@@ -115,7 +115,7 @@ async def test_both_selectors_are_sent(api: ScriptedApi, metrics: MetricsClient)
     api.on("GET", PODS, listed())
     selector = LabelSelector.parse("verb in (GET,POST)")
     await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=selector)
-    assert api.asked[-1] == Asked(
+    assert api.requests[-1] == RecordedRequest(
         "GET", PODS, {"labelSelector": "app=web", "metricLabelSelector": "verb in (GET,POST)"}
     )
 
@@ -141,7 +141,7 @@ async def test_preferred_version_is_cached_for_a_while(api: ScriptedApi, metrics
     api.on("GET", GROUP, group("v1beta2", "v1beta1", preferred="v1beta1"))
     clock.now = 30.0
     await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
-    assert api.asked[-1].path == PODS.replace("v1beta2", "v1beta1")
+    assert api.requests[-1].path == PODS.replace("v1beta2", "v1beta1")
 
 
 async def test_missing_custom_metrics_api_is_an_error(api: ScriptedApi, metrics: MetricsClient) -> None:
@@ -213,7 +213,7 @@ async def test_object_metric_is_requested_by_resource(
     api.on("GET", path, listed(value_of("front", "10500m")))
     response = await metrics.object_metric("default", "hits", described=described, metric_selector=NOTHING)
     assert response == ValuesResponse(values=(10_500,), timestamp_ms=TIME_MS)
-    assert api.asked[-1] == Asked("GET", path, {})
+    assert api.requests[-1] == RecordedRequest("GET", path, {})
 
 
 @pytest.mark.usefixtures("discovery")
@@ -264,7 +264,7 @@ async def test_external_metric_has_all_values(api: ScriptedApi, metrics: Metrics
     api.on("GET", EXTERNAL, listed({"value": "20", "timestamp": TIME}, {"value": "-500m", "timestamp": TIME}))
     response = await metrics.external_metric("default", "queue_depth", metric_selector=LabelSelector.parse("q=a"))
     assert response == ValuesResponse(values=(20_000, -500), timestamp_ms=TIME_MS)
-    assert api.asked[-1] == Asked("GET", EXTERNAL, {"labelSelector": "q=a"})
+    assert api.requests[-1] == RecordedRequest("GET", EXTERNAL, {"labelSelector": "q=a"})
 
 
 async def test_resource_usage_is_by_container(api: ScriptedApi, metrics: MetricsClient) -> None:
@@ -284,7 +284,7 @@ async def test_resource_usage_is_by_container(api: ScriptedApi, metrics: Metrics
             ),
         )
     )
-    assert api.asked[-1] == Asked("GET", RESOURCE, {"labelSelector": "app=web"})
+    assert api.requests[-1] == RecordedRequest("GET", RESOURCE, {"labelSelector": "app=web"})
 
 
 # --- several HPAs in one moment ------------------------------------------------------------------------------------
@@ -317,7 +317,9 @@ async def test_concurrent_equal_queries_are_one_request(api: ScriptedApi, metric
     assert {type(response) for response in responses[9:]} == {ValuesResponse}
 
 
-async def test_concurrent_usage_queries_are_merged(api: ScriptedApi, client: ThrottledClient, kube: KubeClient) -> None:
+async def test_concurrent_usage_queries_are_coalesced(
+    api: ScriptedApi, client: ThrottledClient, kube: KubeClient
+) -> None:
     apps = ["a", "b", "c", "d"]
     pods = PodIndex()
     for app in apps:
@@ -329,17 +331,17 @@ async def test_concurrent_usage_queries_are_merged(api: ScriptedApi, client: Thr
     usages = await asyncio.gather(
         *(metrics.resource_usage("default", LabelSelector.parse(f"app={app}")) for app in apps)
     )
-    assert [asked.query for asked in api.asked] == [{"labelSelector": "app in (a,b,c,d)"}]
+    assert [asked.query for asked in api.requests] == [{"labelSelector": "app in (a,b,c,d)"}]
     assert [usage.pods[0].name for usage in usages if isinstance(usage, ResourceResponse)] == apps
 
 
-def by_selector(name: str, parameter: str) -> Callable[[Asked], dict[str, Any]]:
+def by_selector(name: str, parameter: str) -> Callable[[RecordedRequest], dict[str, Any]]:
     """Answers `q=7` with the value 7."""
     return lambda asked: listed(value_of(name, asked.query[parameter].removeprefix("q=")))
 
 
 @pytest.mark.usefixtures("discovery")
-async def test_other_metric_selectors_are_not_merged(api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_queries_with_other_metric_selectors_are_not_coalesced(api: ScriptedApi, metrics: MetricsClient) -> None:
     hits = f"{GROUP}/v1beta2/namespaces/default/ingresses.networking.k8s.io/front/hits"
     api.on("GET", EXTERNAL, by_selector("", "labelSelector"))
     api.on("GET", PODS, by_selector("web-0", "metricLabelSelector"))
@@ -360,7 +362,9 @@ async def test_other_metric_selectors_are_not_merged(api: ScriptedApi, metrics: 
 
 
 @pytest.mark.usefixtures("discovery")
-async def test_other_objects_and_metrics_are_not_merged(api: ScriptedApi, metrics: MetricsClient) -> None:
+async def test_queries_for_other_objects_and_metrics_are_not_coalesced(
+    api: ScriptedApi, metrics: MetricsClient
+) -> None:
     base = f"{GROUP}/v1beta2/namespaces/default"
     endpoints = {"name": "endpoints", "kind": "Endpoints", "namespaced": True}
     services = {"name": "services", "kind": "Service", "namespaced": True}
@@ -433,4 +437,4 @@ async def test_name_cannot_leave_its_path(name: str, api: ScriptedApi, metrics: 
     response = await metrics.external_metric("default", name, metric_selector=NOTHING)
     assert isinstance(response, MetricError)
     assert "invalid resource name" in response.message
-    assert api.asked == []
+    assert api.requests == []

@@ -98,7 +98,7 @@ async def test_equal_queries_share_one_request(server: Server, coalescer: Metric
     assert responses == [server.response(selectors[0])] * 3
 
 
-async def test_selectors_that_differ_in_a_value_are_merged(server: Server, coalescer: MetricsQueryCoalescer) -> None:
+async def test_selectors_that_differ_in_a_value_are_coalesced(server: Server, coalescer: MetricsQueryCoalescer) -> None:
     selectors = of(*(f"app={app},tier=web" for app in APPS))
     responses = await fetch_all(coalescer, selectors, server.fetch)
     assert server.requests == ["app in (app-0,app-1,app-2,app-3,app-4,app-5),tier=web"]
@@ -126,7 +126,7 @@ async def test_server_that_ignores_selectors_gets_single_requests(
     assert len(server.requests) == 1 + 2 * len(selectors)
 
 
-async def test_fewer_than_four_selectors_are_not_merged(server: Server, coalescer: MetricsQueryCoalescer) -> None:
+async def test_fewer_than_four_selectors_are_not_coalesced(server: Server, coalescer: MetricsQueryCoalescer) -> None:
     selectors = of(*(f"app={app}" for app in APPS[:3]))
     responses = await fetch_all(coalescer, selectors, server.fetch)
     assert sorted(server.requests) == ["app=app-0", "app=app-1", "app=app-2"]
@@ -173,7 +173,7 @@ async def test_pod_that_is_never_indexed_stops_merging(server: Server, coalescer
     assert requests == [7, 7, 6, 6]
 
 
-async def test_failed_merge_is_not_retried_for_a_minute(
+async def test_failed_coalescing_is_not_retried_for_a_minute(
     server: Server, coalescer: MetricsQueryCoalescer, clock: Clock
 ) -> None:
     server.fails_for = lambda selector: " in " in str(selector)
@@ -189,7 +189,7 @@ async def test_failed_merge_is_not_retried_for_a_minute(
     assert len(server.requests) == 7
 
 
-async def test_remembered_failures_are_bounded(server: Server, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cached_failures_are_bounded(server: Server, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Namespaces and metrics come and go over the years."""
     monkeypatch.setattr(metrics_query_coalescer, "_MAX_REMEMBERED", 2)
     coalescer = MetricsQueryCoalescer(index_of(server.pods), clock=clock)
@@ -204,7 +204,7 @@ async def test_remembered_failures_are_bounded(server: Server, clock: Clock, mon
     assert requests == [7, 7, 7, 6, 6, 7]
 
 
-async def test_merged_request_has_at_most_50_selectors() -> None:
+async def test_coalesced_request_has_at_most_50_selectors() -> None:
     apps = [f"a{number:03}" for number in range(120)]
     server = Server(pods_of(apps))
     coalescer = MetricsQueryCoalescer(index_of(server.pods))

@@ -146,7 +146,7 @@ async def test_hpas_that_cannot_be_moved_are_errors_beside_the_others(cluster: C
     ]
 
 
-async def test_hpa_whose_target_is_scaled_to_0_is_not_moved(cluster: Cluster) -> None:
+async def test_hpa_with_target_scaled_to_zero_is_not_moved(cluster: Cluster) -> None:
     cluster.add_hpa("web")
     hpa = cluster.hpa("web")
     hpa["status"] = {"conditions": [{"type": "ScaledToZero", "status": "True", "reason": "ScaledToZero"}]}

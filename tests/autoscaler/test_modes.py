@@ -274,7 +274,7 @@ async def one_pod_is_owned(cluster: Cluster) -> None:
 
 
 @pytest.mark.usefixtures("one_pod_is_owned")
-async def test_only_pods_of_the_target_count_where_the_hpa_says_so(
+async def test_pod_selection_owner_counts_only_pods_of_the_target(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     await annotate(cluster, pod_selection="owner")

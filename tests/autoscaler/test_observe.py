@@ -42,7 +42,7 @@ from autoscaler.loop.throttle import ThrottledClient
 from kube.client import KubeClient
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
-from tests.autoscaler.scripted_api import Asked, ScriptedApi
+from tests.autoscaler.scripted_api import RecordedRequest, ScriptedApi
 
 SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
 CUSTOM = "/apis/custom.metrics.k8s.io"
@@ -83,10 +83,10 @@ class Controllers:
     """What is known of ReplicaSets."""
 
     known: Mapping[str, str] | None = None
-    asked = False
+    queried = False
 
     def __call__(self) -> Mapping[str, str] | None:
-        self.asked = True
+        self.queried = True
         return self.known
 
 
@@ -197,13 +197,13 @@ async def test_without_a_scale_nothing_else_is_read(api: ScriptedApi, observer: 
     observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
     assert observed.observation.scale == ScaleError('deployments.apps "web" not found')
     assert observed.target is None
-    assert not [asked for asked in api.asked if "metrics" in asked.path]
+    assert not [asked for asked in api.requests if "metrics" in asked.path]
 
 
 async def test_malformed_api_version_reads_nothing(api: ScriptedApi, observer: Observer) -> None:
     observed = await observer.observe(hpa(api_version="a/b/c"))
     assert observed.observation.scale is None
-    assert api.asked == []
+    assert api.requests == []
 
 
 async def test_out_of_bounds_no_metric_is_fetched(api: ScriptedApi, observer: Observer) -> None:
@@ -222,7 +222,7 @@ async def test_invalid_metric_selector_is_not_sent(api: ScriptedApi, observer: O
 async def test_pods_created_during_the_metrics_requests_count(
     api: ScriptedApi, observer: Observer, pods: PodIndex
 ) -> None:
-    def response(asked: Asked) -> dict[str, Any]:
+    def response(asked: RecordedRequest) -> dict[str, Any]:
         pods.apply(("default", "web-2"), None, replace(WEB, name="web-2"))
         items = [{"describedObject": {"name": name}, "value": "5"} for name in ("web-0", "web-2")]
         return {"items": items}
@@ -260,9 +260,7 @@ class TestPodsOfTheOwner:
         pods.apply(("default", "web-0"), WEB, OWN)
         pods.apply(("default", "web-1"), None, FOREIGN)
 
-    async def test_are_those_that_count_and_the_only_ones_whose_values_do(
-        self, observer: Observer, controllers: Controllers
-    ) -> None:
+    async def test_only_owned_pods_and_their_values_count(self, observer: Observer, controllers: Controllers) -> None:
         controllers.known = {"rs-web": "web", "rs-api": "api"}
         observation = (await observer.observe(hpa(PACKETS_METRIC, selection=PodSelection.OWNER))).observation
         assert observation.pods == (OWN,)
@@ -276,7 +274,7 @@ class TestPodsOfTheOwner:
         observation = (await observer.observe(hpa(PACKETS_METRIC))).observation
         assert observation.pods == (OWN, FOREIGN)
         assert observation.foreign_pods == ()
-        assert not controllers.asked
+        assert not controllers.queried
 
     async def test_are_not_guessed_while_the_replica_sets_are_not_known(
         self, observer: Observer, controllers: Controllers
@@ -312,7 +310,7 @@ class TestPodsOfTheOwner:
         ({"another"}, ()),
     ],
 )
-async def test_it_says_what_of_all_this_may_be_out_of_date(
+async def test_observation_names_the_stale_resources(
     silent: set[str], stale: tuple[str, ...], api: ScriptedApi, observer: Observer, watches: Watches
 ) -> None:
     watches.stale = silent
@@ -331,7 +329,7 @@ async def test_replica_sets_count_where_pods_are_selected_by_owner(
 async def test_a_watch_that_falls_silent_while_metrics_are_awaited_counts(
     api: ScriptedApi, observer: Observer, watches: Watches
 ) -> None:
-    def response(_: Asked) -> dict[str, Any]:
+    def response(_: RecordedRequest) -> dict[str, Any]:
         watches.stale = {"pods"}
         return {"items": []}
 

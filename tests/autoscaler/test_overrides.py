@@ -289,7 +289,7 @@ class TestFallback:
         world.step(AWAY)
         assert world.replicas == 4
 
-    def test_ends_when_metrics_are_back(self) -> None:
+    def test_ends_when_metrics_can_be_read_again(self) -> None:
         world = self.world(replicas=4, after=1)
         world.step(AWAY)
         world.step(50)

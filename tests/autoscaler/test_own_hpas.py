@@ -72,7 +72,7 @@ async def until(condition: Callable[[], bool]) -> None:
     await eventually(holds, within=SOON, every=0.01)
 
 
-async def test_it_scales_and_its_status_says_which_generation_it_is_about(cluster: Cluster) -> None:
+async def test_it_scales_and_status_has_the_observed_generation(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=2)
     cluster.add_hpa("web", api=MILLISCALE)
     cluster.metrics.value = "20"

@@ -120,18 +120,18 @@ async def test_only_metadata_of_replica_sets_is_read_and_only_if_needed(
     ]
     api.on("GET", REPLICA_SETS, {"metadata": {"resourceVersion": "1"}, "items": listed})
     await asyncio.sleep(0)
-    assert not api.asked
+    assert not api.requests
     assert replica_sets.controllers() is None
 
     async def known() -> bool:
         return replica_sets.controllers() == {"rs-web-1": "web", "rs-alone": ""}
 
     await eventually(known, within=10, every=0.01)
-    assert "watch" not in api.asked[0].query
+    assert "watch" not in api.requests[0].query
 
 
 async def test_without_the_right_to_list_them_nothing_is_known(api: ScriptedApi, replica_sets: ReplicaSets) -> None:
     api.fail("GET", REPLICA_SETS, 403, "forbidden")
     assert replica_sets.controllers() is None
-    await api.until(lambda: bool(api.asked))
+    await api.until(lambda: bool(api.requests))
     assert replica_sets.controllers() is None

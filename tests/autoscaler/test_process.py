@@ -31,7 +31,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 async def asked_for_metrics(cluster: Cluster) -> bool:
-    return cluster.metrics.asked > 0
+    return cluster.metrics.requests > 0
 
 
 async def test_a_step_in_flight_is_finished_before_it_ends(cluster: Cluster) -> None:
@@ -41,7 +41,7 @@ async def test_a_step_in_flight_is_finished_before_it_ends(cluster: Cluster) -> 
         process.signal(signal.SIGTERM)
 
         async def stopping() -> bool:
-            return any("stopping" in line for line in process.said)
+            return any("stopping" in line for line in process.log_lines)
 
         await eventually(stopping, within=SOON, every=0.01)
         cluster.metrics.held.set()
@@ -49,7 +49,7 @@ async def test_a_step_in_flight_is_finished_before_it_ends(cluster: Cluster) -> 
     assert cluster.replicas("web") == 3
     assert cluster.condition("web", "AbleToScale") == ("True", "SucceededRescale")
     assert [reason for reason, _, _ in await cluster.events("web")] == ["SuccessfulRescale"]
-    assert "Traceback" not in "\n".join(process.said)
+    assert "Traceback" not in "\n".join(process.log_lines)
 
 
 async def test_a_step_that_hangs_does_not_keep_it(cluster: Cluster) -> None:
@@ -60,7 +60,7 @@ async def test_a_step_that_hangs_does_not_keep_it(cluster: Cluster) -> None:
         assert await process.ended() == 0
     cluster.metrics.held.set()
     assert cluster.replicas("web") == 1
-    assert "Traceback" not in "\n".join(process.said)
+    assert "Traceback" not in "\n".join(process.log_lines)
 
 
 async def test_an_audit_fifo_without_a_reader_ends_the_process_with_one_line(cluster: Cluster, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ async def test_an_audit_fifo_without_a_reader_ends_the_process_with_one_line(clu
     os.mkfifo(fifo)
     async with autoscaler(cluster.kubeconfig, *ALONE, f"--audit-log={fifo}") as process:
         assert await process.ended() == 1
-    assert process.said == [f"Error: --audit-log={fifo}: cannot be written: it is a FIFO without a reader"]
+    assert process.log_lines == [f"Error: --audit-log={fifo}: cannot be written: it is a FIFO without a reader"]
 
 
 def waiting(reader: int) -> int:
@@ -107,10 +107,10 @@ async def test_an_audit_fifo_that_is_full_holds_up_neither_reconciliation_nor_th
             assert await process.ended() == 0
     finally:
         os.close(reader)
-    assert any(f"--audit-log={fifo}: not all decisions could be written" in line for line in process.said)
+    assert any(f"--audit-log={fifo}: not all decisions could be written" in line for line in process.log_lines)
 
 
-async def test_without_an_api_server_it_waits_and_says_so_once(tmp_path: Path) -> None:
+async def test_without_an_api_server_it_waits_and_logs_once(tmp_path: Path) -> None:
     tries = 0
 
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -126,7 +126,7 @@ async def test_without_an_api_server_it_waits_and_says_so_once(tmp_path: Path) -
                 return "hpas failed: not listed yet" in await process.get("/readyz")
 
             async def both_said() -> bool:
-                return len([line for line in process.said if "cannot be reached" in line]) == 2
+                return len([line for line in process.log_lines if "cannot be reached" in line]) == 2
 
             await eventually(waits, within=SOON)
             assert await process.get("/livez") == "ok"
@@ -139,9 +139,9 @@ async def test_without_an_api_server_it_waits_and_says_so_once(tmp_path: Path) -
             await eventually(tried_again)
             process.signal(signal.SIGINT)
             assert await process.ended() == 0
-    complaints = [line for line in process.said if "cannot be reached" in line]
+    complaints = [line for line in process.log_lines if "cannot be reached" in line]
     assert len(complaints) == 2, "one for the HPAs, one for the pods"
-    assert "Traceback" not in "\n".join(process.said)
+    assert "Traceback" not in "\n".join(process.log_lines)
 
 
 async def test_an_address_in_use_is_one_clear_line_and_status_1(tmp_path: Path) -> None:
@@ -150,6 +150,6 @@ async def test_an_address_in_use_is_one_clear_line_and_status_1(tmp_path: Path) 
         port = taken.getsockname()[1]
         async with autoscaler(kubeconfig, *ALONE, f"--metrics-port={port}") as process:
             assert await process.ended() == 1
-    assert len(process.said) == 1
-    assert process.said[0].startswith(f"Error: --bind-address=127.0.0.1 --metrics-port={port}: cannot listen: ")
-    assert process.said[0].endswith("address already in use")
+    assert len(process.log_lines) == 1
+    assert process.log_lines[0].startswith(f"Error: --bind-address=127.0.0.1 --metrics-port={port}: cannot listen: ")
+    assert process.log_lines[0].endswith("address already in use")

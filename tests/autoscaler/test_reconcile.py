@@ -97,7 +97,7 @@ def telemetry() -> Telemetry:
 
 @pytest.fixture
 async def recorder(api: ScriptedApi, client: ThrottledClient) -> AsyncIterator[EventRecorder]:
-    api.on("POST", EVENTS, lambda asked: asked.body)
+    api.on("POST", EVENTS, lambda recorded: recorded.body)
     recorder = EventRecorder(client)
     task = asyncio.create_task(recorder.run())
     yield recorder
@@ -169,7 +169,7 @@ def shown(telemetry: Telemetry) -> list[str]:
 
 async def reasons(api: ScriptedApi, recorder: EventRecorder) -> list[str]:
     await recorder.flush()
-    return [asked.body["reason"] for asked in api.named("POST", EVENTS)]
+    return [recorded.body["reason"] for recorded in api.named("POST", EVENTS)]
 
 
 async def test_the_scale_is_written_before_the_status(
@@ -177,7 +177,7 @@ async def test_the_scale_is_written_before_the_status(
 ) -> None:
     depth(api, 35)
     assert await reconciler.reconcile(hpa()) is None
-    assert [asked.path for asked in api.named("PUT")] == [SCALE, STATUS]
+    assert [recorded.path for recorded in api.named("PUT")] == [SCALE, STATUS]
     assert api.named("PUT", SCALE)[0].body["spec"]["replicas"] == 4
     assert written_status(api)["desiredReplicas"] == 4
     assert written_status(api)["lastScaleTime"] == "2026-01-02T03:04:05Z"
@@ -285,7 +285,7 @@ async def test_a_wall_clock_that_is_set_moves_no_rate_limit(
     assert len(api.named("PUT", SCALE)) == 1, "the minute has not passed"
     clock.now += 2
     await reconciler.reconcile(hpa(behavior=two_a_minute))
-    assert [asked.body["spec"]["replicas"] for asked in api.named("PUT", SCALE)] == [4, 6]
+    assert [recorded.body["spec"]["replicas"] for recorded in api.named("PUT", SCALE)] == [4, 6]
 
 
 async def test_statuses_and_records_have_the_wall_clocks_time(
@@ -331,7 +331,7 @@ async def test_a_new_hpa_has_no_history(
     scaled_to(api, 2)
     depth(api, 10)
     await reconciler.reconcile(next_hpa)
-    assert [asked.body["spec"]["replicas"] for asked in api.named("PUT", SCALE)] == scaled
+    assert [recorded.body["spec"]["replicas"] for recorded in api.named("PUT", SCALE)] == scaled
 
 
 async def test_each_reconciliation_has_a_record_until_the_hpa_is_deleted(
@@ -369,7 +369,7 @@ async def test_a_status_that_cannot_be_stored_is_in_the_record(
 
 def writes(api: ScriptedApi) -> list[str]:
     """The paths that were written to, events aside."""
-    return [asked.path for asked in api.asked if asked.method != "GET" and asked.path != EVENTS]
+    return [recorded.path for recorded in api.requests if recorded.method != "GET" and recorded.path != EVENTS]
 
 
 async def test_a_dry_run_only_records_events(api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder) -> None:
@@ -398,7 +398,7 @@ async def test_a_shadow_writes_nothing_at_all(
         depth(api, 35)
     await reconciler.reconcile(hpa(mode="shadow", tolerance="much"))
     await recorder.flush()
-    assert {asked.method for asked in api.asked} == {"GET"}
+    assert {recorded.method for recorded in api.requests} == {"GET"}
 
 
 @pytest.mark.parametrize(("mode", "written"), [("dry-run", []), ("shadow", []), ("act", [MILLISCALE_STATUS])])
@@ -469,7 +469,7 @@ async def test_in_act_mode_its_own_status_is_no_foreign_scale(
     scaled_to(api, 4)
     clock.now += 61
     await reconciler.reconcile(new)
-    assert [asked.body["spec"]["replicas"] for asked in api.named("PUT", SCALE)] == [4, 6]
+    assert [recorded.body["spec"]["replicas"] for recorded in api.named("PUT", SCALE)] == [4, 6]
 
 
 async def test_an_invalid_annotation_is_reported_once_until_it_changes(
@@ -480,8 +480,8 @@ async def test_an_invalid_annotation_is_reported_once_until_it_changes(
         await reconciler.reconcile(hpa(tolerance=annotation))
     assert await reasons(api, recorder) == ["InvalidAnnotation"] * 3
     hint = "is ignored: write a number from 0 to 1, such as 0.05"
-    told = [(asked.body["type"], asked.body["message"]) for asked in api.named("POST", EVENTS)]
-    assert told == [
+    events = [(recorded.body["type"], recorded.body["message"]) for recorded in api.named("POST", EVENTS)]
+    assert events == [
         ("Warning", f'annotation milliscale.io/tolerance: "{text}" {hint}') for text in ("much", "more", "much")
     ]
 

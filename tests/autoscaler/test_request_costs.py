@@ -28,7 +28,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield running
 
 
-async def test_hpas_with_nothing_to_do_cost_merged_requests_for_metrics_and_nothing_else(
+async def test_steady_hpas_cost_only_coalesced_metric_requests(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(HPAS):
@@ -55,15 +55,15 @@ async def test_hpas_with_nothing_to_do_cost_merged_requests_for_metrics_and_noth
             # bring them depends on the machine.
             for times in range(1, PERIODS):
                 requests.clear()
-                metrics.asked = 0
+                metrics.requests = 0
                 await queue.advance(PERIOD + 1, until=reconciled(times))
                 if set(requests.by_user("autoscaler")) == {VALUES}:
                     break
             requests.clear()
-            metrics.asked = metrics.values = 0
+            metrics.requests = metrics.values = 0
             for times in (1, 2, 3):
                 await queue.advance(PERIOD + 1, until=reconciled(times))
         finally:
             stop.set()
-    assert metrics.asked == 3 * REQUESTS
+    assert metrics.requests == 3 * REQUESTS
     assert set(requests.by_user("autoscaler")) == {VALUES}

@@ -80,13 +80,13 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 # --- what survives -------------------------------------------------------------------------------------------------
 
 
-async def test_what_one_saves_the_next_restores(place: Place) -> None:
+async def test_next_process_restores_the_saved_history(place: Place) -> None:
     memory = memory_of((WEB, history(3)))
     await place.store().save(memory)
     assert await place.store().load() == memory.snapshot()
 
 
-async def test_what_is_not_saved_at_the_end_is_not_complete_until_it_is(place: Place) -> None:
+async def test_history_not_saved_at_the_end_is_incomplete(place: Place) -> None:
     store, memory = place.store(), memory_of((WEB, history(3)))
     await store.save(memory, final=False)
     assert (await place.store().load())[WEB.key].history == replace(history(3), complete=False)
@@ -103,14 +103,12 @@ async def test_old_histories_of_hpas_that_may_not_exist_are_not_restored(place: 
     assert restored.snapshot().keys() == {WEB.key, recent.key}
 
 
-async def test_a_first_start_has_nothing_to_restore_and_says_nothing(
-    place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_first_start_restores_and_logs_nothing(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     assert await place.store().load() == {}
     assert warnings(caplog) == []
 
 
-async def test_it_saves_again_and_again_on_top_of_what_it_read(place: Place) -> None:
+async def test_repeated_saves_update_the_version_that_was_read(place: Place) -> None:
     store, memory = place.store(), memory_of((WEB, history(3)))
     await store.save(memory)
     memory.replace(WEB, history(4))
@@ -122,7 +120,7 @@ async def test_it_saves_again_and_again_on_top_of_what_it_read(place: Place) -> 
     assert await place.store().load() == memory.snapshot()
 
 
-async def test_what_has_not_changed_is_not_written_again(place: Place) -> None:
+async def test_unchanged_history_is_not_written(place: Place) -> None:
     store, memory = place.store(), memory_of((WEB, history(3)))
     await store.save(memory)
     version = place.version()
@@ -149,7 +147,7 @@ async def test_it_saves_from_time_to_time(place: Place, monkeypatch: pytest.Monk
     saving.cancel()
 
 
-async def test_shards_save_apart_and_each_finds_what_all_have_saved(place: Place) -> None:
+async def test_each_shard_has_its_own_config_map_and_restores_from_all(place: Place) -> None:
     api = replace(hpa(), name="api", uid="second")
     await place.store(shard=Shard(index=0, count=2)).save(memory_of((WEB, history(3)), (api, history(1, NOW - 9))))
     await place.store(shard=Shard(index=1, count=2)).save(memory_of((api, history(2))))
@@ -190,7 +188,7 @@ async def test_damage_is_a_warning_and_the_next_save_mends_it(
     assert await place.store().load() == memory.snapshot()
 
 
-async def test_what_is_no_base64_is_a_warning(
+async def test_invalid_base64_is_a_warning(
     api: ScriptedApi, client: ThrottledClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = [{"metadata": {"name": "state"}, "binaryData": {"memory.json.gz": "%%%"}}, {"metadata": 7}, "text"]
@@ -199,7 +197,7 @@ async def test_what_is_no_base64_is_a_warning(
     assert len(warnings(caplog)) == 2
 
 
-async def test_without_the_right_to_read_it_starts_at_once_and_says_so(
+async def test_without_the_right_to_read_it_starts_at_once_with_a_warning(
     api: ScriptedApi, client: ThrottledClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.fail("GET", MAPS, 403, "configmaps is forbidden")
@@ -251,8 +249,8 @@ async def test_a_failed_save_is_logged_once_until_one_succeeds(place: Place, cap
     assert await place.store().load() == memory.snapshot(), "although nothing has changed since it failed"
     memory.replace(WEB, history(7))
     await store.save(memory)
-    said = [each.getMessage() for each in caplog.records if each.name == "autoscaler.loop.saved_history"]
-    assert said[1:] == ["ConfigMap default/state: no problem any more"], "once"
+    messages = [each.getMessage() for each in caplog.records if each.name == "autoscaler.loop.saved_history"]
+    assert messages[1:] == ["ConfigMap default/state: no problem any more"], "once"
 
 
 async def test_a_change_by_another_client_is_overwritten(place: Place) -> None:

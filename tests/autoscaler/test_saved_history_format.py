@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from itertools import islice
 from random import Random
 
 import pytest
@@ -18,7 +19,8 @@ from autoscaler.core.stabilization import Normalized
 from autoscaler.loop.histories import HistoryEntry
 from autoscaler.loop.saved_history_format import SavedHistoryError, decode, encode
 from tests.autoscaler.worlds import NOW, behavior, normalize, percent, rules, some_pods
-from tests.conformance.runner import RECORDED, find_file, load_check, run_file
+from tests.conformance import reconcile_traces
+from tests.conformance.runner import RECORDED
 
 WEB = HPAKey("default", "web")
 OTHER = HPAKey("default", "web", "milliscale.io")
@@ -29,8 +31,8 @@ HOUR = 60 * MINUTE
 counts = st.integers(0, 2**31 - 1)
 recent = st.integers(NOW - MAX_STABILIZATION_WINDOW_MS, NOW)
 ancient = st.integers(0, NOW - MAX_STABILIZATION_WINDOW_MS - 1)
-recommendations = st.lists(st.builds(Recommendation, counts, recent | ancient), max_size=30)
-events = st.lists(st.builds(ScaleEvent, counts, recent | ancient, st.booleans()), max_size=10)
+recommendations = st.lists(st.builds(Recommendation, counts, recent | ancient), max_size=6)
+events = st.lists(st.builds(ScaleEvent, counts, recent | ancient, st.booleans()), max_size=4)
 histories = st.builds(
     History,
     recommendations=recommendations.map(tuple),
@@ -41,7 +43,7 @@ histories = st.builds(
 )
 names = st.text("abc-.é\U0001f600", min_size=1, max_size=20)
 keys = st.builds(HPAKey, names, names, st.sampled_from(["autoscaling", "milliscale.io"]))
-memories = st.dictionaries(keys, st.builds(HistoryEntry, st.text(max_size=36), histories), max_size=8)
+memories = st.dictionaries(keys, st.builds(HistoryEntry, st.text(max_size=36), histories), max_size=4)
 
 
 def saved_and_restored(history: History, now_ms: int = NOW) -> History:
@@ -67,7 +69,7 @@ def without_what_cannot_count(history: History) -> History:
 
 
 @given(memories)
-def test_all_that_can_ever_count_comes_back_in_its_slot(memory: dict[HPAKey, HistoryEntry]) -> None:
+def test_entries_that_can_count_are_restored_in_their_slots(memory: dict[HPAKey, HistoryEntry]) -> None:
     restored = decode(encode(memory, now_ms=NOW).content, now_ms=NOW)
     assert restored == {
         key: HistoryEntry(each.uid, without_what_cannot_count(each.history)) for key, each in memory.items()
@@ -143,15 +145,15 @@ def test_recorded_decisions_are_the_same_with_a_restart_before_each_reconciliati
         restarts += 1
         return decide(observation, saved_and_restored(history, now_ms), now_ms)
 
-    monkeypatch.setattr("tests.conformance.reconcile_traces.decide", decide_after_a_restart)
-    path = find_file(RECORDED, "reconcile_traces")
-    assert path is not None
-    outcome = run_file(path, load_check("reconcile_traces"))
-    assert outcome.failures == []
-    assert restarts > outcome.passed > 0
+    monkeypatch.setattr(reconcile_traces, "decide", decide_after_a_restart)
+    with gzip.open(RECORDED / "reconcile_traces.jsonl.gz", "rt") as lines:
+        # Every eighth trace: compression takes long.
+        found = [reconcile_traces.check(json.loads(line)) for line in islice(lines, 0, None, 8)]
+    assert not any(found)
+    assert restarts > len(found) > 0
 
 
-def test_what_cannot_count_any_more_still_has_its_slot_so_the_slot_of_what_can_is_not_used_again() -> None:
+def test_expired_entries_keep_their_slots() -> None:
     history = History(recommendations=(Recommendation(9, NOW - HOUR // 2), Recommendation(1, NOW - 2 * HOUR)))
     history = saved_and_restored(history)
     for window in (2 * MINUTE, HOUR):
@@ -197,7 +199,7 @@ MACHINE, ANOTHER = 40 * MINUTE, 7 * SECOND
     [(MINUTE, 3 * MINUTE), (-HOUR, 2 * MINUTE), (HOUR, HOUR + 2 * MINUTE)],
     ids=["as time passes", "set back", "set forward"],
 )
-def test_what_is_restored_is_as_much_older_as_the_wall_clock_has_moved_on(wall_clock_moves: int, age: int) -> None:
+def test_restored_entries_have_aged_by_the_wall_clock(wall_clock_moves: int, age: int) -> None:
     history = History(
         recommendations=(Recommendation(3, MACHINE - 2 * MINUTE), Recommendation(4, LONG_AGO_MS)),
         scale_up_events=(ScaleEvent(2, MACHINE - 2 * MINUTE),),
@@ -286,10 +288,10 @@ def test_histories_that_limit_scale_downs_are_left_out_last() -> None:
     assert steady[0].name > "hpa-00300", "of the steady ones, the latest"
 
 
-def every_second(seed: int) -> History:
-    """What an hour at a sync period of a second leaves, at a load that is never the same."""
+def every_second(seed: int, *, seconds: int = 3600) -> History:
+    """Recommendations at a sync period of a second, at a load that is never the same."""
     random = Random(seed)
-    times = (NOW - HOUR + number * SECOND + random.randrange(50) for number in range(1, 3600))
+    times = (NOW - (seconds - number) * SECOND + random.randrange(50) for number in range(1, seconds))
     return History(recommendations=tuple(Recommendation(random.randrange(100), time) for time in times))
 
 
@@ -319,9 +321,12 @@ def test_a_long_history_does_not_push_out_the_short_ones_of_its_namespace() -> N
 
 def test_namespaces_that_need_too_much_have_equal_parts() -> None:
     memory = {
-        HPAKey(f"team-{index % 3}", f"hpa-{index:05}"): HistoryEntry("u", every_second(index)) for index in range(30)
+        HPAKey(f"team-{index % 3}", f"hpa-{index:05}"): HistoryEntry("u", every_second(index, seconds=600))
+        for index in range(30)
     }
-    memory |= {HPAKey("team-0", f"more-{index:05}"): HistoryEntry("u", every_second(index)) for index in range(30)}
+    memory |= {
+        HPAKey("team-0", f"more-{index:05}"): HistoryEntry("u", every_second(index, seconds=600)) for index in range(30)
+    }
     encoded = encode(memory, now_ms=NOW, limit_bytes=len(encode(memory, now_ms=NOW).content) // 4)
     kept = [key.namespace for key in decode(encoded.content, now_ms=NOW)]
     counts = {kept.count(f"team-{number}") for number in range(3)}
@@ -329,7 +334,7 @@ def test_namespaces_that_need_too_much_have_equal_parts() -> None:
     assert min(counts) >= 3
 
 
-def test_where_there_is_no_room_for_anything_nothing_is_saved() -> None:
+def test_nothing_is_saved_if_no_hpa_fits() -> None:
     encoded = encode(many(3), now_ms=NOW, limit_bytes=10)
     assert encoded.left_out == 3
     assert decode(encoded.content, now_ms=NOW) == {}
@@ -369,7 +374,7 @@ def packed(**changes: object) -> bytes:
         (packed(hpas=[["default", "web", "autoscaling", "u", [[2**31, 0]], [], [], 0]]), "damaged"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_a_reason(content: bytes, why: str) -> None:
+def test_invalid_content_is_refused_with_a_reason(content: bytes, why: str) -> None:
     with pytest.raises(SavedHistoryError, match=why):
         decode(content, now_ms=NOW)
 

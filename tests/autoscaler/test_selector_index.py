@@ -39,7 +39,7 @@ changes = st.lists(
 
 
 @given(changes, st.sampled_from(SELECTORS))
-def test_index_finds_what_matching_each_pod_finds(
+def test_index_finds_the_same_pods_as_a_scan(
     history: list[tuple[str, str, dict[str, str] | None]], selector_text: str
 ) -> None:
     index, known = PodIndex(), dict[tuple[str, str], Pod]()

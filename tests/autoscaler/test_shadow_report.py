@@ -138,7 +138,7 @@ def test_page_is_absent_without_debug_endpoints(shadow: ShadowComparer) -> None:
     assert shadow_routes(shadow, DebugAccess.OFF) == []
 
 
-async def test_page_has_hpas_whose_status_was_seen() -> None:
+async def test_page_has_hpas_with_an_observed_status() -> None:
     shadow = ShadowComparer(sync_period=10, config=Config())
     active = Condition(type="ScalingActive", status="True", reason="", message="", last_transition_ms=NOW)
     web_ = hpa(status=Status(desired_replicas=3, conditions=(active,)))

@@ -118,11 +118,11 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def readyz_says(process: Autoscaler, *texts: str, whole: bool = False) -> None:
-    async def says() -> bool:
+    async def reported() -> bool:
         page = await process.get("/readyz")
         return page == texts[0] if whole else all(text in page for text in texts)
 
-    await eventually(says, within=PATIENCE, every=0.05)
+    await eventually(reported, within=PATIENCE, every=0.05)
 
 
 async def scale_down_prevented(process: Autoscaler) -> bool:
@@ -180,4 +180,4 @@ async def test_an_api_server_that_falls_silent_is_noticed_although_no_connection
         proxy.resume()
         await readyz_says(process, "ok", whole=True)
         await until(lambda: cluster.replicas("web") < 3)
-    assert "Traceback" not in "\n".join(process.said)
+    assert "Traceback" not in "\n".join(process.log_lines)

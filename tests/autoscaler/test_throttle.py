@@ -143,7 +143,7 @@ async def test_a_repetition_waits_for_a_token_of_its_own(
         "PATCH": client.patch,
     }
     assert await calls[verb]("/thing", {}) == {"fine": True}
-    assert len(api.asked) == 3
+    assert len(api.requests) == 3
     assert [bucket.try_take(), bucket.try_take()] == [True, False]
 
 
@@ -155,36 +155,36 @@ async def test_a_write_is_not_repeated_when_the_lease_is_lost_meanwhile(api: Scr
         leading = False
 
     kube.retries.sleep = sleep
-    told: list[object] = []
+    reported: list[object] = []
     client = ThrottledClient(
-        kube, TokenBucket(qps=-1, burst=1), may_write=lambda: leading, on_error=lambda *what: told.append(what)
+        kube, TokenBucket(qps=-1, burst=1), may_write=lambda: leading, on_error=lambda *what: reported.append(what)
     )
     for verb, write in (("POST", client.post), ("PUT", client.put), ("PATCH", client.patch)):
         leading = True
         api.on(verb, "/thing", busy)
         with pytest.raises(NotLeaderError):
             await write("/thing", {})
-    assert ([asked.method for asked in api.asked], told) == (["POST", "PUT", "PATCH"], [])
+    assert ([asked.method for asked in api.requests], reported) == (["POST", "PUT", "PATCH"], [])
 
 
-async def test_what_is_repeated_and_succeeds_is_no_failure(api: ScriptedApi, kube: KubeClient) -> None:
-    told: list[object] = []
+async def test_request_that_succeeds_on_retry_is_no_failure(api: ScriptedApi, kube: KubeClient) -> None:
+    reported: list[object] = []
 
     async def sleep(_: float) -> None:
         pass
 
     kube.retries.sleep = sleep
-    client = ThrottledClient(kube, TokenBucket(qps=-1, burst=1), on_error=lambda *what: told.append(what))
+    client = ThrottledClient(kube, TokenBucket(qps=-1, burst=1), on_error=lambda *what: reported.append(what))
     api.on("GET", "/thing", busy)
     api.then("GET", "/thing", {"fine": True})
     assert await client.get("/thing") == {"fine": True}
-    assert told == []
+    assert reported == []
 
 
 async def test_each_failed_request_is_reported_with_its_group_and_code(api: ScriptedApi, kube: KubeClient) -> None:
-    told: list[tuple[str, int | None]] = []
+    reported: list[tuple[str, int | None]] = []
     bucket = TokenBucket(qps=-1, burst=1)
-    client = ThrottledClient(kube, bucket, on_error=lambda group, code: told.append((group, code)))
+    client = ThrottledClient(kube, bucket, on_error=lambda group, code: reported.append((group, code)))
     api.on("GET", "/apis/apps/v1/deployments", {})
     api.fail("PUT", "/apis/apps/v1/namespaces/default/deployments/web/scale", 409, "changed")
     api.on("GET", "/apis/external.metrics.k8s.io/v1beta1", b"<html>")
@@ -195,7 +195,7 @@ async def test_each_failed_request_is_reported_with_its_group_and_code(api: Scri
         await client.post("/api/v1/namespaces/default/events", {})
     with pytest.raises(KubeError):
         await client.get("/apis/external.metrics.k8s.io/v1beta1")
-    assert told == [("apps", 409), ("", 404), ("external.metrics.k8s.io", None)]
+    assert reported == [("apps", 409), ("", 404), ("external.metrics.k8s.io", None)]
 
 
 async def test_a_process_that_may_not_write_can_read(api: ScriptedApi, kube: KubeClient) -> None:
@@ -206,7 +206,7 @@ async def test_a_process_that_may_not_write_can_read(api: ScriptedApi, kube: Kub
     for write in (client.post, client.put, client.patch):
         with pytest.raises(NotLeaderError):
             await write("/thing", {})
-    assert [asked.method for asked in api.asked] == ["GET"]
+    assert [asked.method for asked in api.requests] == ["GET"]
 
 
 async def test_the_lease_is_checked_when_the_token_is_there(api: ScriptedApi, kube: KubeClient) -> None:
@@ -220,4 +220,4 @@ async def test_the_lease_is_checked_when_the_token_is_there(api: ScriptedApi, ku
     leading = False
     with pytest.raises(NotLeaderError):
         await waiting
-    assert len(api.asked) == 1
+    assert len(api.requests) == 1

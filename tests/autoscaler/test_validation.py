@@ -106,7 +106,7 @@ def test_metadata_errors(metadata: dict[str, Any], error: str | None) -> None:
     assert [error in each for each in found] == [True] if error else found == []
 
 
-def test_what_kubernetes_does_not_check_is_not_checked() -> None:
+def test_fields_that_kubernetes_does_not_check_are_not_checked() -> None:
     pods = {"metric": {"name": "qps", "selector": {"matchLabels": {"bad key!": "x"}}}}
     assert (
         errors_of(metrics=[{"type": "Pods", "pods": pods | {"target": {"type": "Value", "averageValue": "1"}}}]) == []

@@ -61,7 +61,7 @@ def test_policies_of_4_pods_and_10_percent_a_minute_take_80_replicas_down_by_8_a
     assert changes == [8, 8, 7, 6, 6, 5, 4, 4, 4, 4, 4, 4, 4, 2]
 
 
-def test_the_smaller_change_where_the_policy_says_min_and_none_where_it_is_disabled() -> None:
+def test_select_policy_min_and_disabled() -> None:
     down = rules(some_pods(4, 60), percent(10, 60), window=0)
     for select, replicas in (("Min", 76), ("Disabled", 80)):
         chosen = replace(down, select_policy=select)

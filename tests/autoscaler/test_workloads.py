@@ -138,7 +138,7 @@ async def test_only_an_hpa_that_scales_reads_its_scale(cluster: Cluster, monkeyp
     requests = cluster.server.requests
 
     def steps() -> int:
-        return cluster.metrics.asked
+        return cluster.metrics.requests
 
     async with await KubeClient.connect(kubeconfig) as client, asyncio.TaskGroup() as tasks:
         tasks.create_task(Controller(client, options).run(stop))

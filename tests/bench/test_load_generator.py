@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.load_generator import Outcome, Task, carry_out
+from bench.load_generator import Outcome, Task, execute
 from bench.recorded_heads import Head
 from playground.apiserver.pki import Pki
 
@@ -22,7 +22,7 @@ async def _outcome(folder: Path, pieces: Sequence[bytes]) -> Outcome:
 
     answering: set[asyncio.Task[None] | None] = set()
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def response(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         answering.add(asyncio.current_task())
         try:
             while True:
@@ -36,7 +36,7 @@ async def _outcome(folder: Path, pieces: Sequence[bytes]) -> Outcome:
         finally:
             writer.close()
 
-    async with await asyncio.start_server(answer, "127.0.0.1", ssl=context) as server:
+    async with await asyncio.start_server(response, "127.0.0.1", ssl=context) as server:
         task = Task(
             host="127.0.0.1",
             port=server.sockets[0].getsockname()[1],
@@ -49,7 +49,7 @@ async def _outcome(folder: Path, pieces: Sequence[bytes]) -> Outcome:
             warm_up=0.05,
         )
         try:
-            return await carry_out(task)
+            return await execute(task)
         finally:
             await asyncio.wait([one for one in answering if one is not None])
 

@@ -17,10 +17,10 @@ from tests.golden.runner import Outcome, run_cases, run_with_default_flags
 @click.command()
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def main(files: tuple[Path, ...]) -> None:
-    """Hold the adapter against recorded answers of prometheus-adapter, those of FILES or else the project's own.
+    """Compare the adapter with recorded responses of prometheus-adapter, those of FILES or else the project's own.
 
-    Cases that only a real API server can answer run where KUBEBUILDER_ASSETS names one. Then the adapter is started
-    with its default flags, and must give the same answers.
+    Cases that need a real API server run only if KUBEBUILDER_ASSETS names one. Then the adapter is started
+    with its default flags, and must give the same responses.
     """
     try:
         cases = [case for file in files or (RECORDED, SIMILAR) for case in read_cases(file)]
@@ -35,7 +35,7 @@ def main(files: tuple[Path, ...]) -> None:
         for failure in by_default.failures:
             click.echo(f"DIFFERS with default flags: {failure}")
         compared = by_default.passed + len(by_default.failures)
-        click.echo(f"with default flags: {by_default.passed} of {compared} answers are the same")
+        click.echo(f"with default flags: {by_default.passed} of {compared} responses are the same")
     else:
         click.echo(f"with default flags: {by_default}")
     click.echo(str(outcome))
@@ -44,7 +44,7 @@ def main(files: tuple[Path, ...]) -> None:
 
 
 async def _run(cases: list[Case]) -> tuple[Outcome, Outcome | PlaygroundError]:
-    """The recorded suite, and the same answers with default flags; an adapter that does not start with them."""
+    """The recorded suite, and the same responses with default flags; an adapter that does not start with them."""
     with tempfile.TemporaryDirectory(prefix="golden-") as folder:
         async with golden_bed(Path(folder)) as bed:
             outcome = await run_cases(bed, cases)

@@ -1,4 +1,4 @@
-"""The measured application: its series, as they were when the answers were recorded.
+"""The measured application: its series, as they were when the responses were recorded.
 
 Gauges are constant. Counters grow at a known rate (n * 100 + p a second for the pod pod-n-p, in two halves, one for
 each port); they are loaded some minutes into the future, so that Prometheus can tell every rate at once and goes on

@@ -1,4 +1,4 @@
-"""Where the answers were recorded, once more: the cluster, its users, Prometheus with the series, and the adapter.
+"""The environment of the recording: the cluster, its users, Prometheus with the series, and the adapter.
 
 milliscale is installed from its own manifests, with the rights that they give it. The objects are those of the
 recording; no controller looks after them, so that they stay as they are.
@@ -66,13 +66,13 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back, still compressed where it came so, and what Prometheus was asked meanwhile."""
+    """A response, as compressed as it came, and the queries that Prometheus got meanwhile."""
 
     status: int
     content_type: str
     encoding: str
     body: bytes
-    asked: Sequence[InstantQuery]
+    queries: Sequence[InstantQuery]
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class Bed:
 
         Raises:
             UnknownFaultError: it cannot be made to fail like this.
-            OSError, aiohttp.ClientError, TimeoutError: there was no answer.
+            OSError, aiohttp.ClientError, TimeoutError: there was no response.
         """
         await self.tap.fail(case.fault)
         self.tap.take()
@@ -137,17 +137,17 @@ class Bed:
                 headers=list(self._headers(case)),
                 ssl=await self._context(case),
                 allow_redirects=False,
-            ) as answer:
-                body = await answer.read()
+            ) as response:
+                body = await response.read()
                 if "timeout" in case.query:
-                    # The API server may have answered itself, and what it cut off still be on its way to Prometheus.
+                    # If the API server responded itself, the cancelled query may still be on its way to Prometheus.
                     await asyncio.sleep(_LATE_SECONDS)
                 return Reply(
-                    status=answer.status,
-                    content_type=answer.headers.get("Content-Type", ""),
-                    encoding=answer.headers.get("Content-Encoding", ""),
+                    status=response.status,
+                    content_type=response.headers.get("Content-Type", ""),
+                    encoding=response.headers.get("Content-Encoding", ""),
                     body=body,
-                    asked=self.tap.take(),
+                    queries=self.tap.take(),
                 )
         finally:
             await self.tap.fail(None)
@@ -337,12 +337,12 @@ def _objects() -> Iterator[tuple[str, Object]]:
 
 async def _token(client: KubeClient, account: str) -> str:
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-    answer = await client.post(f"/api/v1/namespaces/ns-1/serviceaccounts/{account}/token", request)
-    return str(answer["status"]["token"])
+    response = await client.post(f"/api/v1/namespaces/ns-1/serviceaccounts/{account}/token", request)
+    return str(response["status"]["token"])
 
 
 async def _until(bed: Bed, what: str, via: str, path: str) -> None:
-    """Wait until an administrator is answered well there."""
+    """Wait until an administrator's request succeeds there."""
     case = Case.read(
         {"n": 0, "title": "start", "via": via, "user": "admin", "method": "GET", "path": path, "request_headers": []}
         | {"status": 200, "content_type": "", "bytes": 0, "json": None, "text": None, "promql": []}

@@ -1,4 +1,4 @@
-"""Bodies of answers, read: as what their media type says, so that the same answer is the same in every one."""
+"""Decode bodies of responses by their media type, so that the same response is equal in every media type."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_body(content_type: str, body: bytes, *, encoding: str = "") -> Any:
         BodyError: it cannot be read.
     """
     media_type = content_type.partition(";")[0]
-    if not body:  # the answer to HEAD
+    if not body:  # the response to HEAD
         return ""
     try:
         if encoding == "gzip":
@@ -44,7 +44,7 @@ def read_body(content_type: str, body: bytes, *, encoding: str = "") -> Any:
 
 
 def recorded_document(case: Case) -> Any:
-    """The document that was answered, or its text; None where it was not kept."""
+    """Return the recorded document or text; None if it was not kept."""
     if case.text is None:
         return case.document if case.size else ""
     body = case.text.encode()

@@ -1,4 +1,4 @@
-"""A recorded case: what was asked, what was answered, and what Prometheus was asked meanwhile."""
+"""A recorded case: a request, its response, and the queries that Prometheus got meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kube.selectors import LabelSelector, SelectorError
 _DATA = Path(__file__).parent.parent / "data" / "golden"
 
 RECORDED = _DATA / "cases.jsonl"
-"""What prometheus-adapter v0.12.0 answered behind a kube-apiserver 1.36."""
+"""Responses of prometheus-adapter v0.12.0 behind a kube-apiserver 1.36."""
 
 SIMILAR = _DATA / "similar.jsonl"
 """More of the same kind, by analogy: other versions, faults, selectors, users and media types."""
@@ -28,19 +28,19 @@ class CaseFileError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One recorded request and its answer.
+    """One recorded request and its response.
 
     Attributes:
         number: of the recording.
         title: what it is about.
         via: through the API server's aggregation layer, or directly to the adapter.
-        user: whose client certificate is shown; None for none.
+        user: the user of the client certificate; None for none.
         method: of HTTP, or what was sent in its place.
         path: URL-encoded, with its query.
         headers: those of the request beside `Accept: application/json`, as (name, value).
-        status: of the answer.
-        content_type: of the answer.
-        size: the bytes of the answer's body, uncompressed.
+        status: of the response.
+        content_type: of the response.
+        size: the bytes of the response's body, uncompressed.
         document: the body, where it was JSON and not too long to be kept.
         text: the body, where it was a short text; `base64: ...` for binary.
         queries: the PromQL of the instant queries meanwhile, each once.

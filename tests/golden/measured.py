@@ -1,4 +1,4 @@
-"""Lists of metrics of objects, computed from the application's series where no recorded answer can be compared.
+"""Lists of metrics of objects, computed from the application's series where no recorded response can be compared.
 
 Only gauges can be computed, and only as the bed's rules ask for them: as a sum, or as they are.
 """
@@ -36,7 +36,7 @@ _EXPRESSIONS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MetricRequest:
     """What a request for a metric of objects names; `namespace` is "" at the root, all is "" in any other request."""
 
     namespace: str = ""
@@ -45,7 +45,7 @@ class Asked:
     metric: str = ""
 
     @classmethod
-    def by(cls, case: Case) -> Asked:
+    def by(cls, case: Case) -> MetricRequest:
         """From a case's path."""
         match case.segments[3:]:
             case ("namespaces", namespace, "metrics", metric):
@@ -72,35 +72,35 @@ class Asked:
 
 def selected(case: Case) -> Iterator[Gauge]:
     """The gauges that a request is about, in the order of labels; whatever its selector of objects."""
-    asked = Asked.by(case)
+    requested = MetricRequest.by(case)
     selector = case.series_selector or LabelSelector()
     for gauge in sorted(GAUGES, key=lambda gauge: sorted(gauge.labels.items())):
         if (
-            gauge.name == asked.metric
+            gauge.name == requested.metric
             and selector.matches(gauge.labels)
-            and asked.namespace in ("", gauge.labels.get("namespace"))
-            and asked.name in ("*", gauge.labels.get(asked.label))
+            and requested.namespace in ("", gauge.labels.get("namespace"))
+            and requested.name in ("*", gauge.labels.get(requested.label))
         ):
             yield gauge
 
 
 def metric_items(case: Case) -> list[dict[str, Any]]:
-    """The items of the answer to a request for a metric of pods, without their time, sorted by the pods' names.
+    """The items of the response to a request for a metric of pods, without their time, sorted by the pods' names.
 
     Of several pods there are those that the recorded queries name.
     """
-    asked = Asked.by(case)
+    requested = MetricRequest.by(case)
     values: dict[str, float] = {}
     for gauge in selected(case):
-        pod = gauge.labels[asked.label]
-        if asked.metric in SUMMED:
+        pod = gauge.labels[requested.label]
+        if requested.metric in SUMMED:
             values[pod] = values.get(pod, 0) + gauge.value
         else:
             values.setdefault(pod, gauge.value)
     return [
         {
-            "describedObject": {"kind": "Pod", "namespace": asked.namespace, "name": pod, "apiVersion": "v1"},
-            **_identifier(case, asked.metric),
+            "describedObject": {"kind": "Pod", "namespace": requested.namespace, "name": pod, "apiVersion": "v1"},
+            **_identifier(case, requested.metric),
             "timestamp": "",
             "value": quantity(value),
         }

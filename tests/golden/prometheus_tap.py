@@ -1,4 +1,4 @@
-"""Between adapter and Prometheus: notes what is asked, and fails in the ways in which Prometheus does."""
+"""A proxy between adapter and Prometheus that records queries, and fails in the ways in which Prometheus does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UnknownFaultError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class InstantQuery:
-    """What Prometheus was asked: PromQL, and the time limit in seconds that went with it."""
+    """A query to Prometheus: PromQL, and its time limit in seconds."""
 
     query: str
     timeout: str | None
@@ -71,7 +71,7 @@ class PrometheusTap:
     """Passes requests on to a Prometheus while its context is open.
 
     Attributes:
-        fault: what becomes of instant queries in place of an answer; None passes them on.
+        fault: how instant queries fail; None passes them on.
     """
 
     def __init__(self, upstream: str) -> None:
@@ -79,7 +79,7 @@ class PrometheusTap:
         self._port = free_port()
         self._runner: web.AppRunner | None = None
         self._http: aiohttp.ClientSession | None = None
-        self._asked: list[InstantQuery] = []
+        self._queries: list[InstantQuery] = []
         self.fault: str | None = None
 
     @property
@@ -115,8 +115,8 @@ class PrometheusTap:
 
     def take(self) -> list[InstantQuery]:
         """The instant queries since the last time, in their order."""
-        asked, self._asked = self._asked, []
-        return asked
+        queries, self._queries = self._queries, []
+        return queries
 
     async def _listen(self) -> None:
         application = web.Application(client_max_size=16 * 1024 * 1024)
@@ -141,7 +141,7 @@ class PrometheusTap:
         if request.path == "/api/v1/query":
             parameters = await request.post() if request.method == "POST" else request.query
             timeout = parameters.get("timeout")
-            self._asked.append(InstantQuery(str(parameters["query"]), None if timeout is None else str(timeout)))
+            self._queries.append(InstantQuery(str(parameters["query"]), None if timeout is None else str(timeout)))
             if self.fault is not None:
                 return await self._failed(request)
         assert self._http is not None, "not started"
@@ -150,9 +150,12 @@ class PrometheusTap:
             self._upstream + request.path_qs,
             data=await request.read(),
             headers={key: value for key, value in request.headers.items() if key.lower() == "content-type"},
-        ) as answer:
+        ) as response:
             return web.Response(
-                status=answer.status, body=await answer.read(), content_type=answer.content_type, charset=answer.charset
+                status=response.status,
+                body=await response.read(),
+                content_type=response.content_type,
+                charset=response.charset,
             )
 
     async def _failed(self, request: web.Request) -> web.Response:
@@ -161,7 +164,7 @@ class PrometheusTap:
         if canned is not None:
             return web.Response(text=canned.body, status=canned.status, content_type=canned.content_type)
         if self.fault == "slow":
-            await asyncio.Event().wait()  # until whoever asked has had enough
+            await asyncio.Event().wait()  # until the client gives up
         transport = request.transport
         if isinstance(transport, asyncio.Transport):
             transport.abort()

@@ -1,8 +1,8 @@
 """All cases: as they were recorded, and once more with the adapter's default flags.
 
-As recorded, they are sent one after the other, so that what Prometheus is asked meanwhile belongs to one case. With its
-default flags the adapter merges queries, and answers from memory; so the cases are then sent many at a time, and all of
-them twice. Their answers must still be the recorded ones. What Prometheus is asked for them is then the adapter's
+As recorded, they are sent one after the other, so that each query that Prometheus gets belongs to one case. With its
+default flags the adapter coalesces queries and caches results; so the cases are then sent many at a time, and all of
+them twice. Their responses must still be the recorded ones. What Prometheus is asked for them is then the adapter's
 affair.
 """
 
@@ -29,7 +29,7 @@ _TIMED_OUT: Final = 504
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A case whose answer is not what is wanted, and in what."""
+    """A case whose response is not the expected one, and the differences."""
 
     case: Case
     differences: tuple[str, ...]
@@ -40,7 +40,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the cases."""
+    """The results of the cases."""
 
     passed: int = 0
     failures: list[Failure] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Outcome:
 
 
 async def run_cases(bed: Bed, cases: Iterable[Case]) -> Outcome:
-    """Send every case and compare; what only a real API server can answer is skipped where there is none."""
+    """Send every case and compare. Cases that need a real API server are skipped without one."""
     outcome = Outcome()
     for case in cases:
         if not bed.is_real and needs_kube_apiserver(case):
@@ -67,9 +67,9 @@ async def run_cases(bed: Bed, cases: Iterable[Case]) -> Outcome:
 
 
 async def run_with_default_flags(bed: Bed, cases: Sequence[Case]) -> Outcome:
-    """Restart the adapter with its default flags, and compare its answers to all cases that say nothing of failures.
+    """Restart the adapter with its default flags, and compare its responses to all cases without a fault.
 
-    Where Prometheus failed, or the time was too short to ask it, an answer from memory is right as well.
+    Where Prometheus failed, or the time was too short to query it, a cached response is right as well.
 
     Raises:
         PlaygroundError: the adapter does not start.
@@ -98,15 +98,15 @@ async def run_with_default_flags(bed: Bed, cases: Sequence[Case]) -> Outcome:
 
 
 async def _judge(bed: Bed, case: Case, *, queries: bool = True) -> list[str]:
-    """How the answer to a case differs; without `queries`, what Prometheus is asked meanwhile is nobody's affair."""
+    """Return how the response to a case differs. Without `queries`, the queries to Prometheus are not compared."""
     try:
         expected, reply = wanted(case, is_real=bed.is_real), await bed.send(case)
         if not queries:
-            expected, reply = replace(expected, queries=None), replace(reply, asked=())
+            expected, reply = replace(expected, queries=None), replace(reply, queries=())
         return differences(case, expected, reply)
     except UnknownFaultError as error:
         return [f"this case cannot be judged: {error}"]
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
-        return [f"no answer: {type(error).__name__}: {error}"]
-    except Exception:  # noqa: BLE001 - a case of a strange form fails alone; the others are still of interest
+        return [f"no response: {type(error).__name__}: {error}"]
+    except Exception:  # noqa: BLE001 - a malformed case fails alone; the others still run
         return ["this case cannot be judged:", *traceback.format_exc(limit=-3).splitlines()]

@@ -1,4 +1,4 @@
-"""Every recorded answer, in one bed: as it was recorded, and with the adapter's default flags."""
+"""Every recorded response, in one bed: as it was recorded, and with the adapter's default flags."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.golden.wanted import needs_kube_apiserver
 pytestmark = pytest.mark.e2e
 
 
-async def test_recorded_answers(tmp_path: Path) -> None:
+async def test_recorded_responses(tmp_path: Path) -> None:
     cases = [*read_cases(RECORDED), *read_cases(SIMILAR)]
     async with golden_bed(tmp_path) as bed:
         outcome = await run_cases(bed, cases)

@@ -29,14 +29,14 @@ def case_about(title: str) -> Case:
 
 
 def reply_of(case: Case, **changes: Any) -> Reply:
-    """The answer that is wanted, as a server would send it; `changes` make it wrong."""
+    """The expected response, as a server would send it; `changes` make it wrong."""
     expected = wanted(case, is_real=False)
     reply = Reply(
         status=expected.statuses[0],
         content_type=expected.content_type,
         encoding="",
         body=json.dumps(expected.document).encode(),
-        asked=[InstantQuery(query, "30s") for query in expected.queries or ()],
+        queries=[InstantQuery(query, "30s") for query in expected.queries or ()],
     )
     return replace(reply, **changes)
 
@@ -65,13 +65,13 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def test_the_wanted_answer_passes() -> None:
+def test_expected_response_passes() -> None:
     assert judged(SINGLE, body=body(SINGLE, of_item={"timestamp": now()})) == ""
     assert judged("unknown metric, single") == ""
 
 
 @pytest.mark.parametrize(
-    ("title", "changes", "said"),
+    ("title", "changes", "message"),
     [
         (SINGLE, {"status": 500}, "status: expected 200, got 500"),
         (SINGLE, {"content_type": "text/plain"}, "Content-Type: expected 'application/json', got 'text/plain'"),
@@ -79,21 +79,21 @@ def test_the_wanted_answer_passes() -> None:
         ("pretty=true", {}, "the body is not indented"),
         (SINGLE, {"body": b"{"}, "the body is no application/json"),
         (SINGLE, {"encoding": "gzip"}, "Content-Encoding: expected '', got 'gzip'"),
-        (SINGLE, {"asked": []}, "PromQL: expected sum(rate("),
-        (SINGLE, {"asked": [InstantQuery("up", "30s")]}, "got      up"),
-        (SINGLE, {"asked": [InstantQuery("up", None)]}, "no deadline for up: timeout=None"),
-        (SINGLE, {"asked": [InstantQuery("up", "3600s")]}, "no deadline for up: timeout='3600s'"),
-        ("timeout=1ms", {"asked": [InstantQuery("up", "0.002")]}, "after the request's own for up: timeout='0.002'"),
+        (SINGLE, {"queries": []}, "PromQL: expected sum(rate("),
+        (SINGLE, {"queries": [InstantQuery("up", "30s")]}, "got      up"),
+        (SINGLE, {"queries": [InstantQuery("up", None)]}, "no deadline for up: timeout=None"),
+        (SINGLE, {"queries": [InstantQuery("up", "3600s")]}, "no deadline for up: timeout='3600s'"),
+        ("timeout=1ms", {"queries": [InstantQuery("up", "0.002")]}, "after the request's own for up: timeout='0.002'"),
         ("unknown metric, single", {"body": body("unknown metric, single", message="no")}, "got 'no'"),
         ("unknown metric, single", {"body": body("unknown metric, single", reason="")}, "reason: expected 'NotFound'"),
     ],
 )
-def test_another_answer_does_not(title: str, changes: dict[str, Any], said: str) -> None:
-    assert said in judged(title, **changes)
+def test_different_response_fails(title: str, changes: dict[str, Any], message: str) -> None:
+    assert message in judged(title, **changes)
 
 
 @pytest.mark.parametrize(
-    ("item", "said"),
+    ("item", "message"),
     [
         ({"value": "99"}, ""),
         ({"value": "98"}, "items[0].value: expected '99994m', got '98'"),
@@ -103,10 +103,10 @@ def test_another_answer_does_not(title: str, changes: dict[str, Any], said: str)
         ({"windowSeconds": 60}, "items[0].windowSeconds: expected nothing, got 60"),
     ],
 )
-def test_counters_may_differ_by_a_hundredth_and_times_by_minutes(item: dict[str, Any], said: str) -> None:
+def test_counters_may_differ_by_a_hundredth_and_times_by_minutes(item: dict[str, Any], message: str) -> None:
     found = judged(SINGLE, body=body(SINGLE, of_item={"timestamp": now(), **item}))
-    assert said in found
-    assert bool(said) == bool(found)
+    assert message in found
+    assert bool(message) == bool(found)
 
 
 def test_gauges_must_be_exact() -> None:
@@ -161,7 +161,7 @@ def test_core_objects_are_of_version_v1_everywhere() -> None:
     assert '"__name__"' not in text
 
 
-async def test_what_the_bed_cannot_do_is_a_failure_of_the_case(tmp_path: Path) -> None:
+async def test_case_that_cannot_be_run_fails(tmp_path: Path) -> None:
     path = tmp_path / "cases.jsonl"
     raw = json.loads(RECORDED.read_text().splitlines()[-2])
     raw["promql"][0]["fault"] = "earthquake"
@@ -190,14 +190,14 @@ async def prometheus(tmp_path: Path) -> AsyncIterator[PrometheusServer]:
 
 
 @pytest.mark.e2e
-async def test_the_tap_notes_instant_queries_and_fails_as_it_is_told(prometheus: PrometheusServer) -> None:
+async def test_tap_records_instant_queries_and_injects_faults(prometheus: PrometheusServer) -> None:
     async with PrometheusTap(prometheus.url) as tap, aiohttp.ClientSession() as client:
         query = {"query": "conn_open", "time": "1700000000", "timeout": "5s"}
-        for answer in (
+        for response in (
             await client.get(f"{tap.url}/api/v1/query", params=query),
             await client.post(f"{tap.url}/api/v1/query", data=query),
         ):
-            assert (await answer.json())["data"]["result"][0]["value"] == [1_700_000_000, "3"]
+            assert (await response.json())["data"]["result"][0]["value"] == [1_700_000_000, "3"]
         await client.get(f"{tap.url}/api/v1/series", params={"match[]": "conn_open"})
         assert tap.take() == [InstantQuery("conn_open", "5s")] * 2
         assert tap.take() == []

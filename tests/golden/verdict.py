@@ -1,7 +1,7 @@
-"""Whether an answer is what was wanted; if not, how it differs.
+"""Compare a response with the expected one.
 
-What may differ is first made equal in both: times, values within their tolerance, the order of discovery (which Go
-takes from a map), addresses and hashes. Then everything must be the same.
+Permitted differences are first removed from both: times, values within their tolerance, the order of discovery
+(which Go takes from a map), addresses and hashes. Then everything must be the same.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _ADDRESS: Final = re.compile(r"\b(?:127\.0\.0\.1|localhost)\b")
 
 
 def differences(case: Case, wanted: Wanted, reply: Reply) -> list[str]:
-    """Say how an answer differs from what is wanted; nothing if it does not."""
+    """Return how a response differs from the expected one; empty if it does not."""
     if reply.status not in wanted.statuses:
-        said = " ".join(reply.body[:400].decode(errors="replace").split()) if not reply.encoding else "(compressed)"
-        return [f"status: expected {' or '.join(map(str, wanted.statuses))}, got {reply.status}: {said}"]
+        message = " ".join(reply.body[:400].decode(errors="replace").split()) if not reply.encoding else "(compressed)"
+        return [f"status: expected {' or '.join(map(str, wanted.statuses))}, got {reply.status}: {message}"]
     return [*_in_headers(case, wanted, reply), *_in_body(case, wanted, reply), *_in_queries(case, wanted, reply)]
 
 
@@ -69,7 +69,7 @@ def _in_body(case: Case, wanted: Wanted, reply: Reply) -> Iterator[str]:
 
 
 def _in_form(case: Case, wanted: Wanted, reply: Reply) -> Iterator[str]:
-    """Whether JSON is indented, which the recorded size tells, and then ends without a newline, as Go writes it."""
+    """Compare the indentation of JSON (the recorded size shows it); indented JSON ends without a newline, as in Go."""
     if case.document is None or "(shown: only" in case.title or reply.status != case.status:
         return
     compact = json.dumps(case.document, separators=(",", ":"), ensure_ascii=False).encode()
@@ -128,16 +128,16 @@ def _in_unrecorded(case: Case, got: Any) -> Iterator[str]:
 
 def _in_queries(case: Case, wanted: Wanted, reply: Reply) -> Iterator[str]:
     own = _seconds(case.query.get("timeout"))
-    for one in reply.asked:
+    for one in reply.queries:
         seconds = _seconds(one.timeout)
         if seconds is None or not 0 < seconds <= _LONGEST_QUERY_SECONDS:
             yield f"Prometheus was told no deadline for {one.query}: timeout={one.timeout!r}"
         elif own is not None and seconds > own:
             yield f"Prometheus was told a deadline after the request's own for {one.query}: timeout={one.timeout!r}"
-    asked = tuple(dict.fromkeys(one.query for one in reply.asked))
-    if wanted.queries is not None and [*map(_common, asked)] != [*map(_common, wanted.queries)]:
+    queries = tuple(dict.fromkeys(one.query for one in reply.queries))
+    if wanted.queries is not None and [*map(_common, queries)] != [*map(_common, wanted.queries)]:
         yield f"PromQL: expected {' and '.join(wanted.queries) or 'none'}"
-        yield f"        got      {' and '.join(asked) or 'none'}"
+        yield f"        got      {' and '.join(queries) or 'none'}"
 
 
 def _common(query: str) -> str:
@@ -218,7 +218,7 @@ def _name(entry: Any) -> Any:
 
 
 def _is_plausible_time(value: Any) -> bool:
-    """Some minutes ago, in either of the two forms; or in the first minutes of 1970, which the canned answers have."""
+    """Some minutes ago, in either of the two forms; or in the first minutes of 1970, as in canned responses."""
     if isinstance(value, Mapping):
         seconds = value.get("seconds")
     else:

@@ -1,4 +1,4 @@
-"""What a case's answer must be: what was recorded, except where we want to do better.
+"""The expected response to a case: the recorded one, except where we want to do better.
 
 Each exception is one function, `_name(wanted, case)`, which recognizes its cases by what they are about and never by
 their number, so that it holds for cases that it has not seen. Its docstring says what prometheus-adapter does and what
@@ -17,10 +17,10 @@ from typing import Any, Final
 from kube.selectors import Operator
 from tests.golden.bodies import recorded_document
 from tests.golden.cases import RECORDED, Case, read_cases
-from tests.golden.measured import METRICS, SUMMED, UNAGGREGATED, Asked, metric_items, quantity, selected
+from tests.golden.measured import METRICS, SUMMED, UNAGGREGATED, MetricRequest, metric_items, quantity, selected
 
 NOT_KEPT: Final = object()
-"""The document of an answer whose body was too long to be recorded."""
+"""The document of a response whose body was too long to be recorded."""
 
 OWN: Final = "(our own)"
 """A text that only has to be there."""
@@ -39,16 +39,16 @@ _PEERS_OWN_PATHS: Final = re.compile(r"/(statusz|(health|live|ready)z/(log|infor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What an answer must be.
+    """The expected response.
 
     Attributes:
         statuses: any of these.
         content_type: exactly; up to the version for Prometheus' text format.
         document: the body's, see bodies; NOT_KEPT where only its size and form can be judged.
-        part: whether the answer may have more than the document: keys of objects, and entries of lists with names.
-        says: what the message of a Status must have; its wording is ours where this is not empty.
-        queries: the PromQL that Prometheus must be asked, each once; None where that is our affair.
-        tolerance: by which part of themselves values may differ.
+        part: the response may have more than the document: keys of objects, and entries of lists with names.
+        says: texts that a Status' message must contain; if there are any, the rest of its wording is ours.
+        queries: the PromQL that Prometheus must get, each once; None if they are not compared.
+        tolerance: the relative difference that values may have.
     """
 
     statuses: tuple[int, ...]
@@ -70,7 +70,7 @@ class Wanted:
 
 
 def wanted(case: Case, *, is_real: bool) -> Wanted:
-    """What the answer to a case must be, through a real kube-apiserver or the playground's."""
+    """Return the expected response to a case, through a real kube-apiserver or the playground's."""
     document = recorded_document(case)
     result = Wanted(
         statuses=(case.status,),
@@ -88,7 +88,7 @@ def wanted(case: Case, *, is_real: bool) -> Wanted:
 
 
 def needs_kube_apiserver(case: Case) -> bool:
-    """Whether the API server answers itself, in a way that the playground's does not have.
+    """Return True if the API server itself responds, in a way that the playground's does not support.
 
     That is the aggregated discovery of all groups, versions that an APIService does not register, and methods that no
     HTTP parser but Go's takes.
@@ -125,14 +125,14 @@ def _no_garbage(result: Wanted, case: Case) -> Wanted:
     kept = [item for item in items if item.get("value") != _GARBAGE]
     if len(kept) == len(items):
         return result
-    if kept or case.is_external or Asked.by(case).name == "*":
+    if kept or case.is_external or MetricRequest.by(case).name == "*":
         return result.items(kept)
-    return result.error(404, "NotFound", Asked.by(case).not_found)
+    return result.error(404, "NotFound", MetricRequest.by(case).not_found)
 
 
 def _first_of_several(result: Wanted, case: Case) -> Wanted:
     """Of several samples of one object the last wins there. Wanted: the first in the order of labels."""
-    if case.is_external or not _items(result) or Asked.by(case).metric not in UNAGGREGATED:
+    if case.is_external or not _items(result) or MetricRequest.by(case).metric not in UNAGGREGATED:
         return result
     items = []
     for item in result.document["items"]:
@@ -151,12 +151,12 @@ def _malformed_metric_selector(result: Wanted, case: Case) -> Wanted:
 
 def _not_equals(result: Wanted, case: Case) -> Wanted:
     """`a!=b` in a metric selector is 500 there, once the values are there. Wanted: it works."""
-    said = result.document.get("message", "") if isinstance(result.document, dict) else ""
-    if case.status != 500 or said != '"!=" is not a valid label selector operator' or case.series_selector is None:
+    message = result.document.get("message", "") if isinstance(result.document, dict) else ""
+    if case.status != 500 or message != '"!=" is not a valid label selector operator' or case.series_selector is None:
         return result
-    asked, items = Asked.by(case), metric_items(case)
-    if asked.name != "*" and not items:
-        return result.error(404, "NotFound", asked.not_found)
+    requested, items = MetricRequest.by(case), metric_items(case)
+    if requested.name != "*" and not items:
+        return result.error(404, "NotFound", requested.not_found)
     return replace(result, statuses=(200,), document=_metric_list(case, items))
 
 
@@ -164,7 +164,7 @@ def _unsupported_selector(result: Wanted, case: Case) -> Wanted:
     """`>` and `<`, and keys that are no label names, are 404 or 500 there. Wanted: 400 that says what is wrong."""
     if case.status not in (404, 500) or case.series_selector is None or case.fault is not None:
         return result
-    if Asked.by(case).metric not in METRICS:
+    if MetricRequest.by(case).metric not in METRICS:
         return result
     for requirement in case.series_selector.requirements:
         if not _LABEL_NAME.fullmatch(requirement.key):
@@ -182,10 +182,10 @@ def _objects_not_listed(result: Wanted, case: Case) -> Wanted:
     """
     if case.status != 500 or "unable to list matching resources" not in str(result.document):
         return result
-    asked = Asked.by(case)
-    resource = asked.resource.partition(".")[0]
+    requested = MetricRequest.by(case)
+    resource = requested.resource.partition(".")[0]
     if resource not in _NOT_LISTABLE:
-        message = f"the server could not find the metric {asked.metric} for {asked.resource}"
+        message = f"the server could not find the metric {requested.metric} for {requested.resource}"
         return replace(result.error(404, "NotFound", message), queries=None)
     status = {key: value for key, value in _STATUS.items() if key != "metadata"}
     return replace(result, statuses=(403, 500), document={**status, "message": ""}, part=True, says=("list", resource))
@@ -219,7 +219,7 @@ def _ended_by_the_api_server(case: Case) -> bool:
 
 
 def _aggregated_discovery(result: Wanted, case: Case) -> Wanted:
-    """Aggregated discovery is empty there, when asked directly. Wanted: complete, with all metrics of the other one."""
+    """Aggregated discovery is empty there, when requested directly. Wanted: complete, with all metrics of the other."""
     if case.via != "direct" or "as=APIGroupDiscoveryList" not in case.content_type:
         return result
     custom, external = _discovered("custom.metrics.k8s.io"), _discovered("external.metrics.k8s.io")

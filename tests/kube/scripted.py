@@ -21,17 +21,17 @@ Event = dict[str, Any] | list[dict[str, Any]] | int | None
 
 @dataclass
 class ScriptedServer:
-    """`answers` maps paths to handlers; other paths are 404. `asked` has each request as "VERB path?query"."""
+    """`handlers` by path; other paths are 404. `requests` has each request as "VERB path?query"."""
 
     url: str = ""
-    answers: dict[str, Handler] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    handlers: dict[str, Handler] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(f"{request.method} {request.raw_path}")
+        self.requests.append(f"{request.method} {request.raw_path}")
         self.headers.append(dict(request.headers))
-        handler = self.answers.get(request.path)
+        handler = self.handlers.get(request.path)
         if handler is None:
             return web.json_response(
                 {"kind": "Status", "code": 404, "reason": "NotFound", "message": "no route"}, status=404
@@ -77,7 +77,7 @@ async def connected(server: ScriptedServer, folder: Path, **options: Any) -> Asy
         yield client
 
 
-class Turns:
+class LoopIterations:
     """Counts iterations of the event loop: code at the same count has not yielded."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Turns:
             await asyncio.wait([counting])
 
 
-def answer(body: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Handler:
+def respond(body: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Handler:
     """Respond with this JSON."""
 
     async def handler(_: web.Request) -> web.StreamResponse:

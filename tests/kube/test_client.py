@@ -17,17 +17,17 @@ from kube.certs import CertificateAuthority
 from kube.client import KubeClient, KubeConfigError, KubeUnreachable, ResponseTooLarge, WatchSilent
 from kube.status import StatusError
 from tests.eventually import eventually
-from tests.kube.scripted import Handler, answer, connected, raw, scripted_server
+from tests.kube.scripted import Handler, connected, raw, respond, scripted_server
 
 
 async def test_get_returns_the_object_and_sends_user_agent(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path, user_agent="milliscale-test") as client:
-        server.answers["/api/v1/pods"] = answer({"kind": "PodList", "items": []})
+        server.handlers["/api/v1/pods"] = respond({"kind": "PodList", "items": []})
         assert await client.get("/api/v1/pods", {"limit": 5, "labelSelector": "app in (a,b)", "watch": False}) == {
             "kind": "PodList",
             "items": [],
         }
-        assert server.asked == ["GET /api/v1/pods?limit=5&labelSelector=app+in+%28a%2Cb%29&watch=false"]
+        assert server.requests == ["GET /api/v1/pods?limit=5&labelSelector=app+in+%28a%2Cb%29&watch=false"]
         assert server.headers[0]["User-Agent"] == "milliscale-test"
         assert server.headers[0]["Accept"] == "application/json"
 
@@ -40,7 +40,7 @@ async def test_patch_is_a_merge_patch_by_default(tmp_path: Path) -> None:
         return web.json_response({})
 
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers["/x"] = handler
+        server.handlers["/x"] = handler
         await client.patch("/x", {"a": None})
         await client.patch("/x", [{"op": "remove", "path": "/a"}], content_type="application/json-patch+json")
     assert received == [
@@ -53,7 +53,7 @@ async def test_environment_proxy_is_used_unless_no_proxy_names_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with scripted_server() as proxy, scripted_server() as server:
-        proxy.answers["/x"], server.answers["/x"] = answer({"by": "the proxy"}), answer({"by": "the server"})
+        proxy.handlers["/x"], server.handlers["/x"] = respond({"by": "the proxy"}), respond({"by": "the server"})
         monkeypatch.setenv("http_proxy", proxy.url)
         async with connected(server, tmp_path) as client:
             assert await client.get("/x") == {"by": "the proxy"}
@@ -71,7 +71,7 @@ async def test_status_is_raised_with_all_fields(tmp_path: Path) -> None:
         "details": {"name": "web", "retryAfterSeconds": 3},
     }
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers["/x"] = answer(body, status=409)
+        server.handlers["/x"] = respond(body, status=409)
         with pytest.raises(StatusError) as raised:
             await client.put("/x", {})
     assert (raised.value.code, raised.value.reason, raised.value.message, raised.value.retry_after) == (
@@ -94,14 +94,14 @@ async def test_status_is_raised_with_all_fields(tmp_path: Path) -> None:
 )
 async def test_response_that_is_no_json_object_is_unreachable(handler: object, message: str, tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers["/x"] = handler  # type: ignore[assignment]
+        server.handlers["/x"] = handler  # type: ignore[assignment]
         with pytest.raises(KubeUnreachable, match=message):
             await client.get("/x")
 
 
 async def test_error_page_of_a_proxy_is_a_status_of_its_code(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers["/x"] = raw(b"<h1>Bad gateway</h1>", status=503)
+        server.handlers["/x"] = raw(b"<h1>Bad gateway</h1>", status=503)
         with pytest.raises(StatusError, match="Bad gateway") as raised:
             await client.get("/x")
     assert (raised.value.code, raised.value.reason) == (503, "ServiceUnavailable")
@@ -123,7 +123,7 @@ async def test_timeout_is_unreachable(tmp_path: Path) -> None:
         raise AssertionError
 
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers["/x"] = never
+        server.handlers["/x"] = never
         with pytest.raises(KubeUnreachable, match="in time"):
             await client.get("/x", timeout=0.05)
 
@@ -132,7 +132,7 @@ async def test_token_file_of_a_kubeconfig_is_reloaded(tmp_path: Path, monkeypatc
     token = tmp_path / "token"
     token.write_text("first")
     async with scripted_server() as server:
-        server.answers["/x"] = answer({})
+        server.handlers["/x"] = respond({})
         # Relative to the kubeconfig, as for kubectl.
         async with await KubeClient.connect(server.kubeconfig(tmp_path, tokenFile=token.name)) as client:
             await client.get("/x")
@@ -153,7 +153,7 @@ async def test_invalid_kubeconfig_keeps_the_old_credentials(
 ) -> None:
     monkeypatch.setattr(config_module, "_CREDENTIAL_SECONDS", 0.0)
     async with scripted_server() as server:
-        server.answers["/x"] = answer({})
+        server.handlers["/x"] = respond({})
         config = server.kubeconfig(tmp_path, token="first")
         async with await KubeClient.connect(config) as client:
             if broken is None:
@@ -186,7 +186,7 @@ async def test_inline_keys_leave_no_copies_in_the_temporary_directory(
         "client-key-data": base64.b64encode(pair.key_pem).decode(),
     }
     async with scripted_server() as server:
-        server.answers["/x"] = answer({})
+        server.handlers["/x"] = respond({})
         for _ in range(2):
             async with await KubeClient.connect(server.kubeconfig(tmp_path, **inline)) as client:
                 await client.get("/x")
@@ -204,7 +204,7 @@ async def test_watch_without_bookmarks_is_closed(tmp_path: Path) -> None:
         return response
 
     async with scripted_server() as server, connected(server, tmp_path, bookmark_seconds=0.1) as client:
-        server.answers["/x"] = silent
+        server.handlers["/x"] = silent
         # The server is asked to go on for an hour, and the client does not wait for that.
         with pytest.raises(WatchSilent, match=r"silent for 0\.125 seconds"):
             await asyncio.wait_for(anext(client.watch("/x", seconds=3600, on_open=opened.set)), 60)
@@ -217,7 +217,7 @@ async def test_watch_that_is_not_accepted_times_out_like_a_request(tmp_path: Pat
         raise AssertionError
 
     async with scripted_server() as server, connected(server, tmp_path, timeout=0.05) as client:
-        server.answers["/x"] = never
+        server.handlers["/x"] = never
         with pytest.raises(KubeUnreachable, match="did not respond in time") as raised:
             await asyncio.wait_for(anext(client.watch("/x")), 60)
     assert not isinstance(raised.value, WatchSilent)
@@ -238,7 +238,7 @@ async def test_tcp_notices_a_vanished_peer_after_45_seconds(tmp_path: Path, monk
             made.append(self)
 
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers["/x"] = answer({})
+        server.handlers["/x"] = respond({})
         monkeypatch.setattr(socket, "socket", Noted)
         await client.get("/x")
         port = int(server.url.rpartition(":")[2])
@@ -275,7 +275,7 @@ def endless(sent: list[int], *, status: int) -> Handler:
 async def test_too_large_response_is_read_up_to_the_limit_only(status: int, tmp_path: Path) -> None:
     sent = [0]
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers["/x"] = endless(sent, status=status)
+        server.handlers["/x"] = endless(sent, status=status)
         with pytest.raises(ResponseTooLarge, match="too large to be read: more than 16 MiB"):
             await client.get("/x")
     # The rest is what buffers hold.
@@ -284,7 +284,7 @@ async def test_too_large_response_is_read_up_to_the_limit_only(status: int, tmp_
 
 async def test_response_of_exactly_the_limit_is_read(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers["/x"] = raw(b"{}" + b" " * 98)
+        server.handlers["/x"] = raw(b"{}" + b" " * 98)
         assert len(await client.get_bytes("/x", max_bytes=100)) == 100
         with pytest.raises(ResponseTooLarge, match="over 99 bytes"):
             await client.get_bytes("/x", max_bytes=99)
@@ -307,8 +307,8 @@ async def test_four_large_responses_are_read_at_a_time_and_small_ones_do_not_wai
         return response
 
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers["/large"], server.answers["/small"] = large, answer({"small": True})
-        server.answers["/list"] = raw(b" " * 2**21)
+        server.handlers["/large"], server.handlers["/small"] = large, respond({"small": True})
+        server.handlers["/list"] = raw(b" " * 2**21)
         async with asyncio.TaskGroup() as tasks:
             reading = [tasks.create_task(client.get("/large", {"number": number})) for number in range(4)]
             for _ in reading:

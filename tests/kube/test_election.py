@@ -20,7 +20,7 @@ from kube.election import ElectionSettings, LeaderElector, unique_identity
 from kube.mapping import GroupResource
 from playground.apiserver import PlaygroundApiServer
 from tests.eventually import eventually
-from tests.kube.scripted import answer, connected, scripted_server
+from tests.kube.scripted import connected, respond, scripted_server
 
 # The event loop's time moves on by itself when there is nothing else to do, and the candidates' clocks with it.
 pytestmark = pytest.mark.looptime(start=time.monotonic)
@@ -289,7 +289,7 @@ async def test_renewal_that_hangs_does_not_extend_the_deadline(tmp_path: Path) -
         return web.json_response({"kind": "Status", "code": 404}, status=404)
 
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers = {LEASES: create, f"{LEASES}/lock": read_or_renew}
+        server.handlers = {LEASES: create, f"{LEASES}/lock": read_or_renew}
         one = Candidate(LeaderElector(client, QUICK, identity="one", clock=loop_clock), "one", [])
         async with running(one):
             await until(lambda: one.acts)
@@ -315,7 +315,7 @@ async def test_renew_deadline_runs_from_the_start_of_the_request(tmp_path: Path)
         return web.json_response({"kind": "Status", "code": 404}, status=404)
 
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers = {LEASES: create, f"{LEASES}/lock": read}
+        server.handlers = {LEASES: create, f"{LEASES}/lock": read}
         elector = LeaderElector(
             client,
             QUICK,
@@ -386,10 +386,10 @@ async def test_forbidden_lease_is_logged_once_and_retried(tmp_path: Path, caplog
     caplog.set_level(logging.WARNING)
     async with scripted_server() as server, connected(server, tmp_path) as client:
         forbidden = {"kind": "Status", "code": 403, "message": 'leases "lock" is forbidden'}
-        server.answers = {f"{LEASES}/lock": answer(forbidden, status=403)}
+        server.handlers = {f"{LEASES}/lock": respond(forbidden, status=403)}
         one = Candidate(LeaderElector(client, QUICK, identity="one", clock=loop_clock), "one", [])
         async with running(one):
-            await until(lambda: len(server.asked) >= 4)
+            await until(lambda: len(server.requests) >= 4)
         assert not one.diary
     assert [record.message for record in caplog.records] == ['lease default/lock: leases "lock" is forbidden; retrying']
 
@@ -415,7 +415,7 @@ async def test_malformed_lease_has_no_holder(tmp_path: Path, spec: object) -> No
 
     written: list[Any] = []
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers = {f"{LEASES}/lock": server_with(written)}
+        server.handlers = {f"{LEASES}/lock": server_with(written)}
         one = Candidate(LeaderElector(client, QUICK, identity="one", clock=loop_clock), "one", [])
         async with running(one):
             await until(lambda: one.acts)

@@ -13,7 +13,7 @@ from kube import listing as listing_module
 from kube.client import KubeUnreachable, ResponseTooLarge
 from kube.listing import list_objects
 from kube.status import StatusError
-from tests.kube.scripted import Collection, Turns, answer, connected, raw, scripted_server, thing
+from tests.kube.scripted import Collection, LoopIterations, connected, raw, respond, scripted_server, thing
 
 PATH = "/api/v1/things"
 
@@ -26,14 +26,14 @@ def name_of(entry: Any) -> str | None:
 
 async def test_list_has_a_version_and_the_selected_views(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers[PATH] = answer(
+        server.handlers[PATH] = respond(
             {"metadata": {"resourceVersion": "7"}, "items": [thing("a", "1"), thing("plain", "2"), thing("b", "3")]}
         )
         listed = await list_objects(client, PATH, name_of, {"labelSelector": "x"}, accept="application/special")
         assert (listed.version, listed.items) == ("7", ["a", "b"])
-        assert server.asked == [f"GET {PATH}?labelSelector=x&limit=500"]
+        assert server.requests == [f"GET {PATH}?labelSelector=x&limit=500"]
         assert server.headers[0]["Accept"] == "application/special"
-        server.answers[PATH] = answer({"metadata": {"resourceVersion": "8"}, "items": None})
+        server.handlers[PATH] = respond({"metadata": {"resourceVersion": "8"}, "items": None})
         assert (await list_objects(client, PATH, name_of)).items == []
 
 
@@ -42,11 +42,11 @@ async def test_long_list_is_read_in_pages(tmp_path: Path, monkeypatch: pytest.Mo
     async with scripted_server() as server, connected(server, tmp_path) as client:
         collection = Collection()
         collection.items = [thing(f"thing-{number}", "1") for number in range(5)]
-        server.answers[PATH] = collection.handle
+        server.handlers[PATH] = collection.handle
         listed = await list_objects(client, PATH, name_of, {"resourceVersion": "0", "labelSelector": "x"})
         assert listed.items == [f"thing-{number}" for number in range(5)]
         # A token says of which version it is, and does not go together with another.
-        assert server.asked == [
+        assert server.requests == [
             f"GET {PATH}?resourceVersion=0&labelSelector=x&limit=2",
             f"GET {PATH}?labelSelector=x&limit=2&continue=2",
             f"GET {PATH}?labelSelector=x&limit=2&continue=4",
@@ -59,7 +59,7 @@ async def test_expired_continue_token_is_a_status_error(tmp_path: Path, monkeypa
         collection = Collection()
         collection.items = [thing("a", "1"), thing("b", "1")]
         collection.expires = {"1": []}
-        server.answers[PATH] = collection.handle
+        server.handlers[PATH] = collection.handle
         with pytest.raises(StatusError) as raised:
             await list_objects(client, PATH, name_of)
     assert raised.value.code == 410
@@ -67,17 +67,17 @@ async def test_expired_continue_token_is_a_status_error(tmp_path: Path, monkeypa
 
 async def test_decoding_a_page_yields_to_other_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing_module, "_BYTES_AT_ONCE", 2000)
-    turns, seen_at = Turns(), []
+    iterations, seen_at = LoopIterations(), []
 
     def select(entry: Any) -> str:
-        seen_at.append(turns.count)
+        seen_at.append(iterations.count)
         return str(entry["metadata"]["name"])
 
     async with scripted_server() as server, connected(server, tmp_path) as client:
         small = [thing(f"small-{number}", "1") for number in range(3)]
         large = [thing(f"large-{number}", "1", text=number * "x" + 2000 * "x") for number in range(2)]
-        server.answers[PATH] = answer({"metadata": {"resourceVersion": "7"}, "items": [*small, *large]})
-        async with turns.counted():
+        server.handlers[PATH] = respond({"metadata": {"resourceVersion": "7"}, "items": [*small, *large]})
+        async with iterations.counted():
             listed = await asyncio.wait_for(list_objects(client, PATH, select), 60)
     assert len(listed.items) == 5
     assert [*Counter(seen_at).values()] == [4, 1]
@@ -95,14 +95,14 @@ async def test_decoding_a_page_yields_to_other_tasks(tmp_path: Path, monkeypatch
 )
 async def test_response_that_is_no_list_is_unreachable(body: bytes, tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers[PATH] = raw(body)
+        server.handlers[PATH] = raw(body)
         with pytest.raises(KubeUnreachable, match="the API server's response to a list request is no list"):
             await list_objects(client, PATH, name_of)
 
 
 async def test_object_that_cannot_be_decoded_is_unreachable(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
-        server.answers[PATH] = raw(b'{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": "\xff"}]}')
+        server.handlers[PATH] = raw(b'{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": "\xff"}]}')
         with pytest.raises(KubeUnreachable, match="not JSON"):
             await list_objects(client, PATH, name_of)
 
@@ -113,10 +113,10 @@ async def test_too_large_page_is_followed_by_smaller_ones(tmp_path: Path, monkey
     async with scripted_server() as server, connected(server, tmp_path) as client:
         collection = Collection()
         collection.items = [thing(f"thing-{number}", "1", padding="x" * 500) for number in range(5)]
-        server.answers[PATH] = collection.handle
+        server.handlers[PATH] = collection.handle
         listed = await list_objects(client, PATH, name_of, {"resourceVersion": "0"})
         assert listed.items == [f"thing-{number}" for number in range(5)]
-        assert server.asked == [
+        assert server.requests == [
             f"GET {PATH}?resourceVersion=0&limit=20",
             f"GET {PATH}?resourceVersion=0&limit=2",
             f"GET {PATH}?limit=2&continue=2",
@@ -130,10 +130,10 @@ async def test_too_large_object_is_an_error(tmp_path: Path, monkeypatch: pytest.
     async with scripted_server() as server, connected(server, tmp_path) as client:
         collection = Collection()
         collection.items = [thing("a", "1", padding="x" * 3000)]
-        server.answers[PATH] = collection.handle
+        server.handlers[PATH] = collection.handle
         with pytest.raises(ResponseTooLarge):
             await list_objects(client, PATH, name_of)
-        assert [asked.rpartition("=")[2] for asked in server.asked] == ["20", "2", "1"]
+        assert [requests.rpartition("=")[2] for requests in server.requests] == ["20", "2", "1"]
 
 
 def test_page_has_at_most_500_objects_and_32_mebibytes() -> None:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from kube.mapping import GroupResource, NoMatchError, ResourceInfo, RestMapper
 from tests.eventually import eventually
-from tests.kube.scripted import Handler, ScriptedServer, answer, connected, raw, scripted_server
+from tests.kube.scripted import Handler, ScriptedServer, connected, raw, respond, scripted_server
 
 
 def group(name: str, *versions: str, preferred: str) -> dict[str, object]:
@@ -42,8 +42,8 @@ async def mapper(folder: Path) -> AsyncIterator[tuple[RestMapper, ScriptedServer
             group("down.example", "v1", preferred="v1"),
             group("custom.metrics.k8s.io", "v1beta1", preferred="v1beta1"),
         ]
-        server.answers["/apis"] = answer({"groups": groups})
-        server.answers["/api/v1"] = answer(
+        server.handlers["/apis"] = respond({"groups": groups})
+        server.handlers["/api/v1"] = respond(
             {
                 "resources": [
                     resource("pods", "Pod", singular="pod"),
@@ -53,9 +53,9 @@ async def mapper(folder: Path) -> AsyncIterator[tuple[RestMapper, ScriptedServer
             }
         )
         deployments = [resource("deployments", "Deployment"), resource("deployments/scale", "Scale")]
-        server.answers["/apis/apps/v1"] = answer({"resources": deployments})
-        server.answers["/apis/apps/v1beta1"] = answer({"resources": deployments})
-        server.answers["/apis/custom.metrics.k8s.io/v1beta1"] = answer(
+        server.handlers["/apis/apps/v1"] = respond({"resources": deployments})
+        server.handlers["/apis/apps/v1beta1"] = respond({"resources": deployments})
+        server.handlers["/apis/custom.metrics.k8s.io/v1beta1"] = respond(
             {"resources": [resource("pods/pods", "MetricValueList"), resource("widgets", "MetricValueList")]}
         )
         clock = Clock()
@@ -103,31 +103,31 @@ async def test_unknown_name_is_looked_up_again_after_the_refresh_interval(tmp_pa
     async with mapper(tmp_path) as (rest, server, clock):
         with pytest.raises(NoMatchError):
             await rest.resource_for("widgets", "down.example")
-        server.answers["/apis/down.example/v1"] = answer({"resources": [resource("widgets", "Widget")]})
+        server.handlers["/apis/down.example/v1"] = respond({"resources": [resource("widgets", "Widget")]})
         with pytest.raises(NoMatchError):
             await rest.resource_for("widgets", "down.example")
-        assert server.asked.count("GET /apis") == 1
+        assert server.requests.count("GET /apis") == 1
         clock.now = 10.0
         assert (await rest.resource_for("widgets", "down.example")).kind == "Widget"
         await rest.resource_for("pods")
-        assert server.asked.count("GET /apis") == 2
+        assert server.requests.count("GET /apis") == 2
 
 
 async def test_group_that_cannot_be_read_keeps_its_resources(tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, server, clock):
         await rest.resource_for("deployments", "apps")
-        server.answers["/apis/apps/v1"] = answer({"kind": "Status", "code": 503}, status=503)
+        server.handlers["/apis/apps/v1"] = respond({"kind": "Status", "code": 503}, status=503)
         clock.now = 10.0
         with pytest.raises(NoMatchError):
             await rest.resource_for("gadgets")
-        assert server.asked.count("GET /apis") == 2
+        assert server.requests.count("GET /apis") == 2
         assert (await rest.resource_for("deployments", "apps")).version == "v1"
 
 
 async def test_removed_version_is_dropped(tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, server, clock):
         await rest.resource_for("deployments", "apps")
-        del server.answers["/apis/apps/v1"]
+        del server.handlers["/apis/apps/v1"]
         clock.now = 10.0
         with pytest.raises(NoMatchError):
             await rest.resource_for("gadgets")
@@ -147,14 +147,14 @@ async def served(rest: RestMapper, version: str, kind: str = "Deployment") -> No
 
 
 def readings(server: ScriptedServer) -> int:
-    return server.asked.count("GET /apis")
+    return server.requests.count("GET /apis")
 
 
 async def test_kind_moves_to_another_version_after_30_seconds(tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, server, clock):
         await served(rest, "v1")
-        server.answers["/apis"] = answer({"groups": [group("apps", "v2", preferred="v2")]})
-        server.answers["/apis/apps/v2"] = answer({"resources": [resource("deployments", "Deployment")]})
+        server.handlers["/apis"] = respond({"groups": [group("apps", "v2", preferred="v2")]})
+        server.handlers["/apis/apps/v2"] = respond({"resources": [resource("deployments", "Deployment")]})
         clock.now = 29.9
         assert (await rest.resource_for("deployments", "apps")).version == "v1"
         assert readings(server) == 1
@@ -169,17 +169,17 @@ async def test_kind_moves_to_another_version_after_30_seconds(tmp_path: Path) ->
 async def test_expired_discovery_is_read_once_for_concurrent_lookups(tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, server, clock):
         await served(rest, "v1")
-        asked, go_on = asyncio.Event(), asyncio.Event()
+        requests, go_on = asyncio.Event(), asyncio.Event()
 
         async def slow(_: web.Request) -> web.StreamResponse:
-            asked.set()
+            requests.set()
             await go_on.wait()
             return web.json_response({"groups": [group("apps", "v1beta1", preferred="v1beta1")]})
 
-        server.answers["/apis"] = slow
+        server.handlers["/apis"] = slow
         clock.now = 30.0
         await served(rest, "v1")
-        await asyncio.wait_for(asked.wait(), 60)
+        await asyncio.wait_for(requests.wait(), 60)
         for _ in range(10):
             await served(rest, "v1")
         looking = asyncio.create_task(rest.resource_for("gadgets"))
@@ -190,11 +190,11 @@ async def test_expired_discovery_is_read_once_for_concurrent_lookups(tmp_path: P
         assert readings(server) == 2
 
 
-@pytest.mark.parametrize("failure", [answer({"kind": "Status", "code": 500}, status=500), raw(b"<html>")])
+@pytest.mark.parametrize("failure", [respond({"kind": "Status", "code": 500}, status=500), raw(b"<html>")])
 async def test_failed_refresh_keeps_discovery_and_is_retried(failure: Handler, tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, server, clock):
         await served(rest, "v1")
-        good, server.answers["/apis"] = server.answers["/apis"], failure
+        good, server.handlers["/apis"] = server.handlers["/apis"], failure
         clock.now = 30.0
         await served(rest, "v1")
 
@@ -206,8 +206,8 @@ async def test_failed_refresh_keeps_discovery_and_is_retried(failure: Handler, t
         await asyncio.wait_for(asyncio.shield(rest._refreshing), 60)
         clock.now = 59.9
         await served(rest, "v1")
-        server.answers["/apis"] = good
-        del server.answers["/apis/apps/v1"]
+        server.handlers["/apis"] = good
+        del server.handlers["/apis/apps/v1"]
         clock.now = 60.0
         await served(rest, "v1beta1")
         assert readings(server) == 3
@@ -243,8 +243,8 @@ DEPLOYMENTS = aggregated_resource("deployments", "Deployment", singular="deploym
 
 async def test_aggregated_discovery_takes_two_requests(tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, server, _):
-        server.answers["/api"] = answer(aggregated(aggregated_group("", v1=[PODS, NODES])))
-        server.answers["/apis"] = answer(
+        server.handlers["/api"] = respond(aggregated(aggregated_group("", v1=[PODS, NODES])))
+        server.handlers["/apis"] = respond(
             aggregated(
                 aggregated_group("apps", v1=[DEPLOYMENTS], v1beta1=[DEPLOYMENTS]),
                 aggregated_group("custom.metrics.k8s.io", v1beta2=[aggregated_resource("widgets", "MetricValueList")]),
@@ -262,7 +262,7 @@ async def test_aggregated_discovery_takes_two_requests(tmp_path: Path) -> None:
         for unknown in ("widgets", "things"):
             with pytest.raises(NoMatchError):
                 await rest.resource_for(unknown)
-        assert server.asked == ["GET /apis", "GET /api"]
+        assert server.requests == ["GET /apis", "GET /api"]
         assert server.headers[0]["Accept"] == (
             "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
             "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,"
@@ -272,10 +272,10 @@ async def test_aggregated_discovery_takes_two_requests(tmp_path: Path) -> None:
 
 async def test_stale_aggregated_group_keeps_its_resources(tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, server, clock):
-        server.answers["/api"] = answer(aggregated(aggregated_group("", v1=[PODS])))
-        server.answers["/apis"] = answer(aggregated(aggregated_group("apps", v1=[DEPLOYMENTS])))
+        server.handlers["/api"] = respond(aggregated(aggregated_group("", v1=[PODS])))
+        server.handlers["/apis"] = respond(aggregated(aggregated_group("apps", v1=[DEPLOYMENTS])))
         await served(rest, "v1")
-        server.answers["/apis"] = answer(aggregated(aggregated_group("apps", v1=None)))
+        server.handlers["/apis"] = respond(aggregated(aggregated_group("apps", v1=None)))
         clock.now = 10.0
         with pytest.raises(NoMatchError):
             await rest.resource_for("gadgets")

@@ -79,8 +79,8 @@ def test_log_record_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("process", ["adapter", "autoscaler"])
 def test_version_is_unknown_without_installation(process: str) -> None:
     command = [sys.executable, "-c", UNINSTALLED, process]
-    answer = subprocess.run(command, cwd=CLONE, capture_output=True, text=True, check=False)
-    assert (answer.returncode, answer.stdout, answer.stderr) == (0, f"python -m {process}, version unknown\n", "")
+    response = subprocess.run(command, cwd=CLONE, capture_output=True, text=True, check=False)
+    assert (response.returncode, response.stdout, response.stderr) == (0, f"python -m {process}, version unknown\n", "")
 
 
 def test_installed_version(monkeypatch: pytest.MonkeyPatch) -> None:

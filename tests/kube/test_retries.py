@@ -21,10 +21,10 @@ from kube.client import KubeClient, KubeError, KubeUnreachable
 from kube.election import ElectionSettings, LeaderElector
 from kube.retries import Backoff, Response, Retries
 from kube.status import StatusError
-from tests.kube.scripted import Handler, ScriptedServer, answer, connected, scripted_server
+from tests.kube.scripted import Handler, ScriptedServer, connected, respond, scripted_server
 
 BUSY = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "busy"}
-GOOD = answer({"fine": True})
+GOOD = respond({"fine": True})
 
 
 @dataclass
@@ -65,7 +65,7 @@ def failing(times: int, handler: Handler, then: Handler = GOOD) -> Handler:
 
 
 def busy(status: int = 429, after: str | None = "1") -> Handler:
-    return answer(BUSY | {"code": status}, status=status, headers={} if after is None else {"Retry-After": after})
+    return respond(BUSY | {"code": status}, status=status, headers={} if after is None else {"Retry-After": after})
 
 
 async def hang_up(request: web.Request) -> web.StreamResponse:
@@ -111,10 +111,10 @@ async def called(client: KubeClient, method: str) -> dict[str, Any]:
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
 async def test_any_method_is_retried_after_retry_after(method: str, status: int, tmp_path: Path) -> None:
     async with bed(tmp_path) as (server, client, time):
-        server.answers["/x"] = failing(2, busy(status, "3"))
+        server.handlers["/x"] = failing(2, busy(status, "3"))
         assert await called(client, method) == {"fine": True}
         assert time.waits == [3, 3]
-        assert server.asked == [f"{method} /x"] * 3
+        assert server.requests == [f"{method} /x"] * 3
         assert client.retries.counts == Counter({(method, str(status)): 2})
 
 
@@ -124,26 +124,26 @@ async def test_any_method_is_retried_after_retry_after(method: str, status: int,
 )
 async def test_response_without_valid_retry_after_is_final(status: int, after: str | None, tmp_path: Path) -> None:
     async with bed(tmp_path) as (server, client, time):
-        server.answers["/x"] = busy(status, after)
+        server.handlers["/x"] = busy(status, after)
         with pytest.raises(StatusError) as raised:
             await client.get("/x")
         assert raised.value.code == status
-        assert (len(server.asked), time.waits, client.retries.counts) == (1, [], Counter())
+        assert (len(server.requests), time.waits, client.retries.counts) == (1, [], Counter())
 
 
 async def test_request_is_retried_ten_times_at_most(tmp_path: Path) -> None:
     async with bed(tmp_path) as (server, client, time):
-        server.answers["/x"] = busy()
+        server.handlers["/x"] = busy()
         with pytest.raises(StatusError, match="busy"):
             await client.get("/x")
-        assert (len(server.asked), time.waits) == (11, [1.0] * 10)
-        server.answers["/x"] = failing(10, busy())
+        assert (len(server.requests), time.waits) == (11, [1.0] * 10)
+        server.handlers["/x"] = failing(10, busy())
         assert await client.get("/x") == {"fine": True}
 
 
 async def test_jitter_makes_waits_up_to_a_fifth_longer(tmp_path: Path) -> None:
     async with bed(tmp_path, random=0.5) as (server, client, time):
-        server.answers["/x"] = failing(1, busy(after="10"))
+        server.handlers["/x"] = failing(1, busy(after="10"))
         await client.get("/x")
         assert time.waits == [11.0]
 
@@ -151,17 +151,17 @@ async def test_jitter_makes_waits_up_to_a_fifth_longer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("after", "tries"), [("4", 3), ("5", 2), ("10", 1), ("86400", 1)])
 async def test_no_retry_begins_after_the_timeout(after: str, tries: int, tmp_path: Path) -> None:
     async with bed(tmp_path) as (server, client, time):
-        server.answers["/x"] = busy(after=after)
+        server.handlers["/x"] = busy(after=after)
         with pytest.raises(StatusError, match="busy"):
             await client.put("/x", {}, timeout=10)
-        assert len(server.asked) == tries
+        assert len(server.requests) == tries
         assert time.now < 10
 
 
 @pytest.mark.parametrize("lost", [hang_up, reset, break_off])
 async def test_lost_connection_is_retried_for_get(lost: Handler, tmp_path: Path) -> None:
     async with bed(tmp_path) as (server, client, time):
-        server.answers["/x"] = failing(3, lost)
+        server.handlers["/x"] = failing(3, lost)
         assert await client.get("/x") == {"fine": True}
         # aiohttp itself repeats GET, PUT and DELETE once, as the connection may have been closed while it was idle.
         assert set(time.waits) == {1.0}
@@ -172,15 +172,15 @@ async def test_lost_connection_is_retried_for_get(lost: Handler, tmp_path: Path)
 @pytest.mark.parametrize("lost", [hang_up, reset, break_off])
 async def test_lost_connection_is_not_retried_for_writes(lost: Handler, method: str, tmp_path: Path) -> None:
     async with bed(tmp_path) as (server, client, time):
-        server.answers["/x"] = failing(1, lost)
+        server.handlers["/x"] = failing(1, lost)
         with pytest.raises(KubeUnreachable):
             await called(client, method)
-        assert (server.asked, time.waits) == ([f"{method} /x"], [])
+        assert (server.requests, time.waits) == ([f"{method} /x"], [])
 
 
 async def test_lost_connection_is_retried_ten_times_at_most(tmp_path: Path) -> None:
     async with bed(tmp_path) as (server, client, time):
-        server.answers["/x"] = hang_up
+        server.handlers["/x"] = hang_up
         with pytest.raises(KubeUnreachable, match="cannot be reached"):
             await client.get("/x")
         assert time.waits == [1.0] * 10
@@ -216,20 +216,20 @@ class NotNow(KubeError):
 
 
 async def test_before_retry_is_awaited_and_can_end_the_request(tmp_path: Path) -> None:
-    asked: list[float] = []
+    requests: list[float] = []
     async with bed(tmp_path) as (server, client, time):
 
         async def before_retry() -> None:
-            asked.append(time.now)
-            if len(asked) == 2:
+            requests.append(time.now)
+            if len(requests) == 2:
                 raise NotNow
 
-        server.answers["/x"] = busy()
+        server.handlers["/x"] = busy()
         with pytest.raises(NotNow):
             await client.put("/x", {}, before_retry=before_retry)
         # After the wait, so that what was true before it need not be true any more.
-        assert asked == [1.0, 2.0]
-        assert len(server.asked) == 2
+        assert requests == [1.0, 2.0]
+        assert len(server.requests) == 2
 
 
 async def test_lease_renewal_is_not_retried_after_its_timeout(tmp_path: Path) -> None:
@@ -238,8 +238,8 @@ async def test_lease_renewal_is_not_retried_after_its_timeout(tmp_path: Path) ->
     leading: asyncio.Queue[bool] = asyncio.Queue()
     collection = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
     async with bed(tmp_path) as (server, client, time):
-        server.answers[collection] = answer({"spec": {"holderIdentity": "one"}})
-        server.answers[f"{collection}/lock"] = failing(1, answer({"kind": "Status", "code": 404}, status=404), busy())
+        server.handlers[collection] = respond({"spec": {"holderIdentity": "one"}})
+        server.handlers[f"{collection}/lock"] = failing(1, respond({"kind": "Status", "code": 404}, status=404), busy())
         elector = LeaderElector(client, settings, identity="one", on_change=leading.put_nowait)
         stop = asyncio.Event()
 
@@ -251,7 +251,7 @@ async def test_lease_renewal_is_not_retried_after_its_timeout(tmp_path: Path) ->
             assert await asyncio.wait_for(leading.get(), 60)
             assert not await asyncio.wait_for(leading.get(), 60)
             stop.set()
-    puts = [asked for asked in server.asked if asked.startswith("PUT")]
+    puts = [requests for requests in server.requests if requests.startswith("PUT")]
     assert puts, "it did try"
     assert (time.waits, client.retries.counts) == ([], Counter())
 

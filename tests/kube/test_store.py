@@ -18,7 +18,7 @@ from kube import store as store_module
 from kube.retries import Backoff
 from kube.store import Key, Store
 from tests.eventually import eventually
-from tests.kube.scripted import Collection, ScriptedServer, Turns, Watch, connected, scripted_server, thing
+from tests.kube.scripted import Collection, LoopIterations, ScriptedServer, Watch, connected, scripted_server, thing
 
 PATH = "/api/v1/things"
 
@@ -56,7 +56,7 @@ async def follow(folder: Path, *items: dict[str, Any]) -> AsyncIterator[Followed
     async with scripted_server() as server, connected(server, folder) as client:
         collection = Collection()
         collection.items = list(items)
-        server.answers[PATH] = collection.handle
+        server.handlers[PATH] = collection.handle
         followed = Followed(server, collection)
         followed.store = Store(client, PATH, colour, on_change=followed.on_change, backoff=Backoff(0.001, 0.01))
         async with asyncio.TaskGroup() as group:
@@ -76,45 +76,45 @@ async def test_lists_then_watches_from_the_lists_version(tmp_path: Path) -> None
         assert f.store.get("other", "a") is None
         assert len(f.store) == 2
         assert (await f.watch()).from_version == "1"
-        assert "allowWatchBookmarks=true" in f.server.asked[1]
+        assert "allowWatchBookmarks=true" in f.server.requests[1]
 
 
 async def test_long_list_is_applied_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "_BATCH", 2)
-    turns, told_at = Turns(), []
+    iterations, reported_at = LoopIterations(), []
     async with scripted_server() as server, connected(server, tmp_path) as client:
         collection = Collection()
         collection.items = [thing(f"thing-{number}", "1", colour="red") for number in range(5)]
-        server.answers[PATH] = collection.handle
-        store = Store(client, PATH, colour, on_change=lambda *_: told_at.append(turns.count))
-        async with turns.counted(), asyncio.TaskGroup() as group:
+        server.handlers[PATH] = collection.handle
+        store = Store(client, PATH, colour, on_change=lambda *_: reported_at.append(iterations.count))
+        async with iterations.counted(), asyncio.TaskGroup() as group:
             running = group.create_task(store.run())
             await asyncio.wait_for(store.wait_synced(), 60)
             running.cancel()
     assert len(store) == 5
-    assert sorted(Counter(told_at).values()) == [1, 2, 2]
+    assert sorted(Counter(reported_at).values()) == [1, 2, 2]
 
 
 async def test_many_events_are_applied_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "_BATCH", 2)
-    turns, told_at, last = Turns(), [], asyncio.Event()
+    iterations, reported_at, last = LoopIterations(), [], asyncio.Event()
 
     def on_change(key: Key, old: str | None, new: str | None) -> None:
-        told_at.append(turns.count)
+        reported_at.append(iterations.count)
         if key[1] == "thing-5":
             last.set()
 
     async with scripted_server() as server, connected(server, tmp_path) as client:
         collection = Collection()
-        server.answers[PATH] = collection.handle
+        server.handlers[PATH] = collection.handle
         store = Store(client, PATH, colour, on_change=on_change)
-        async with turns.counted(), asyncio.TaskGroup() as group:
+        async with iterations.counted(), asyncio.TaskGroup() as group:
             running = group.create_task(store.run())
             watch = await asyncio.wait_for(collection.watches.get(), 60)
             watch.send_together("ADDED", [thing(f"thing-{number}", "1", colour="red") for number in range(6)])
             await asyncio.wait_for(last.wait(), 60)
             running.cancel()
-    assert [*Counter(told_at).values()] == [2, 2, 2]
+    assert [*Counter(reported_at).values()] == [2, 2, 2]
 
 
 async def test_incomplete_list_changes_nothing_and_is_restarted(
@@ -202,7 +202,7 @@ async def test_expired_version_is_listed_again_and_differences_are_reported(how:
         assert (await f.watch()).from_version == "7"
         assert f.collection.lists == 2
         # Neither comes from the API server's cache, which would send all in one page.
-        assert [asked for asked in f.server.asked if "watch" not in asked] == [f"GET {PATH}?limit=500"] * 2
+        assert [asked for asked in f.server.requests if "watch" not in asked] == [f"GET {PATH}?limit=500"] * 2
 
 
 async def test_list_without_a_version_is_an_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -210,11 +210,11 @@ async def test_list_without_a_version_is_an_error(tmp_path: Path, caplog: pytest
         asked = asyncio.Event()
 
         async def without_version(_: web.Request) -> web.StreamResponse:
-            if len(server.asked) == 2:
+            if len(server.requests) == 2:
                 asked.set()
             return web.json_response({"metadata": {}, "items": [thing("a", "1", colour="red")]})
 
-        server.answers[PATH] = without_version
+        server.handlers[PATH] = without_version
         store = Store(client, PATH, colour, backoff=Backoff(0.001, 0.01))
         async with asyncio.TaskGroup() as group:
             running = group.create_task(store.run())
@@ -289,7 +289,7 @@ async def followed_by(
     ):
         collection = Collection()
         collection.items = [thing("a", "1", colour="red")]
-        server.answers[PATH] = collection.handle
+        server.handlers[PATH] = collection.handle
         followed = Followed(server, collection)
         followed.store = Store(
             client, PATH, colour, on_change=followed.on_change, backoff=backoff or Backoff(0.001, 0.01), clock=clock
@@ -357,7 +357,7 @@ async def test_disconnected_store_is_stale_after_a_bookmark_interval(step: str, 
         watch = await f.watch()
         await seen(f, watch, "2")
         if step == "the list":
-            f.server.answers[PATH] = refusing(f)
+            f.server.handlers[PATH] = refusing(f)
             watch.send("ERROR", {"kind": "Status", "code": 410, "message": "too old"})
         watch.end()
         if step == "the watch":
@@ -367,7 +367,7 @@ async def test_disconnected_store_is_stale_after_a_bookmark_interval(step: str, 
         assert condition(f) == (False, "no contact to the API server")
         clock.now += 0.1
         assert condition(f) == (True, "no contact to the API server")
-        f.server.answers[PATH] = f.collection.handle
+        f.server.handlers[PATH] = f.collection.handle
         f.collection.version = "9"
         while True:
             again = await f.watch()

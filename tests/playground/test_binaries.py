@@ -29,9 +29,7 @@ def test_unpacked_package_is_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("program", ["prometheus", "kubectl"])
-def test_error_without_apt_says_what_to_install(
-    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_without_apt_names_the_package(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingBinaryError, match=f"{program} is not on PATH .*no apt-get.*; install .*https://"):
         find(program, home=tmp_path)
@@ -62,5 +60,5 @@ def test_found_programs_run(program: Program) -> None:
     path = asyncio.run(find_async(program))
     assert os.access(path, os.X_OK)
     flags = ["version", "--client"] if program == "kubectl" else ["--version"]
-    answer = subprocess.run([path, *flags], check=True, capture_output=True, text=True)
-    assert "version" in (answer.stdout + answer.stderr).lower()
+    response = subprocess.run([path, *flags], check=True, capture_output=True, text=True)
+    assert "version" in (response.stdout + response.stderr).lower()

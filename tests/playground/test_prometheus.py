@@ -17,9 +17,9 @@ pytestmark = pytest.mark.e2e
 async def query(server: PrometheusServer, expression: str, **parameters: str) -> list[dict[str, Any]]:
     async with (
         aiohttp.ClientSession() as session,
-        session.get(f"{server.url}/api/v1/query", params={"query": expression, **parameters}) as answer,
+        session.get(f"{server.url}/api/v1/query", params={"query": expression, **parameters}) as response,
     ):
-        body = await answer.json()
+        body = await response.json()
         assert body["status"] == "success", body
         result: list[dict[str, Any]] = body["data"]["result"]
         return result

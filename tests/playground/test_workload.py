@@ -39,10 +39,10 @@ async def workload(clock: Clock) -> AsyncIterator[Workload]:
 
 
 async def scrape(address: str) -> dict[str, float]:
-    async with aiohttp.ClientSession() as session, session.get(f"http://{address}/metrics") as answer:
-        assert answer.status == 200
-        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-        lines = [line for line in (await answer.text()).splitlines() if not line.startswith("#")]
+    async with aiohttp.ClientSession() as session, session.get(f"http://{address}/metrics") as response:
+        assert response.status == 200
+        assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        lines = [line for line in (await response.text()).splitlines() if not line.startswith("#")]
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 

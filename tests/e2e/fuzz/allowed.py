@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kube.quantity import Quantity, QuantityError
-from tests.e2e.fuzz.answers import Answer
 from tests.e2e.fuzz.cases import Phase, Pod
+from tests.e2e.fuzz.responses import Response
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +50,20 @@ def neutral(text: str, namespace: str) -> str:
 
 def _beyond_64_bits(difference: Difference) -> bool:
     """A value that Kubernetes' integers cannot hold; what it makes of it decides everything after."""
-    return any(map(_wraps, _values([answer.items for answer in difference.state.answers.values()])))
+    return any(map(_wraps, _values([response.items for response in difference.state.responses.values()])))
 
 
-def _values(answer: object, resource: str | None = None) -> Iterator[str]:
+def _values(response: object, resource: str | None = None) -> Iterator[str]:
     """The quantities in a response, of usages those of one resource only where it is given."""
-    match answer:
+    match response:
         case {"usage": dict() as usage}:
             yield from (str(value) for name, value in usage.items() if resource in (None, name))
         case dict():
-            yield from (str(answer["value"]),) if "value" in answer else ()
-            for each in answer.values():
+            yield from (str(response["value"]),) if "value" in response else ()
+            for each in response.values():
                 yield from _values(each, resource)
         case list() | tuple():
-            for each in answer:
+            for each in response:
                 yield from _values(each, resource)
 
 
@@ -91,8 +91,8 @@ def _ratio(metric: dict[str, Any], state: Phase) -> float:
     fields = metric[metric["type"][0].lower() + metric["type"][1:]]
     target = fields["target"]
     name = fields.get("name")
-    answer = state.answers.get("resource" if name else fields["metric"]["name"])
-    values = [] if answer is None or answer.items is None else list(_values(answer.items, name))
+    response = state.responses.get("resource" if name else fields["metric"]["name"])
+    values = [] if response is None or response.items is None else list(_values(response.items, name))
     largest = max((abs(_milli(text)) for text in values), default=0)
     if "averageUtilization" in target:
         requests = (abs(_milli(text)) for pod in state.pods for text in _requests(pod, name))
@@ -117,18 +117,21 @@ _AFTER_API = re.compile(r"(?:unable to fetch metrics|no metrics returned) from (
 
 def _undecodable(difference: Difference) -> bool:
     """A response that is not what was asked for: both fail, and each says so in its decoder's words."""
-    answers = difference.state.answers.values()
-    if not any(map(_is_odd, answers)):
+    responses = difference.state.responses.values()
+    if not any(map(_is_odd, responses)):
         return False
-    if any(each.kind == "undecodable" for each in answers) and difference.field in ("ScalingActive.message", "events"):
+    if any(each.kind == "undecodable" for each in responses) and difference.field in (
+        "ScalingActive.message",
+        "events",
+    ):
         return True  # the condition's status and reason are fields of their own
     return _same(difference, lambda text: _AFTER_API.sub(r"no metrics from \1", text))
 
 
-def _is_odd(answer: Answer) -> bool:
-    if answer.items is None:
-        return answer.code == 200
-    return any(not _parses(value) for value in _values(answer.items)) or answer.kind == "odd"
+def _is_odd(response: Response) -> bool:
+    if response.items is None:
+        return response.code == 200
+    return any(not _parses(value) for value in _values(response.items)) or response.kind == "odd"
 
 
 def _parses(text: str) -> bool:
@@ -141,7 +144,7 @@ def _parses(text: str) -> bool:
 
 def _null_item(difference: Difference) -> bool:
     """An item that is null, which Kubernetes takes for one without a name and with the value 0."""
-    return any("[null]" in answer.body for answer in difference.state.answers.values())
+    return any("[null]" in response.body for response in difference.state.responses.values())
 
 
 def _list_kind(difference: Difference) -> bool:

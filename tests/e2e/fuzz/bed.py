@@ -30,7 +30,7 @@ from tests.e2e.scripted_metrics import registered
 from tests.eventually import eventually
 
 SIDES: tuple[tuple[HPAApi, str], ...] = ((KUBERNETES, "fuzz-k"), (MILLISCALE, "fuzz-m"))
-LOOKS = 3
+MIN_REQUESTS = 3
 """How often both look at a phase before they are compared."""
 _AT_ONCE = 24
 _SETTLE_SECONDS = 0.7
@@ -74,11 +74,11 @@ class Report:
 async def run(folder: Path, *, hpas: int, phases: int, seed: int, say: Any = print) -> Report:
     """One round: `hpas` cases of `phases` phases each from `seed`, in a cluster of its own.
 
-    Of four seeds one has HPAs that are alike, and every second one those that may scale to zero.
+    Of four seeds one has HPAs whose queries are coalesced, and every second one those that may scale to zero.
     """
-    kind = Kind(to_zero=seed % 2 == 0, alike=seed % 4 == 3)
+    kind = Kind(to_zero=seed % 2 == 0, coalescible=seed % 4 == 3)
     cases = [make_case(f"f{number}", Random(f"{seed}/{number}"), phases, kind) for number in range(hpas)]
-    sync = max(1, -(-hpas // (80 if kind.alike else 40)))
+    sync = max(1, -(-hpas // (80 if kind.coalescible else 40)))
     async with _bed(folder, cases, sync, f"HPAScaleToZero={str(kind.to_zero).lower()}") as bed:
         for number in range(phases):
             begun, seen = time.monotonic(), len(bed.report.differences)
@@ -104,7 +104,7 @@ async def _bed(folder: Path, cases: list[Case], sync: int, gates: str) -> AsyncI
         metrics = FuzzedMetrics()
         app = web.Application()
         app.router.add_get("/apis/{group}/{version}", metrics.discover)
-        app.router.add_get("/apis/{group}/{version}/namespaces/{namespace}/{rest:.*}", metrics.answer)
+        app.router.add_get("/apis/{group}/{version}/namespaces/{namespace}/{rest:.*}", metrics.respond)
         async with await cluster.client() as client, registered(app, client, folder):
             await apply(client, await read_objects(ROOT / "manifests/crds/horizontalpodautoscalers.yaml"))
             await apply(client, await read_objects(Path(__file__).parent / "targets.yaml"))
@@ -133,7 +133,7 @@ class Bed:
         self._cases = {case.name: case for case in cases}
         self._metrics = metrics
         self._sync = sync
-        self._ways: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self._replica_counts: dict[tuple[str, str], list[int]] = defaultdict(list)
         self._scaled_at: dict[str, float] = {}
         self._known: dict[str, set[str]] = defaultdict(set)
         """Each HPA's events of the phases before."""
@@ -163,26 +163,28 @@ class Bed:
         return True
 
     async def play(self, number: int) -> None:
-        """Bring every case into a phase, wait until both have looked at it, and compare."""
+        """Bring every case into a phase, wait until both have reconciled it, and compare."""
         for name in self._ended & self._cases.keys():
             del self._cases[name]
         cases = {name: case.phases[number] for name, case in self._cases.items()}
-        hard = {name: phase for name, phase in cases.items() if phase.hard}
+        parked_change = {name: phase for name, phase in cases.items() if phase.parked_change}
         if number:
-            parked = {name: self._cases[name].phases[number - 1].parked for name in hard}
+            parked = {name: self._cases[name].phases[number - 1].parked for name in parked_change}
             await self._all(self._put_spec(side, name, spec) for name, spec in parked.items() for side in SIDES)
-            await self._until_parked(hard)
-        for name, phase in hard.items():
-            self._metrics.scripts[name] = phase.answers
+            await self._until_parked(parked_change)
+        for name, phase in parked_change.items():
+            self._metrics.scripts[name] = phase.responses
         await self._all(
-            self._set_up(namespace, name, number, phase) for name, phase in hard.items() for _, namespace in SIDES
+            self._set_up(namespace, name, number, phase)
+            for name, phase in parked_change.items()
+            for _, namespace in SIDES
         )
         await asyncio.sleep(_SETTLE_SECONDS)
-        for ways in self._ways.values():
-            del ways[:-1]
-        await self._all(self._open(name, phase, number) for name, phase in hard.items())
+        for replica_counts in self._replica_counts.values():
+            del replica_counts[:-1]
+        await self._all(self._open(name, phase, number) for name, phase in parked_change.items())
         for name, phase in cases.items():
-            self._metrics.scripts[name] = phase.answers
+            self._metrics.scripts[name] = phase.responses
         await self._compare(number, [name for name in cases if name in self._cases])
 
     # --- bringing about ------------------------------------------------------------------------------------------
@@ -271,9 +273,9 @@ class Bed:
         await self._client.patch(f"{path}/{name}/status", {"status": status})
 
     def _scaled(self, key: Key, _: int | None, new: int | None) -> None:
-        way = self._ways[key]
-        if new is not None and (not way or way[-1] != new):
-            way.append(new)
+        counts = self._replica_counts[key]
+        if new is not None and (not counts or counts[-1] != new):
+            counts.append(new)
             self._scaled_at[key[1]] = time.monotonic()
 
     # --- comparing -------------------------------------------------------------------------------------------------
@@ -302,7 +304,7 @@ class Bed:
 
     async def _compare(self, number: int, names: list[str]) -> None:
         start = time.monotonic()
-        before = {(space, name): self._metrics.looks(space, name) for _, space in SIDES for name in names}
+        before = {(space, name): self._metrics.requests_of(space, name) for _, space in SIDES for name in names}
         waiting, found = set(names), dict[str, tuple[int, list[Difference]]]()
 
         while waiting:
@@ -310,23 +312,23 @@ class Bed:
             elapsed = time.monotonic() - start
             sides = await self._statuses()
             for name in sorted(waiting):
-                looks = [self._metrics.looks(space, name) - before[space, name] for _, space in SIDES]
+                requests_of = [self._metrics.requests_of(space, name) - before[space, name] for _, space in SIDES]
                 moved = time.monotonic() - max(start, self._scaled_at.get(name, 0.0))
-                # On the way somewhere they may be alike for a moment.
+                # They may be equal for a moment while they scale.
                 rest = self._cases[name].phases[number].longest_period + 2 * self._sync
-                if moved < rest or (min(looks) < LOOKS and elapsed < 5 * self._sync + 3):
+                if moved < rest or (min(requests_of) < MIN_REQUESTS and elapsed < 5 * self._sync + 3):
                     continue
                 theirs, ours = (
                     dict(fields_of(side.get(name, {}), space)) for side, (_, space) in zip(sides, SIDES, strict=True)
                 )
-                ways = [self._ways[space, name] for _, space in SIDES]
-                theirs["way"], ours["way"] = (list(way) for way in ways)
+                replica_counts = [self._replica_counts[space, name] for _, space in SIDES]
+                theirs["counts"], ours["counts"] = (list(counts) for counts in replica_counts)
                 state = self._cases[name].phases[number]
                 found[name] = len(theirs), differing(name, number, theirs, ours, state)
                 wrong = [each for each in found[name][1] if self._class(each) is None]
                 if not wrong or moved > rest + 6 * self._sync + 12:
                     waiting.remove(name)
-                    self.report.scale_writes += max(0, len(ways[0]) - 1)
+                    self.report.scale_writes += max(0, len(replica_counts[0]) - 1)
         self.report.phases += len(names)
         for fields, differences in found.values():
             self.report.fields += fields

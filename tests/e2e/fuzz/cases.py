@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from tests.e2e.fuzz import answers
-from tests.e2e.fuzz.answers import FUTURE, PAST, Answer
+from tests.e2e.fuzz import responses
+from tests.e2e.fuzz.responses import FUTURE, PAST, Response
 
 QUANTITIES = [
     "10",
@@ -44,14 +44,14 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is scaled."""
+    """The scale target."""
 
     kind: str
     spec_replicas: int
     status_replicas: int
     selector: dict[str, Any]
     text: str | None
-    """The selector of a scale that is no Deployment's; None: it has none."""
+    """The selector of the scale of a target that is not a Deployment; None: it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,10 @@ class Phase:
     spec: dict[str, Any]
     target: Target
     pods: tuple[Pod, ...]
-    answers: dict[str, Answer]
-    """By what the server calls the metric: "resource", or the metric's name."""
-    hard: bool
-    """The HPA's target is parked while the state changes, so that nobody sees half of it."""
+    responses: dict[str, Response]
+    """By the name of the metric on the server: "resource", or the metric's name."""
+    parked_change: bool
+    """The HPA's target is parked while the state changes, so that no controller sees an intermediate state."""
 
     @property
     def longest_period(self) -> int:
@@ -75,14 +75,14 @@ class Phase:
 
     @property
     def parked(self) -> dict[str, Any]:
-        """The spec with a target that there is not."""
+        """The spec with a target that does not exist."""
         reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "parked"}
         return {**self.spec, "scaleTargetRef": reference}
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An HPA's life."""
+    """An HPA with its phases."""
 
     name: str
     phases: tuple[Phase, ...]
@@ -90,12 +90,12 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What the cases of a round have in common."""
+    """Common properties of the cases of a round."""
 
     to_zero: bool = False
     """`minReplicas: 0` occurs; the feature gate HPAScaleToZero is on."""
-    alike: bool = False
-    """Every HPA asks for one of a few metrics of pods with a selector of the same form, and few responses are faults;
+    coalescible: bool = False
+    """Every HPA has one of a few metrics of pods with a selector of the same form, and few responses are faults;
     so many of them are coalesced."""
 
 
@@ -103,20 +103,20 @@ def make_case(name: str, random: Random, phases: int, kind: Kind) -> Case:
     """A random case."""
     target_kind = random.choices(["Deployment", "Widget", "Gadget", "Gizmo"], [90, 7, 2, 1])[0]
     selector = _selector(random, name)
-    if kind.alike:
+    if kind.coalescible:
         target_kind, selector = "Deployment", {"matchLabels": {"app": name}}
     made: list[Phase] = []
     for number in range(phases):
         before = made[-1] if made else None
         spec = _spec(random, name, target_kind, kind) if before is None or random.random() < 0.35 else before.spec
-        hard = (
+        parked_change = (
             before is None
             or random.random() < 0.7
             or spec is not before.spec
             or len(spec.get("metrics", ())) != 1
             or "behavior" in spec
         )
-        if hard:
+        if parked_change:
             pods = _pods(random, name, number, before.pods if before else ())
             replicas = random.choice([0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 10, 22]) if random.random() < 0.9 else len(pods)
             status = replicas if random.random() < 0.8 else random.choice([0, 1, 3, 8])
@@ -124,10 +124,10 @@ def make_case(name: str, random: Random, phases: int, kind: Kind) -> Case:
         else:
             assert before is not None
             pods, target = before.pods, before.target
-        answered = _answers(random, name, spec, pods)
-        while kind.alike and any(each.items is None for each in answered.values()):
-            answered = _answers(random, name, spec, pods)
-        made.append(Phase(spec, target, pods, answered, hard))
+        responded = _responses(random, name, spec, pods)
+        while kind.coalescible and any(each.items is None for each in responded.values()):
+            responded = _responses(random, name, spec, pods)
+        made.append(Phase(spec, target, pods, responded, parked_change))
     return Case(name, tuple(made))
 
 
@@ -140,7 +140,7 @@ def _spec(random: Random, name: str, target_kind: str, kind: Kind) -> dict[str, 
     spec["maxReplicas"] = max(1, least + random.choice([0, 1, 3, 7, 17]))
     if least != 1 or random.random() < 0.5:
         spec["minReplicas"] = least
-    if kind.alike:
+    if kind.coalescible:
         spec["minReplicas"] = max(1, least)
         spec["scaleTargetRef"] = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
         spec["metrics"] = [random.choice(_ALIKE)]
@@ -376,16 +376,16 @@ def _pod_status(random: Random) -> dict[str, Any]:
 # --- the metrics ---------------------------------------------------------------------------------------------------
 
 
-def _answers(random: Random, name: str, spec: dict[str, Any], pods: tuple[Pod, ...]) -> dict[str, Answer]:
+def _responses(random: Random, name: str, spec: dict[str, Any], pods: tuple[Pod, ...]) -> dict[str, Response]:
     names = [pod.name for pod in pods]
-    made = {"resource": answers.resource_answer(random, names, ["c", "side"] if random.random() < 0.4 else ["c"])}
+    made = {"resource": responses.resource_response(random, names, ["c", "side"] if random.random() < 0.4 else ["c"])}
     for metric in spec["metrics"]:
         fields = metric[metric["type"][0].lower() + metric["type"][1:]]
         key = fields["metric"]["name"] if "metric" in fields else "resource"
         if metric["type"] == "Pods":
-            made[key] = answers.pods_answer(random, names)
+            made[key] = responses.pods_response(random, names)
         elif metric["type"] == "Object":
-            made[key] = answers.object_answer(random, name)
+            made[key] = responses.object_response(random, name)
         elif metric["type"] == "External":
-            made[key] = answers.external_answer(random)
+            made[key] = responses.external_response(random)
     return made

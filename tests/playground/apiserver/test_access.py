@@ -178,35 +178,35 @@ async def test_token_is_valid_until_its_service_account_is_deleted(
     await admin.post(accounts, {"metadata": {"name": "robot"}})
     token = server.token("default", "robot")
     review = {"spec": {"token": token}}
-    answer = await admin.post("/apis/authentication.k8s.io/v1/tokenreviews", review)
-    assert answer["status"]["authenticated"]
-    assert answer["status"]["user"]["username"] == "system:serviceaccount:default:robot"
-    assert "system:serviceaccounts:default" in answer["status"]["user"]["groups"]
+    response = await admin.post("/apis/authentication.k8s.io/v1/tokenreviews", review)
+    assert response["status"]["authenticated"]
+    assert response["status"]["user"]["username"] == "system:serviceaccount:default:robot"
+    assert "system:serviceaccounts:default" in response["status"]["user"]["groups"]
     async with await KubeClient.connect(server.pki.kubeconfig(server.url, "robot", token=token)) as robot:
         await robot.get("/version")
         await admin.delete(f"{accounts}/robot")
         with pytest.raises(StatusError) as refusal:
             await robot.get("/version")
     assert refusal.value.code == 401
-    answer = await admin.post("/apis/authentication.k8s.io/v1/tokenreviews", review)
-    assert not answer["status"].get("authenticated")
+    response = await admin.post("/apis/authentication.k8s.io/v1/tokenreviews", review)
+    assert not response["status"].get("authenticated")
 
 
 async def test_token_requests_have_audiences(admin: KubeClient) -> None:
     await admin.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "robot"}})
     path = "/api/v1/namespaces/default/serviceaccounts/robot/token"
-    answer = await admin.post(path, {"spec": {"audiences": ["adapter"], "expirationSeconds": 600}})
-    token = answer["status"]["token"]
+    response = await admin.post(path, {"spec": {"audiences": ["adapter"], "expirationSeconds": 600}})
+    token = response["status"]["token"]
     reviews = "/apis/authentication.k8s.io/v1/tokenreviews"
     assert not (await admin.post(reviews, {"spec": {"token": token}}))["status"].get("authenticated")
-    answer = await admin.post(reviews, {"spec": {"token": token, "audiences": ["adapter"]}})
-    assert answer["status"]["audiences"] == ["adapter"]
+    response = await admin.post(reviews, {"spec": {"token": token, "audiences": ["adapter"]}})
+    assert response["status"]["audiences"] == ["adapter"]
 
 
 @pytest.mark.parametrize("token", ["nonsense", "a.b.c", "", "é.é.é"])
 async def test_unknown_tokens_are_invalid(admin: KubeClient, token: str) -> None:
-    answer = await admin.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": token}})
-    assert answer["status"] == {"user": {}, "error": "invalid bearer token"}
+    response = await admin.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": token}})
+    assert response["status"] == {"user": {}, "error": "invalid bearer token"}
 
 
 async def test_subject_access_reviews_use_the_stored_roles(admin: KubeClient, server: PlaygroundApiServer) -> None:

@@ -133,8 +133,8 @@ async def test_registered_server_becomes_available(
     await register(server, extension)
     condition = await availability(admin, "True")
     assert (condition["reason"], condition["message"]) == ("Passed", "all checks passed")
-    asked, headers = extension.requests[0]
-    assert asked == f"GET {API}"
+    line, headers = extension.requests[0]
+    assert line == f"GET {API}"
     assert headers["x-remote-user"] == ["system:kube-aggregator"]
     assert headers["x-remote-group"] == ["system:masters"]
 
@@ -145,12 +145,12 @@ async def test_requests_are_forwarded_as_their_user(
     await register(server, extension)
     await availability(admin, "True")
     async with await KubeClient.connect(server.kubeconfig("ann", ["system:masters", "team"])) as ann:
-        with pytest.raises(StatusError) as answer:
+        with pytest.raises(StatusError) as relayed:
             await ann.post(f"{API}/namespaces/default/pods/*/pps?labelSelector=a%20in%20(b)", {"some": "body"})
-    assert answer.value.code == 418
-    assert json.loads(json.loads(answer.value.message)["echo"]) == {"some": "body"}
-    asked, headers = extension.forwarded[-1]
-    assert asked == f"POST {API}/namespaces/default/pods/*/pps?labelSelector=a%20in%20(b)"
+    assert relayed.value.code == 418
+    assert json.loads(json.loads(relayed.value.message)["echo"]) == {"some": "body"}
+    line, headers = extension.forwarded[-1]
+    assert line == f"POST {API}/namespaces/default/pods/*/pps?labelSelector=a%20in%20(b)"
     assert headers["x-remote-user"] == ["ann"]
     assert headers["x-remote-group"] == ["system:masters", "team", "system:authenticated"]
     assert headers["certificate"] == ["front-proxy-client"]
@@ -192,10 +192,10 @@ async def test_forwarded_headers_equal_those_of_kube_apiserver(
     await register(server, extension)
     await availability(admin, "True")
     expected = recorded(client)
-    said = dict(expected)
+    fields = dict(expected)
     sent: dict[str, str] = {}
     sent |= {
-        name: said[name] for name in ("User-Agent", "Accept", "Kubectl-Command", "Kubectl-Session") if name in said
+        name: fields[name] for name in ("User-Agent", "Accept", "Kubectl-Command", "Kubectl-Session") if name in fields
     }
     if client == "kubectl":
         sent["Accept-Encoding"] = "gzip"
@@ -207,16 +207,16 @@ async def test_forwarded_headers_equal_those_of_kube_apiserver(
         server.create(account)
         sent["Authorization"] = f"Bearer {server.token('cm', 'reader')}"
     else:
-        pair = server.pki.client_ca.issue(said["X-Remote-User"], organizations=groups, client=True)
+        pair = server.pki.client_ca.issue(fields["X-Remote-User"], organizations=groups, client=True)
         (server.pki.folder / "caller.pem").write_bytes(pair.cert_pem + pair.key_pem)
         context.load_cert_chain(server.pki.folder / "caller.pem")
-    await admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding(said["X-Remote-User"]))
+    await admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding(fields["X-Remote-User"]))
     path = f"{API}/namespaces/cm/pods/%2A/packets"
     async with aiohttp.ClientSession(skip_auto_headers=["Accept", "Accept-Encoding"]) as session:
         url = URL(f"{server.url}{path}?labelSelector=app%3Dweb", encoded=True)
-        async with session.get(url, headers=sent, ssl=context) as answer:
-            assert answer.status == 418
-            assert answer.headers["Audit-Id"] == dict(extension.forwarded_heads[-1])["Audit-Id"]
+        async with session.get(url, headers=sent, ssl=context) as relayed:
+            assert relayed.status == 418
+            assert relayed.headers["Audit-Id"] == dict(extension.forwarded_heads[-1])["Audit-Id"]
     head = extension.forwarded_heads[-1]
     assert compared(head) == compared(expected)
     assert dict(head)["X-Forwarded-Uri"] == path
@@ -286,7 +286,7 @@ async def test_forwarded_requests_are_authorized(
     async with await KubeClient.connect(server.kubeconfig("bob", [])) as bob:
         with pytest.raises(StatusError, match=r'cannot get resource "pods/pps" in API group "custom.metrics.k8s.io"'):
             await bob.get(f"{API}/namespaces/default/pods/*/pps")
-    assert not [asked for asked, _ in extension.requests[before:] if "pps" in asked]
+    assert not [line for line, _ in extension.requests[before:] if "pps" in line]
 
 
 async def test_watch_is_streamed(admin: KubeClient, server: PlaygroundApiServer, extension: Extension) -> None:

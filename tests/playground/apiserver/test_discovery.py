@@ -9,8 +9,8 @@ from playground.apiserver import PlaygroundApiServer
 
 
 async def test_groups_are_sorted_by_priority(admin: KubeClient) -> None:
-    answer = await admin.get("/apis")
-    assert [group["name"] for group in answer["groups"]] == [
+    response = await admin.get("/apis")
+    assert [group["name"] for group in response["groups"]] == [
         "apiregistration.k8s.io",
         "apps",
         "authentication.k8s.io",

@@ -64,9 +64,9 @@ async def test_spec_and_status_are_updated_separately(admin: KubeClient) -> None
 
 async def test_deletion_returns_a_status_with_details(admin: KubeClient) -> None:
     created = await admin.post(HPAS, hpa())
-    answer = await admin.delete(f"{HPAS}/web")
-    assert answer["status"] == "Success"
-    assert answer["details"] == {
+    response = await admin.delete(f"{HPAS}/web")
+    assert response["status"] == "Success"
+    assert response["details"] == {
         "name": "web",
         "group": "autoscaling",
         "kind": "horizontalpodautoscalers",

@@ -20,9 +20,9 @@ async def seven(admin: KubeClient) -> None:
         await admin.post(CONFIG_MAPS, config_map(f"cm-{number}", tier="odd" if number % 2 else "even"))
 
 
-def names(answer: dict[str, Any]) -> str:
+def names(response: dict[str, Any]) -> str:
     """The numbers of a page's ConfigMaps."""
-    return "".join(each["metadata"]["name"].removeprefix("cm-") for each in answer["items"])
+    return "".join(each["metadata"]["name"].removeprefix("cm-") for each in response["items"])
 
 
 async def test_pages_are_of_one_revision(admin: KubeClient, seven: None) -> None:

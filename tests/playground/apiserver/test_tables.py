@@ -127,9 +127,9 @@ async def test_table_is_returned_if_accepted(admin: KubeClient, server: Playgrou
 async def test_partial_metadata_is_returned_if_accepted(admin: KubeClient, server: PlaygroundApiServer) -> None:
     server.create(deployment())
     accept = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
-    answer = await admin.get("/apis/apps/v1/deployments", accept=accept)
-    assert answer["kind"] == "PartialObjectMetadataList"
-    assert answer["items"][0].keys() == {"kind", "apiVersion", "metadata"}
+    response = await admin.get("/apis/apps/v1/deployments", accept=accept)
+    assert response["kind"] == "PartialObjectMetadataList"
+    assert response["items"][0].keys() == {"kind", "apiVersion", "metadata"}
 
 
 async def test_unsupported_media_types_are_406(admin: KubeClient) -> None:

@@ -43,7 +43,7 @@ CODES = [400, 401, 403, 404, 405, 406, 409, 415, 418, 422, 429, 500, 502, 503, 5
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """One response. `items` are of a list that is filled in by the server; otherwise `body` is sent as it is."""
 
     items: tuple[dict[str, Any], ...] | None = None
@@ -52,7 +52,7 @@ class Answer:
     content_type: str = "application/json"
     headers: dict[str, str] = field(default_factory=dict)
     kind: str = "good"
-    """What is odd about it, for the print-out."""
+    """The kind of fault, for the printed difference."""
 
 
 def status_body(code: int, message: str | None, **more: Any) -> str:
@@ -61,10 +61,10 @@ def status_body(code: int, message: str | None, **more: Any) -> str:
     return json.dumps(body if message is None else {**body, "message": message})
 
 
-def fault(random: Random) -> Answer:
+def fault(random: Random) -> Response:
     """A response that is an error."""
     code = random.choice(CODES)
-    # Without a number of seconds it is not tried again.
+    # Without a number of seconds the request is not retried.
     headers = random.choice([{}, {}, {}, {"Retry-After": "soon"}])
     if random.random() < 0.05:
         code, headers = random.choice([429, 500, 503]), {"Retry-After": "0"}
@@ -73,9 +73,9 @@ def fault(random: Random) -> Answer:
         body = status_body(code, message, reason=random.choice(["NotFound", "InternalError", "", "Odd"]))
         if random.random() < 0.15:
             body = status_body(code, message, status=random.choice(["Success", ""]))
-        return Answer(code=code, body=body, headers=headers, kind=f"Status {code}")
+        return Response(code=code, body=body, headers=headers, kind=f"Status {code}")
     kinds = ["text/plain", "text/html; charset=utf-8", "application/json", "application/octet-stream", "text/plain"]
-    return Answer(
+    return Response(
         code=code,
         body=random.choice([*BODIES, "x" * 3000]),
         content_type=random.choice(kinds),
@@ -84,13 +84,13 @@ def fault(random: Random) -> Answer:
     )
 
 
-def undecodable(random: Random) -> Answer:
-    """A response with status 200 that is not the list that was asked for."""
+def undecodable(random: Random) -> Response:
+    """A response with status 200 that is not the requested list."""
     bodies = [
         *("", "null", "[]", "{}", '"text"', "nonsense", '{"kind":"List"}', '{"items":{}}', '{"items":[null]}'),
         status_body(500, "a failure with code 200"),
     ]
-    return Answer(body=random.choice(bodies), kind="undecodable")
+    return Response(body=random.choice(bodies), kind="undecodable")
 
 
 def value(random: Random) -> Any:
@@ -108,14 +108,14 @@ def value(random: Random) -> Any:
 
 
 def timestamp(random: Random) -> dict[str, Any]:
-    """When a value was measured."""
+    """The timestamp of a value."""
     draw = random.random()
     if draw < 0.96:
         return {"timestamp": random.choice([PAST, FUTURE])}
     return random.choice([{}, {"timestamp": None}])
 
 
-def pods_answer(random: Random, names: Sequence[str]) -> Answer:
+def pods_response(random: Random, names: Sequence[str]) -> Response:
     """A custom metric of pods."""
     if random.random() < 0.22:
         return fault(random) if random.random() < 0.85 else undecodable(random)
@@ -129,10 +129,10 @@ def pods_answer(random: Random, names: Sequence[str]) -> Answer:
         }
         for name in _some(random, names)
     ]
-    return Answer(items=tuple(items))
+    return Response(items=tuple(items))
 
 
-def object_answer(random: Random, name: str) -> Answer:
+def object_response(random: Random, name: str) -> Response:
     """A custom metric of one object."""
     if random.random() < 0.22:
         return fault(random) if random.random() < 0.85 else undecodable(random)
@@ -142,10 +142,10 @@ def object_answer(random: Random, name: str) -> Answer:
         **timestamp(random),
     }
     items = [{**item, "value": value(random)} for _ in range(random.choice([1, 1, 1, 1, 1, 1, 1, 0, 2]))]
-    return Answer(items=tuple(items))
+    return Response(items=tuple(items))
 
 
-def external_answer(random: Random) -> Answer:
+def external_response(random: Random) -> Response:
     """An external metric."""
     if random.random() < 0.22:
         return fault(random) if random.random() < 0.85 else undecodable(random)
@@ -153,11 +153,11 @@ def external_answer(random: Random) -> Answer:
         {"metricName": "m", "metricLabels": {"n": str(number)}, "value": value(random), **timestamp(random)}
         for number in range(random.choice([1, 1, 1, 1, 2, 2, 3, 0]))
     ]
-    return Answer(items=tuple(items))
+    return Response(items=tuple(items))
 
 
-def resource_answer(random: Random, names: Sequence[str], containers: Sequence[str]) -> Answer:
-    """What pods use."""
+def resource_response(random: Random, names: Sequence[str], containers: Sequence[str]) -> Response:
+    """The usage of pods."""
     if random.random() < 0.15:
         return fault(random) if random.random() < 0.85 else undecodable(random)
     items = []
@@ -168,7 +168,7 @@ def resource_answer(random: Random, names: Sequence[str], containers: Sequence[s
         usages = [{"name": each, "usage": _usage(random)} for each in listed]
         window = random.choice([{"window": "30s"}, {"window": "1m0s"}, {"window": "0s"}, {}])
         items.append({"metadata": {"name": name}, "containers": usages, **timestamp(random), **window})
-    return Answer(items=tuple(items))
+    return Response(items=tuple(items))
 
 
 def _usage(random: Random) -> dict[str, Any]:
