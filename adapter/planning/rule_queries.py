@@ -78,12 +78,9 @@ class RuleQueries:
             QueryError, StatusError: as for `execute`.
         """
         vector = self.coalesced(query)
-        if vector is None:
-            return by_name(query.source, query.namespace, await self.execute(query, deadline))
-        found = vector.index.objects(query.index, query.namespace)
+        found = None if vector is None else vector.index.objects(query.index, query.namespace)
         if found is None:
-            await vector.index.build([query.index])
-            found = vector.index.objects(query.index, query.namespace) or {}
+            return by_name(query.source, query.namespace, await self.execute(query, deadline))
         return found
 
     async def execute(self, query: MetricQuery, deadline: Deadline) -> Vector | Scalar | None:

@@ -62,7 +62,7 @@ class SeriesReducer:
         """Decode the next piece; return the bytes of memory that new names and labels take, about.
 
         Raises:
-            ValueError: it is not UTF-8, or there is an entry that no series can have.
+            ValueError: it is not UTF-8, or there is an entry that no series can have, such as half a character.
         """
         self._text += self._decode(chunk)
         if self._head is None and len(self._text) <= _MAX_HEAD + len(chunk):
@@ -111,11 +111,11 @@ class SeriesReducer:
         labels = self._labels.get(name)
         if labels is None:
             labels = self._labels[name] = set()
-            self._memory += _NAME_BYTES + len(name)
+            self._memory += _NAME_BYTES + len(name.encode())  # ValueError for half a character, which JSON can escape
         for label in entry:
             if label not in labels and label != "__name__":
                 labels.add(sys.intern(label))
-                self._memory += _LABEL_BYTES + len(label)
+                self._memory += _LABEL_BYTES + len(label.encode())
 
 
 def read_series(body: bytes) -> tuple[Series, ...]:

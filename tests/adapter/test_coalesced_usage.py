@@ -16,8 +16,10 @@ from adapter.metrics.objects import ObjectMetadata
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.metrics.usage import PodUsage
 from adapter.planning.coalescer import MetricsQueryCoalescer
+from adapter.planning.metric_queries import MetricQuery
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_cache import InstantQueries, VectorCache
+from adapter.planning.vector_index import IndexedVector, indexed
 from adapter.prometheus import DEFAULT_DESTINATION, PrometheusQueryError, Sample, Vector
 from adapter.rules import ResourceRules, load_rules, parse_rules
 from kube.deadlines import Deadline
@@ -243,3 +245,24 @@ async def test_coalesced_usage_equals_that_of_single_requests(real: AtOneMoment)
                 assert both[0] == both[1], (wanted, namespace, str(selector))
             saved += asked[0] < asked[1]
     assert saved > 20
+
+
+class _OtherIndexes(MetricsQueryCoalescer):
+    """Has a result with as many indexes as a result may have, none of them by pod."""
+
+    result: IndexedVector
+
+    def cached(self, query: MetricQuery) -> IndexedVector | None:
+        return self.result
+
+
+async def test_result_that_is_not_indexed_by_the_objects_serves_no_request() -> None:
+    known = pods(1, 1)
+    prometheus = canned(known)
+    async with VectorCache(prometheus, ttl=60.0) as cache:
+        coalescer = _OtherIndexes(cache)
+        coalescer.result = await indexed(Vector(()), [("a",), ("b",), ("c",), ("d",)])
+        found = await path(cache, Cluster(*known), coalescer=coalescer).pods(
+            namespace="ns-0", selector=EVERYTHING, deadline=Deadline.after(5)
+        )
+    assert containers(found) == {("ns-0", "web-0"): [("app", 250), ("proxy", 500)]}

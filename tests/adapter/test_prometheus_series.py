@@ -52,9 +52,19 @@ def test_other_content_is_left_in_rest(body: bytes) -> None:
     assert reducer.series() == ()
 
 
-@pytest.mark.parametrize("body", [b'{"data": [{"__name__": 5}]}', b'{"data": [{"a": "' + b"x" * 2_000_000, b'{"\xff'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"data": [{"__name__": 5}]}',
+        b'{"data": [{"a": "' + b"x" * 2_000_000,
+        b'{"\xff',
+        rb'{"data": [{"__name__": "x\ud800"}]}',
+        rb'{"data": [{"__name__": "x", "\udc00": ""}]}',
+    ],
+    ids=["number", "long", "not UTF-8", "half a character in a name", "half a character in a label"],
+)
 def test_malformed_lists_are_refused(body: bytes) -> None:
-    with pytest.raises(ValueError, match=r"name|too long|decode"):
+    with pytest.raises(ValueError, match=r"name|too long|decode|surrogates"):
         SeriesReducer().feed(body)
 
 
