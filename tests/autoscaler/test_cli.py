@@ -181,7 +181,7 @@ def test_modes_other_than_act_take_no_lease_and_save_no_history(mode: str, contr
 
 def test_help_shows_each_default_once() -> None:
     for option in cli.run.params:
-        assert "[default" not in getattr(option, "help", ""), option.name
+        assert "[default" not in (getattr(option, "help", None) or ""), option.name
 
 
 def test_flags_without_effect_are_hidden_from_the_help() -> None:
