@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 _LOG: Final = "the log always goes to standard error, one line a record"
-_HTTP1: Final = "HTTP/2 is never spoken"
+_HTTP1: Final = "HTTP/2 is not supported"
 _PROFILE: Final = "there is no profiling endpoint"
 _AUDIT: Final = "no audit log of requests is written"
 _ALONE: Final = "no other process can listen on the same address"

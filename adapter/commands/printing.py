@@ -110,7 +110,7 @@ def print_explanation(explanation: Explanation, *, plain: bool) -> None:
         other = f"the adapter of forwardExternal ({explanation.forwarded_to})"
         console.print(Text(f"{explanation.target} is made by no rule, and {other} has it"), soft_wrap=True)
     else:
-        console.print(Text(f"{explanation.target} is not there"), soft_wrap=True)
+        console.print(Text(f"{explanation.target} not found"), soft_wrap=True)
     for rule in explanation.hidden:
         console.print(Text(f"  {rule} also makes it and loses: the later rule wins"), soft_wrap=True)
     if explanation.example is not None:

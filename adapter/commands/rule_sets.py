@@ -1,7 +1,7 @@
 """The rules in force, as one object for each version of the rules file.
 
 A rule set has everything that belongs to one version: the rules, the catalog of their metrics, the caches of plans and
-vectors, and the router. It is immutable for other versions. A request takes the rule set in force at its start and
+vectors, and the router. No other version changes it. A request takes the rule set in force at its start and
 keeps it to its end; clients of Prometheus and the API server and watched objects outlive versions and are shared.
 
 A new version is put in force once its seriesQueries have been listed, or after some seconds, so that no metric that
@@ -183,7 +183,7 @@ class RuleSets:
         return self._current
 
     def readiness(self) -> str | None:
-        """Return None when ready, and else why not. Once ready, it stays ready, whatever the rules become."""
+        """Return None if ready, else the reason why not. Once ready, it stays ready with any later rules."""
         return self._current.catalog.readiness()
 
     async def wait_loaded(self) -> None:
@@ -248,8 +248,8 @@ class RuleSets:
             after.telemetry.metrics_gone(group, len(names))
             if names:
                 _log.warning(
-                    "with the reload %d of %d metrics of %s have gone: %s; if that was not meant, the file may have"
-                    " been read before it was whole",
+                    "the reload removed %d of %d metrics of %s: %s; if this was not intended, the file may have been"
+                    " read while it was written",
                     *(len(names), counts[group], group, _some(names)),
                 )
 

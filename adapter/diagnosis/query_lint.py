@@ -123,7 +123,7 @@ def lint_resource_queries(rules: ResourceRules) -> Iterator[Finding]:
 def _parse(
     path: str, render: Callable[[], str], template: Template | None = None
 ) -> Generator[Finding, None, Expr | None]:
-    """Yield what is wrong with the text of a query, and return its syntax tree; None if it has none."""
+    """Yield the findings about a query's syntax, and return its syntax tree; None if it cannot be parsed."""
     other = _OTHER_DELIMITERS.search(template.source) if template is not None else None
     if other is not None:
         message = f"{other[0]} is sent to Prometheus as it stands: the template's delimiters are << and >>"
@@ -146,7 +146,7 @@ def _lint_matchers(path: str, query: Template, matchers: str, found: str) -> Ite
 
 
 def _lint_results(path: str, rule: Rule, namespace_label: str, trees: dict[str, Expr]) -> Iterator[Finding]:
-    """Yield whether the result lacks the label with the object's name, and whether it has more labels."""
+    """Yield findings if the result lacks the label with the object's name, or has further labels."""
     if not trees:
         return
     first = next(iter(trees))
@@ -183,7 +183,7 @@ def _lint_nan(path: str, values: ValuePolicy, trees: Iterable[Expr]) -> Iterator
             "may-be-nan",
             path,
             "a division by zero or a quantile of nothing is NaN, which counts as zero, and so scales down to the"
-            " minimum; say what is meant: `nan: missing`, `nan: error` or `nan: zero`",
+            " minimum; set `nan: missing`, `nan: error` or `nan: zero`",
         )
 
 
@@ -211,7 +211,7 @@ def _grouped_by(rule: Rule) -> list[str]:
 
 
 def _unquoted(series: str) -> str:
-    """Return a series' name; another one for those that need quotes in a query, which make no metrics."""
+    """Return a series' name, or a placeholder if it needs quotes in PromQL; such series make no metrics."""
     return series if _PLAIN_NAME.fullmatch(series) else _SERIES
 
 

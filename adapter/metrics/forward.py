@@ -5,8 +5,8 @@ adapter is that server: it serves the metrics of its rules, and forwards all oth
 before: the other adapter sees this one's identity, and must allow it to list external metrics.
 
 Requests for the same values share one request to the other adapter, whose response is cached. It is the same for all
-users, because the other adapter sees this one only. Values keep their timestamps; those without one get the time at
-which they came.
+users, because the other adapter sees this one only. Values keep their timestamps; those without one get the time of
+the response.
 
 Its list of metrics is in memory for discovery, which never waits. Metrics that are not in the list are forwarded, too,
 because some adapters list nothing.
@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 _API = "/apis/external.metrics.k8s.io/v1beta1"
 _MAX_RESPONSE = 16 * 1024 * 1024
-# Requests to the other adapter under way, and of each namespace those that wait; the responses are held whole.
+# Requests in flight to the other adapter, and those that wait of each namespace. Responses are read as a whole.
 _REQUESTS, _MAX_WAITING = 8, 256
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
@@ -159,11 +159,11 @@ class Forwarder:
             await asyncio.sleep(pause)
 
     async def values(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
-        """Return what the other adapter has for a metric; see adapter.metrics.external.ExternalMetrics.values.
+        """Return the other adapter's values of a metric; see adapter.metrics.external.ExternalMetrics.values.
 
         Raises:
             StatusError: the other adapter's own error; 503 when it cannot be reached, refuses this adapter's
-                credentials or is none, 504 when it is too slow.
+                credentials, 504 when it is too slow.
         """
         peer = self._peer
         assert peer is not None, "there is no other adapter"

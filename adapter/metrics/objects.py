@@ -36,7 +36,7 @@ class ObjectNames(Protocol):
     """Finds the names of objects."""
 
     def cached_names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str] | None:
-        """Return what `names` returns where it is in memory; None on a miss."""
+        """Return the result of `names` if it is cached; None on a miss."""
 
     async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
         """Return the sorted names of the objects that a selector matches; `namespace` is "" for cluster-scoped ones."""
@@ -74,8 +74,8 @@ class ListedObjects:
         """Return the objects that a selector matches, sorted by namespace and name.
 
         Args:
-            info: their resource.
-            namespace: theirs; "" for cluster-scoped objects, and for all namespaces.
+            info: the objects' resource.
+            namespace: the objects' namespace; "" for cluster-scoped objects, and for all namespaces.
             selector: selects objects.
             name: selects a single object, unless it is "". It is listed, too: the right to list is enough.
 

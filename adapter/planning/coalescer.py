@@ -1,15 +1,15 @@
 """Coalesce requests for different objects of a metric into one query for all objects.
 
-Where two different requests of a rule come within a minute, one query without the objects' and namespaces' matchers,
-grouped by both, serves them all from the cache. An external metric's has all namespaces, and all values of the labels
-that selectors give. Values do not differ from those of single requests:
+If a rule has two different requests within a minute, one query without the matchers of objects and namespaces, grouped
+by both, is cached and serves them all. The query for an external metric is grouped by its namespace label and by the
+labels that selectors compare. Every request gets the same value as from its own query:
 
 - only queries whose value for an object depends on that object's series alone are coalesced; see `coalescible`
 - an object with several values in the coalesced result has a query of its own
 
-Nor does latency: no request waits for a coalesced query. It is sent in the background, requests are sent alone until
-its result is cached, and it is refreshed ahead for as long as it has hits. Where it fails, its result is too large for
-the cache, or it costs Prometheus more than it saves (`coalescing_costs`), requests are sent alone for a while.
+No request waits for a coalesced query. It is sent in the background, requests are sent alone until its result is
+cached, and it is refreshed ahead for as long as it has hits. If it fails, its result is too large for the cache, or it
+costs Prometheus more than it saves (`coalescing_costs`), requests are sent alone for a while.
 
 A rule's `merge: always` coalesces from the first request on, also queries whose form is not known to be separable, and
 whatever it costs; `merge: never` forbids it.
@@ -39,7 +39,7 @@ _MAX_SELECTOR = 1_000
 
 
 class MetricsQueryCoalescer:
-    """Decides which requests are coalesced, and has the results. Belongs to one version of the rules."""
+    """Decides which requests are coalesced, and returns cached results. Belongs to one version of the rules."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class MetricsQueryCoalescer:
         return CoalescingGroup(rule, series, text) if text else None
 
     def _fetched(self, group: CoalescingGroup, outcome: Outcome) -> None:
-        """Take into account what came of a coalesced query."""
+        """Account for the result of a coalesced query."""
         now, before = self._clock(), group.paused
         if not isinstance(outcome, Vector):
             group.pause(Pause.FAILURE, now=now)

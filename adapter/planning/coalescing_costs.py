@@ -23,13 +23,13 @@ WINDOW_SECONDS = 60.0
 """Two different requests within this time start to be coalesced. HPAs are reconciled every 15 seconds by default."""
 
 BENEFIT_OF_THE_DOUBT = 50
-"""As many requests as a coalesced query may cost before it is known how many it serves."""
+"""A new coalesced query may take as long as this many requests, before it is known how many it serves."""
 
 _EARLY_SECONDS = 3.0
 _PAUSE_SECONDS = 60.0
 _LONGEST_PAUSE_SECONDS = 900.0
 _BITS = 4096
-# The weight of the last query in the moving average of what queries for one request take.
+# The weight of the last query in the moving average of the seconds that queries for one request take.
 _LAST = 0.2
 
 
@@ -59,7 +59,7 @@ def fingerprint(request: str) -> int:
 
 
 def count_distinct(bitmap: int) -> int:
-    """Return how many different requests are in a bitmap, about: by the share of zeros (linear counting)."""
+    """Estimate the number of different requests in a bitmap from the share of zeros (linear counting)."""
     return round(-_BITS * math.log(1 - min(bitmap.bit_count(), _BITS - 1) / _BITS))
 
 

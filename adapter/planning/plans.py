@@ -1,12 +1,12 @@
-"""Which queries a request needs, and which samples of the results count.
+"""Plan the queries of a request, and the selection of samples from their results.
 
 A rule with a seriesQuery makes a query for exactly the objects of the request. Where the list of objects is so long
 that servers or proxies would refuse the query, in this order:
 
-1. up to 8 KiB, where the server takes that much, the query is what prometheus-adapter would send
-2. beyond, the list of names is written shorter: `web-(a|b)` matches the same as `web-a|web-b`
-3. still longer than the server takes, and the rule's query is separable: the query is for all objects of the namespace
-   where the request is for all, and is otherwise split into several
+1. up to 8 KiB (or maxQueryBytes, if less), the query is what prometheus-adapter would send
+2. a longer one has a shorter list of names: `web-(a|b)` matches the same as `web-a|web-b`
+3. if it still exceeds maxQueryBytes, and is separable, the query is for all objects of the namespace
+   if the request is for all, and is otherwise split into several
 4. any other query is sent as it is
 
 A short rule's query is always sent as it stands, and the result filtered.
@@ -36,7 +36,7 @@ _PLAN_BYTES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The queries for a request, and which samples of their results count.
+    """The queries for a request, and the selection of samples from their results.
 
     Attributes:
         queries: PromQL; the results belong together.
@@ -130,7 +130,7 @@ def _filtered(rule: QueryRule, namespace_label: str, namespace: str, selector: L
 
 @dataclass(frozen=True, slots=True)
 class _LongLists:
-    """Plan one request as the module's docstring says."""
+    """Plans a request for many objects in the order that the module's docstring lists."""
 
     source: CustomSource
     rule: Rule
@@ -154,7 +154,7 @@ class _LongLists:
         query = self._compact(names)
         if len(names) == 1 or self._fits(query):
             return [query]
-        # Neighbours have the longest beginnings in common.
+        # Sorted neighbours share the longest prefixes.
         ordered, middle = sorted(names), len(names) // 2
         return [*self._split(ordered[:middle]), *self._split(ordered[middle:])]
 

@@ -1,6 +1,6 @@
 """Query Prometheus on behalf of rules, with errors in the words of the metrics APIs.
 
-Clients learn which rule is affected and nothing of Prometheus itself. What Prometheus said is logged: once when a rule
+Errors for clients name the rule, and nothing of Prometheus itself. Prometheus' error is logged: once when a rule
 begins to fail, and once when it works again.
 """
 
@@ -40,7 +40,7 @@ from kube.tasks import all_of
 _log = logging.getLogger(__name__)
 
 _SHOWN_QUERY = 500
-# Warnings can quote the request, so this many of this length are logged, and kept, of each rule.
+# Warnings can quote the request, so their number and length are limited for each rule.
 _MAX_WARNINGS = 8
 _SHOWN_WARNING = 500
 # Queries of one plan in flight.
@@ -94,7 +94,7 @@ class RuleQueries:
             plan = self._plan(query)
         except SelectorNotSupported as error:
             raise bad_request(str(error)) from error
-        result = await self._carry_out(query.source.rule, plan, deadline)
+        result = await self._execute_plan(query.source.rule, plan, deadline)
         if result is not None and self._coalescer is not None:
             self._coalescer.sent_alone(query, result.seconds)
         return result
@@ -104,17 +104,17 @@ class RuleQueries:
             return query.plan()
         return self._plans.get(query.source, query.plan_key, query.plan)
 
-    async def _carry_out(self, rule: AnyRule, plan: Plan, deadline: Deadline) -> Vector | Scalar | None:
+    async def _execute_plan(self, rule: AnyRule, plan: Plan, deadline: Deadline) -> Vector | Scalar | None:
         if plan.too_long:
             self.warn_once(
                 rule,
-                "the query for this many objects is longer than the server is said to take, and of a form that cannot"
-                " be divided; aggregate it with by (<<.GroupBy>>)",
+                "the query for this many objects is longer than maxQueryBytes, and its form does not allow to split it;"
+                " aggregate it with by (<<.GroupBy>>)",
             )
         if len(plan.queries) == 1:
             result = await self.query(rule, plan.queries[0], deadline=deadline)
         else:
-            results = await self._ask_all(rule, plan.queries, deadline)
+            results = await self._query_all(rule, plan.queries, deadline)
             vectors = [result for result in results if isinstance(result, Vector)]
             samples = tuple(sample for vector in vectors for sample in vector.samples)
             result = Vector(samples, seconds=sum(vector.seconds for vector in vectors))
@@ -144,7 +144,7 @@ class RuleQueries:
             _log.info("%s: the query works again", rule)
         return result
 
-    async def _ask_all(
+    async def _query_all(
         self, rule: AnyRule, queries: tuple[str, ...], deadline: Deadline
     ) -> list[Vector | Scalar | None]:
         """Evaluate several queries, a few at a time; the first that fails ends the others."""
@@ -157,7 +157,7 @@ class RuleQueries:
         return await all_of(one(query) for query in queries)
 
     def milli(self, rule: AnyRule, value: float) -> int | None:
-        """Convert a sample's value to milli-units, by the rule's policy; None, counted and logged once, if it has none.
+        """Convert a sample's value to milli-units by the rule's policy; None if it is left out (counted, logged once).
 
         Raises:
             StatusError: 503 when the rule makes such a value an error.

@@ -29,7 +29,7 @@ _MAX_INDEXES = 4
 _ONE_OF = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
 
 _Labels = tuple[tuple[str, str], ...]
-# The bare sample where a value has only one: a list for each of very many would take ten times the memory, and be work
+# A value with one sample has no list: a hundred thousand lists would take ten times the memory, and be work
 # for the garbage collector.
 _Samples = Sample | list[Sample]
 

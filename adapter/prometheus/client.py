@@ -4,7 +4,7 @@ A query goes into the URL with GET, as prometheus-adapter sends it, until the UR
 proxies accept; then it goes into the body with POST. After a proxy has refused a URL (414, 431), queries of that length
 are sent by POST.
 
-A response is not expected to be short. What is longer than 64 KiB is decoded in pieces while it arrives, one piece at a
+A response may be long. One of more than 64 KiB is decoded in pieces while it arrives, one piece at a
 time of all responses, and within a MemoryBudget; a list of series is reduced to names as it arrives.
 """
 
@@ -48,10 +48,10 @@ _Receive = Callable[[aiohttp.ClientResponse], Awaitable[_T]]
 # The longest parameters in a URL: half of what the largest defaults of proxies accept.
 _MAX_URL = 12 * 1024
 _PIECE = 64 * 1024  # takes up to a millisecond and a half to decode
-# What is this short is decoded at once; and so much is read of a response that is an error.
+# Responses up to this length are decoded at once. Of an error's body, at most this much is read.
 _SHORT = 64 * 1024
 # Compressing a short response takes Prometheus longer than to evaluate the query. A query with a long response gets the
-# next one compressed; so many queries are remembered.
+# next one compressed. This many such queries are kept.
 _LONG_QUERIES = 4_096
 _UNCOMPRESSED = ("Accept-Encoding", "identity")
 _MAX_RESPONSE = 64 * 1024 * 1024
@@ -76,7 +76,7 @@ class PrometheusClient:
     ) -> None:
         """`observe` is called after every request with its path on the server and the seconds that it took.
 
-        `budget` is for long responses; one of its own without it.
+        `budget` is for long responses; by default the client has its own.
         """
         self._options = options
         self._observe = observe
@@ -115,13 +115,13 @@ class PrometheusClient:
             headers: replace those of the options with the same names.
 
         Raises:
-            PrometheusError: one of the tree that the package draws.
+            PrometheusError: one of the subclasses that `adapter.prometheus` lists.
         """
         left, allowed = deadline.remaining(), self._options.query_timeout
         seconds = allowed if left is None else min(left, allowed)
         if seconds <= 0:
             raise PrometheusTimeout("no time was left for the query")
-        # Never rounded to nothing, which some take for no limit.
+        # Never rounded to 0, which some servers take as no limit.
         parameters = {"query": query, "timeout": f"{max(seconds, 0.001):.3f}"}
         started = time.monotonic()
         try:
@@ -136,7 +136,7 @@ class PrometheusClient:
         """Return the series that a selector finds between two times, in seconds since the epoch; see `Series`.
 
         Raises:
-            PrometheusError: one of the tree that the package draws.
+            PrometheusError: one of the subclasses that `adapter.prometheus` lists.
         """
         parameters = {"match[]": selector, "start": str(float(start)), "end": str(float(end))}
         async with self._listing:
@@ -263,7 +263,7 @@ class PrometheusClient:
 
 
 async def _bounded(seconds: float, request: Awaitable[_T]) -> _T:
-    """Wait for a request for at most so long, and raise a PrometheusError for what goes wrong."""
+    """Wait for a request for at most `seconds`. Raise a PrometheusError for any failure."""
     try:
         async with asyncio.timeout(seconds):
             return await request

@@ -19,10 +19,10 @@ from kube.selectors import LabelSelector, Operator, Requirement
 QUERY_FIELDS = ("Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice")
 """The fields of a metricsQuery."""
 
-# Most values need no escaping; long lists of pods should not be looked at letter by letter.
+# Most values need no escaping, so long lists of pods need no scan of each character.
 _PLAIN = re.compile(r"[A-Za-z0-9_.:|/ -]*")
 _METACHARACTERS = re.compile(r"[\\.+*?()|\[\]{}^$]")
-# A group costs its two parentheses; one that saves no more is not worth reading.
+# A group costs two parentheses. It is used only if it saves more characters.
 _GROUP_COST = 2
 
 _MATCHERS = {
@@ -66,10 +66,10 @@ def custom_query(
         names: the objects, one or more.
         pattern: a regular expression to use instead of the names.
         namespace_label: the label with the namespace.
-        namespace: the objects' namespace; "" for objects at the root, which have no such matcher.
+        namespace: the objects' namespace; "" for cluster-scoped objects, which have no such matcher.
         namespace_pattern: `namespace` is a regular expression.
         metric_selector: the metricLabelSelector of the request.
-        group_by: labels that values are told apart by, beside the objects' names.
+        group_by: labels to group by, beside the objects' names.
 
     Raises:
         SelectorNotSupported: PromQL cannot express the metric selector.
@@ -152,7 +152,7 @@ class _Terms:
 
 
 def _for_any_quotes(value: str) -> str:
-    """Escape a value so that it cannot end the quotes that the template puts around it, whichever those are."""
+    """Escape a value so that it cannot end the template's quotes around it: double, single or backquotes."""
     escaped_value = quote(value)[1:-1].replace('\\"', r"\x22")
     return escaped_value.replace("'", r"\x27").replace("`", r"\x60")
 
@@ -177,7 +177,7 @@ def _require_label_name(key: str) -> None:
 
 
 def _escaped(name: str) -> str:
-    """A name as it is matched by a regular expression of Go's."""
+    """Escape a name for Go's regular expressions."""
     return _METACHARACTERS.sub(r"\\\g<0>", name)
 
 
@@ -187,7 +187,7 @@ def alternation(names: Iterable[str]) -> str:
 
 
 def _alternatives(names: Sequence[str], start: int) -> list[str]:
-    """The alternatives for sorted names, from a position on that all of them have in common."""
+    """Return the alternatives for sorted names with a common prefix of `start` characters."""
     out: list[str] = []
     first = 0
     while first < len(names):
@@ -200,10 +200,10 @@ def _alternatives(names: Sequence[str], start: int) -> list[str]:
 
 
 def _group(names: Sequence[str], start: int) -> list[str]:
-    """The alternatives for names that go on with the same letter."""
+    """Return the alternatives for names whose next character is the same."""
     if len(names) == 1:
         return [_escaped(names[0][start:])]
-    # Of sorted texts, what the first and the last begin with is what all begin with.
+    # The common prefix of the first and the last of sorted texts is common to all of them.
     first, last = names[0], names[-1]
     common = start
     while common < len(first) and first[common : common + 1] == last[common : common + 1]:

@@ -1,10 +1,10 @@
 """The listener's TLS: its certificate, and the CAs that client certificates are verified with.
 
 Both change while the process runs: certificates are renewed, and the CAs come from the API server, which may not be
-available yet at the start. An SSL context in use cannot forget a CA, so every change makes a new context, and the
+available yet at the start. A CA cannot be removed from an SSL context, so every change makes a new context, and the
 listener's own context passes each new connection on to the newest one during the first message of the handshake. The
-handshake requests a client certificate but does not require it; a certificate that no CA verifies ends it. Which CA
-verified it is for authentication to find out.
+handshake requests a client certificate but does not require it; a certificate that no CA verifies ends it.
+`adapter.security.authentication` finds out which CA verified it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kube.files import FilesVersion
 _log = logging.getLogger(__name__)
 
 MINIMUM_VERSIONS = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
-"""The names that `--tls-min-version` takes; nothing older is spoken."""
+"""The values of `--tls-min-version`; older versions are not supported."""
 
 CIPHER_SUITES = {
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
@@ -56,8 +56,8 @@ CIPHER_SUITES = {
     "TLS_AES_256_GCM_SHA384": "TLS_AES_256_GCM_SHA384",
     "TLS_CHACHA20_POLY1305_SHA256": "TLS_CHACHA20_POLY1305_SHA256",
 }
-"""The names that `--tls-cipher-suites` takes, and OpenSSL's names for them: all that Go has
-but those with RC4 and 3DES, which OpenSSL has no more."""
+"""The values of `--tls-cipher-suites`, with OpenSSL's names: all of Go's
+except those with RC4 and 3DES, which OpenSSL no longer supports."""
 
 _TLS13_PREFIX = "TLS_"
 
@@ -112,8 +112,8 @@ class ServingTLS:
     Args:
         files: the serving certificate.
         named: certificates for clients that request certain server names.
-        minimum: the oldest protocol version that is spoken.
-        ciphers: the TLS 1.2 cipher suites that are spoken, by OpenSSL's names; none for its own choice.
+        minimum: the oldest supported protocol version.
+        ciphers: the supported TLS 1.2 cipher suites, by OpenSSL's names; empty for OpenSSL's choice.
 
     Raises:
         TLSError: the files cannot be used.

@@ -1,4 +1,4 @@
-"""One entry of `spec.metrics` against its metrics API's response: the replica count it asks for, or why there is none.
+"""Evaluate one entry of `spec.metrics`: the metrics API's response becomes a proposed replica count, or an error.
 
 The metric types differ here: which target counts, how texts name the metric, what goes into `status.currentMetrics`,
 and how a failure is worded in condition, event and error. All words are Kubernetes'.
@@ -82,7 +82,7 @@ def compute_replicas_for_metric(
 
 
 def validate_metric_source(spec: MetricSpec) -> MetricError | None:
-    """Return why `spec` is wrong in itself and need not be fetched; None if it is not."""
+    """Return the error of an invalid `spec`, whose metric is not fetched; None if it is valid."""
     source = spec.source
     if isinstance(source, InvalidMetric):
         return _failure(spec, f"unknown metric source type {quote(source.type)}", invalid_source=True)
@@ -107,7 +107,7 @@ def metric_label_selector(metric: MetricIdentifier) -> LabelSelector:
 
 
 def _target(spec: MetricSpec) -> int | None:
-    """Return the target that counts. Of Object metrics alone, that is the one which the target's type names."""
+    """Return the target that counts. For Object metrics it is the one that the target's type names."""
     target = spec.target
     match spec.source:
         case ResourceMetric():
@@ -183,7 +183,7 @@ def pod_samples(
 def _pod_value(pod: PodUsage, metric: ResourceMetric) -> int | None:
     """Return the value of one container, or the sum over all.
 
-    Of two containers with the same name the first is the container, and the sum has both.
+    Of two containers with the same name, a container's metric takes the first, and the sum includes both.
     Upstream: podautoscaler/metrics.getContainerMetrics, podautoscaler/metrics.getPodMetrics.
     """
     containers = list(pod.containers)

@@ -1,6 +1,6 @@
-"""All reading of one reconciliation.
+"""All reads of one reconciliation.
 
-`autoscaler.core.preconditions.next_read` says what to read. What cannot be read becomes part of the observation, as an
+`autoscaler.core.preconditions.next_read` returns the next read. A failed read becomes part of the observation, as an
 error with its text, because Kubernetes has a condition or a rule for each case. So `observe` does not fail.
 """
 
@@ -40,7 +40,7 @@ _OWNERS_UNKNOWN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """An observation, and what only the live loop needs beside it."""
+    """An observation, with data that only the live loop needs."""
 
     observation: Observation
     target: TargetScale | None
@@ -103,7 +103,7 @@ class Observer:
     async def observe(self, hpa: HPA, *, to_scale: bool = True) -> Observed:
         """Read everything that a decision on this HPA needs.
 
-        Unless it is meant `to_scale`, the scale may come from a watch.
+        With `to_scale` the scale is read from the API server; otherwise it may come from a watch.
         """
         config = hpa.overrides.apply_to(self._config)
         observation = Observation(hpa=hpa, config=config, stale=self._stale_watches(hpa))
@@ -203,7 +203,7 @@ class Observer:
             case ResourceMetric():
                 assert usage is not None
                 return await usage
-        # `next_read` wants no metric whose selector is invalid.
+        # `next_read` requests no metric with an invalid selector.
         selector = metric_label_selector(source.metric)
         match source:
             case PodsMetric(metric):

@@ -1,7 +1,8 @@
-"""Pods by selector, and selectors by pod, without a look at everything.
+"""Indexes of pods by selector and of selectors by pod, which avoid a scan of all of them.
 
-Every reconciliation needs both. Nearly every selector demands that some label equals a value, its anchor: pods are
-indexed by their labels (`kube.label_index`) and selectors by their anchor, so only what shares the pair is compared.
+Every reconciliation needs both. Nearly every selector requires some label to equal a value, its anchor: pods are
+indexed by their labels (`kube.label_index`) and selectors by their anchor, so only entries with the same pair are
+compared.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ that wait; the others go in the order of arrival. Without these flags the limits
 (`autoscaler.loop.options`).
 
 All writes of the autoscaler pass here, so this is also where a process that has lost its Lease stops writing: the check
-is the last thing before a request is sent, and before each repetition.
+is the last step before a request or a retry is sent.
 
 Upstream: flowcontrol.NewTokenBucketRateLimiter.
 """
@@ -105,7 +105,7 @@ class TokenBucket:
 
 
 class ThrottledClient:
-    """The verbs of a KubeClient; each request and each repetition first waits for a token of the bucket.
+    """The verbs of a KubeClient; each request and each retry first waits for a token of the bucket.
 
     Args:
         client: the connection.
@@ -164,7 +164,7 @@ class ThrottledClient:
     def _errors_reported(self, path: str) -> Iterator[None]:
         try:
             yield
-        except NotLeaderError:  # the repetition was not sent
+        except NotLeaderError:  # the retry was not sent
             raise
         except (StatusError, KubeError) as error:
             self._on_error(_group(path), error.code if isinstance(error, StatusError) else None)

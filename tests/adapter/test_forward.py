@@ -396,7 +396,7 @@ async def test_explain_shows_the_response_and_how_to_get_it(tmp_path: Path) -> N
     heading = f"  - the adapter of forwardExternal ({options.url}), in namespace"
     for code, text in (missing, empty, unreachable):
         assert code == 1
-        assert text.startswith("external/x is not there\n")
+        assert text.startswith("external/x not found\n")
     assert f"{heading} default: no such scaler\n" in missing[1]
     assert f"{heading} shop: there is no value now\n" in empty[1]
     assert f"{heading} shop: the adapter that external metrics are forwarded to cannot be reached (" in unreachable[1]

@@ -111,17 +111,17 @@ async def test_rules_are_swapped_under_load(tmp_path: Path, log: Log, freshness:
 
     Meanwhile the series are listed all the time, so that reloads meet lists that are under way.
     """
-    loaded, asked, stop, answered = 0, 0, asyncio.Event(), asyncio.Semaphore(0)
+    loaded, sent, stop, responded = 0, 0, asyncio.Event(), asyncio.Semaphore(0)
 
     async def client(adapter: Running, number: int) -> None:
-        nonlocal asked
+        nonlocal sent
         async with front_proxy(adapter.client) as connection:
             while not stop.is_set():
-                path = PATHS[(asked + number) % len(PATHS)]
-                asked += 1
+                path = PATHS[(sent + number) % len(PATHS)]
+                sent += 1
                 before = loaded
                 status, _, body = await connection.request(path)
-                answered.release()
+                responded.release()
                 assert status == 200, (path, body)
                 values = {int(one) for one in re.findall(rb'"(?:value|cpu|memory)":"([0-9]+)', body)}
                 assert values if path.count("/") > 3 and "kind" not in path else True
@@ -141,7 +141,7 @@ async def test_rules_are_swapped_under_load(tmp_path: Path, log: Log, freshness:
                 clients.create_task(client(adapter, number))
             for version in range(1, RELOADS + 1):
                 for _ in range(REQUESTS):
-                    await answered.acquire()
+                    await responded.acquire()
                 await reload(adapter, tmp_path, rules(version), log)
                 loaded = version
             stop.set()
@@ -161,12 +161,12 @@ async def test_rules_are_swapped_under_load(tmp_path: Path, log: Log, freshness:
             return not any(thread.name == "prometheus-series" for thread in threading.enumerate())
 
         assert await eventually(lists_nothing, within=10, every=0.01)
-    assert asked >= RELOADS * REQUESTS
-    assert [line for line in log.lines if "gone" in line] == log.lines[-4:-2]
+    assert sent >= RELOADS * REQUESTS
+    assert [line for line in log.lines if "the reload removed" in line] == log.lines[-4:-2]
 
 
 async def test_request_in_flight_ends_with_the_rules_that_it_began_with(tmp_path: Path, log: Log) -> None:
-    """Of all three APIs, also where the rules are gone or mean something else."""
+    """Of all three APIs, also where the rules are gone or have another meaning."""
     held, go = asyncio.Semaphore(0), asyncio.Event()
 
     async def hold(query: str) -> str:
@@ -209,8 +209,8 @@ async def test_metrics_that_went_with_a_reload_are_logged_and_counted(tmp_path: 
         await reload(adapter, tmp_path, rules(1).partition("externalRules")[0], log)
         assert (await connection.request(f"{EXTERNAL}/packets_total"))[0] == 404
         assert await counted(adapter) == [zero[0], f'{gone}{{group="external.metrics.k8s.io"}} 1.0']
-        [line] = [line for line in log.lines if "have gone" in line]
-        assert line.startswith("with the reload 1 of 1 metrics of external.metrics.k8s.io have gone: packets_total; if")
+        [line] = [line for line in log.lines if "the reload removed" in line]
+        assert line.startswith("the reload removed 1 of 1 metrics of external.metrics.k8s.io: packets_total; if")
         await reload(adapter, tmp_path, rules(1), log)
         assert (await connection.request(f"{EXTERNAL}/packets_total"))[0] == 200
         assert await counted(adapter) == zero
