@@ -185,7 +185,7 @@ class CustomMetrics:
         )
 
     def _default(self, request: CustomMetricRequest, rule: AnyRule, name: str) -> Sample | None:
-        """Return what the rule has for an object without a value."""
+        """Return the rule's value for an object without one."""
         match rule.values.empty:
             case Policy.ZERO:
                 return Sample({}, self._clock(), 0.0)
@@ -198,7 +198,7 @@ class CustomMetrics:
 
 
 def _how_to_aggregate(source: CustomSource) -> str:
-    """How to make one value of several."""
+    """Return a hint on how to aggregate several values into one."""
     if isinstance(source.rule, QueryRule):
         return f"aggregate it with by ({source.resource_label})"
     matchers = "" if "Label" in source.rule.query.source else "write {<<.LabelMatchers>>} after its series, and "
@@ -206,7 +206,7 @@ def _how_to_aggregate(source: CustomSource) -> str:
 
 
 def _is_served_at(namespace: str, info: ResourceInfo, source: CustomSource) -> bool:
-    """Return whether discovery has the metric in namespaces, or cluster-scoped, as the request has it.
+    """Return True if discovery lists the metric with the request's scope, namespaced or cluster-scoped.
 
     Metrics of cluster-scoped resources other than nodes and volumes are namespaced in discovery, as they are in
     prometheus-adapter's; an HPA can only get them there. They are found without a namespace, too.

@@ -106,7 +106,7 @@ def _read(path: str, version: str) -> dict[str, Any]:
 
 
 def _v2(documents: Mapping[str, dict[str, Any]], version: str) -> dict[str, Any]:
-    """Return the document of version 2 that says what those of version 3 say together."""
+    """Return the document of version 2 with the content of all documents of version 3."""
     paths = {
         path: {method: _operation_v2(operation) for method, operation in item.items()}
         for document in documents.values()

@@ -1,9 +1,9 @@
 """Decide whether a coalesced query costs Prometheus less than the queries that it replaces.
 
 Costs are the seconds that queries took. A coalesced query pays if the requests that were served from its results would
-have taken longer alone. That is examined once a minute for each group of requests, and at once where a coalesced query
-took longer than even fifty requests. A group that does not pay, or whose query fails, is paused: for a minute, and
-twice as long each time that it happens again, up to a quarter of an hour.
+have taken longer alone. That is examined once a minute for each group of requests, and from the fourth second on at
+once where a coalesced query took longer than even fifty requests. A group that does not pay, or whose query fails, is
+paused: for a minute, and twice as long each time that it happens again, up to a quarter of an hour.
 
 Different requests are counted in bitmaps of 512 bytes, so a group takes the same memory however many clients there are.
 The count is exact to a few percent up to 10,000.
@@ -25,6 +25,7 @@ WINDOW_SECONDS = 60.0
 BENEFIT_OF_THE_DOUBT = 50
 """A new coalesced query may take as long as this many requests, before it is known how many it serves."""
 
+_EARLY_SECONDS = 3.0
 _PAUSE_SECONDS = 60.0
 _LONGEST_PAUSE_SECONDS = 900.0
 _BITS = 4096
@@ -119,7 +120,9 @@ class CoalescingGroup:
         self._settle()
         self._coalesced_seconds += seconds
         most = max(count_distinct(self._requests), self._requests_before, BENEFIT_OF_THE_DOUBT)
-        if self._is_too_much(seconds, requests=most):
+        # The first result of a short query comes before there have been requests for most objects.
+        is_early = not self._requests_before and max(seconds, now - self._since) < _EARLY_SECONDS
+        if not is_early and self._is_too_much(seconds, requests=most):
             self.pause(Pause.COST, now=now)
 
     def pause(self, why: Pause, *, now: float) -> None:

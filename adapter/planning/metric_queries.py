@@ -95,11 +95,11 @@ class ExternalQuery(msgspec.Struct, frozen=True):
 
     @property
     def requester(self) -> str:
-        """Two different requesters in a group are reason to coalesce."""
+        """A group is coalesced once it has two different requesters."""
         return f"{self.namespace if self.labels else ''}?{self.selector}"
 
     index = None
-    """The coalesced result is indexed by what selectors need, when they need it."""
+    """Indexes of the coalesced result are built when selectors need them."""
 
     @property
     def labels(self) -> tuple[tuple[str, str], ...]:

@@ -88,9 +88,9 @@ class Router:
         self._resources = ResourceRoutes(usage) if usage is not None else None
         self._debug = debug
 
-    def knows(self, group: str, resource: str) -> bool:
-        """Return True if a resource, named as in authorization, has metrics now."""
-        return self._discovery.knows(group, resource)
+    def knows(self, group: str, version: str, resource: str) -> bool:
+        """See Discovery.knows."""
+        return self._discovery.knows(group, version, resource)
 
     async def respond(self, request: Request) -> Response:
         """Respond to a request.
@@ -98,6 +98,9 @@ class Router:
         Raises:
             StatusError: the request is refused, or fails.
         """
+        # Most requests are for metrics that were requested before.
+        if request.line.metric is not None and self._discovery.serves(request.info.group):
+            return await self._metric(request, request.line.metric)
         segments = request.target.segments
         if segments[:1] == ("debug",) and self._debug is not None:
             request.require_get()
@@ -120,7 +123,9 @@ class Router:
                     if self._resources is None:
                         raise method_not_allowed()
                     return await self._resources.respond(request, parts)
-                return await (self._custom_metric if group == CUSTOM_GROUP else self._external_metric)(request, parts)
+                parse = _custom_request if group == CUSTOM_GROUP else _external_request
+                metric = request.line.metric = parse(request, parts)
+                return await self._metric(request, metric)
             case (group, *_) if self._discovery.serves(group):
                 raise no_such_resource()
         return self._not_found()
@@ -134,25 +139,15 @@ class Router:
         document = await self._discovery.aggregated(representation, representation.conversion)
         return _tagged(request, document.content, document.tag, gzip=document.gzip)
 
-    async def _custom_metric(self, request: Request, parts: Sequence[str]) -> Response:
-        metric = request.line.metric
-        if metric is None:
-            metric = request.line.metric = _custom_request(request, parts)
-        assert isinstance(metric, CustomMetricRequest)
+    async def _metric(self, request: Request, metric: CustomMetricRequest | ExternalMetricRequest) -> Response:
         representation = request.representation()
-        values = await self._custom.values(msgspec.structs.replace(metric, deadline=request.deadline))
-        document = functools.partial(CustomMetricList, request.info.version)
-        return Response(200, await encode_list(representation, values, document))
-
-    async def _external_metric(self, request: Request, parts: Sequence[str]) -> Response:
-        metric = request.line.metric
-        if metric is None:
-            metric = request.line.metric = _external_request(request, parts)
-        assert isinstance(metric, ExternalMetricRequest)
-        representation = request.representation()
+        if isinstance(metric, CustomMetricRequest):
+            custom = await self._custom.values(msgspec.structs.replace(metric, deadline=request.deadline))
+            document = functools.partial(CustomMetricList, request.info.version)
+            return Response(200, await encode_list(representation, custom, document))
         representation.require_form()
-        values = await self._external.values(msgspec.structs.replace(metric, deadline=request.deadline))
-        return Response(200, await encode_list(representation, values, ExternalMetricList))
+        external = await self._external.values(msgspec.structs.replace(metric, deadline=request.deadline))
+        return Response(200, await encode_list(representation, external, ExternalMetricList))
 
     def _other(self, request: Request) -> Response:
         """Respond to a request outside the APIs."""

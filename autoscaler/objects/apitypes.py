@@ -71,7 +71,7 @@ class LabelSelector(_Type):
 
 
 class MetricIdentifier(_Type):
-    """A metric's name, and which of its series."""
+    """A metric's name and selector."""
 
     name: str = ""
     selector: LabelSelector | UnsetType = UNSET

@@ -269,5 +269,5 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
 
     @property
     def key(self) -> HPAKey:
-        """Which HPA this is about."""
+        """The HPA's name."""
         return HPAKey(self.namespace, self.name, self.api_version.rpartition("/")[0])

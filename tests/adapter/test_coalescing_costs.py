@@ -70,6 +70,14 @@ def test_query_that_costs_more_than_fifty_requests_pauses_at_once() -> None:
     assert group.paused is Pause.COST
 
 
+def test_short_query_is_not_judged_by_the_requests_of_the_first_seconds() -> None:
+    group = group_with(20, alone=0.001)
+    group.fetched(0.1, now=0.2)
+    assert group.paused is None
+    group.fetched(0.1, now=4.7)
+    assert group.paused is Pause.COST
+
+
 def test_query_may_cost_as_much_as_a_hundred_requests_in_a_minute() -> None:
     group = group_with(100, alone=0.020)
     group.fetched(1.9, now=1.0)
