@@ -27,8 +27,9 @@ _IDLE_SECONDS = 1800.0
 _CHECK_SECONDS = 60.0
 # Beyond so many kinds, requests list.
 _MAX_KINDS = 50
-# Cached for each namespace; clients choose them.
+# Cached for each namespace, up to so many characters; clients choose them.
 _MAX_SELECTORS = 100
+_MAX_SELECTOR = 1_000
 
 
 @dataclass(slots=True, eq=False)
@@ -106,12 +107,13 @@ class WatchedObjects:
         followed = self._current(info, namespace)
         if followed is None:
             return None
-        cached, key = followed.names.get(namespace), str(selector)
-        if cached is None or len(cached) >= _MAX_SELECTORS:
-            cached = followed.names[namespace] = {}
+        cached, key = followed.names.get(namespace, {}), str(selector)
         names = cached.get(key)
         if names is None:
-            names = cached[key] = sorted([found.name for found in followed.index.matching(namespace, selector)])
+            names = sorted([found.name for found in followed.index.matching(namespace, selector)])
+            # Clients can also choose namespaces that do not exist.
+            if names and len(key) <= _MAX_SELECTOR:
+                followed.names[namespace] = {**(cached if len(cached) < _MAX_SELECTORS else {}), key: names}
         return names
 
     async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:

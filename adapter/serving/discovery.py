@@ -175,8 +175,10 @@ class Discovery:
         """The served (group, version) pairs."""
         return tuple((group, version) for group, versions in self._versions.items() for version in versions)
 
-    def knows(self, group: str, resource: str) -> bool:
-        """Tell whether a resource, in the words of authorization, is one that has metrics now."""
+    def knows(self, group: str, version: str, resource: str) -> bool:
+        """Tell whether a resource, in the words of authorization, is one that has metrics now, in a served version."""
+        if not self.serves(group, version):
+            return False
         if group == CUSTOM_GROUP:
             return resource == "metrics" or resource in self._names.custom_resources
         if group == EXTERNAL_GROUP:

@@ -88,9 +88,9 @@ class Router:
         self._resources = ResourceRoutes(usage) if usage is not None else None
         self._debug = debug
 
-    def knows(self, group: str, resource: str) -> bool:
-        """Tell whether a resource, in the words of authorization, is one that has metrics now."""
-        return self._discovery.knows(group, resource)
+    def knows(self, group: str, version: str, resource: str) -> bool:
+        """See Discovery.knows."""
+        return self._discovery.knows(group, version, resource)
 
     async def respond(self, request: Request) -> Response:
         """Respond to a request.

@@ -1,7 +1,7 @@
 """The adapter's own metrics, under the names that Kubernetes API servers give theirs, so that dashboards fit.
 
-A label's values must be few, whatever clients send: a resource is named only if it has metrics, and verbs beyond
-Kubernetes' own count as one.
+A label's values must be few, whatever clients send: a resource and its version are named only if it has metrics, and
+verbs beyond Kubernetes' own count as one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _VERBS = frozenset({"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"})
 
 _Labels = tuple[str, str, str, str]
+_Knows = Callable[[str, str, str], bool]
+"""Whether a resource, by group, version and name, has metrics; see adapter.serving.discovery.Discovery.knows."""
 
 
 class _Requests:
@@ -61,13 +63,13 @@ class Telemetry(Collector):
             "apiserver_current_inflight_requests", "Requests in flight now.", registry=self.registry
         )
 
-    def observe(self, info: RequestInfo, knows: Callable[[str, str], bool], *, code: int, seconds: float) -> None:
-        """Count a request. `knows` tells whether a resource, by group and name, has metrics."""
+    def observe(self, info: RequestInfo, knows: _Knows, *, code: int, seconds: float) -> None:
+        """Count a request."""
         attributes = (info.verb, info.group, info.version, info.resource)
         requests = self._by_attributes.get(attributes)
         if requests is None:
             verb = info.verb.upper() if info.verb in _VERBS else "other"
-            if info.is_resource and not knows(info.group, info.resource):
+            if info.is_resource and not knows(info.group, info.version, info.resource):
                 requests = self._by_labels.setdefault((verb, "", "", "unknown"), _Requests())
             else:
                 requests = self._by_labels.setdefault((verb, *attributes[1:]), _Requests())
@@ -80,10 +82,10 @@ class Telemetry(Collector):
         """Count a request that could not be parsed."""
         self.observe(RequestInfo(verb=method.lower(), path=""), lambda *_: False, code=code, seconds=seconds)
 
-    def drop_unknown_resources(self, knows: Callable[[str, str], bool]) -> None:
+    def drop_unknown_resources(self, knows: _Knows) -> None:
         """Drop the series of resources that have no metrics any more."""
         for series in (self._by_labels, self._by_attributes):
-            for labels in [labels for labels in series if labels[1] and not knows(labels[1], labels[3])]:
+            for labels in [labels for labels in series if labels[1] and not knows(*labels[1:])]:
                 del series[labels]
 
     def collect(self) -> Iterable[Metric]:

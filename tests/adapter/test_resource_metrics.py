@@ -283,7 +283,7 @@ def test_protobuf_is_k8s_io_metrics() -> None:
 async def test_discovery_names_nodes_and_pods() -> None:
     discovery = Discovery(CannedNames(), custom=False, external=False, resource=True, port=1)
     assert discovery.serves("metrics.k8s.io", "v1beta1")
-    assert discovery.knows("metrics.k8s.io", "pods")
+    assert discovery.knows("metrics.k8s.io", "v1beta1", "pods")
     assert not discovery.serves("custom.metrics.k8s.io")
     document = await discovery.resources("metrics.k8s.io", "v1beta1", Representation())
     body = document.content.body.decode()

@@ -235,6 +235,16 @@ async def test_old_rules_stay_in_force_until_new_series_are_listed(tmp_path: Pat
         assert b'"value":"2"' in (await connection.request(f"{POD}/web-1/packets_total"))[2]
 
 
+async def test_new_version_starts_with_the_lists_of_the_one_before(tmp_path: Path, log: Log) -> None:
+    async with serving(tmp_path, rules(1)) as (adapter, connection):
+        adapter.prometheus.value_of = version_of
+        adapter.prometheus.listed.clear()  # no list ends
+        await reload(adapter, tmp_path, rules(2), log)
+        status, _, body = await connection.request(f"{POD}/web-1/packets_total")
+        assert (status, b'"value":"2"' in body) == (200, True)
+        adapter.prometheus.listed.set()
+
+
 async def test_metrics_of_removed_rules_are_removed(tmp_path: Path, log: Log) -> None:
     async with serving(tmp_path, rules(1)) as (adapter, connection):
         assert (await connection.request(f"{EXTERNAL}/packets_total"))[0] == 200

@@ -443,6 +443,7 @@ async def test_requests_are_counted(tmp_path: Path) -> None:
         await adapter.request_as_master(EXTERNAL_PATH)
         await adapter.request(POD_PATH)
         await adapter.request_as_master("/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/widgets/b/c")
+        await adapter.request(POD_PATH.replace("v1beta2", "v9"))
         await adapter.request_as_master("/apis/custom.metrics.k8s.io/v1beta2", method="OPTIONS")
         reply = await adapter.request_as_master("/metrics")
         assert reply.content_type.startswith("text/plain; version=")
@@ -457,6 +458,7 @@ async def test_requests_are_counted(tmp_path: Path) -> None:
             ("GET", "custom.metrics.k8s.io", "v1beta2", "pods", "403"): 1,
             ("LIST", "external.metrics.k8s.io", "v1beta1", "queue_depth", "200"): 1,
             ("GET", "", "", "unknown", "200"): 1,
+            ("GET", "", "", "unknown", "403"): 1,
             ("other", "", "", "", "405"): 1,
         }
 

@@ -84,6 +84,21 @@ async def test_requests_for_followed_kinds_list_nothing(tmp_path: Path) -> None:
         assert (cluster.pods.lists, cluster.direct.lists) == (1, 0)
 
 
+async def test_cache_of_names_is_bounded_whatever_clients_request(tmp_path: Path) -> None:
+    async with bed(tmp_path) as cluster:
+        await cluster.follows(cluster.pods)
+        for number in range(300):
+            assert await cluster.names(namespace=f"none-{number}") == []
+            assert await cluster.names(LabelSelector.parse(f"app=web,more!={number}")) == ["web-0", "web-1"]
+        assert await cluster.names(LabelSelector.parse(f"app=web,{','.join(f'no-{n}!=x' for n in range(300))}")) == [
+            "web-0",
+            "web-1",
+        ]
+        followed = cluster.objects._followed[PODS.group_resource]
+        assert list(followed.names) == ["shop"]
+        assert sum(map(len, followed.names["shop"])) < 100 * 30
+
+
 async def test_changes_are_followed(tmp_path: Path) -> None:
     async with bed(tmp_path) as cluster:
         watch = await cluster.follows(cluster.pods)
@@ -164,7 +179,7 @@ async def test_each_request_lists_while_the_watch_is_silent(
             return len(await cluster.names(WEB)) == 3
 
         await eventually(heard, within=5.0, every=0.01)
-        monkeypatch.setattr(Store, "silent_seconds", silent_seconds)
+        monkeypatch.setattr(Store, "_silent_seconds", lambda *_: silent_seconds)
         assert await cluster.names(WEB) == found
 
 
