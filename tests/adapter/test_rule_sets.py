@@ -249,6 +249,8 @@ async def test_metrics_of_removed_rules_are_removed(tmp_path: Path, log: Log) ->
     async with serving(tmp_path, rules(1)) as (adapter, connection):
         assert (await connection.request(f"{EXTERNAL}/packets_total"))[0] == 200
         await reload(adapter, tmp_path, rules(2).partition("externalRules")[0], log)
+        status, _, body = await connection.request(f"{EXTERNAL}/packets_total")
+        assert (status, b'"paths"' in body) == (404, True), "nor is the group served"
         metrics = (await adapter.client.request_as_master("/metrics")).body.decode()
         assert 'rule="rules[1]"' in metrics
         assert "externalRules" not in metrics

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.loop import throttle
+from autoscaler.loop import controller, throttle
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
 from autoscaler.loop.throttle import TokenBucket
@@ -167,6 +167,8 @@ async def test_each_metrics_api_has_its_own_limit(
         buckets.append(bucket(qps=qps, burst=burst, clock=lambda: 0.0))
         return buckets[-1]
 
+    # The reconciliations never get the tokens that they wait for.
+    monkeypatch.setattr(controller, "_FINISH_SECONDS", 0.0)
     monkeypatch.setattr(throttle, "TokenBucket", new)
     average = {"type": "AverageValue", "averageValue": "10"}
     for name in ("a", "b"):
