@@ -24,7 +24,7 @@ class Deadline(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def after(cls, seconds: float | None) -> Self:
-        """Return the deadline in so many seconds from now; None: no deadline."""
+        """Return the deadline `seconds` from now; None: no deadline."""
         return cls() if seconds is None else cls(asyncio.get_running_loop().time() + seconds)
 
     def remaining(self) -> float | None:

@@ -2,7 +2,7 @@
 
 JSON is the default; YAML and protobuf, which the HPA controller prefers, are chosen by Accept. Only lists of metrics,
 documents of metrics.k8s.io and errors have a protobuf form; any other document is JSON for a client that prefers
-protobuf, as every such client reads JSON. A client that accepts only what no Kubernetes API has, such as text/html,
+protobuf, as every such client reads JSON. A client that accepts only media types that no Kubernetes API has, such as text/html,
 gets 406.
 """
 
@@ -25,7 +25,7 @@ from kube.status import StatusError
 
 T = TypeVar("T")
 Encodable = msgspec.Struct | dict[str, Any]
-"""What can be encoded: a list of metric values, or what msgspec can encode."""
+"""A document: a list of metric values, or anything that msgspec can encode."""
 
 COMPRESS_FROM = 128 * 1024
 """Bodies of fewer bytes are not compressed. Upstream: responsewriters.defaultGzipThresholdBytes"""
@@ -79,9 +79,9 @@ class Representation:
     """How a response is encoded.
 
     Attributes:
-        media_type: what they are written as; None for something that they cannot become, such as a Table.
-        pretty: whether JSON is indented.
-        conversion: what the document is wanted as, if not as itself.
+        media_type: of the response; None if the requested form, such as a Table, is not available.
+        pretty: indent JSON.
+        conversion: the requested form of the document; None: as it is.
     """
 
     media_type: MediaType | None = MediaType.JSON
@@ -100,12 +100,12 @@ class Representation:
     ) -> Representation:
         """Choose by the Accept header, the `pretty` parameter and, where that is absent, the client's kind.
 
-        A conversion is chosen only where it is `offered`. `streamed` is whether an error names what watches have, too,
+        A conversion is chosen only if it is `offered`. With `streamed`, an error also lists the media types of watches,
         as it does for all resources.
 
         Raises:
-            StatusError: 406 if no media type in Accept is spoken here. As in Kubernetes, one of them must be named in
-                so many letters, or else `*/*`.
+            StatusError: 406 if Accept has no supported media type. As in Kubernetes, it must name one of them literally,
+                or `*/*`.
         """
         indented = pretty.lower() in ("1", "t", "true") or (not pretty and user_agent.startswith(_PEOPLE))
         if not accept:
@@ -115,12 +115,12 @@ class Representation:
 
     @classmethod
     def for_error(cls, accept: str) -> Representation:
-        """Choose for an error, which is for everybody; here `application/*` will do, too."""
+        """Choose for an error, which every client gets; `application/*` is enough here."""
         return cls.chosen(accept) if accept else cls()
 
     @classmethod
     def chosen(cls, accept: str, *, indented: bool = False, offered: Collection[Conversion] = ()) -> Representation:
-        """The first of what Accept names that can be had; a form that nothing can have where it names nothing else."""
+        """Return the first available form in Accept; if there is none, one that no document has."""
         for clause in _parse_accept(accept):
             media_type = clause.choice(_SPOKEN)
             if media_type is not None and (clause.conversion is None or clause.conversion in offered):
@@ -128,7 +128,7 @@ class Representation:
         return cls(None, indented)
 
     def require_form(self) -> None:
-        """Refuse what no document can become, as `encode` does once there is one. Raises StatusError 406."""
+        """Refuse a form that no document has, before there is a document for `encode`. Raises StatusError 406."""
         if self.media_type is None:
             raise StatusError(406, "NotAcceptable", f"only the following media types are accepted: {_NAMES}")
 
@@ -136,7 +136,7 @@ class Representation:
         """Encode a document.
 
         Raises:
-            StatusError: 406 if it was wanted as something that it cannot become, such as a Table. Kubernetes, too,
+            StatusError: 406 if the requested form is not available, such as a Table. Kubernetes, too,
                 finds that out only once there is a response.
         """
         self.require_form()

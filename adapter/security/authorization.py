@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 _ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _PRIVILEGED_GROUP = "system:masters"
-# Of decisions with what they are about, in bytes: clients choose how long names are.
+# The cache is bounded in bytes, since clients choose how long names are.
 _MAX_DECISIONS = 16 * 1024 * 1024
 _DECISION_BYTES = 512
 _TIMEOUT_SECONDS = 10.0
@@ -36,7 +36,7 @@ _TIMEOUT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationOptions:
-    """The flags: `--authorization-always-allow-paths` and how many seconds decisions are remembered.
+    """The flags: `--authorization-always-allow-paths` and the TTLs of cached decisions in seconds.
 
     By default single health checks are open, too; in prometheus-adapter only the endpoints are.
     """
@@ -47,7 +47,7 @@ class AuthorizationOptions:
 
 
 class _Decision(msgspec.Struct, frozen=True):
-    """`until` is on the clock; `size` is what the decision takes in bytes, with what it is about."""
+    """`until` is on the clock; `size` is the bytes of the decision and its key."""
 
     allowed: bool
     reason: str
@@ -89,7 +89,7 @@ class Authorizer:
         """Return if the user may do this.
 
         Raises:
-            StatusError: 403 if not, 500 or 503 if the API server did not say.
+            StatusError: 403 if not, 500 or 503 if the API server did not decide.
         """
         if _PRIVILEGED_GROUP in user.groups:
             return

@@ -31,7 +31,7 @@ SHADOW_PATH: Final = "/debug/shadow"
 
 
 class DebugAccess(StrEnum):
-    """Who may read the pages."""
+    """The clients that may read the pages."""
 
     LOCAL = "local"
     """Connections from a loopback address: those from inside the pod, and through `kubectl port-forward`."""

@@ -35,12 +35,12 @@ class Availability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionLogOptions:
-    """Where records of decisions go."""
+    """The destinations of decision records."""
 
     max_per_hpa: int = 20
     """The number of records in memory per HPA."""
     debug_access: DebugAccess = DebugAccess.LOCAL
-    """Who may read them."""
+    """The clients that may read them."""
     audit: AuditSettings | None = None
     """The file to which each is appended; None: no file."""
 
@@ -78,10 +78,10 @@ class Options:
     """The settings of decisions."""
 
     def workers_for(self, hpas: int) -> int:
-        """The number of concurrent reconciliations with so many HPAs."""
+        """The number of concurrent reconciliations for a number of HPAs."""
         return self.workers or _WORKERS + hpas // _HPAS_PER_WORKER
 
     def rate_limit_for(self, hpas: int) -> tuple[float, int]:
-        """Requests a second and burst with so many HPAs."""
+        """Requests a second and burst for a number of HPAs."""
         qps = _QPS + _REQUESTS_PER_SYNC * hpas / self.sync_period if self.qps is None else self.qps
         return qps, self.burst or max(1, round(_BURST_FACTOR * qps))
