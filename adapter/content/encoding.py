@@ -2,7 +2,7 @@
 
 JSON is the default; YAML and protobuf, which the HPA controller prefers, are chosen by Accept. Only lists of metrics,
 documents of metrics.k8s.io and errors have a protobuf form; any other document is JSON for a client that prefers
-protobuf, as every such client reads JSON. A client that accepts only media types that no Kubernetes API has, such as text/html,
+protobuf, as every such client reads JSON. A client that accepts only other media types, such as text/html,
 gets 406.
 """
 
@@ -104,7 +104,7 @@ class Representation:
         as it does for all resources.
 
         Raises:
-            StatusError: 406 if Accept has no supported media type. As in Kubernetes, it must name one of them literally,
+            StatusError: 406 if Accept has no supported media type. As in Kubernetes, it must name one literally,
                 or `*/*`.
         """
         indented = pretty.lower() in ("1", "t", "true") or (not pretty and user_agent.startswith(_PEOPLE))
