@@ -211,8 +211,9 @@ class RuleSets:
                 "the new rules' series could not be listed within %g s; they are listed in the background",
                 self._first_lists_seconds,
             )
-        # No await from here until the tasks of the version before are cancelled.
+        # No await from here until the version before sends nothing of its own any more.
         self._current = new
+        before.cache.close()
         self._begin(new)
         for task in self._background:
             task.cancel()

@@ -118,13 +118,16 @@ class RefreshAheadCache(Generic[T]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+        await self._tasks.__aexit__(None, None, None)
+
+    def close(self) -> None:
         """Clear the cache and refresh nothing any more; callers of `get` still get their values."""
         for task in self._prefetching.values():
             task.cancel()
         for key in list(self._entries):
             self._evict(key)
         self._is_open = False
-        await self._tasks.__aexit__(None, None, None)
 
     def cached(self, key: Hashable) -> T | None:
         """Return the cached value; None on a miss and for a cached failure."""

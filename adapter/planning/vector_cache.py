@@ -62,8 +62,11 @@ class VectorCache:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Clear the cache; requests that are still in flight have their queries sent."""
         await self._cache.__aexit__(None, None, None)
+
+    def close(self) -> None:
+        """Clear the cache; requests that are still in flight have their queries sent."""
+        self._cache.close()
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
