@@ -229,6 +229,17 @@ async def test_closed_cache_still_serves_its_callers() -> None:
     assert source.calls == 3
 
 
+async def test_after_close_an_entry_with_a_hit_is_not_refreshed() -> None:
+    source = Source()
+    async with opened(ttl=TTL) as cache:
+        assert await cache.get("a", source.fetch) == 1
+        assert cache.cached("a") == 1
+        cache.close()
+        cache.prefetch("a", source.fetch)
+        await asyncio.sleep(3 * TTL)
+        assert source.calls == 1
+
+
 async def test_prefetch_makes_one_call_in_the_background() -> None:
     source = Source(held=True)
     async with opened() as cache:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from adapter.planning.vector_cache import VectorCache
 from tests.adapter.front_proxy import Connection, front_proxy
 from tests.adapter.metrics_bed import RULES
 from tests.adapter.test_serve import EXTERNAL, POD, USAGE, Running, running
@@ -103,6 +104,22 @@ PATHS = (
     f"{USAGE}/bank/pods",
     "/apis/custom.metrics.k8s.io/v1beta2",
 )
+
+
+async def test_version_before_refreshes_nothing_once_a_reload_is_logged(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[VectorCache] = []
+    close = VectorCache.close
+
+    def record(cache: VectorCache) -> None:
+        closed.append(cache)
+        close(cache)
+
+    monkeypatch.setattr(VectorCache, "close", record)
+    async with serving(tmp_path, rules(0)) as (adapter, _):
+        await reload(adapter, tmp_path, rules(1), log)
+        assert len(closed) == 1
 
 
 @pytest.mark.parametrize("freshness", [60.0, 0.02])
