@@ -21,12 +21,12 @@ from adapter.commands.serve import serve as run_server
 from adapter.commands.serving_flags import authorization_flags, serving_flags, token_ttl_flag, trust_flags
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules
-from adapter.security.authorization import AuthorizationOptions
-from adapter.security.tls import TLSError
-from adapter.security.trust import TrustError, TrustOptions
 from kube.client import KubeConfigError
 from kube.flags import CONTEXT_SETTINGS, GoCommand, flag_section, ignored_options, verbosity_option
 from kube.process import installed_version, run, setup_logging
+from kube.security.authorization import AuthorizationOptions
+from kube.security.tls import TLSError
+from kube.security.trust import TrustError, TrustOptions
 
 _log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from adapter.prometheus import PrometheusOptions
 from adapter.prometheus.budget import DEFAULT_BYTES
-from adapter.security.authorization import AuthorizationOptions
-from adapter.security.tls import CertificateFiles, NamedCertificate
-from adapter.security.trust import TrustOptions
 from adapter.serving.server import ServerLimits
+from kube.security.authorization import AuthorizationOptions
+from kube.security.tls import CertificateFiles, NamedCertificate
+from kube.security.trust import TrustOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,10 +35,6 @@ from adapter.commands.rule_sets import RuleSets, Shared
 from adapter.metrics.watched_objects import WatchedObjects
 from adapter.prometheus import MemoryBudget, PrometheusServers
 from adapter.rules import RulesFile
-from adapter.security.authentication import Authenticator, TokenReviewer
-from adapter.security.authorization import Authorizer
-from adapter.security.tls import ServingTLS, self_signed_files
-from adapter.security.trust import TrustReloader
 from adapter.serving.health import Health
 from adapter.serving.listener import Listener
 from adapter.serving.server import RequestServer
@@ -47,6 +43,10 @@ from kube.client import KubeClient
 from kube.client_metrics import ClientMetrics
 from kube.mapping import RestMapper
 from kube.process import freeze_gc, stopped_by_signals, watch_loop
+from kube.security.authentication import Authenticator, TokenReviewer
+from kube.security.authorization import Authorizer
+from kube.security.tls import ServingTLS, self_signed_files
+from kube.security.trust import TrustReloader
 
 _log = logging.getLogger(__name__)
 

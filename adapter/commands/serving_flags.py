@@ -12,12 +12,12 @@ import click
 
 from adapter.commands.flags import FILE
 from adapter.commands.options import ServingOptions
-from adapter.security.authorization import AuthorizationOptions
-from adapter.security.tls import CIPHER_SUITES, MINIMUM_VERSIONS, CertificateFiles, NamedCertificate
-from adapter.security.trust import TrustOptions
 from adapter.serving.server import ServerLimits
 from kube.durations import DURATION, POSITIVE_DURATION
 from kube.flags import bool_option, list_option, option_group
+from kube.security.authorization import AuthorizationOptions
+from kube.security.tls import CIPHER_SUITES, MINIMUM_VERSIONS, CertificateFiles, NamedCertificate
+from kube.security.trust import TrustOptions
 
 _SERVING, _TRUST, _AUTHORIZATION = ServingOptions(), TrustOptions(), AuthorizationOptions()
 

@@ -22,13 +22,13 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from adapter.content.encoding import COMPRESS_FROM, Representation, compress
 from adapter.fairness import FairSemaphore, QueueFullError, enter_namespace
-from adapter.security.authentication import Authenticator
-from adapter.security.authorization import Authorizer
 from adapter.serving.connection import ConnectionLimits, connection_of
 from adapter.serving.requests import Request, RequestLine, RequestLines, Response, accept
 from adapter.serving.routes import Router
 from adapter.serving.telemetry import Telemetry
 from kube.deadlines import Deadline, DeadlineExceeded, within
+from kube.security.authentication import Authenticator
+from kube.security.authorization import Authorizer
 from kube.status import StatusError, bad_request, too_many_requests
 
 _log = logging.getLogger(__name__)

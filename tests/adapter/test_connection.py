@@ -11,7 +11,8 @@ import pytest
 
 from kube.certs import KeyPair
 from tests.adapter.raw_client import raw_client
-from tests.adapter.serving import FRONT_PROXY, POD_PATH, ServedAdapter, served_adapter
+from tests.adapter.serving import POD_PATH, ServedAdapter, served_adapter
+from tests.kube.access_api import FRONT_PROXY
 
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
 TRAILERS = b"0\r\nX-Remote-User: bob\r\nX-Remote-Group: system:masters\r\n\r\n"

@@ -22,8 +22,9 @@ from adapter.serving.connection import Connection
 from adapter.serving.listener import Slots, within_open_files
 from adapter.serving.server import ServerLimits
 from tests.adapter.raw_client import RawClient
-from tests.adapter.serving import FRONT_PROXY, POD_PATH, ServedAdapter, served_adapter
+from tests.adapter.serving import POD_PATH, ServedAdapter, served_adapter
 from tests.eventually import eventually
+from tests.kube.access_api import FRONT_PROXY
 
 DROPPED = "milliscale_adapter_connections_dropped_total"
 CONNECTIONS = "milliscale_adapter_connections"

@@ -19,14 +19,15 @@ from adapter.commands.options import CatalogOptions, KubernetesOptions, Promethe
 from adapter.commands.serve import serve
 from adapter.prometheus import PrometheusOptions
 from adapter.rules import load_rules
-from adapter.security.authorization import AuthorizationOptions
-from adapter.security.trust import TrustOptions
+from kube.security.authorization import AuthorizationOptions
+from kube.security.trust import TrustOptions
 from playground.ports import LOOPBACK, free_port
 from tests.adapter.front_proxy import Connection, front_proxy
 from tests.adapter.metrics_bed import RESOURCES, RULES
-from tests.adapter.serving import AccessApi, Authorities, ServedAdapter, write_pair
+from tests.adapter.serving import ServedAdapter
 from tests.adapter.test_forward import API, other_adapter
 from tests.eventually import eventually
+from tests.kube.access_api import AccessApi, Authorities, write_pair
 from tests.kube.scripted import Collection, ScriptedServer, scripted_server, thing
 
 PACKETS = """

@@ -16,13 +16,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapter.content.encoding import compress
-from adapter.security.authorization import AuthorizationOptions
 from adapter.serving import connection, server
 from adapter.serving.connection import ConnectionLimits
 from adapter.serving.server import ServerLimits
 from kube.certs import KeyPair
-from tests.adapter.serving import EXTERNAL_PATH, FRONT_PROXY, POD_PATH, ServedAdapter, served_adapter
+from kube.security.authorization import AuthorizationOptions
+from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, ServedAdapter, served_adapter
 from tests.eventually import eventually
+from tests.kube.access_api import FRONT_PROXY
 
 BIG_PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/big/pods/*/conn_open"
 
