@@ -1,0 +1,231 @@
+"""`--html`: one page with table and charts, which needs nothing else: plotly.js and the data are part of it.
+
+The figure is plain JSON for plotly.js. It is compressed, because the sentences of thousands of decisions repeat
+themselves. Plotly shows texts as a small part of HTML, so names are escaped there, too.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+import math
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from string import Template
+from typing import Any, Final
+
+import msgspec
+
+from replay.load import ReplayError
+from replay.output import charts
+from replay.output.charts import Line, LoadChart
+from replay.output.comparison import Cell, Comparison, notes, rows, time_text
+from replay.results import Replayed
+
+_LOAD_HEIGHT: Final = 220
+_REPLICAS_HEIGHT: Final = 280
+_ROW_HEIGHT: Final = 26
+_GAP: Final = 40
+"""Pixels between charts."""
+_SENTENCE_WIDTH: Final = 100
+"""Characters."""
+
+
+def page(comparison: Comparison) -> str:
+    """Return the page.
+
+    Raises:
+        ReplayError: plotly is not installed.
+    """
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise ReplayError("--html needs plotly: pip install 'milliscale[replay]'") from error
+    data = base64.b64encode(gzip.compress(msgspec.json.encode(figure(comparison)), mtime=0)).decode()
+    template = Template(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
+    names = ", ".join(each.name for each in comparison.replays)
+    return template.substitute(
+        title=html.escape(f"Replay of {names}"),
+        table=_table(comparison),
+        notes="\n".join(f"<li>{html.escape(note)}</li>" for note in notes(comparison)),
+        data=data,
+        plotly=get_plotlyjs(),
+    )
+
+
+def figure(comparison: Comparison) -> dict[str, Any]:
+    """Return the charts as a figure of plotly.js: {data, layout}."""
+    load_charts = charts.load_charts(comparison)
+    heights = [*([_LOAD_HEIGHT] * len(load_charts)), _REPLICAS_HEIGHT, _ROW_HEIGHT * len(comparison.columns)]
+    axes = _axes(heights)
+    replicas_axis, row_axis = f"y{len(axes) - 1}", f"y{len(axes)}"
+    axes["yaxis"]["title"] = {"text": ""}
+    traces: list[dict[str, Any]] = []
+    for number, chart in enumerate(load_charts, start=1):
+        axes[_layout_name(number)] |= {"title": {"text": _text(chart.title)}, "rangemode": "tozero"}
+        traces += _load_traces(chart, comparison, axis=f"y{number}")
+    axes[_layout_name(len(axes) - 1)] |= {"title": {"text": "replicas"}, "rangemode": "tozero"}
+    columns = comparison.columns
+    first = len(columns) - len(comparison.replays)
+    for index, replayed in enumerate(columns):
+        traces += _replicas_traces(replayed, index - first, axis=replicas_axis)
+    traces += _row_traces(comparison, axis=row_axis)
+    axes[_layout_name(len(axes))] |= {
+        "tickvals": list(range(len(columns))),
+        "ticktext": [_text(_shortened(each.name)) for each in columns],
+        "range": [len(columns) - 0.5, -0.5],
+        "fixedrange": True,
+        "showgrid": False,
+        "zeroline": False,
+    }
+    layout = {
+        **axes,
+        "height": sum(heights) + _GAP * len(heights) + 120,
+        "margin": {"l": 90, "r": 20, "t": 20, "b": 50},
+        "xaxis": {
+            "type": "date",
+            "anchor": row_axis,
+            "title": {"text": "time (UTC)"},
+            "range": [comparison.load.start_ms, comparison.load.end_ms],
+        },
+        "hovermode": "closest",
+        "hoverlabel": {"align": "left", "namelength": -1},
+        "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "xanchor": "left"},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+    }
+    return {"data": traces, "layout": layout}
+
+
+def _axes(heights: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """Return one y axis for each chart, from top to bottom."""
+    total = sum(heights) + _GAP * (len(heights) - 1)
+    axes, top = {}, float(total)
+    for number, height in enumerate(heights, start=1):
+        axes[_layout_name(number)] = {"domain": [max(top - height, 0) / total, top / total], "automargin": True}
+        top -= height + _GAP
+    return axes
+
+
+def _layout_name(number: int) -> str:
+    return "yaxis" if number == 1 else f"yaxis{number}"
+
+
+def _load_traces(chart: LoadChart, comparison: Comparison, *, axis: str) -> list[dict[str, Any]]:
+    traces = [_steps(chart.load, axis=axis, name="load", color=charts.LOAD_COLOR, width=1.2, legend=axis == "y1")]
+    for target in chart.targets:
+        name = f"{comparison.replays[target.replay].name}: target x replicas"
+        trace = _steps(target.line, axis=axis, name=name, color=charts.color(target.replay), width=1)
+        traces.append({**trace, "legendgroup": f"{target.replay}"})
+    return traces
+
+
+def _replicas_traces(replayed: Replayed, index: int, *, axis: str) -> list[dict[str, Any]]:
+    """Return the line of the replicas and, of a spec, the marks of its decisions; index -1: reality."""
+    color = charts.color(index) if index >= 0 else charts.REALITY_COLOR
+    line = _steps(charts.replicas_line(replayed), axis=axis, name=replayed.name, color=color, width=1.6, legend=True)
+    line["legendgroup"] = f"{index}"
+    if index < 0:
+        line["line"]["dash"] = "dot"
+        return [line]
+    decisions = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [scale.time_ms for scale in replayed.scales],
+        "y": [scale.desired_replicas for scale in replayed.scales],
+        "yaxis": axis,
+        "marker": {
+            "color": color,
+            "size": 7,
+            "symbol": [
+                "triangle-up" if scale.desired_replicas > scale.replicas else "triangle-down"
+                for scale in replayed.scales
+            ],
+        },
+        "text": [_hover(replayed.name, scale.time_ms, scale.sentence) for scale in replayed.scales],
+        "hoverinfo": "text",
+        "legendgroup": f"{index}",
+        "showlegend": False,
+    }
+    return [line, decisions]
+
+
+def _row_traces(comparison: Comparison, *, axis: str) -> list[dict[str, Any]]:
+    """Return overload and gaps: rectangles in a row for each column."""
+    columns = comparison.columns
+    kinds = (
+        ("overload", charts.OVERLOAD_COLOR, [each.overloads for each in columns]),
+        ("no metrics", charts.GAP_COLOR, [each.gaps for each in columns]),
+    )
+    traces = []
+    for name, color, times in kinds:
+        x: list[int | None] = []
+        y: list[float | None] = []
+        for row, intervals in enumerate(times):
+            for start, end in charts.visible(intervals, comparison.load):
+                x += [start, end, end, start, start, None]
+                y += [row - 0.4, row - 0.4, row + 0.4, row + 0.4, row - 0.4, None]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "fill": "toself",
+                "x": x,
+                "y": y,
+                "yaxis": axis,
+                "name": name,
+                "fillcolor": color,
+                # A line, so that short times are seen, too.
+                "line": {"color": color, "width": 1},
+                "hoverinfo": "x+name",
+                "showlegend": bool(x),
+            }
+        )
+    return traces
+
+
+def _steps(
+    line: Line, *, axis: str, name: str, color: str, width: float, legend: bool = False
+) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": line.times_ms,
+        "y": [None if math.isnan(value) else float(f"{value:.6g}") for value in line.values],
+        "yaxis": axis,
+        "name": _text(name),
+        "line": {"color": color, "width": width, "shape": "hv"},
+        "hoverinfo": "x+y+name",
+        "showlegend": legend,
+    }
+
+
+def _hover(name: str, time_ms: int, sentence: str) -> str:
+    lines = textwrap.wrap(sentence, _SENTENCE_WIDTH)
+    return "<br>".join([f"<b>{_text(name)}</b> {time_text(time_ms)} UTC", *map(_text, lines)])
+
+
+def _text(text: str) -> str:
+    """Return a text for plotly.js, which knows a few tags and entities."""
+    return html.escape(text, quote=False)
+
+
+def _shortened(name: str, length: int = 24) -> str:
+    return name if len(name) <= length else f"{name[: length - 1]}…"
+
+
+def _table(comparison: Comparison) -> str:
+    head = "".join(f"<th>{html.escape(each.name)}</th>" for each in comparison.columns)
+    body = "\n".join(
+        f"<tr><th>{html.escape(row.label)}</th>{''.join(map(_cell, row.cells))}</tr>" for row in rows(comparison)
+    )
+    return f"<thead><tr><th></th>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
+
+
+def _cell(cell: Cell) -> str:
+    if not cell.change:
+        return f"<td>{cell.text}</td>"
+    kind = {True: "better", False: "worse", None: "same"}[cell.better]
+    return f'<td>{cell.text} <span class="{kind}">{cell.change}</span></td>'
