@@ -19,11 +19,12 @@ from adapter.content.encoding import Representation
 from adapter.serving.discovery import Discovery
 from adapter.serving.health import Health
 from adapter.serving.routes import Router
-from adapter.serving.server import RequestServer, ServerLimits
+from adapter.serving.server import RequestServer
 from adapter.serving.telemetry import Telemetry
 from kube.security.authentication import Authenticator, TokenReviewer
 from kube.security.authorization import AuthorizationOptions, Authorizer
 from kube.security.trust import ClientTrust
+from kube.serving.options import ServerLimits
 from kube.status import StatusError
 from tests.adapter.metrics_bed import MetricsBed, metrics_bed, objects, packets, vector
 from tests.adapter.serving import CannedMetrics, CannedNames, parsed_request
