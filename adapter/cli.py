@@ -15,10 +15,8 @@ from adapter.commands.check import check
 from adapter.commands.explain import explain
 from adapter.commands.flags import catalog_flags, kubernetes_flags, prometheus_flags
 from adapter.commands.ignored_flags import IGNORED
-from adapter.commands.options import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions, ServingOptions
-from adapter.commands.serve import ListenError
+from adapter.commands.options import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions
 from adapter.commands.serve import serve as run_server
-from adapter.commands.serving_flags import authorization_flags, serving_flags, token_ttl_flag, trust_flags
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules
 from kube.client import KubeConfigError
@@ -27,6 +25,9 @@ from kube.process import installed_version, run, setup_logging
 from kube.security.authorization import AuthorizationOptions
 from kube.security.tls import TLSError
 from kube.security.trust import TrustError, TrustOptions
+from kube.serving.flags import authorization_flags, serving_flags, token_ttl_flag, trust_flags
+from kube.serving.listener import ListenError
+from kube.serving.options import ServingOptions
 
 _log = logging.getLogger(__name__)
 

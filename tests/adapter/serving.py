@@ -24,12 +24,10 @@ from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalM
 from adapter.metrics.usage import NodeUsage, PodUsage, Usage
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
-from adapter.serving.health import Health
-from adapter.serving.listener import Listener
 from adapter.serving.requests import Request, RequestLines
 from adapter.serving.resource_routes import UsageProvider
 from adapter.serving.routes import Router
-from adapter.serving.server import RequestServer, ServerLimits
+from adapter.serving.server import RequestServer, error_response
 from adapter.serving.telemetry import Telemetry
 from kube.certs import KeyPair
 from kube.deadlines import NO_DEADLINE, Deadline
@@ -40,6 +38,9 @@ from kube.security.request_info import Query
 from kube.security.tls import ServingTLS
 from kube.security.trust import TrustOptions, TrustReloader
 from kube.selectors import LabelSelector
+from kube.serving.health import Health
+from kube.serving.listener import Listener
+from kube.serving.options import ServerLimits
 from kube.status import not_found
 from tests.eventually import eventually
 from tests.kube.access_api import AccessApi, Authorities, write_pair
@@ -307,7 +308,7 @@ async def served_adapter(
             trust or TrustOptions(), client, on_change=lambda current: adapter.tls.trust(current.pem)
         )
         health = Health(
-            alive={"ping": lambda: None},
+            live={},
             ready={"catalog": lambda: adapter.names.problem, "authentication": adapter.trust.problem},
         )
         listening = bound_socket()
@@ -330,7 +331,14 @@ async def served_adapter(
             telemetry=adapter.telemetry,
             limits=limits,
         )
-        adapter.listener = Listener(server, adapter.tls.context, limits, registry=adapter.telemetry.registry)
+        adapter.listener = Listener(
+            server.respond,
+            adapter.tls.context,
+            error_response=error_response,
+            limits=limits,
+            registry=adapter.telemetry.registry,
+            metrics_prefix="milliscale_adapter",
+        )
         await adapter.trust.load_files()
         async with asyncio.TaskGroup() as tasks:
             keeping = tasks.create_task(adapter.trust.run())
