@@ -74,10 +74,8 @@ def rows(comparison: Comparison) -> list[Row]:
 def notes(comparison: Comparison) -> list[str]:
     """Return the time, the gaps and the assumptions of the replays, one sentence each."""
     load, settings = comparison.load, comparison.settings
-    texts = [
-        f"From {time_text(load.start_ms)} to {time_text(load.end_ms)} UTC, a reconciliation every "
-        f"{format_duration(settings.step_ms / 1000)}."
-    ]
+    every = format_duration(settings.step_ms / 1000)
+    texts = [f"From {time_text(load.start_ms)} to {time_text(load.end_ms)} UTC, a reconciliation every {every}."]
     for replayed in comparison.replays:
         texts += _gap_notes(replayed)
     texts.append(
@@ -103,8 +101,7 @@ def _gap_notes(replayed: Replayed) -> list[str]:
     if not replayed.gaps:
         return []
     shown = ", ".join(
-        f"{time_text(start)} for {format_duration((end - start) / 1000)}"
-        for start, end in replayed.gaps[:_SHOWN_GAPS]
+        f"{time_text(start)} for {format_duration((end - start) / 1000)}" for start, end in replayed.gaps[:_SHOWN_GAPS]
     )
     more = "" if len(replayed.gaps) <= _SHOWN_GAPS else f", and {len(replayed.gaps) - _SHOWN_GAPS} more"
     return [f"{replayed.name}: a metric has no value from {shown}{more}."]

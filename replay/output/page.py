@@ -11,7 +11,7 @@ import gzip
 import html
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from string import Template
 from typing import Any, Final
@@ -56,23 +56,21 @@ def page(comparison: Comparison) -> str:
 
 
 def figure(comparison: Comparison) -> dict[str, Any]:
-    """Return the charts as a figure of plotly.js: {data, layout}."""
+    """Return the charts as a figure of plotly.js: {data, layout}.
+
+    From top to bottom: one chart of load for each metric, one of replicas, and a row for each column of the table with
+    its overload and gaps.
+    """
     load_charts = charts.load_charts(comparison)
-    heights = [*([_LOAD_HEIGHT] * len(load_charts)), _REPLICAS_HEIGHT, _ROW_HEIGHT * len(comparison.columns)]
-    axes = _axes(heights)
-    replicas_axis, row_axis = f"y{len(axes) - 1}", f"y{len(axes)}"
-    axes["yaxis"]["title"] = {"text": ""}
-    traces: list[dict[str, Any]] = []
-    for number, chart in enumerate(load_charts, start=1):
-        axes[_layout_name(number)] |= {"title": {"text": _text(chart.title)}, "rangemode": "tozero"}
-        traces += _load_traces(chart, comparison, axis=f"y{number}")
-    axes[_layout_name(len(axes) - 1)] |= {"title": {"text": "replicas"}, "rangemode": "tozero"}
     columns = comparison.columns
-    first = len(columns) - len(comparison.replays)
-    for index, replayed in enumerate(columns):
-        traces += _replicas_traces(replayed, index - first, axis=replicas_axis)
-    traces += _row_traces(comparison, axis=row_axis)
-    axes[_layout_name(len(axes))] |= {
+    heights = [*([_LOAD_HEIGHT] * len(load_charts)), _REPLICAS_HEIGHT, _ROW_HEIGHT * len(columns)]
+    titles = [
+        *(f"{_text(chart.title)}: load, target x replicas, and overload" for chart in load_charts),
+        "replicas; a triangle is a decision that scales, point at it for the reasons",
+        "overload, and times without metrics",
+    ]
+    axes = [{"domain": domain, "automargin": True, "rangemode": "tozero"} for domain in _domains(heights)]
+    axes[-1] |= {
         "tickvals": list(range(len(columns))),
         "ticktext": [_text(_shortened(each.name)) for each in columns],
         "range": [len(columns) - 0.5, -0.5],
@@ -80,37 +78,55 @@ def figure(comparison: Comparison) -> dict[str, Any]:
         "showgrid": False,
         "zeroline": False,
     }
+    traces: list[dict[str, Any]] = []
+    for number, chart in enumerate(load_charts, start=1):
+        axes.append({"overlaying": f"y{number}", "range": [0, 1], "visible": False, "fixedrange": True})
+        traces += _shades(comparison, axis=f"y{len(axes)}")
+        traces += _load_traces(chart, comparison, axis=f"y{number}")
+    first = len(columns) - len(comparison.replays)
+    for index, replayed in enumerate(columns):
+        traces += _replicas_traces(replayed, index - first, axis=f"y{len(heights) - 1}")
+    traces += _row_traces(comparison, axis=f"y{len(heights)}")
     layout = {
-        **axes,
-        "height": sum(heights) + _GAP * len(heights) + 120,
-        "margin": {"l": 90, "r": 20, "t": 20, "b": 50},
+        **{f"yaxis{number}": axis for number, axis in enumerate(axes, start=1)},
         "xaxis": {
             "type": "date",
-            "anchor": row_axis,
+            "anchor": f"y{len(heights)}",
             "title": {"text": "time (UTC)"},
             "range": [comparison.load.start_ms, comparison.load.end_ms],
         },
+        "annotations": [
+            {
+                "text": title,
+                "xref": "paper",
+                "x": 0,
+                "xanchor": "left",
+                "yref": f"y{number} domain",
+                "y": 1,
+                "yanchor": "bottom",
+                "showarrow": False,
+            }
+            for number, title in enumerate(titles, start=1)
+        ],
+        "height": sum(heights) + _GAP * len(heights) + 120,
+        "margin": {"l": 90, "r": 20, "t": 60, "b": 50},
         "hovermode": "closest",
         "hoverlabel": {"align": "left", "namelength": -1},
-        "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "xanchor": "left"},
+        "legend": {"orientation": "h", "y": 1, "yref": "container", "yanchor": "top", "x": 0, "xanchor": "left"},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
     }
     return {"data": traces, "layout": layout}
 
 
-def _axes(heights: Sequence[int]) -> dict[str, dict[str, Any]]:
-    """Return one y axis for each chart, from top to bottom."""
-    total = sum(heights) + _GAP * (len(heights) - 1)
-    axes, top = {}, float(total)
-    for number, height in enumerate(heights, start=1):
-        axes[_layout_name(number)] = {"domain": [max(top - height, 0) / total, top / total], "automargin": True}
+def _domains(heights: Sequence[int]) -> list[tuple[float, float]]:
+    """Return the part of the figure of each chart, from top to bottom."""
+    total = top = float(sum(heights) + _GAP * (len(heights) - 1))
+    domains = []
+    for height in heights:
+        domains.append((max(top - height, 0.0) / total, top / total))
         top -= height + _GAP
-    return axes
-
-
-def _layout_name(number: int) -> str:
-    return "yaxis" if number == 1 else f"yaxis{number}"
+    return domains
 
 
 def _load_traces(chart: LoadChart, comparison: Comparison, *, axis: str) -> list[dict[str, Any]]:
@@ -152,43 +168,58 @@ def _replicas_traces(replayed: Replayed, index: int, *, axis: str) -> list[dict[
     return [line, decisions]
 
 
+def _shades(comparison: Comparison, *, axis: str) -> list[dict[str, Any]]:
+    """Return the overload of each spec, over the height of a chart."""
+    return [
+        {
+            **_rectangles([(0, 1, charts.visible(replayed.overloads, comparison.load))], axis=axis),
+            "name": f"overload of {_text(replayed.name)}",
+            "fillcolor": charts.OVERLOAD_COLOR,
+            "opacity": 0.15,
+            "line": {"width": 0},
+            "hoverinfo": "skip",
+            "legendgroup": f"{index}",
+            "showlegend": False,
+        }
+        for index, replayed in enumerate(comparison.replays)
+    ]
+
+
 def _row_traces(comparison: Comparison, *, axis: str) -> list[dict[str, Any]]:
-    """Return overload and gaps: rectangles in a row for each column."""
+    """Return the overload and the gaps in a row for each column. Their outline shows short ones, too."""
     columns = comparison.columns
     kinds = (
         ("overload", charts.OVERLOAD_COLOR, [each.overloads for each in columns]),
         ("no metrics", charts.GAP_COLOR, [each.gaps for each in columns]),
     )
-    traces = []
-    for name, color, times in kinds:
-        x: list[int | None] = []
-        y: list[float | None] = []
-        for row, intervals in enumerate(times):
-            for start, end in charts.visible(intervals, comparison.load):
-                x += [start, end, end, start, start, None]
-                y += [row - 0.4, row - 0.4, row + 0.4, row + 0.4, row - 0.4, None]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "fill": "toself",
-                "x": x,
-                "y": y,
-                "yaxis": axis,
-                "name": name,
-                "fillcolor": color,
-                # A line, so that short times are seen, too.
-                "line": {"color": color, "width": 1},
-                "hoverinfo": "x+name",
-                "showlegend": bool(x),
-            }
-        )
-    return traces
+    return [
+        {
+            **_rectangles(
+                [(row - 0.4, row + 0.4, charts.visible(each, comparison.load)) for row, each in enumerate(times)],
+                axis=axis,
+            ),
+            "name": name,
+            "fillcolor": color,
+            "line": {"color": color, "width": 1},
+            "hoverinfo": "x+name",
+            "showlegend": any(times),
+        }
+        for name, color, times in kinds
+    ]
 
 
-def _steps(
-    line: Line, *, axis: str, name: str, color: str, width: float, legend: bool = False
-) -> dict[str, Any]:
+def _rectangles(rows: Iterable[tuple[float, float, Sequence[tuple[int, int]]]], *, axis: str) -> dict[str, Any]:
+    """Return a trace of rectangles, from (bottom, top, times)."""
+    x: list[int | None] = []
+    y: list[float | None] = []
+    for bottom, top, times in rows:
+        for start, end in times:
+            x += [start, end, end, start, start, None]
+            y += [bottom, bottom, top, top, bottom, None]
+    return {"type": "scatter", "mode": "lines", "fill": "toself", "x": x, "y": y, "yaxis": axis}
+
+
+def _steps(line: Line, *, axis: str, name: str, color: str, width: float, legend: bool = False) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines",
