@@ -10,17 +10,19 @@ from autoscaler.core.annotations import AnnotationOverrides
 from autoscaler.core.config import Config, PodSelection
 from autoscaler.core.model import (
     HPA,
+    ContainerResourceMetricSource,
     CrossVersionObjectReference,
-    ExternalMetric,
+    ExternalMetricSource,
     HPAKey,
-    InvalidMetric,
+    LabelSelectorRequirement,
+    LabelSelectorSpec,
     MetricIdentifier,
     MetricSource,
     MetricSpec,
     MetricTarget,
-    ObjectMetric,
-    PodsMetric,
-    ResourceMetric,
+    ObjectMetricSource,
+    PodsMetricSource,
+    ResourceMetricSource,
     Spec,
 )
 from autoscaler.core.observation import (
@@ -43,6 +45,7 @@ from kube.client import KubeClient
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
 from tests.autoscaler.scripted_api import RecordedRequest, ScriptedApi
+from tests.autoscaler.worlds import average_target, quantity
 
 SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
 CUSTOM = "/apis/custom.metrics.k8s.io"
@@ -50,16 +53,16 @@ PACKETS = f"{CUSTOM}/v1beta2/namespaces/default/pods/*/packets"
 HITS = f"{CUSTOM}/v1beta2/namespaces/default/metrics/hits"
 DEPTH = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/depth"
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"
-PACKETS_METRIC = MetricSpec(
-    PodsMetric(MetricIdentifier("packets")), MetricTarget(type="AverageValue", average_value=1000)
-)
+PACKETS_METRIC = MetricSpec("Pods", pods=PodsMetricSource(MetricIdentifier("packets"), average_target(1000)))
 WEB = Pod(name="web-0", namespace="default", labels={"app": "web"}, phase="Running")
 OWN = replace(WEB, owner=Owner("ReplicaSet", "rs-web"))
 FOREIGN = replace(WEB, name="web-1", owner=Owner("ReplicaSet", "rs-api"))
 
 
 def metric(source: MetricSource) -> MetricSpec:
-    return MetricSpec(source, MetricTarget(type="Value", value=1000, average_value=1000, average_utilization=50))
+    one = quantity(1000)
+    target = MetricTarget("Value", value=one, average_value=one, average_utilization=50)
+    return MetricSpec.of(source).with_target(target)
 
 
 def hpa(
@@ -154,12 +157,12 @@ async def test_observation_has_scale_pods_and_a_response_for_each_metric(api: Sc
     namespace = CrossVersionObjectReference("Namespace", "default", "v1")
     observed = await observer.observe(
         hpa(
-            metric(ResourceMetric("cpu")),
-            metric(PodsMetric(MetricIdentifier("packets"))),
-            metric(InvalidMetric("Odd")),
-            metric(ObjectMetric(MetricIdentifier("hits"), namespace)),
-            metric(ExternalMetric(MetricIdentifier("depth", {"matchLabels": {"queue": "a"}}))),
-            metric(ResourceMetric("memory", "app")),
+            metric(ResourceMetricSource("cpu")),
+            metric(PodsMetricSource(MetricIdentifier("packets"))),
+            MetricSpec("Odd"),
+            metric(ObjectMetricSource(MetricIdentifier("hits"), namespace)),
+            metric(ExternalMetricSource(MetricIdentifier("depth", LabelSelectorSpec({"queue": "a"})))),
+            metric(ContainerResourceMetricSource("memory", container="app")),
         )
     )
     assert observed.observation.scale == Scale(spec_replicas=2, status_replicas=1, selector="app=web")
@@ -184,7 +187,10 @@ async def test_failed_metric_is_an_error_among_the_responses(api: ScriptedApi, o
     api.fail("GET", PACKETS, 503, "prometheus is away")
     api.on("GET", DEPTH, {"items": [{"value": "7"}]})
     observed = await observer.observe(
-        hpa(metric(PodsMetric(MetricIdentifier("packets"))), metric(ExternalMetric(MetricIdentifier("depth"))))
+        hpa(
+            metric(PodsMetricSource(MetricIdentifier("packets"))),
+            metric(ExternalMetricSource(MetricIdentifier("depth"))),
+        )
     )
     assert observed.observation.responses == (
         MetricError("prometheus is away"),
@@ -194,7 +200,7 @@ async def test_failed_metric_is_an_error_among_the_responses(api: ScriptedApi, o
 
 async def test_without_a_scale_nothing_else_is_read(api: ScriptedApi, observer: Observer) -> None:
     api.fail("GET", SCALE, 404, 'deployments.apps "web" not found')
-    observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
+    observed = await observer.observe(hpa(metric(PodsMetricSource(MetricIdentifier("packets")))))
     assert observed.observation.scale == ScaleError('deployments.apps "web" not found')
     assert observed.target is None
     assert not [asked for asked in api.requests if "metrics" in asked.path]
@@ -208,14 +214,14 @@ async def test_malformed_api_version_reads_nothing(api: ScriptedApi, observer: O
 
 async def test_out_of_bounds_no_metric_is_fetched(api: ScriptedApi, observer: Observer) -> None:
     api.on("GET", SCALE, {"spec": {"replicas": 9}, "status": {"replicas": 9, "selector": "app=web"}})
-    observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
+    observed = await observer.observe(hpa(metric(PodsMetricSource(MetricIdentifier("packets")))))
     assert observed.observation.responses is None
     assert not api.named("GET", PACKETS)
 
 
 async def test_invalid_metric_selector_is_not_sent(api: ScriptedApi, observer: Observer) -> None:
-    selector = {"matchExpressions": [{"key": "verb", "operator": "Near"}]}
-    await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets", selector)))))
+    selector = LabelSelectorSpec({}, [LabelSelectorRequirement("verb", "Near")])
+    await observer.observe(hpa(metric(PodsMetricSource(MetricIdentifier("packets", selector)))))
     assert not api.named("GET", PACKETS)
 
 
@@ -237,7 +243,7 @@ async def test_hpas_with_the_same_pods_find_each_other(
     api: ScriptedApi, observer: Observer, selectors: SelectorIndex
 ) -> None:
     api.on("GET", PACKETS, {"items": []})
-    packets = metric(PodsMetric(MetricIdentifier("packets")))
+    packets = metric(PodsMetricSource(MetricIdentifier("packets")))
     first = await observer.observe(hpa(packets, name="one"))
     second = await observer.observe(hpa(packets, name="two"))
     assert first.observation.other_selectors == {}
@@ -316,7 +322,7 @@ async def test_observation_names_the_stale_resources(
     silent: set[str], stale: tuple[str, ...], api: ScriptedApi, observer: Observer, watches: Watches
 ) -> None:
     watches.stale = silent
-    observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
+    observed = await observer.observe(hpa(metric(PodsMetricSource(MetricIdentifier("packets")))))
     assert observed.observation.stale == stale
 
 
@@ -324,7 +330,7 @@ async def test_replica_sets_count_where_pods_are_selected_by_owner(
     api: ScriptedApi, observer: Observer, watches: Watches, controllers: Controllers
 ) -> None:
     watches.stale, controllers.known = {"replicasets"}, {}
-    packets = metric(PodsMetric(MetricIdentifier("packets")))
+    packets = metric(PodsMetricSource(MetricIdentifier("packets")))
     assert (await observer.observe(hpa(packets, selection=PodSelection.OWNER))).observation.stale == ("replicasets",)
 
 
@@ -336,7 +342,7 @@ async def test_a_watch_that_falls_silent_while_metrics_are_awaited_counts(
         return {"items": []}
 
     api.on("GET", PACKETS, response)
-    observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
+    observed = await observer.observe(hpa(metric(PodsMetricSource(MetricIdentifier("packets")))))
     assert observed.observation.stale == ("pods",)
 
 
@@ -345,5 +351,5 @@ async def test_pods_that_are_not_looked_at_are_not_out_of_date(
 ) -> None:
     watches.stale = {"pods"}
     api.on("GET", SCALE, {"spec": {"replicas": 0}, "status": {"replicas": 0, "selector": "app=web"}})
-    observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
+    observed = await observer.observe(hpa(metric(PodsMetricSource(MetricIdentifier("packets")))))
     assert (observed.observation.pods, observed.observation.stale) == (None, ())

@@ -9,10 +9,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from autoscaler.core.config import Config
 from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.history import History
-from autoscaler.core.model import ExternalMetric, MetricSource, ObjectMetric, PodsMetric, ResourceMetric
+from autoscaler.core.model import (
+    ExternalMetricSource,
+    MetricSource,
+    ObjectMetricSource,
+    PodsMetricSource,
+    ResourceMetricSource,
+)
 from autoscaler.core.observation import (
     MetricError,
     MetricResponse,
@@ -95,7 +103,7 @@ class _Cluster:
     def step(self, step: dict[str, Any]) -> dict[str, Any]:
         """Reconcile once; return the form of the recorded output."""
         spec = self._hpa.spec
-        spec = replace(
+        spec = msgspec.structs.replace(
             spec,
             min_replicas=step.get("setMinReplicas", spec.min_replicas),
             max_replicas=step.get("setMaxReplicas", spec.max_replicas),
@@ -161,18 +169,18 @@ class _Cluster:
             spec_replicas=scale["specReplicas"], status_replicas=scale["statusReplicas"], selector=scale["selector"]
         )
 
-    def _response(self, source: MetricSource, metrics: dict[str, Any]) -> MetricResponse:
+    def _response(self, source: MetricSource | None, metrics: dict[str, Any]) -> MetricResponse:
         match source:
-            case ResourceMetric():
+            case ResourceMetricSource():
                 return self._resource_response(metrics["resource"])
-            case PodsMetric(metric):
+            case PodsMetricSource(metric=metric):
                 return self._pods_response(metrics["pods"][metric.name])
-            case ObjectMetric(metric):
+            case ObjectMetricSource(metric=metric):
                 recorded = metrics["object"][metric.name]
                 if "error" in recorded:
                     return MetricError(recorded["error"])
                 return ValuesResponse(values=(recorded["value"],), timestamp_ms=self._time(recorded["timestamp"]))
-            case ExternalMetric(metric):
+            case ExternalMetricSource(metric=metric):
                 recorded = metrics["external"][metric.name]
                 if "error" in recorded:
                     return MetricError(recorded["error"])
