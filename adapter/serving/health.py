@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from adapter.content.encoding import Encoded
-from adapter.security.request_info import Target
+from kube.security.request_info import Target
 
 Check = Callable[[], str | None]
 

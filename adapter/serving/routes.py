@@ -28,7 +28,6 @@ from adapter.content.encoding import Encoded, Representation, require_json
 from adapter.diagnosis import Explanation, Report
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
 from adapter.openapi import OpenApiResponse, openapi_documents
-from adapter.security.request_info import Query
 from adapter.serving.aggregated_discovery import DISCOVERY_FORMS
 from adapter.serving.discovery import Discovery, software_version, version_document
 from adapter.serving.health import Health
@@ -37,6 +36,7 @@ from adapter.serving.requests import Request, Response, encode_list, method_not_
 from adapter.serving.resource_routes import ResourceRoutes, UsageProvider
 from adapter.serving.telemetry import Telemetry
 from kube.deadlines import Deadline
+from kube.security.request_info import Query
 from kube.status import StatusError, bad_request
 
 _TEXT = "text/plain; charset=utf-8"

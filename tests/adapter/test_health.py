@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from adapter.security.request_info import Target
 from adapter.serving.health import Health, HealthResponse
+from kube.security.request_info import Target
 from tests.adapter.serving import served_adapter
 
 

@@ -17,8 +17,9 @@ from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 from playground.prometheus import PrometheusServer
 from tests.adapter.metrics_bed import RESOURCES
-from tests.adapter.serving import AccessApi, Authorities, ServedAdapter, write_pair
+from tests.adapter.serving import ServedAdapter
 from tests.eventually import eventually
+from tests.kube.access_api import AccessApi, Authorities, write_pair
 from tests.kube.scripted import respond, scripted_server
 
 pytestmark = pytest.mark.e2e

@@ -17,9 +17,9 @@ from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.commands.reload import RulesReloader
 from adapter.prometheus import PrometheusUnavailable
 from adapter.rules import RulesFile, load_rules, parse_rules
-from adapter.security.request_info import Target
 from adapter.serving.health import Health
 from kube.mapping import GroupResource, ResourceInfo
+from kube.security.request_info import Target
 from tests.adapter.metrics_bed import CannedPrometheus, MetricsBed, metrics_bed, series
 
 RULE = "seriesQuery: {}, metricsQuery: sum({}), resources: {{template: <<.Resource>>}}"
