@@ -14,13 +14,14 @@ import msgspec
 from autoscaler.core.integers import int64
 from autoscaler.core.model import (
     CrossVersionObjectReference,
-    ExternalMetricSource,
+    ExternalMetric,
+    InvalidMetric,
     MetricIdentifier,
     MetricSpec,
     MetricTarget,
-    ObjectMetricSource,
-    PodsMetricSource,
-    ResourceMetricSource,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
 )
 from autoscaler.core.observation import (
     MetricError,
@@ -38,11 +39,11 @@ from kube.fields import quote
 from kube.selectors import LabelSelector, SelectorError
 
 _NO_TARGET = {
-    ResourceMetricSource: "invalid resource metric source: "
+    ResourceMetric: "invalid resource metric source: "
     "neither an average utilization target nor an average value (usage) target was set",
-    PodsMetricSource: "invalid pods metric source: no average value target was set",
-    ObjectMetricSource: "invalid object metric source: neither a value target nor an average value target was set",
-    ExternalMetricSource: "invalid external metric source: neither a value target nor an average value target was set",
+    PodsMetric: "invalid pods metric source: no average value target was set",
+    ObjectMetric: "invalid object metric source: neither a value target nor an average value target was set",
+    ExternalMetric: "invalid external metric source: neither a value target nor an average value target was set",
 }
 
 
@@ -86,14 +87,14 @@ def compute_replicas_for_metric(
 def validate_metric_source(spec: MetricSpec) -> MetricError | None:
     """Return the error of an invalid `spec`, whose metric is not fetched; None if it is valid."""
     source = spec.source
-    if source is None:
+    if isinstance(source, InvalidMetric):
         return _failure(spec, f"unknown metric source type {quote(spec.type)}", invalid_source=True)
     no_target = None
     if _target(spec) is None:
         text = next(text for type_, text in _NO_TARGET.items() if isinstance(source, type_))
         no_target = _failure(spec, text, invalid_source=True)
     # Upstream looks at an External metric's target before its selector, elsewhere at the selector first.
-    if isinstance(source, ResourceMetricSource) or (isinstance(source, ExternalMetricSource) and no_target):
+    if isinstance(source, ResourceMetric) or (isinstance(source, ExternalMetric) and no_target):
         return no_target
     try:
         metric_label_selector(source.metric)
@@ -116,11 +117,11 @@ def _target(spec: MetricSpec) -> int | None:
     """Return the target that counts: percent or a milli-value. Object metrics use the one that the type names."""
     target, quantity = spec.target, spec.target.average_value
     match spec.source:
-        case ResourceMetricSource() if quantity is None:
+        case ResourceMetric() if quantity is None:
             return target.average_utilization
-        case ObjectMetricSource():
+        case ObjectMetric():
             quantity = {"Value": target.value, "AverageValue": target.average_value}.get(target.type)
-        case ExternalMetricSource() if quantity is None:
+        case ExternalMetric() if quantity is None:
             quantity = target.value
     return None if quantity is None else quantity.milli
 
@@ -131,24 +132,24 @@ def _compute(
     target, per_pod = _target(spec), spec.target.average_value is not None
     assert target is not None
     match spec.source, response:
-        case ResourceMetricSource(name=name, container=container) as source, ResourceResponse() | MetricError():
+        case ResourceMetric(name=name, container=container) as source, ResourceResponse() | MetricError():
             samples = pod_samples(source, response)
             if per_pod:
                 return calculator.get_raw_resource_replicas(samples, resource=name, target_usage=target)
             return calculator.get_resource_replicas(
                 samples, resource=name, container=container, target_utilization=target
             )
-        case PodsMetricSource(metric=metric) as source, PodsResponse() | MetricError():
+        case PodsMetric(metric=metric) as source, PodsResponse() | MetricError():
             samples = pod_samples(source, response)
             return calculator.get_metric_replicas(samples, metric_name=metric.name, target_usage=target)
-        case ObjectMetricSource(metric=metric, described_object=described), ValuesResponse() | MetricError():
+        case ObjectMetric(metric=metric, described_object=described), ValuesResponse() | MetricError():
             values = _values("custom", response)
             value = values if isinstance(values, MetricError) else values[0]
             name = object_metric_text(metric, described, namespace)
             if spec.target.type == "AverageValue":
                 return calculator.get_object_per_pod_metric_replicas(value, metric=name, target_usage=target)
             return calculator.get_object_metric_replicas(value, metric=name, target_usage=target)
-        case ExternalMetricSource(metric=metric), ValuesResponse() | MetricError():
+        case ExternalMetric(metric=metric), ValuesResponse() | MetricError():
             values = _values("external", response)
             name = external_metric_text(metric, namespace)
             if per_pod:
@@ -162,21 +163,21 @@ def _compute(
 
 
 def pod_samples(
-    source: ResourceMetricSource | PodsMetricSource, response: ResourceResponse | PodsResponse | MetricError
+    source: ResourceMetric | PodsMetric, response: ResourceResponse | PodsResponse | MetricError
 ) -> Mapping[str, PodSample] | MetricError:
     """Return each pod's value: {pod name: sample}.
 
     A pod has no value of a resource if one of its containers has none. An empty response is an error.
     Upstream: podautoscaler/metrics.GetResourceMetric, podautoscaler/metrics.GetRawMetric.
     """
-    api = "resource" if isinstance(source, ResourceMetricSource) else "custom"
+    api = "resource" if isinstance(source, ResourceMetric) else "custom"
     if isinstance(response, MetricError):
         return _fetch_failed(api, response)
     if not response.pods:
         return _no_metrics(api)
     if isinstance(response, PodsResponse):
         return response.pods
-    assert isinstance(source, ResourceMetricSource)
+    assert isinstance(source, ResourceMetric)
     values = ((pod, _pod_value(pod, source)) for pod in response.pods)
     return {
         pod.name: PodSample(value=value, timestamp_ms=pod.timestamp_ms, window_ms=pod.window_ms)
@@ -185,7 +186,7 @@ def pod_samples(
     }
 
 
-def _pod_value(pod: PodUsage, metric: ResourceMetricSource) -> int | None:
+def _pod_value(pod: PodUsage, metric: ResourceMetric) -> int | None:
     """Return the value of one container, or the sum over all.
 
     Of two containers with the same name, a container's metric takes the first, and the sum includes both.
@@ -227,26 +228,26 @@ def external_metric_text(metric: MetricIdentifier, namespace: str) -> str:
 
 def _name(spec: MetricSpec) -> str:
     match spec.source:
-        case ResourceMetricSource(name=resource) if spec.target.average_value is not None:
+        case ResourceMetric(name=resource) if spec.target.average_value is not None:
             return f"{resource} resource"
-        case ResourceMetricSource(name=resource, container=None):
+        case ResourceMetric(name=resource, container=None):
             return f"{resource} resource utilization (percentage of request)"
-        case ResourceMetricSource(name=resource):
+        case ResourceMetric(name=resource):
             return f"{resource} container resource utilization (percentage of request)"
-        case PodsMetricSource(metric=metric):
+        case PodsMetric(metric=metric):
             return f"pods metric {metric.name}"
-        case ObjectMetricSource(metric=metric, described_object=described) if spec.target.type == "Value":
+        case ObjectMetric(metric=metric, described_object=described) if spec.target.type == "Value":
             return f"{described.kind} metric {metric.name}"
-        case ObjectMetricSource(metric=metric) | ExternalMetricSource(metric=metric):
+        case ObjectMetric(metric=metric) | ExternalMetric(metric=metric):
             return f"external metric {metric.name}({selector_text(metric.selector)})"
-        case None:
-            return spec.type
+        case InvalidMetric(type_):
+            return type_
 
 
 def _current(spec: MetricSpec, proposal: Proposal) -> MetricSpec:
     """Return the metric with its current value, as the API server returns it after a write."""
-    total = isinstance(spec.source, ObjectMetricSource) and spec.target.type == "Value"
-    total = total or (isinstance(spec.source, ExternalMetricSource) and spec.target.average_value is None)
+    total = isinstance(spec.source, ObjectMetric) and spec.target.type == "Value"
+    total = total or (isinstance(spec.source, ExternalMetric) and spec.target.average_value is None)
     usage = None if proposal.usage is None else canonical_quantity(metric_quantity(spec, proposal.usage))
     return spec.with_target(
         MetricTarget(
@@ -259,7 +260,7 @@ def _current(spec: MetricSpec, proposal: Proposal) -> MetricSpec:
 
 def metric_quantity(spec: MetricSpec, milli: int) -> str:
     """Return a metric's milli-value as a quantity; memory is binary where it is whole, as `kubectl` users expect."""
-    is_memory = isinstance(spec.source, ResourceMetricSource) and spec.source.name == "memory"
+    is_memory = isinstance(spec.source, ResourceMetric) and spec.source.name == "memory"
     return quantity_text(milli, binary=is_memory)
 
 
@@ -269,9 +270,9 @@ def _failure(
     """Return the error with the condition's reason and the text for the reconciliation's error."""
     has_average = spec.target.average_value is not None
     match spec.source:
-        case None:
+        case InvalidMetric():
             return MetricError(message, "InvalidMetricSourceType", message)
-        case ResourceMetricSource(name=resource, container=container):
+        case ResourceMetric(name=resource, container=container):
             if not invalid_source:
                 message = f"failed to get {resource} {'usage' if has_average else 'utilization'}: {message}"
             if container is None:
@@ -279,14 +280,14 @@ def _failure(
                 return MetricError(message, "FailedGetResourceMetric", error)
             error = f"failed to get {container} container metric value: {message}"
             return MetricError(message, "FailedGetContainerResourceMetric", error)
-        case PodsMetricSource():
+        case PodsMetric():
             return MetricError(message, "FailedGetPodsMetric", f"failed to get pods metric value: {message}")
-        case ObjectMetricSource(metric=metric):
+        case ObjectMetric(metric=metric):
             cause = message
             if spec.target.type == "AverageValue" and not invalid_source and not invalid_selector:
                 cause = f"failed to get {metric.name} object metric: {message}"
             return MetricError(message, "FailedGetObjectMetric", f"failed to get object metric value: {cause}")
-        case ExternalMetricSource(metric=metric):
+        case ExternalMetric(metric=metric):
             cause = message
             if not invalid_source and has_average:
                 cause = f"failed to get {metric.name} external metric: {message}"

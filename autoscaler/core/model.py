@@ -114,7 +114,7 @@ class MetricTarget(_Type, frozen=True):
     """Percent of the pods' requests."""
 
 
-class ResourceMetricSource(_Type, frozen=True):
+class ResourceMetric(_Type, frozen=True):
     """A resource of all containers of the pods."""
 
     name: str = _written("")
@@ -126,20 +126,20 @@ class ResourceMetricSource(_Type, frozen=True):
         return None
 
 
-class ContainerResourceMetricSource(ResourceMetricSource, frozen=True):
+class ContainerResourceMetric(ResourceMetric, frozen=True):
     """A resource of one container of each pod."""
 
     container: str = _written("")
 
 
-class PodsMetricSource(_Type, frozen=True):
+class PodsMetric(_Type, frozen=True):
     """One custom metric of each pod, averaged."""
 
     metric: MetricIdentifier = _written(MetricIdentifier())
     target: MetricTarget = _written(MetricTarget())
 
 
-class ObjectMetricSource(_Type, frozen=True):
+class ObjectMetric(_Type, frozen=True):
     """One custom metric of one object."""
 
     metric: MetricIdentifier = _written(MetricIdentifier())
@@ -147,30 +147,37 @@ class ObjectMetricSource(_Type, frozen=True):
     target: MetricTarget = _written(MetricTarget())
 
 
-class ExternalMetricSource(_Type, frozen=True):
+class ExternalMetric(_Type, frozen=True):
     """The sum of all series that the selector selects."""
 
     metric: MetricIdentifier = _written(MetricIdentifier())
     target: MetricTarget = _written(MetricTarget())
 
 
-MetricSource: TypeAlias = ObjectMetricSource | ExternalMetricSource | PodsMetricSource | ResourceMetricSource
+class InvalidMetric(_Type, frozen=True):
+    """A metric of a type that this release does not know; it fails alone at every stage."""
+
+    type: str
+    target: MetricTarget = MetricTarget()
+
+
+MetricSource: TypeAlias = ObjectMetric | ExternalMetric | PodsMetric | ResourceMetric | InvalidMetric
 
 
 class MetricSpec(_Type, frozen=True):
     """One of `spec.metrics`, or of `status.currentMetrics`, where the target is the current value."""
 
     type: str = _written("")
-    object: ObjectMetricSource | None = None
-    external: ExternalMetricSource | None = None
-    pods: PodsMetricSource | None = None
-    resource: ResourceMetricSource | None = None
-    container_resource: ContainerResourceMetricSource | None = None
+    object: ObjectMetric | None = None
+    external: ExternalMetric | None = None
+    pods: PodsMetric | None = None
+    resource: ResourceMetric | None = None
+    container_resource: ContainerResourceMetric | None = None
 
     @property
-    def source(self) -> MetricSource | None:
-        """The metric that `type` names; None if this release does not know the type, or its field is not set."""
-        return self.sources.get(self.type)
+    def source(self) -> MetricSource:
+        """The metric that `type` names."""
+        return self.sources.get(self.type) or InvalidMetric(self.type)
 
     @property
     def sources(self) -> dict[str, MetricSource]:
@@ -186,27 +193,28 @@ class MetricSpec(_Type, frozen=True):
 
     @property
     def target(self) -> MetricTarget:
-        """The target; an empty one without a source."""
-        return MetricTarget() if self.source is None else self.source.target
+        """The target that the source has."""
+        return self.source.target
 
     @classmethod
     def of(cls, source: MetricSource) -> MetricSpec:
         """Return the entry with this source."""
         match source:
-            case ObjectMetricSource():
+            case ObjectMetric():
                 return cls("Object", object=source)
-            case ExternalMetricSource():
+            case ExternalMetric():
                 return cls("External", external=source)
-            case PodsMetricSource():
+            case PodsMetric():
                 return cls("Pods", pods=source)
-            case ContainerResourceMetricSource():
+            case ContainerResourceMetric():
                 return cls("ContainerResource", container_resource=source)
-            case ResourceMetricSource():
+            case ResourceMetric():
                 return cls("Resource", resource=source)
+            case InvalidMetric(type_):
+                return cls(type_)
 
     def with_target(self, target: MetricTarget) -> MetricSpec:
         """Return the metric with another target."""
-        assert self.source is not None, "an unknown metric has no target"
         return MetricSpec.of(msgspec.structs.replace(self.source, target=target))
 
 
@@ -252,7 +260,7 @@ class Behavior(_Type, frozen=True):
 
 
 DEFAULT_METRICS: Final = (
-    MetricSpec("Resource", resource=ResourceMetricSource("cpu", MetricTarget("Utilization", average_utilization=80))),
+    MetricSpec("Resource", resource=ResourceMetric("cpu", MetricTarget("Utilization", average_utilization=80))),
 )
 """The metrics of an HPA without any. Upstream: v2.SetDefaults_HorizontalPodAutoscaler."""
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from autoscaler.core.conditions import SCALED_TO_ZERO
 from autoscaler.core.config import Config
 from autoscaler.core.metrics import validate_metric_source
-from autoscaler.core.model import HPA, ExternalMetricSource, ObjectMetricSource
+from autoscaler.core.model import HPA, ExternalMetric, ObjectMetric
 from autoscaler.core.observation import Observation, Pod, PodListError, Scale
 from kube.selectors import LabelSelector, SelectorError
 
@@ -69,7 +69,7 @@ def check_bounds(hpa: HPA, scale: Scale, config: Config) -> Bound | None:
 
 def has_object_or_external_metrics(hpa: HPA) -> bool:
     """Return True if a metric has a value without pods. Upstream: podautoscaler.hasObjectOrExternalMetrics."""
-    return any(isinstance(each.source, ObjectMetricSource | ExternalMetricSource) for each in hpa.spec.metrics)
+    return any(isinstance(each.source, ObjectMetric | ExternalMetric) for each in hpa.spec.metrics)
 
 
 # Each reconciliation parses the same text several times.

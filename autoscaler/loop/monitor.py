@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.metrics import Evaluation
+from autoscaler.core.model import InvalidMetric
 from autoscaler.core.preconditions import api_version_error
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 
@@ -65,4 +66,4 @@ def _metric_action(evaluation: Evaluation, status_replicas: int) -> Action:
 def _metric_error(evaluation: Evaluation) -> ErrorKind:
     if evaluation.failure is None:
         return ErrorKind.NONE
-    return ErrorKind.SPEC if evaluation.spec.source is None else ErrorKind.INTERNAL
+    return ErrorKind.SPEC if isinstance(evaluation.spec.source, InvalidMetric) else ErrorKind.INTERNAL

@@ -16,12 +16,13 @@ from autoscaler.core.config import Config, PodSelection
 from autoscaler.core.metrics import metric_label_selector
 from autoscaler.core.model import (
     HPA,
-    ExternalMetricSource,
+    ExternalMetric,
     HPAKey,
+    InvalidMetric,
     MetricSource,
-    ObjectMetricSource,
-    PodsMetricSource,
-    ResourceMetricSource,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
 )
 from autoscaler.core.observation import MetricResponse, Observation, PodListError, Scale
 from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
@@ -182,7 +183,7 @@ class Observer:
             return response, self._clock() - started
 
         async with asyncio.TaskGroup() as tasks:
-            if any(isinstance(source, ResourceMetricSource) for source in sources):
+            if any(isinstance(source, ResourceMetric) for source in sources):
                 # One response serves all Resource and ContainerResource metrics of the HPA.
                 usage = tasks.create_task(self._metrics.resource_usage(namespace, pods))
             fetches = [tasks.create_task(timed(source)) for source in sources]
@@ -197,19 +198,19 @@ class Observer:
         usage: asyncio.Task[MetricResponse] | None,
     ) -> MetricResponse | None:
         match source:
-            case None:
+            case None | InvalidMetric():
                 return None
-            case ResourceMetricSource():
+            case ResourceMetric():
                 assert usage is not None
                 return await usage
         # `next_read` requests no metric with an invalid selector.
         selector = metric_label_selector(source.metric)
         match source:
-            case PodsMetricSource(metric=metric):
+            case PodsMetric(metric=metric):
                 return await self._metrics.pods_metric(namespace, metric.name, pods=pods, metric_selector=selector)
-            case ObjectMetricSource(metric=metric, described_object=described):
+            case ObjectMetric(metric=metric, described_object=described):
                 return await self._metrics.object_metric(
                     namespace, metric.name, described=described, metric_selector=selector
                 )
-            case ExternalMetricSource(metric=metric):
+            case ExternalMetric(metric=metric):
                 return await self._metrics.external_metric(namespace, metric.name, metric_selector=selector)

@@ -160,7 +160,7 @@ def _check(spec: Spec) -> None:
     if spec.max_replicas < 1:
         raise ParseError("spec.maxReplicas: must be at least 1")
     for index, metric in enumerate(spec.metrics):
-        if metric.type in _METRIC_TYPES and metric.source is None:
+        if metric.type in _METRIC_TYPES and metric.type not in metric.sources:
             raise ParseError(
                 f"spec.metrics[{index}]: type is {metric.type}, but the field of that metric type is not set"
             )
@@ -245,7 +245,7 @@ def _current_metric(raw: object) -> MetricSpec:
         metric = _decode(as_spec, MetricSpec)
     except ParseError:
         return MetricSpec()
-    return metric if metric.source else MetricSpec()
+    return metric if metric.type in metric.sources else MetricSpec()
 
 
 def _list(raw: object) -> list[Any]:

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from autoscaler.core.model import (
-    ExternalMetricSource,
+    ExternalMetric,
     MetricSpec,
     MetricTarget,
-    ObjectMetricSource,
-    ResourceMetricSource,
+    ObjectMetric,
+    ResourceMetric,
 )
 
 _SHOWN: Final = 2
@@ -39,11 +39,11 @@ def targets_line(metrics: Sequence[MetricSpec], current: Sequence[MetricSpec]) -
 
 def _text(metric: MetricSpec, current: MetricTarget) -> str:
     source, target = metric.source, metric.target
-    prefix = f"{source.name}: " if isinstance(source, ResourceMetricSource) else ""
+    prefix = f"{source.name}: " if isinstance(source, ResourceMetric) else ""
     if target.average_value is not None:
-        suffix = " (avg)" if isinstance(source, ObjectMetricSource | ExternalMetricSource) else ""
+        suffix = " (avg)" if isinstance(source, ObjectMetric | ExternalMetric) else ""
         return f"{prefix}{current.average_value or _UNKNOWN}/{target.average_value}{suffix}"
-    if isinstance(source, ResourceMetricSource):
+    if isinstance(source, ResourceMetric):
         shown = _UNKNOWN if current.average_utilization is None else f"{current.average_utilization}%"
         goal = "<auto>" if target.average_utilization is None else f"{target.average_utilization}%"
         return f"{prefix}{shown}/{goal}"

@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from autoscaler.core.model import (
-    ContainerResourceMetricSource,
+    ContainerResourceMetric,
     CrossVersionObjectReference,
-    ExternalMetricSource,
+    ExternalMetric,
     MetricIdentifier,
     MetricSource,
     MetricSpec,
     MetricTarget,
-    ObjectMetricSource,
-    PodsMetricSource,
-    ResourceMetricSource,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
     ScalingPolicy,
     ScalingRules,
     Spec,
@@ -134,7 +134,7 @@ def _metric_errors(path: str, metric: MetricSpec) -> list[str]:
     present = metric.sources
     for type_, source in list(present.items())[:1]:  # the others are not looked into
         errors += _source_errors(f"{path}.{_SOURCES[type_]}", source)
-    if metric.type in _SOURCES and metric.source is None:
+    if metric.type in _SOURCES and metric.type not in present:
         detail = "must populate information for the given metric source"
         errors.append(fields.required(f"{path}.{_SOURCES[metric.type]}", detail))
     if len(present) > 1:
@@ -152,12 +152,12 @@ def _source_errors(path: str, source: MetricSource) -> list[str]:
     has_utilization = source.target.average_utilization is not None
     average_path = f"{path}.target.averageValue"
     match source:
-        case ObjectMetricSource():
+        case ObjectMetric():
             errors += _reference_errors(f"{path}.describedObject", source.described_object, core_group_allowed=True)
             errors += _identifier_errors(f"{path}.metric", source.metric)
             if not has_value and not has_average:
                 errors.append(fields.required(average_path, "must set either a target value or averageValue"))
-        case ExternalMetricSource():
+        case ExternalMetric():
             errors += _identifier_errors(f"{path}.metric", source.metric)
             if not has_value and not has_average:
                 detail = "must set either a target value for metric or a per-pod target"
@@ -165,11 +165,11 @@ def _source_errors(path: str, source: MetricSource) -> list[str]:
             if has_value and has_average:
                 detail = "may not set both a target value for metric and a per-pod target"
                 errors.append(fields.forbidden(f"{path}.target.value", detail))
-        case PodsMetricSource():
+        case PodsMetric():
             errors += _identifier_errors(f"{path}.metric", source.metric)
             if not has_average:
                 errors.append(fields.required(average_path, "must specify a positive target averageValue"))
-        case ResourceMetricSource():
+        case ResourceMetric():
             errors += _resource_name_errors(path, source)
             if not has_utilization and not has_average:
                 detail = "must set either a target raw value or a target utilization"
@@ -180,9 +180,9 @@ def _source_errors(path: str, source: MetricSource) -> list[str]:
     return errors
 
 
-def _resource_name_errors(path: str, source: ResourceMetricSource) -> list[str]:
+def _resource_name_errors(path: str, source: ResourceMetric) -> list[str]:
     missing = "must specify a resource name"
-    if not isinstance(source, ContainerResourceMetricSource):
+    if not isinstance(source, ContainerResourceMetric):
         return _name_errors(f"{path}.name", source.name, lambda _: [], missing)
     errors = _name_errors(f"{path}.name", source.name, _container_resource_problems, missing)
     missing = "must specify a container"

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from autoscaler.core.decision import BlockedScale, Decision, FallbackReplicas, Outcome
 from autoscaler.core.metrics import Evaluation, metric_quantity, pod_samples
-from autoscaler.core.model import MetricSpec, ObjectMetricSource, ResourceMetricSource
+from autoscaler.core.model import InvalidMetric, MetricSpec, ObjectMetric, ResourceMetric
 from autoscaler.core.observation import (
     MetricError,
     MetricResponse,
@@ -177,14 +177,14 @@ def _metric(evaluation: Evaluation, response: MetricResponse | None) -> MetricRe
     selector: dict[str, Any] | None = None
     described: DescribedObject | None = None
     match spec.source:
-        case None:
+        case InvalidMetric():
             name = ""
-        case ResourceMetricSource(name=name, container=container):
+        case ResourceMetric(name=name, container=container):
             pass
         case source:
             name = source.metric.name
             selector = None if source.metric.selector is None else msgspec.to_builtins(source.metric.selector)
-    if isinstance(spec.source, ObjectMetricSource):
+    if isinstance(spec.source, ObjectMetric):
         reference = spec.source.described_object
         described = DescribedObject(kind=reference.kind, name=reference.name, api_version=reference.api_version)
     record = MetricRecord(
@@ -228,10 +228,10 @@ def _metric(evaluation: Evaluation, response: MetricResponse | None) -> MetricRe
 def _target(spec: MetricSpec) -> Measure:
     """The target that counts if several are set."""
     target = spec.target
-    by_value = isinstance(spec.source, ObjectMetricSource) and target.type == "Value"
+    by_value = isinstance(spec.source, ObjectMetric) and target.type == "Value"
     if target.average_value is not None and not by_value:
         return Measure(average_value=_quantity(target.average_value, spec))
-    if target.average_utilization is not None and isinstance(spec.source, ResourceMetricSource):
+    if target.average_utilization is not None and isinstance(spec.source, ResourceMetric):
         return Measure(average_utilization=target.average_utilization)
     return Measure(value=_quantity(target.value, spec))
 
@@ -239,11 +239,11 @@ def _target(spec: MetricSpec) -> Measure:
 def _values(spec: MetricSpec, response: MetricResponse | None) -> Values | None:
     """The values that the metrics API returned; None if it returned none."""
     match spec.source, response:
-        case None, _:
+        case InvalidMetric(), _:
             return None
         case _, PodsResponse(samples):
             return _values_of_pods(samples, spec)
-        case ResourceMetricSource() as metric, ResourceResponse():
+        case ResourceMetric() as metric, ResourceResponse():
             read = pod_samples(metric, response)
             return None if isinstance(read, MetricError) else _values_of_pods(read, spec)
         case _, ValuesResponse(values=values):

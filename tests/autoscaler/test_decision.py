@@ -10,13 +10,13 @@ from autoscaler.core.config import Config
 from autoscaler.core.decision import Event
 from autoscaler.core.history import History, Recommendation, ScaleEvent
 from autoscaler.core.model import (
-    ExternalMetricSource,
+    ExternalMetric,
     LabelSelectorRequirement,
     LabelSelectorSpec,
     MetricIdentifier,
     MetricSpec,
     MetricTarget,
-    ResourceMetricSource,
+    ResourceMetric,
 )
 from autoscaler.core.observation import (
     Observation,
@@ -185,13 +185,13 @@ def test_empty_response_is_a_failure() -> None:
 
 def test_invalid_metric_sources_are_not_fetched() -> None:
     near = LabelSelectorSpec({}, [LabelSelectorRequirement("verb", "Near")])
-    wrong = MetricSpec.of(ExternalMetricSource(MetricIdentifier("queue", near), average_target(1)))
+    wrong = MetricSpec.of(ExternalMetric(MetricIdentifier("queue", near), average_target(1)))
     unknown = MetricSpec("Weather")
     no_target = (
         "invalid resource metric source: neither an average utilization target nor an average value (usage) target was "
         "set"
     )
-    targetless = MetricSpec.of(ResourceMetricSource("cpu", MetricTarget("Utilization")))
+    targetless = MetricSpec.of(ResourceMetric("cpu", MetricTarget("Utilization")))
     world = World(hpa(wrong, unknown, targetless), replicas=2)
     outcome = world.step(1, 1, 1)
     assert "FetchMetrics" not in world.reads

@@ -4,11 +4,11 @@ import pytest
 
 from autoscaler.core.metrics import Evaluation, compute_replicas_for_metric, pod_samples
 from autoscaler.core.model import (
-    ContainerResourceMetricSource,
+    ContainerResourceMetric,
     MetricIdentifier,
     MetricSpec,
-    PodsMetricSource,
-    ResourceMetricSource,
+    PodsMetric,
+    ResourceMetric,
 )
 from autoscaler.core.observation import (
     MetricError,
@@ -32,10 +32,10 @@ def usage(name: str, **containers: dict[str, int]) -> PodUsage:
     )
 
 
-PODS = PodsMetricSource(MetricIdentifier("packets"))
+PODS = PodsMetric(MetricIdentifier("packets"))
 
 
-def values(response: ResourceResponse, metric: ResourceMetricSource) -> dict[str, int]:
+def values(response: ResourceResponse, metric: ResourceMetric) -> dict[str, int]:
     samples = pod_samples(metric, response)
     assert not isinstance(samples, MetricError)
     return {name: sample.value for name, sample in samples.items()}
@@ -51,26 +51,26 @@ RESPONSE = ResourceResponse(
 
 
 def test_pod_usage_is_the_sum_of_containers_that_all_have_a_value() -> None:
-    assert values(RESPONSE, ResourceMetricSource("cpu")) == {"web-0": 120, "web-1": 200}
-    assert values(RESPONSE, ResourceMetricSource("memory")) == {}
+    assert values(RESPONSE, ResourceMetric("cpu")) == {"web-0": 120, "web-1": 200}
+    assert values(RESPONSE, ResourceMetric("memory")) == {}
 
 
 def test_container_usage_is_of_that_container() -> None:
-    assert values(RESPONSE, ContainerResourceMetricSource("cpu", container="proxy")) == {"web-0": 20}
-    assert values(RESPONSE, ContainerResourceMetricSource("memory", container="app")) == {"web-0": 7}
+    assert values(RESPONSE, ContainerResourceMetric("cpu", container="proxy")) == {"web-0": 20}
+    assert values(RESPONSE, ContainerResourceMetric("memory", container="app")) == {"web-0": 7}
 
 
 def test_first_of_two_containers_with_one_name_counts() -> None:
     entries = ({"cpu": 100}, {"cpu": 20, "memory": 5})
     containers = tuple(("app", each) for each in entries)
     twice = ResourceResponse((PodUsage(name="web-0", timestamp_ms=NOW, window_ms=15_000, containers=containers),))
-    assert values(twice, ContainerResourceMetricSource("cpu", container="app")) == {"web-0": 100}
-    assert values(twice, ContainerResourceMetricSource("memory", container="app")) == {}
-    assert values(twice, ResourceMetricSource("cpu")) == {"web-0": 120}
+    assert values(twice, ContainerResourceMetric("cpu", container="app")) == {"web-0": 100}
+    assert values(twice, ContainerResourceMetric("memory", container="app")) == {}
+    assert values(twice, ResourceMetric("cpu")) == {"web-0": 120}
 
 
 def test_sample_has_the_time_and_window_of_the_pod() -> None:
-    samples = pod_samples(ResourceMetricSource("cpu"), RESPONSE)
+    samples = pod_samples(ResourceMetric("cpu"), RESPONSE)
     assert not isinstance(samples, MetricError)
     assert samples["web-1"] == PodSample(value=200, timestamp_ms=NOW, window_ms=15_000)
 
@@ -96,7 +96,7 @@ def message(spec: MetricSpec, response: MetricResponse) -> str:
 
 def test_empty_response_is_an_error_that_names_the_api() -> None:
     empty = "no metrics returned from {} metrics API"
-    assert pod_samples(ResourceMetricSource("cpu"), ResourceResponse(())) == MetricError(empty.format("resource"))
+    assert pod_samples(ResourceMetric("cpu"), ResourceResponse(())) == MetricError(empty.format("resource"))
     assert pod_samples(PODS, PodsResponse({})) == MetricError(empty.format("custom"))
     assert message(external_metric(1), ValuesResponse(values=())) == empty.format("external")
 
@@ -104,7 +104,7 @@ def test_empty_response_is_an_error_that_names_the_api() -> None:
 def test_failed_request_is_an_error_that_names_the_api() -> None:
     error = MetricError("timed out")
     failed = "unable to fetch metrics from {} metrics API: timed out"
-    assert pod_samples(ResourceMetricSource("cpu"), error) == MetricError(failed.format("resource"))
+    assert pod_samples(ResourceMetric("cpu"), error) == MetricError(failed.format("resource"))
     assert pod_samples(PODS, error) == MetricError(failed.format("custom"))
     for spec, api in ((object_metric(1), "custom"), (external_metric(1), "external")):
         failure = evaluate(spec, error).failure
@@ -113,5 +113,5 @@ def test_failed_request_is_an_error_that_names_the_api() -> None:
 
 
 def test_response_of_another_metric_type_is_a_bug() -> None:
-    with pytest.raises(ValueError, match="PodsMetricSource has no response of its kind but ValuesResponse"):
+    with pytest.raises(ValueError, match="PodsMetric has no response of its kind but ValuesResponse"):
         evaluate(pods_metric(1), ValuesResponse(values=(1,)))

@@ -10,9 +10,9 @@ from autoscaler.core.annotations import AnnotationOverrides
 from autoscaler.core.config import Config, PodSelection
 from autoscaler.core.model import (
     HPA,
-    ContainerResourceMetricSource,
+    ContainerResourceMetric,
     CrossVersionObjectReference,
-    ExternalMetricSource,
+    ExternalMetric,
     HPAKey,
     LabelSelectorRequirement,
     LabelSelectorSpec,
@@ -20,9 +20,9 @@ from autoscaler.core.model import (
     MetricSource,
     MetricSpec,
     MetricTarget,
-    ObjectMetricSource,
-    PodsMetricSource,
-    ResourceMetricSource,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
     Spec,
 )
 from autoscaler.core.observation import (
@@ -53,7 +53,7 @@ PACKETS = f"{CUSTOM}/v1beta2/namespaces/default/pods/*/packets"
 HITS = f"{CUSTOM}/v1beta2/namespaces/default/metrics/hits"
 DEPTH = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/depth"
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"
-PACKETS_METRIC = MetricSpec("Pods", pods=PodsMetricSource(MetricIdentifier("packets"), average_target(1000)))
+PACKETS_METRIC = MetricSpec("Pods", pods=PodsMetric(MetricIdentifier("packets"), average_target(1000)))
 WEB = Pod(name="web-0", namespace="default", labels={"app": "web"}, phase="Running")
 OWN = replace(WEB, owner=Owner("ReplicaSet", "rs-web"))
 FOREIGN = replace(WEB, name="web-1", owner=Owner("ReplicaSet", "rs-api"))
@@ -157,12 +157,12 @@ async def test_observation_has_scale_pods_and_a_response_for_each_metric(api: Sc
     namespace = CrossVersionObjectReference("Namespace", "default", "v1")
     observed = await observer.observe(
         hpa(
-            metric(ResourceMetricSource("cpu")),
-            metric(PodsMetricSource(MetricIdentifier("packets"))),
+            metric(ResourceMetric("cpu")),
+            metric(PodsMetric(MetricIdentifier("packets"))),
             MetricSpec("Odd"),
-            metric(ObjectMetricSource(MetricIdentifier("hits"), namespace)),
-            metric(ExternalMetricSource(MetricIdentifier("depth", LabelSelectorSpec({"queue": "a"})))),
-            metric(ContainerResourceMetricSource("memory", container="app")),
+            metric(ObjectMetric(MetricIdentifier("hits"), namespace)),
+            metric(ExternalMetric(MetricIdentifier("depth", LabelSelectorSpec({"queue": "a"})))),
+            metric(ContainerResourceMetric("memory", container="app")),
         )
     )
     assert observed.observation.scale == Scale(spec_replicas=2, status_replicas=1, selector="app=web")
@@ -188,8 +188,8 @@ async def test_failed_metric_is_an_error_among_the_responses(api: ScriptedApi, o
     api.on("GET", DEPTH, {"items": [{"value": "7"}]})
     observed = await observer.observe(
         hpa(
-            metric(PodsMetricSource(MetricIdentifier("packets"))),
-            metric(ExternalMetricSource(MetricIdentifier("depth"))),
+            metric(PodsMetric(MetricIdentifier("packets"))),
+            metric(ExternalMetric(MetricIdentifier("depth"))),
         )
     )
     assert observed.observation.responses == (
@@ -200,7 +200,7 @@ async def test_failed_metric_is_an_error_among_the_responses(api: ScriptedApi, o
 
 async def test_without_a_scale_nothing_else_is_read(api: ScriptedApi, observer: Observer) -> None:
     api.fail("GET", SCALE, 404, 'deployments.apps "web" not found')
-    observed = await observer.observe(hpa(metric(PodsMetricSource(MetricIdentifier("packets")))))
+    observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
     assert observed.observation.scale == ScaleError('deployments.apps "web" not found')
     assert observed.target is None
     assert not [asked for asked in api.requests if "metrics" in asked.path]
@@ -214,14 +214,14 @@ async def test_malformed_api_version_reads_nothing(api: ScriptedApi, observer: O
 
 async def test_out_of_bounds_no_metric_is_fetched(api: ScriptedApi, observer: Observer) -> None:
     api.on("GET", SCALE, {"spec": {"replicas": 9}, "status": {"replicas": 9, "selector": "app=web"}})
-    observed = await observer.observe(hpa(metric(PodsMetricSource(MetricIdentifier("packets")))))
+    observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
     assert observed.observation.responses is None
     assert not api.named("GET", PACKETS)
 
 
 async def test_invalid_metric_selector_is_not_sent(api: ScriptedApi, observer: Observer) -> None:
     selector = LabelSelectorSpec({}, [LabelSelectorRequirement("verb", "Near")])
-    await observer.observe(hpa(metric(PodsMetricSource(MetricIdentifier("packets", selector)))))
+    await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets", selector)))))
     assert not api.named("GET", PACKETS)
 
 
@@ -243,7 +243,7 @@ async def test_hpas_with_the_same_pods_find_each_other(
     api: ScriptedApi, observer: Observer, selectors: SelectorIndex
 ) -> None:
     api.on("GET", PACKETS, {"items": []})
-    packets = metric(PodsMetricSource(MetricIdentifier("packets")))
+    packets = metric(PodsMetric(MetricIdentifier("packets")))
     first = await observer.observe(hpa(packets, name="one"))
     second = await observer.observe(hpa(packets, name="two"))
     assert first.observation.other_selectors == {}
@@ -322,7 +322,7 @@ async def test_observation_names_the_stale_resources(
     silent: set[str], stale: tuple[str, ...], api: ScriptedApi, observer: Observer, watches: Watches
 ) -> None:
     watches.stale = silent
-    observed = await observer.observe(hpa(metric(PodsMetricSource(MetricIdentifier("packets")))))
+    observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
     assert observed.observation.stale == stale
 
 
@@ -330,7 +330,7 @@ async def test_replica_sets_count_where_pods_are_selected_by_owner(
     api: ScriptedApi, observer: Observer, watches: Watches, controllers: Controllers
 ) -> None:
     watches.stale, controllers.known = {"replicasets"}, {}
-    packets = metric(PodsMetricSource(MetricIdentifier("packets")))
+    packets = metric(PodsMetric(MetricIdentifier("packets")))
     assert (await observer.observe(hpa(packets, selection=PodSelection.OWNER))).observation.stale == ("replicasets",)
 
 
@@ -342,7 +342,7 @@ async def test_a_watch_that_falls_silent_while_metrics_are_awaited_counts(
         return {"items": []}
 
     api.on("GET", PACKETS, response)
-    observed = await observer.observe(hpa(metric(PodsMetricSource(MetricIdentifier("packets")))))
+    observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
     assert observed.observation.stale == ("pods",)
 
 
@@ -351,5 +351,5 @@ async def test_pods_that_are_not_looked_at_are_not_out_of_date(
 ) -> None:
     watches.stale = {"pods"}
     api.on("GET", SCALE, {"spec": {"replicas": 0}, "status": {"replicas": 0, "selector": "app=web"}})
-    observed = await observer.observe(hpa(metric(PodsMetricSource(MetricIdentifier("packets")))))
+    observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
     assert (observed.observation.pods, observed.observation.stale) == (None, ())

@@ -14,17 +14,17 @@ from autoscaler.core.model import (
     MILLISCALE,
     Behavior,
     Condition,
-    ContainerResourceMetricSource,
+    ContainerResourceMetric,
     CrossVersionObjectReference,
-    ExternalMetricSource,
+    ExternalMetric,
     LabelSelectorRequirement,
     LabelSelectorSpec,
     MetricIdentifier,
     MetricSpec,
     MetricTarget,
-    ObjectMetricSource,
-    PodsMetricSource,
-    ResourceMetricSource,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
     ScaleDownRules,
     ScaleUpRules,
     ScalingPolicy,
@@ -80,12 +80,12 @@ def test_the_five_metric_types() -> None:
     assert half_target.average_value == "500m"
     assert parsed_metric(
         {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}}}
-    ) == MetricSpec.of(ResourceMetricSource("cpu", MetricTarget("Utilization", average_utilization=60)))
+    ) == MetricSpec.of(ResourceMetric("cpu", MetricTarget("Utilization", average_utilization=60)))
     assert parsed_metric(
         {"type": "ContainerResource", "containerResource": {"name": "memory", "container": "app", "target": half}}
-    ) == MetricSpec.of(ContainerResourceMetricSource("memory", half_target, "app"))
+    ) == MetricSpec.of(ContainerResourceMetric("memory", half_target, "app"))
     assert parsed_metric({"type": "Pods", "pods": {"metric": name, "target": half}}) == MetricSpec.of(
-        PodsMetricSource(identifier, half_target)
+        PodsMetric(identifier, half_target)
     )
     assert parsed_metric(
         {
@@ -93,14 +93,14 @@ def test_the_five_metric_types() -> None:
             "object": {"metric": name, "describedObject": service, "target": {"type": "Value", "value": "2k"}},
         }
     ) == MetricSpec.of(
-        ObjectMetricSource(
+        ObjectMetric(
             identifier,
             CrossVersionObjectReference("Service", "front", "v1"),
             MetricTarget("Value", value=quantity(2_000_000)),
         )
     )
     assert parsed_metric({"type": "External", "external": {"metric": name, "target": half}}) == MetricSpec.of(
-        ExternalMetricSource(identifier, half_target)
+        ExternalMetric(identifier, half_target)
     )
 
 
@@ -166,9 +166,7 @@ def test_status_is_parsed() -> None:
         last_scale_ms=newyear,
         current_metrics=(
             MetricSpec(),
-            MetricSpec.of(
-                ResourceMetricSource("cpu", MetricTarget(average_value=quantity(152), average_utilization=61))
-            ),
+            MetricSpec.of(ResourceMetric("cpu", MetricTarget(average_value=quantity(152), average_utilization=61))),
         ),
         conditions=(
             Condition(
@@ -215,7 +213,7 @@ def test_defaults_are_filled_in() -> None:
         assert tracked.spec.min_replicas == 1
         (metric,) = tracked.spec.metrics
         target = MetricTarget("Utilization", average_utilization=80)
-        assert metric == MetricSpec.of(ResourceMetricSource("cpu", target))
+        assert metric == MetricSpec.of(ResourceMetric("cpu", target))
 
 
 def test_scale_to_zero_needs_the_feature() -> None:

@@ -12,7 +12,7 @@ import pytest
 from autoscaler.core.config import Config, Fallback, Pause
 from autoscaler.core.history import History, Recommendation
 from autoscaler.core.integers import clamp_int32
-from autoscaler.core.model import MetricSpec, MetricTarget, ResourceMetricSource
+from autoscaler.core.model import MetricSpec, MetricTarget, ResourceMetric
 from autoscaler.core.observation import PodsResponse
 from autoscaler.core.reconcile import decide
 from autoscaler.records.build import build_record
@@ -259,7 +259,7 @@ def test_pods_metric_has_values_and_pod_groups() -> None:
 
 
 def test_quantities_of_memory_are_binary() -> None:
-    spec = MetricSpec.of(ResourceMetricSource("memory", average_target(50 * 2**20 * 1000)))
+    spec = MetricSpec.of(ResourceMetric("memory", average_target(50 * 2**20 * 1000)))
     (metric,) = step(World(hpa(spec), replicas=2), "no metrics").metrics
     assert metric.target == Measure(average_value="50Mi")
 

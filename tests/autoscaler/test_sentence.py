@@ -5,9 +5,9 @@ import pytest
 from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.history import History
 from autoscaler.core.model import (
-    ContainerResourceMetricSource,
+    ContainerResourceMetric,
     CrossVersionObjectReference,
-    ExternalMetricSource,
+    ExternalMetric,
     LabelSelectorSpec,
     MetricIdentifier,
     MetricSpec,
@@ -137,7 +137,7 @@ def test_object_metric_names_its_object() -> None:
 
 def test_external_metric_shows_total_and_average_per_replica() -> None:
     length = MetricIdentifier("length", LabelSelectorSpec({"queue": "mail"}))
-    spec = MetricSpec.of(ExternalMetricSource(length, average_target(100)))
+    spec = MetricSpec.of(ExternalMetric(length, average_target(100)))
     assert sentence(World(hpa(spec), replicas=2), 350) == (
         "2 -> 4: length{queue=mail} is 350m, 175m per replica, against a target of 100m per replica (ratio 1.75, "
         "outside tolerance 0.1), so it proposes 4"
@@ -161,7 +161,7 @@ def test_highest_of_several_metrics_wins() -> None:
 
 def test_container_metric_names_its_container() -> None:
     target = MetricTarget("Utilization", average_utilization=60)
-    spec = MetricSpec.of(ContainerResourceMetricSource("cpu", target, "app"))
+    spec = MetricSpec.of(ContainerResourceMetric("cpu", target, "app"))
     world = World(hpa(spec), replicas=2)
     assert sentence(world, "no metrics").startswith("stays at 2: cpu of container app failed (failed to get cpu")
 

@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 from autoscaler.core.metrics import metric_quantity
 from autoscaler.core.model import (
     Condition,
-    ContainerResourceMetricSource,
+    ContainerResourceMetric,
     CrossVersionObjectReference,
-    ExternalMetricSource,
+    ExternalMetric,
     LabelSelectorRequirement,
     LabelSelectorSpec,
     MetricIdentifier,
     MetricSource,
     MetricSpec,
     MetricTarget,
-    ObjectMetricSource,
-    PodsMetricSource,
-    ResourceMetricSource,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
     Status,
 )
 from autoscaler.core.quantities import canonical_quantity
@@ -65,14 +65,14 @@ def test_times_have_whole_seconds() -> None:
     ("bytes_", "text"), [(98_101_000, "98101k"), (95_801 * 1024, "95801Ki"), (1024**3, "1Gi"), (1001, "1001")]
 )
 def test_memory_is_binary_where_it_is_whole_and_decimal_where_not(bytes_: int, text: str) -> None:
-    spec = MetricSpec.of(ResourceMetricSource("memory"))
+    spec = MetricSpec.of(ResourceMetric("memory"))
     value = canonical_quantity(metric_quantity(spec, bytes_ * 1000))
-    metric = shown(MetricSpec.of(ResourceMetricSource("memory", MetricTarget(average_value=value))))
+    metric = shown(MetricSpec.of(ResourceMetric("memory", MetricTarget(average_value=value))))
     assert metric == {"type": "Resource", "resource": {"name": "memory", "current": {"averageValue": text}}}
 
 
 def test_metric_without_a_value_and_failed_metric() -> None:
-    assert shown(MetricSpec.of(ExternalMetricSource(MetricIdentifier("m")))) == {
+    assert shown(MetricSpec.of(ExternalMetric(MetricIdentifier("m")))) == {
         "type": "External",
         "external": {"metric": {"name": "m"}, "current": {}},
     }
@@ -84,14 +84,14 @@ SELECTOR = LabelSelectorSpec(
 )
 sources: st.SearchStrategy[MetricSource] = st.sampled_from(
     [
-        ResourceMetricSource("cpu"),
-        ResourceMetricSource("memory"),
-        ContainerResourceMetricSource("memory", container="app"),
-        PodsMetricSource(MetricIdentifier("m")),
-        PodsMetricSource(MetricIdentifier("m", LabelSelectorSpec())),
-        ObjectMetricSource(MetricIdentifier("m"), CrossVersionObjectReference("Service", "front", "v1")),
-        ObjectMetricSource(MetricIdentifier("m"), CrossVersionObjectReference("Pod", "front")),
-        ExternalMetricSource(MetricIdentifier("m", SELECTOR)),
+        ResourceMetric("cpu"),
+        ResourceMetric("memory"),
+        ContainerResourceMetric("memory", container="app"),
+        PodsMetric(MetricIdentifier("m")),
+        PodsMetric(MetricIdentifier("m", LabelSelectorSpec())),
+        ObjectMetric(MetricIdentifier("m"), CrossVersionObjectReference("Service", "front", "v1")),
+        ObjectMetric(MetricIdentifier("m"), CrossVersionObjectReference("Pod", "front")),
+        ExternalMetric(MetricIdentifier("m", SELECTOR)),
     ]
 )
 quantities = st.none() | st.integers(-(2**63) + 1, 2**63 - 1).map(quantity)

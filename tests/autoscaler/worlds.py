@@ -14,13 +14,13 @@ from autoscaler.core.model import (
     HPA,
     Behavior,
     CrossVersionObjectReference,
-    ExternalMetricSource,
+    ExternalMetric,
     MetricIdentifier,
     MetricSource,
     MetricSpec,
     MetricTarget,
-    ObjectMetricSource,
-    PodsMetricSource,
+    ObjectMetric,
+    PodsMetric,
     ScaleDownRules,
     ScaleUpRules,
     ScalingPolicy,
@@ -67,16 +67,16 @@ def average_target(milli: int) -> MetricTarget:
 
 
 def pods_metric(average: int, name: str = "packets") -> MetricSpec:
-    return MetricSpec.of(PodsMetricSource(MetricIdentifier(name), average_target(average)))
+    return MetricSpec.of(PodsMetric(MetricIdentifier(name), average_target(average)))
 
 
 def object_metric(value: int, name: str = "requests") -> MetricSpec:
     target = MetricTarget("Value", value=quantity(value))
-    return MetricSpec.of(ObjectMetricSource(MetricIdentifier(name), SERVICE, target))
+    return MetricSpec.of(ObjectMetric(MetricIdentifier(name), SERVICE, target))
 
 
 def external_metric(average: int, name: str = "queue") -> MetricSpec:
-    return MetricSpec.of(ExternalMetricSource(MetricIdentifier(name), average_target(average)))
+    return MetricSpec.of(ExternalMetric(MetricIdentifier(name), average_target(average)))
 
 
 def hpa(
@@ -157,14 +157,14 @@ def normalize(*, behavior: Behavior | None, **arg: Any) -> Normalized:
     return normalize_desired_replicas_with_behaviors(NormalizationArg(**arg), behavior)
 
 
-def default_response(source: MetricSource | None, value: int, count: int) -> MetricResponse:
+def default_response(source: MetricSource, value: int, count: int) -> MetricResponse:
     """`value`: of each pod, of the object, or the sum of the external metric's series."""
     match source:
-        case PodsMetricSource():
+        case PodsMetric():
             return PodsResponse(samples(*[value] * count))
-        case ObjectMetricSource():
+        case ObjectMetric():
             return ValuesResponse(values=(value,), timestamp_ms=NOW)
-        case ExternalMetricSource():
+        case ExternalMetric():
             return ValuesResponse(values=(value,), timestamp_ms=NOW)
         case _:
             return MetricError("not in this world")

@@ -15,11 +15,11 @@ from autoscaler.core.config import Config
 from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.history import History
 from autoscaler.core.model import (
-    ExternalMetricSource,
+    ExternalMetric,
     MetricSource,
-    ObjectMetricSource,
-    PodsMetricSource,
-    ResourceMetricSource,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
 )
 from autoscaler.core.observation import (
     MetricError,
@@ -169,18 +169,18 @@ class _Cluster:
             spec_replicas=scale["specReplicas"], status_replicas=scale["statusReplicas"], selector=scale["selector"]
         )
 
-    def _response(self, source: MetricSource | None, metrics: dict[str, Any]) -> MetricResponse:
+    def _response(self, source: MetricSource, metrics: dict[str, Any]) -> MetricResponse:
         match source:
-            case ResourceMetricSource():
+            case ResourceMetric():
                 return self._resource_response(metrics["resource"])
-            case PodsMetricSource(metric=metric):
+            case PodsMetric(metric=metric):
                 return self._pods_response(metrics["pods"][metric.name])
-            case ObjectMetricSource(metric=metric):
+            case ObjectMetric(metric=metric):
                 recorded = metrics["object"][metric.name]
                 if "error" in recorded:
                     return MetricError(recorded["error"])
                 return ValuesResponse(values=(recorded["value"],), timestamp_ms=self._time(recorded["timestamp"]))
-            case ExternalMetricSource(metric=metric):
+            case ExternalMetric(metric=metric):
                 recorded = metrics["external"][metric.name]
                 if "error" in recorded:
                     return MetricError(recorded["error"])
