@@ -124,7 +124,7 @@ def _target_line(spec: MetricSpec, load: Load, replayed: Replayed) -> Line | Non
         return Line(replicas.times_ms, [per_pod * each for each in replicas.values])
     if spec.target.value is None:
         return None
-    return Line([replayed.start_ms, replayed.end_ms], [spec.target.value / _MILLI] * 2)
+    return Line([replayed.start_ms, replayed.end_ms], [spec.target.value.milli / _MILLI] * 2)
 
 
 def _title(key: str, spec: MetricSpec) -> str:
