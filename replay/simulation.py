@@ -73,7 +73,7 @@ def _target_per_pod(spec: MetricSpec, requests: Mapping[str, int]) -> float | No
     """Return the target per pod in the metric's unit; None if the target is not one per pod."""
     target = spec.target
     if target.average_value is not None:
-        return target.average_value / _MILLI
+        return target.average_value.milli / _MILLI
     if isinstance(spec.source, ResourceMetric) and target.average_utilization is not None:
         name = metric_name(spec.source)
         if name not in requests:

@@ -34,7 +34,6 @@ from adapter.commands.rule_sets import RuleSets, Shared
 from adapter.metrics.watched_objects import WatchedObjects
 from adapter.prometheus import MemoryBudget, PrometheusServers
 from adapter.rules import RulesFile
-from adapter.serving.health import Health
 from adapter.serving.server import RequestServer, error_response
 from adapter.serving.telemetry import Telemetry
 from kube.client import KubeClient
@@ -45,6 +44,7 @@ from kube.security.authentication import Authenticator, TokenReviewer
 from kube.security.authorization import Authorizer
 from kube.security.tls import ServingTLS, self_signed_files
 from kube.security.trust import TrustReloader
+from kube.serving.health import Health
 from kube.serving.listener import Listener, bind, delayed
 
 _log = logging.getLogger(__name__)
@@ -182,13 +182,13 @@ class _Adapter:
 
     def _health(self) -> Health:
         return Health(
-            alive={"ping": lambda: None},
+            live={},
             ready={
                 "authentication": self._trust.problem,
                 "metrics": lambda: self._rule_sets.readiness(),
                 "shutdown": lambda: "the process is ending" if self._stopping else None,
             },
-            remarks={"rules-file": lambda: self._rules_file.remark()},
+            notes={"rules-file": lambda: self._rules_file.note()},
         )
 
 

@@ -24,7 +24,6 @@ from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalM
 from adapter.metrics.usage import NodeUsage, PodUsage, Usage
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
-from adapter.serving.health import Health
 from adapter.serving.requests import Request, RequestLines
 from adapter.serving.resource_routes import UsageProvider
 from adapter.serving.routes import Router
@@ -39,6 +38,7 @@ from kube.security.request_info import Query
 from kube.security.tls import ServingTLS
 from kube.security.trust import TrustOptions, TrustReloader
 from kube.selectors import LabelSelector
+from kube.serving.health import Health
 from kube.serving.listener import Listener
 from kube.serving.options import ServerLimits
 from kube.status import not_found
@@ -308,7 +308,7 @@ async def served_adapter(
             trust or TrustOptions(), client, on_change=lambda current: adapter.tls.trust(current.pem)
         )
         health = Health(
-            alive={"ping": lambda: None},
+            live={},
             ready={"catalog": lambda: adapter.names.problem, "authentication": adapter.trust.problem},
         )
         listening = bound_socket()

@@ -58,7 +58,7 @@ class RunningAdapter:
         """Return whether it is ready and reports that the current file is not in use."""
         reply = await self.client.request("/readyz?verbose")
         assert reply.status == 200
-        return b"[+]rules-file ok: the last good rules stay in use: " in reply.body
+        return b"[!]rules-file: the last good rules stay in use: " in reply.body
 
     async def listed(self) -> set[str]:
         """Return the external metrics in its discovery."""
