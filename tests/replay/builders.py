@@ -84,8 +84,16 @@ def series_of(values: Sequence[float], *, step_ms: int = STEP_MS, start_ms: int 
     return Series(times_ms=times, values=array("d", values), hold_ms=step_ms)
 
 
-def load_of(*, requests: Mapping[str, int] | None = None, step_ms: int = STEP_MS, **metrics: Sequence[float]) -> Load:
+def load_of(
+    named: Mapping[str, Sequence[float]] | None = None,
+    /,
+    *,
+    requests: Mapping[str, int] | None = None,
+    step_ms: int = STEP_MS,
+    **values: Sequence[float],
+) -> Load:
     """A load whose metrics have a value for each step."""
+    metrics = {**(named or {}), **values}
     length = max(map(len, metrics.values()))
     return Load(
         start_ms=START_MS,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from autoscaler.core.config import Config
 from autoscaler.core.history import History
@@ -113,7 +114,7 @@ def test_utilization_needs_requests() -> None:
 
 def test_container_utilization_is_of_the_containers_request() -> None:
     hpa = make_hpa(cpu_metric(utilization=50, container="app"))
-    load = load_of(**{"app/cpu": [1.0]}, requests={"cpu": 2000, "app/cpu": 500})
+    load = load_of({"app/cpu": [1.0]}, requests={"cpu": 2000, "app/cpu": 500})
 
     assert desired(hpa, load, initial_replicas=2) == [4]
 
@@ -159,7 +160,7 @@ def test_value_targets_multiply_the_ready_pods() -> None:
 
 def test_average_values_divide_by_all_replicas() -> None:
     hpa = make_hpa(object_metric(averageValue="100"))
-    load = load_of(**{"Service/front/hits": [350, 350]})
+    load = load_of({"Service/front/hits": [350, 350]})
 
     assert desired(hpa, load, initial_replicas=1) == [4, 4]
 
@@ -241,7 +242,7 @@ def test_annotations_apply() -> None:
 
 
 def test_the_status_of_the_file_is_not_part_of_the_replay() -> None:
-    hpa = dataclasses.replace(make_hpa(), status=Status(current_replicas=9, desired_replicas=9, last_scale_ms=1))
+    hpa = replace(make_hpa(), status=Status(current_replicas=9, desired_replicas=9, last_scale_ms=1))
 
     assert steps_of(hpa, load_of(rps=[200]))[0].decision.status.last_scale_ms is None
 
@@ -467,7 +468,7 @@ def test_decisions_are_those_of_a_plain_loop(
         assert isinstance(observed.pods, tuple)
         assert len(observed.pods) == step.replicas == count
         plain = Observation(
-            hpa=dataclasses.replace(hpa, status=status),
+            hpa=replace(hpa, status=status),
             config=Config(),
             scale=observed.scale,
             pods=observed.pods,
