@@ -11,8 +11,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autoscaler.core.metrics import external_metric_text
-from autoscaler.core.model import InvalidMetric, MetricSource, ResourceMetric
+from autoscaler.core.model import MetricSource
 
 
 class ReplayError(Exception):

@@ -1,0 +1,316 @@
+"""From an HPA's metrics to PromQL, with the adapter's own code: its rules, its catalog, its templates.
+
+Without a rules file, and for what a file has no rule, there are rules in place of it: the series with the metric's own
+name, and cadvisor's series for CPU and memory.
+
+The adapter serves one value for each pod. A replay needs their sum, so the rule's query is summed by Prometheus, in
+milli-units that are rounded down for each pod as the adapter does, without the pods of other workloads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+import yaml
+
+from adapter.catalog.catalog import Catalog
+from adapter.catalog.inventory import CustomSource, ExternalSource
+from adapter.diagnosis.explain import Target, explain
+from adapter.diagnosis.probe import Probe, Wanted
+from adapter.metrics.resource_metrics import resource_sources
+from adapter.planning.plans import external_plan
+from adapter.promql import PromqlError, can_be_nan, is_scalar, parse
+from adapter.rules import Policy, QueryRule, RulesError, RulesFile, ValuePolicy, parse_rules
+from adapter.rules.query import QueryError, SelectorNotSupported, alternation, custom_query
+from autoscaler.core.metrics import metric_label_selector
+from autoscaler.core.model import (
+    HPA,
+    CrossVersionObjectReference,
+    ExternalMetric,
+    InvalidMetric,
+    MetricIdentifier,
+    MetricSource,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
+)
+from kube.fields import quote
+from kube.mapping import GroupResource, NoMatchError, ResourceLookup
+from kube.selectors import LabelSelector, SelectorError
+from replay.load import ReplayError
+from replay.prometheus.ranges import RangeQuery
+
+_PODS: Final = GroupResource("", "pods")
+_EVERYTHING: Final = LabelSelector()
+_RESOURCE_RULES: Final = """
+resourceRules:
+  cpu:
+    containerQuery: >-
+      sum by (<<.GroupBy>>) (rate(container_cpu_usage_seconds_total{<<.LabelMatchers>>,container!="",container!="POD"}[3m]))
+    nodeQuery: sum by (<<.GroupBy>>) (rate(container_cpu_usage_seconds_total{<<.LabelMatchers>>,id="/"}[3m]))
+    resources: {overrides: {namespace: {resource: namespace}, node: {resource: node}, pod: {resource: pod}}}
+    containerLabel: container
+  memory:
+    containerQuery: >-
+      sum by (<<.GroupBy>>) (container_memory_working_set_bytes{<<.LabelMatchers>>,container!="",container!="POD"})
+    nodeQuery: sum by (<<.GroupBy>>) (container_memory_working_set_bytes{<<.LabelMatchers>>,id="/"})
+    resources: {overrides: {namespace: {resource: namespace}, node: {resource: node}, pod: {resource: pod}}}
+    containerLabel: container
+  window: 3m
+"""
+"""As in the values of prometheus-adapter's Helm chart."""
+
+
+def complete_rules(rules: RulesFile | None, metrics: Iterable[MetricSource]) -> RulesFile:
+    """Return the rules for some metrics: the file's, or without a file those of the metrics' own names.
+
+    Raises:
+        ReplayError: a metric's name cannot be that of a series.
+    """
+    if rules is None:
+        rules = _rules_by_name(metrics)
+    if rules.resource is None:
+        rules = replace(rules, resource=parse_rules(_RESOURCE_RULES, source="resourceRules").resource)
+    # A series counts if it has a sample in the range of the replay.
+    custom, external = (
+        tuple(msgspec.structs.replace(rule, max_age=None) for rule in section)
+        for section in (rules.custom, rules.external)
+    )
+    return replace(rules, custom=custom, external=external)
+
+
+def _rules_by_name(metrics: Iterable[MetricSource]) -> RulesFile:
+    custom: dict[str, object] = {}
+    external: dict[str, object] = {}
+    for source in metrics:
+        match source:
+            case PodsMetric(metric) | ObjectMetric(metric):
+                custom[metric.name] = _rule(metric.name, {"template": "<<.Resource>>"})
+            case ExternalMetric(metric):
+                external[metric.name] = _rule(metric.name, {"namespaced": False})
+    text = yaml.safe_dump({"rules": list(custom.values()), "externalRules": list(external.values())})
+    try:
+        return parse_rules(text, source="the HPA's metrics")
+    except RulesError as error:
+        raise ReplayError(f"{error}; give the rules of the adapter with --config") from error
+
+
+def _rule(name: str, resources: object) -> object:
+    return {
+        "seriesQuery": f"{{__name__={quote(name)}}}",
+        "resources": resources,
+        "metricsQuery": "<<.Series>>{<<.LabelMatchers>>}",
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleQueries:
+    """Makes the queries of metrics.
+
+    Attributes:
+        catalog: the metrics of the rules, listed.
+        lookup: the API resources.
+        probe: what `adapter explain` needs to say why there is no metric.
+        by_name: there is no rules file.
+        pods: a regular expression of the names of the target's pods.
+    """
+
+    catalog: Catalog
+    lookup: ResourceLookup
+    probe: Probe
+    by_name: bool
+    pods: str
+
+    async def query(self, hpa: HPA, source: MetricSource) -> RangeQuery:
+        """Return the query of a metric.
+
+        Raises:
+            ReplayError: no rule makes the metric, or the rule makes no query for it.
+        """
+        try:
+            match source:
+                case ResourceMetric():
+                    return self._resource(hpa, source)
+                case PodsMetric(metric):
+                    return await self._pods(hpa, metric)
+                case ObjectMetric(metric, described):
+                    return await self._object(hpa, metric, described)
+                case ExternalMetric(metric):
+                    return await self._external(hpa, metric)
+                case InvalidMetric(type_):
+                    raise ReplayError(f"{hpa.key}: there are no metrics of type {type_}; change the type")
+        except (QueryError, SelectorNotSupported, SelectorError) as error:
+            raise ReplayError(f"{hpa.key}: no query for {_name(source)}: {error}") from error
+
+    def _resource(self, hpa: HPA, metric: ResourceMetric) -> RangeQuery:
+        rules = self.catalog.rules.resource
+        assert rules is not None, "completed"
+        keys = {f"resourceRules.{name}.containerQuery": name for name in ("cpu", "memory")}
+        source = next(
+            (one for one in resource_sources(rules) if keys.get(one.info.metric) == metric.name),
+            None,
+        )
+        if source is None:
+            raise ReplayError(
+                f"{hpa.key}: Prometheus has no usage of the resource {metric.name}, but of cpu and memory"
+            )
+        if not source.resource_label or not source.namespace_label:
+            raise ReplayError(f"{source.rule.key}: no label maps to pods and namespaces; add resources.overrides")
+        name = metric.name if metric.container is None else f"{metric.container}/{metric.name}"
+        query = self._of_objects(source, hpa.namespace, _EVERYTHING, pattern=self.pods)
+        containers = [
+            (label, alternation([metric.container])) for label in source.group_by if metric.container is not None
+        ]
+        return _summed(name, source, query, [*_object_labels(source, hpa.namespace, self.pods), *containers])
+
+    async def _pods(self, hpa: HPA, metric: MetricIdentifier) -> RangeQuery:
+        selector = metric_label_selector(metric)
+        source = self.catalog.find_custom(_PODS, metric.name)
+        if source is None or not source.namespace_label:
+            raise await self._missing(hpa, Target("pods", metric.name))
+        query = self._of_objects(source, hpa.namespace, selector, pattern=self.pods)
+        labels = _object_labels(source, hpa.namespace, self.pods)
+        return _summed(f"pods/{metric.name}", source, query, labels, selector)
+
+    async def _object(self, hpa: HPA, metric: MetricIdentifier, described: CrossVersionObjectReference) -> RangeQuery:
+        selector = metric_label_selector(metric)
+        group = described.api_version.rpartition("/")[0]
+        try:
+            info = await self.lookup.resource_for(described.kind.lower(), group)
+        except NoMatchError as error:
+            raise ReplayError(
+                f"{hpa.key}: the kind {described.kind} is not one of Kubernetes' own; give --kubeconfig of a cluster that"
+                " has it"
+            ) from error
+        source = self.catalog.find_custom(info.group_resource, metric.name)
+        if source is None:
+            raise await self._missing(hpa, Target(str(info.group_resource), metric.name))
+        namespace = hpa.namespace if source.info.namespaced else ""
+        query = self._of_objects(source, namespace, selector, name=described.name)
+        matches = _object_labels(source, namespace, alternation([described.name]))
+        text, labels = _matching(query, matches)
+        return RangeQuery(
+            name=f"{info.group_resource}/{described.name}/{metric.name}",
+            query=text,
+            destination=source.rule.destination,
+            labels=labels,
+            selector=selector if isinstance(source.rule, QueryRule) else _EVERYTHING,
+            values=source.rule.values,
+        )
+
+    async def _external(self, hpa: HPA, metric: MetricIdentifier) -> RangeQuery:
+        selector = metric_label_selector(metric)
+        source = self.catalog.find_external(metric.name)
+        if source is None:
+            raise await self._missing(hpa, Target("", metric.name))
+        plan = external_plan(source, namespace=hpa.namespace, metric_selector=selector)
+        matches = [(label, alternation([value])) for label, value in plan.labels]
+        return _summed(f"external/{metric.name}", source, plan.queries[0], matches, plan.selector)
+
+    def _of_objects(
+        self,
+        source: CustomSource,
+        namespace: str,
+        selector: LabelSelector,
+        *,
+        pattern: str | None = None,
+        name: str = "",
+    ) -> str:
+        rule = source.rule
+        if isinstance(rule, QueryRule):
+            return rule.query
+        return custom_query(
+            rule.query,
+            series=source.series,
+            resource_label=source.resource_label,
+            names=[name],
+            pattern=pattern,
+            namespace_label=source.namespace_label,
+            namespace=namespace,
+            metric_selector=selector,
+            group_by=source.group_by,
+        )
+
+    async def _missing(self, hpa: HPA, target: Target) -> ReplayError:
+        """Return the error of a metric that no rule makes, in the words of `adapter explain`."""
+        wanted = Wanted(namespace=hpa.namespace)
+        explanation = await explain(target, wanted, catalog=self.catalog, lookup=self.lookup, probe=self.probe)
+        why = "; ".join(explanation.reasons) or "no rule makes it"
+        if self.by_name:
+            resource = target.resource.partition(".")[0].removesuffix("s")
+            labels = f" with the labels namespace and {resource}" if target.resource else ""
+            why = f"Prometheus has no series {target.metric}{labels} in this range"
+        similar = f" (similar: {', '.join(explanation.suggestions)})" if explanation.suggestions else ""
+        hint = "give the adapter's rules with --config" if self.by_name else "change the rules, or the HPA"
+        return ReplayError(f"{hpa.key}: there is no metric {target}: {why}{similar}; {hint}")
+
+
+def _name(source: MetricSource) -> str:
+    match source:
+        case PodsMetric(metric) | ObjectMetric(metric) | ExternalMetric(metric):
+            return metric.name
+        case ResourceMetric(name):
+            return name
+        case InvalidMetric(type_):
+            return type_
+
+
+def _object_labels(source: CustomSource, namespace: str, name: str) -> list[tuple[str, str]]:
+    """Return what an object's labels must match. Upstream: CustomSource.object_of."""
+    labels = [(source.resource_label, name)]
+    if namespace and source.namespace_label:
+        labels.append((source.namespace_label, f"({alternation([namespace])})?"))  # a series may have none
+    return labels
+
+
+def _summed(
+    name: str,
+    source: CustomSource | ExternalSource,
+    query: str,
+    matches: Sequence[tuple[str, str]],
+    selector: LabelSelector = _EVERYTHING,
+) -> RangeQuery:
+    """Return the query for the sum of a query's series, those whose labels match."""
+    rule = source.rule
+    try:
+        tree = parse(query)
+        scalar, nan = is_scalar(tree), can_be_nan(tree)
+    except PromqlError:
+        scalar, nan = False, True
+    text, labels = _matching(f"vector({query}\n)" if scalar else query, matches)
+    selector = selector if isinstance(rule, QueryRule) else _EVERYTHING
+    keys = dict.fromkeys([*(label for label, _ in labels), *(one.key for one in selector.requirements)])
+    by = f"by ({', '.join(keys)})"
+    return RangeQuery(
+        name=name,
+        query=_usable_sum(f"floor(1000 * {text})", by, rule.values, can_be_nan=nan),
+        destination=rule.destination,
+        labels=labels,
+        selector=selector,
+        milli=True,
+        total=True,
+        values=rule.values,
+    )
+
+
+def _usable_sum(samples: str, by: str, values: ValuePolicy, *, can_be_nan: bool) -> str:
+    """Return the sum without the samples that the adapter leaves out, or takes for 0."""
+    if Policy.ERROR in (values.nan, values.inf):
+        return f"sum {by} ({samples})"
+    text = f"sum {by} ({samples} > -Inf < +Inf)"
+    if can_be_nan and values.nan is Policy.ZERO:
+        text += f" or 0 * count {by} ({samples})"  # all are NaN
+    return text
+
+
+def _matching(query: str, matches: Sequence[tuple[str, str]]) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return a query that marks the series whose labels match, and the labels that mark them."""
+    text = f"({query}\n)"  # the query may end with a comment
+    marks = []
+    for number, (label, pattern) in enumerate(matches):
+        text = f'label_replace({text}, "match_{number}", "1", {quote(label)}, {quote(pattern)})'
+        marks.append((f"match_{number}", "1"))
+    return text, tuple(marks)
