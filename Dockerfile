@@ -13,6 +13,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY kube ./kube
 COPY adapter ./adapter
 COPY autoscaler ./autoscaler
+COPY replay ./replay
 RUN pip --python /opt/milliscale/bin/python install --no-cache-dir --no-deps . \
     && /opt/milliscale/bin/milliscale-adapter --version \
     && /opt/milliscale/bin/milliscale-autoscaler --version

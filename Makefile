@@ -62,7 +62,7 @@ bench-adapter: setup ## measure the adapter, some minutes; PEER=/path/to/prometh
 
 lock: ## update the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements.lock
-	uv pip compile pyproject.toml --group dev -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
+	uv pip compile pyproject.toml --extra replay --group dev -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
 
 clean: ## remove all generated files
 	rm -rf .venv .playground .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

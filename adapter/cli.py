@@ -15,18 +15,19 @@ from adapter.commands.check import check
 from adapter.commands.explain import explain
 from adapter.commands.flags import catalog_flags, kubernetes_flags, prometheus_flags
 from adapter.commands.ignored_flags import IGNORED
-from adapter.commands.options import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions, ServingOptions
-from adapter.commands.serve import ListenError
+from adapter.commands.options import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions
 from adapter.commands.serve import serve as run_server
-from adapter.commands.serving_flags import authorization_flags, serving_flags, token_ttl_flag, trust_flags
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules
-from adapter.security.authorization import AuthorizationOptions
-from adapter.security.tls import TLSError
-from adapter.security.trust import TrustError, TrustOptions
 from kube.client import KubeConfigError
 from kube.flags import CONTEXT_SETTINGS, GoCommand, flag_section, ignored_options, verbosity_option
 from kube.process import installed_version, run, setup_logging
+from kube.security.authorization import AuthorizationOptions
+from kube.security.tls import TLSError
+from kube.security.trust import TrustError, TrustOptions
+from kube.serving.flags import authorization_flags, serving_flags, token_ttl_flag, trust_flags
+from kube.serving.listener import ListenError
+from kube.serving.options import ServingOptions
 
 _log = logging.getLogger(__name__)
 

@@ -3,6 +3,8 @@
 client, config, retries     requests to the API server; `mapping` finds resources in its discovery
 listing, store, label_index lists and watches: objects in memory
 election                    leader election on a Lease
+security                    delegated authentication and authorization, TLS
+serving                     the listener with its limits on connections, health checks, flags of HTTPS servers
 quantity, selectors, field_selectors, names, fields, durations, status   values, validation and errors of the API
 flags, process, tasks, deadlines, single_flight, files, certs   command line, process and asyncio helpers
 

@@ -11,6 +11,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -18,6 +19,9 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 CONTEXT_SETTINGS: dict[str, Any] = {"max_content_width": 120, "help_option_names": ["-h", "--help"]}
+
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+"""The type of a flag for an existing file."""
 
 # As strconv.ParseBool.
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")

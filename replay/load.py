@@ -1,17 +1,26 @@
 """Recorded load: what the metrics of HPAs were over time, wherever it was recorded.
 
-Values are floats in the metric's unit, NaN where there is none; times are milliseconds since the Unix epoch.
+Values are floats in the metric's unit (cores and bytes for resources), NaN where there is none; times are milliseconds
+since the Unix epoch.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from array import array
-from bisect import bisect_right
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from autoscaler.core.model import MetricSource
+from autoscaler.core.metrics import metric_label_selector
+from autoscaler.core.model import InvalidMetric, MetricSource, ObjectMetric, ResourceMetric
+from kube.selectors import SelectorError
+
+_COUNTER_SUFFIXES: Final = ("_total", "_count", "_sum", "_bucket")
+_MIN_INCREASES: Final = 3
+_RESETS_PER_INCREASE: Final = 0.02
 
 
 class ReplayError(Exception):
@@ -25,6 +34,7 @@ class Series:
     times_ms: array[int]
     """Ascending."""
     values: array[float]
+    """NaN: a gap begins here."""
     hold_ms: int
     """How long a sample counts, if no other follows."""
 
@@ -35,10 +45,31 @@ class Series:
             return math.nan
         return self.values[index]
 
+    def segments(self, start_ms: int, end_ms: int) -> Iterator[tuple[int, int, float]]:
+        """Yield (start, end, value) of the parts of a time in which the value is constant; NaN in gaps."""
+        times = self.times_ms
+        index = bisect_right(times, start_ms) - 1
+        while start_ms < end_ms:
+            following = times[index + 1] if index + 1 < len(times) else end_ms
+            until = min(following, end_ms)
+            held_until = times[index] + self.hold_ms if index >= 0 else start_ms
+            if start_ms < held_until:
+                yield start_ms, min(until, held_until), self.values[index]
+            if max(start_ms, held_until) < until:
+                yield max(start_ms, held_until), until, math.nan
+            start_ms = until
+            index += 1
+
+    def has_values(self, start_ms: int, end_ms: int) -> bool:
+        """Return True if there is a value at any time from `start_ms` to before `end_ms`."""
+        first = max(bisect_right(self.times_ms, start_ms) - 1, 0)
+        samples = range(first, bisect_left(self.times_ms, end_ms))
+        return any(not math.isnan(self.values[i]) and self.times_ms[i] + self.hold_ms > start_ms for i in samples)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The recorded metrics of the HPAs that are replayed."""
+    """The recorded metrics of the HPAs that are replayed. `dataclasses.replace` of start and end gives a part of it."""
 
     start_ms: int
     end_ms: int
@@ -54,5 +85,57 @@ class Load:
 
 
 def metric_key(source: MetricSource) -> str:
-    """Return the name of a metric in `Load.series`: NAME, NAME{SELECTOR}, RESOURCE or CONTAINER/RESOURCE."""
-    raise NotImplementedError
+    """Return the name of a metric in `Load.series`.
+
+    NAME or NAME{SELECTOR} of a Pods or an External metric, KIND/OBJECT/NAME of an Object metric, RESOURCE, and
+    CONTAINER/RESOURCE.
+
+    Raises:
+        ReplayError: the metric has an invalid selector, or a type that is not known.
+    """
+    if isinstance(source, InvalidMetric):
+        raise ReplayError(f"metric type {source.type!r} is not known: use Resource, Pods, Object or External")
+    if isinstance(source, ResourceMetric):
+        return metric_name(source)
+    try:
+        selector = str(metric_label_selector(source.metric))
+    except SelectorError as error:
+        raise ReplayError(f"the selector of metric {source.metric.name} is invalid: {error}") from error
+    name = source.metric.name + (f"{{{selector}}}" if selector else "")
+    if isinstance(source, ObjectMetric):
+        return f"{source.described_object.kind}/{source.described_object.name}/{name}"
+    return name
+
+
+def metric_name(source: MetricSource) -> str:
+    """Return the name of a metric for outputs: NAME, RESOURCE or CONTAINER/RESOURCE."""
+    match source:
+        case ResourceMetric(resource, None):
+            return resource
+        case ResourceMetric(resource, container):
+            return f"{container}/{resource}"
+        case InvalidMetric(type_):
+            return type_
+        case _:
+            return source.metric.name
+
+
+def check_not_counter(name: str, series: Series, *, is_counter: bool = False) -> None:
+    """Check that a metric is not a counter, whose value says nothing about the load.
+
+    Args:
+        name: the metric's name in its source. A suffix of counters is suspicious.
+        series: its values. A counter's grow; they fall only when a process restarts.
+        is_counter: Prometheus' metadata says that it is one.
+
+    Raises:
+        ReplayError: it is a counter.
+    """
+    if not (is_counter or name.endswith(_COUNTER_SUFFIXES)):
+        return
+    values = [value for value in series.values if not math.isnan(value)]
+    changes = [after - before for before, after in itertools.pairwise(values) if after != before]
+    falls = sum(change < 0 for change in changes)
+    rises = len(changes) - falls
+    if rises >= _MIN_INCREASES and falls <= _RESETS_PER_INCREASE * rises:
+        raise ReplayError(f"metric {name} is a counter, which only grows: record its rate, such as rate({name}[2m])")

@@ -1,18 +1,30 @@
-"""What a replay found: its steps, and their summary."""
+"""The results of a replay: its steps, and the figures by which specs are compared."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
 
 from autoscaler.core.decision import Decision
+from autoscaler.records.build import build_record
+from autoscaler.records.sentence import with_sentence
+
+FLAP_MS: Final = 600_000
+"""A scale event in the other direction within this time after the one before is a flap."""
+_HOUR_MS: Final = 3_600_000
+_SECOND_MS: Final = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One reconciliation of a replay."""
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One reconciliation of a replay, and the time from it to the next one."""
 
     time_ms: int
+    end_ms: int
+    """Of the next reconciliation, or the end of the load."""
     replicas: int
     """Before the decision."""
     ready: int
@@ -22,8 +34,25 @@ class Step:
     values: tuple[float, ...]
     """The recorded value of each metric of the spec, in its order; NaN: none."""
     overload: float
-    """The load above capacity, at the time of the step, in the unit of the metric that has a capacity; NaN: unknown."""
+    """The load above capacity, at the time of the step, in the unit of the first metric that has a capacity; NaN:
+    unknown."""
+    overloads: tuple[tuple[int, int], ...] = ()
+    """(start, end) of each overload of a metric, until the next step."""
+    overload_requests: float = 0.0
+    """`overload` integrated over time, in units x seconds, until the next step."""
+    requests: float = 0.0
+    """The load of the same metric, integrated likewise."""
     decision: Decision
+
+    @property
+    def has_gap(self) -> bool:
+        """True if a metric of the spec had no value."""
+        return any(map(math.isnan, self.values))
+
+
+def sentence(decision: Decision) -> str:
+    """Return a decision in one sentence, as `explain` prints it."""
+    return with_sentence(build_record(decision)).sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +73,24 @@ class Summary:
     overload_requests: float | None
     """The load above capacity, integrated over time: requests for a metric of requests per second."""
     overload_ratio: float | None
-    """`overload_requests` of all requests."""
-    at_max_seconds: float
-    no_metrics_seconds: float
-    """Time in which a metric of the spec had no value."""
+    """`overload_requests` of all requests; 0 without requests."""
+    at_max_seconds: float | None
+    """Time at the spec's maxReplicas. None: this is reality, not the replay of a spec."""
+    no_metrics_seconds: float | None
+    """Time in which a metric of the spec had no value. None: reality."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """One change of the replicas."""
+
+    time_ms: int
+    replicas: int
+    """Before."""
+    desired_replicas: int
+    """After."""
+    sentence: str
+    """The decision in one sentence; empty if sentences were not wanted, or in reality."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +100,89 @@ class Replayed:
     name: str
     """How outputs name the spec: NAMESPACE/NAME, with its file where several have the same name."""
     summary: Summary
-    scales: Sequence[Step]
-    """The first step, and those that scaled."""
+    start_ms: int
+    """Of the first reconciliation."""
+    end_ms: int
+    initial_replicas: int
+    scales: Sequence[Scale]
     overloads: Sequence[tuple[int, int]]
     """(start, end) of each overload, in milliseconds."""
     gaps: Sequence[tuple[int, int]]
     """(start, end) of each time without a metric."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Totals:
+    """The figures of a Summary while the replay runs."""
+
+    has_capacity: bool
+    max_replicas: int | None
+    """The spec's; None for reality."""
+    milliseconds: int = 0
+    pod_milliseconds: int = 0
+    least: int | None = None
+    most: int = 0
+    scale_events: int = 0
+    flaps: int = 0
+    overload_requests: float = 0.0
+    requests: float = 0.0
+    at_max_ms: int = 0
+    overloads: list[tuple[int, int]] = field(default_factory=list)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    _last_scale: tuple[int, bool] | None = None
+
+    def add_replicas(self, start_ms: int, end_ms: int, *, before: int, replicas: int) -> None:
+        """Add a time with this number of replicas; `before`: their number before it."""
+        length = end_ms - start_ms
+        self.milliseconds += length
+        self.pod_milliseconds += replicas * length
+        self.least = replicas if self.least is None else min(self.least, replicas)
+        self.most = max(self.most, replicas)
+        if self.max_replicas is not None and replicas >= self.max_replicas:
+            self.at_max_ms += length
+        if replicas != before:
+            upwards = replicas > before
+            last = self._last_scale
+            self.scale_events += 1
+            self.flaps += last is not None and last[1] != upwards and start_ms - last[0] <= FLAP_MS
+            self._last_scale = start_ms, upwards
+
+    def add_overload(self, overloads: Sequence[tuple[int, int]], overload_requests: float, requests: float) -> None:
+        """Add what one step's time was overloaded."""
+        for start_ms, end_ms in overloads:
+            _extend(self.overloads, start_ms, end_ms)
+        self.overload_requests += overload_requests
+        self.requests += requests
+
+    def add_gap(self, start_ms: int, end_ms: int) -> None:
+        """Add a time without a metric."""
+        _extend(self.gaps, start_ms, end_ms)
+
+    def summary(self) -> Summary:
+        """Return the figures."""
+        overload_ms = sum(end - start for start, end in self.overloads)
+        gap_ms = sum(end - start for start, end in self.gaps)
+        is_spec = self.max_replicas is not None
+        return Summary(
+            seconds=self.milliseconds / _SECOND_MS,
+            min_replicas=self.least or 0,
+            mean_replicas=self.pod_milliseconds / self.milliseconds if self.milliseconds else 0.0,
+            max_replicas=self.most,
+            pod_hours=self.pod_milliseconds / _HOUR_MS,
+            scale_events=self.scale_events,
+            flaps=self.flaps,
+            overload_seconds=overload_ms / _SECOND_MS if self.has_capacity else None,
+            overload_requests=self.overload_requests if self.has_capacity else None,
+            overload_ratio=(self.overload_requests / self.requests if self.requests else 0.0)
+            if self.has_capacity
+            else None,
+            at_max_seconds=self.at_max_ms / _SECOND_MS if is_spec else None,
+            no_metrics_seconds=gap_ms / _SECOND_MS if is_spec else None,
+        )
+
+
+def _extend(times: list[tuple[int, int]], start_ms: int, end_ms: int) -> None:
+    """Add a time to a list of ascending ones; it continues the last if it begins where that ends."""
+    if times and times[-1][1] == start_ms:
+        start_ms = times.pop()[0]
+    times.append((start_ms, end_ms))

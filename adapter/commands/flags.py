@@ -1,7 +1,7 @@
 """Flags about Prometheus, the available metrics and the API server.
 
 Flags come in groups: each is a decorator that passes its flags on as one typed argument. Those of the HTTPS server are
-in adapter.commands.serving_flags.
+in kube.serving.flags.
 
 Names and defaults are those of prometheus-adapter and of Kubernetes' library for API servers, so that the arguments of
 an existing Deployment work unchanged. Values that can never work are refused here, before anything starts.
@@ -21,13 +21,10 @@ from adapter.prometheus import PrometheusConfigError, PrometheusOptions
 from adapter.prometheus.budget import DEFAULT_BYTES
 from adapter.prometheus.options import DEFAULT_CONNECTIONS
 from kube.durations import DURATION, POSITIVE_DURATION
-from kube.flags import bool_option, option_group
+from kube.flags import FILE, bool_option, option_group
 
 Command = Callable[..., None]
 """A function that click's decorators take and return."""
-
-FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-"""An existing file."""
 
 _MIB = 1024 * 1024
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from adapter.prometheus import PrometheusOptions
 from adapter.prometheus.budget import DEFAULT_BYTES
-from adapter.security.authorization import AuthorizationOptions
-from adapter.security.tls import CertificateFiles, NamedCertificate
-from adapter.security.trust import TrustOptions
-from adapter.serving.server import ServerLimits
+from kube.security.authorization import AuthorizationOptions
+from kube.security.trust import TrustOptions
+from kube.serving.options import ServingOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,33 +56,6 @@ class KubernetesOptions:
     def purposes(self) -> tuple[Path | None, ...]:
         """The three kubeconfigs, in the order of the fields; several may be the same one."""
         return self.lister_kubeconfig, self.authentication_kubeconfig, self.authorization_kubeconfig
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingOptions:
-    """The HTTPS server.
-
-    Attributes:
-        bind_address: the address to listen on; 0.0.0.0, :: and "" are all addresses of both families.
-        port: the port; 0 is any free one.
-        cert_dir: directory of the self-signed certificate, if `certificate` is None.
-        certificate: the serving certificate.
-        named_certificates: certificates for certain server names (SNI).
-        minimum_tls: the minimum TLS version.
-        ciphers: OpenSSL names of the TLS 1.2 cipher suites; empty for OpenSSL's choice.
-        limits: on connections and requests.
-        shutdown_delay: seconds that requests are still served after SIGTERM.
-    """
-
-    bind_address: str = "0.0.0.0"  # noqa: S104  (an API server is there for the whole cluster)
-    port: int = 6443
-    cert_dir: Path = Path("apiserver.local.config/certificates")
-    certificate: CertificateFiles | None = None
-    named_certificates: tuple[NamedCertificate, ...] = ()
-    minimum_tls: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
-    ciphers: tuple[str, ...] = ()
-    limits: ServerLimits = field(default_factory=ServerLimits)
-    shutdown_delay: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,7 @@ class RulesReloader:
         self._problem: str | None = None
         self._hangup = asyncio.Event()
 
-    def remark(self) -> str | None:
+    def note(self) -> str | None:
         """Return why the current file is not in use; None if it is."""
         return f"the last good rules stay in use: {self._problem}" if self._problem is not None else None
 

@@ -37,10 +37,10 @@ from adapter.prometheus import PrometheusServers
 from adapter.rules import RulesFile
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
-from adapter.serving.health import Health
 from adapter.serving.routes import Router
 from adapter.serving.telemetry import Telemetry
 from kube.mapping import RestMapper
+from kube.serving.health import Health
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ ends the delay.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime
 import logging
 import socket
@@ -28,34 +27,29 @@ from pathlib import Path
 import aiohttp
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.commands.options import ServeOptions, ServingOptions
+from adapter.commands.options import ServeOptions
 from adapter.commands.prometheus_auth import authorized_options
 from adapter.commands.reload import RulesReloader
 from adapter.commands.rule_sets import RuleSets, Shared
 from adapter.metrics.watched_objects import WatchedObjects
 from adapter.prometheus import MemoryBudget, PrometheusServers
 from adapter.rules import RulesFile
-from adapter.security.authentication import Authenticator, TokenReviewer
-from adapter.security.authorization import Authorizer
-from adapter.security.tls import ServingTLS, self_signed_files
-from adapter.security.trust import TrustReloader
-from adapter.serving.health import Health
-from adapter.serving.listener import Listener
-from adapter.serving.server import RequestServer
+from adapter.serving.server import RequestServer, error_response
 from adapter.serving.telemetry import Telemetry
 from kube.client import KubeClient
 from kube.client_metrics import ClientMetrics
 from kube.mapping import RestMapper
 from kube.process import freeze_gc, stopped_by_signals, watch_loop
+from kube.security.authentication import Authenticator, TokenReviewer
+from kube.security.authorization import Authorizer
+from kube.security.tls import ServingTLS, self_signed_files
+from kube.security.trust import TrustReloader
+from kube.serving.health import Health
+from kube.serving.listener import Listener, bind, delayed
 
 _log = logging.getLogger(__name__)
 
 _DROP_TELEMETRY_SECONDS = 60.0
-_UNSPECIFIED = ("", "0.0.0.0", "::")  # noqa: S104  (compared, not bound)
-
-
-class ListenError(OSError):
-    """The server cannot listen on its address; the message says why."""
 
 
 async def serve(options: ServeOptions, rules: RulesFile) -> None:
@@ -84,7 +78,7 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
                 )
             )
             http = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))
-            listening = stack.enter_context(closing(_bind(options.serving)))
+            listening = stack.enter_context(closing(bind(options.serving.bind_address, options.serving.port)))
             await _Adapter(options, rules, clients, prometheus, http, listening, telemetry, rule_telemetry).run(stop)
 
 
@@ -138,7 +132,14 @@ class _Adapter:
             telemetry=telemetry,
             limits=serving.limits,
         )
-        self._listener = Listener(server, self._tls.context, serving.limits, registry=telemetry.registry)
+        self._listener = Listener(
+            server.respond,
+            self._tls.context,
+            error_response=error_response,
+            limits=serving.limits,
+            registry=telemetry.registry,
+            metrics_prefix="milliscale_adapter",
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set and the shutdown delay is over."""
@@ -181,28 +182,14 @@ class _Adapter:
 
     def _health(self) -> Health:
         return Health(
-            alive={"ping": lambda: None},
+            live={},
             ready={
                 "authentication": self._trust.problem,
                 "metrics": lambda: self._rule_sets.readiness(),
                 "shutdown": lambda: "the process is ending" if self._stopping else None,
             },
-            remarks={"rules-file": lambda: self._rules_file.remark()},
+            notes={"rules-file": lambda: self._rules_file.note()},
         )
-
-
-async def delayed(stop: asyncio.Event, seconds: float) -> None:
-    """Wait for so many seconds, or until `stop` is set again.
-
-    Upstream: genericapiserver.preparedGenericAPIServer.RunWithContext (ShutdownDelayDuration).
-    """
-    if seconds <= 0:
-        return
-    stop.clear()
-    _log.info("stopping in %g s: readyz fails, requests are still served; a second signal stops at once", seconds)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await stop.wait()
 
 
 async def _connect(kubeconfigs: Iterable[Path | None], stack: AsyncExitStack) -> dict[Path | None, KubeClient]:
@@ -212,18 +199,6 @@ async def _connect(kubeconfigs: Iterable[Path | None], stack: AsyncExitStack) ->
         client = await KubeClient.connect(kubeconfig, user_agent="milliscale-adapter")
         clients[kubeconfig] = await stack.enter_async_context(client)
     return clients
-
-
-def _bind(serving: ServingOptions) -> socket.socket:
-    """Return the listening socket. An unspecified address is all addresses, of both families if the host has them."""
-    address = (serving.bind_address.strip("[]"), serving.port)
-    try:
-        if address[0] in _UNSPECIFIED and socket.has_dualstack_ipv6():
-            return socket.create_server(("::", serving.port), family=socket.AF_INET6, dualstack_ipv6=True)
-        return socket.create_server(address, family=socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ListenError(f"cannot listen on {serving.bind_address} port {serving.port}: {reason}") from error
 
 
 def _shown_address(listening: socket.socket) -> str:

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from adapter.catalog.catalog import Catalog
 from adapter.commands.builtin_resources import builtin_resources
-from adapter.commands.flags import FILE, Command, catalog_flags, prometheus_flags
+from adapter.commands.flags import Command, catalog_flags, prometheus_flags
 from adapter.commands.options import CatalogOptions, PrometheusAccess
 from adapter.commands.prometheus_auth import authorized_options
 from adapter.diagnosis.probe import Probe
@@ -26,7 +26,7 @@ from adapter.prometheus import MemoryBudget, PrometheusConfigError, PrometheusSe
 from adapter.rules import RulesError, RulesFile
 from adapter.rules.manifests import FoundRules, load_manifest_rules
 from kube.client import KubeClient, KubeConfigError, KubeError
-from kube.flags import verbosity_option
+from kube.flags import FILE, verbosity_option
 from kube.mapping import ResourceInfo, ResourceLookup, RestMapper
 from kube.process import run, setup_logging
 from kube.selectors import LabelSelector

@@ -22,10 +22,10 @@ from adapter.diagnosis.lint import in_order
 from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Explanation, Report
 from adapter.planning.coalescing_costs import Pause
-from adapter.security.request_info import Query
 from kube.client import KubeError
 from kube.deadlines import Deadline
 from kube.mapping import ResourceLookup
+from kube.security.request_info import Query
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import bad_request, not_found, service_unavailable, timeout
 

@@ -9,10 +9,10 @@ import re
 from collections.abc import Sequence
 
 from adapter.content.tables import INCLUDED
-from adapter.security.request_info import Query
 from kube import status
 from kube.field_selectors import FieldSelector, FieldSelectorError
 from kube.fields import invalid, quote
+from kube.security.request_info import Query
 from kube.status import bad_request
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")

@@ -15,11 +15,11 @@ from multidict import CIMultiDictProxy
 
 from adapter.content.encoding import Conversion, Encodable, Encoded, Representation
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
-from adapter.security.request_info import RequestInfo, Target
 from kube import status
 from kube.deadlines import Deadline
 from kube.durations import DurationError, parse_duration
 from kube.names import OLDER_LABEL_WORDS
+from kube.security.request_info import RequestInfo, Target
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import StatusError, bad_request
 

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP, RESOURCE_GROUP
 from adapter.catalog.values import ExternalMetricValue, MetricValue
@@ -28,15 +29,15 @@ from adapter.content.encoding import Encoded, Representation, require_json
 from adapter.diagnosis import Explanation, Report
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
 from adapter.openapi import OpenApiResponse, openapi_documents
-from adapter.security.request_info import Query
 from adapter.serving.aggregated_discovery import DISCOVERY_FORMS
 from adapter.serving.discovery import Discovery, software_version, version_document
-from adapter.serving.health import Health
 from adapter.serving.list_options import check_list, check_numbers, check_requested_name, field_selector
 from adapter.serving.requests import Request, Response, encode_list, method_not_allowed, no_such_resource
 from adapter.serving.resource_routes import ResourceRoutes, UsageProvider
 from adapter.serving.telemetry import Telemetry
 from kube.deadlines import Deadline
+from kube.security.request_info import Query
+from kube.serving.health import Health
 from kube.status import StatusError, bad_request
 
 _TEXT = "text/plain; charset=utf-8"
@@ -165,7 +166,7 @@ class Router:
                 return Response(200, self._telemetry.exposition())
             case ("metrics", "slis"):
                 request.require_get("HEAD")
-                return Response(200, self._health.exposition())
+                return Response(200, Encoded(self._health.render(), CONTENT_TYPE_LATEST))
             case ("version",):
                 request.require_get()
                 require_json(request.accept)

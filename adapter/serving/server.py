@@ -2,7 +2,7 @@
 
 Everything happens within the request's deadline and the limit on requests in flight. Whatever goes wrong becomes a
 metav1.Status, which clients of an API server decode; also our own mistakes, which are logged with their traceback and
-not shown (`connection`). When a client disconnects, its request is cancelled.
+not shown (`kube.serving.connection`). When a client disconnects, its request is cancelled.
 
 HTTP/2 is not served; clients settle for HTTP/1.1 during the TLS handshake.
 """
@@ -14,7 +14,6 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
@@ -22,13 +21,13 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from adapter.content.encoding import COMPRESS_FROM, Representation, compress
 from adapter.fairness import FairSemaphore, QueueFullError, enter_namespace
-from adapter.security.authentication import Authenticator
-from adapter.security.authorization import Authorizer
-from adapter.serving.connection import ConnectionLimits, connection_of
 from adapter.serving.requests import Request, RequestLine, RequestLines, Response, accept
 from adapter.serving.routes import Router
 from adapter.serving.telemetry import Telemetry
 from kube.deadlines import Deadline, DeadlineExceeded, within
+from kube.security.authentication import Authenticator
+from kube.security.authorization import Authorizer
+from kube.serving.options import ServerLimits
 from kube.status import StatusError, bad_request, too_many_requests
 
 _log = logging.getLogger(__name__)
@@ -41,26 +40,6 @@ _VERSIONS = (HttpVersion11, HttpVersion10)
 # Beside those of the documents there are few, of discovery's forms.
 _CONTENT_TYPES = 64
 _NO_GZIP = re.compile(r"q\s*=\s*0(\.0*)?")
-
-
-@dataclass(frozen=True, slots=True)
-class ServerLimits:
-    """Limits on what one client's requests may cost other clients.
-
-    Attributes:
-        connections: open at a time, those in their TLS handshake included.
-        in_flight: requests that are worked on at a time; of each namespace a quarter as many may wait, and more get
-            429 at once.
-        request_seconds: how long a request may take; a `timeout` parameter can only shorten it.
-        shutdown_seconds: how long requests in flight may still take when the process is told to end.
-        connection: see ConnectionLimits.
-    """
-
-    connections: int = 2000
-    in_flight: int = 400
-    request_seconds: float = 60.0
-    shutdown_seconds: float = 20.0
-    connection: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
 class RequestServer:
@@ -92,18 +71,6 @@ class RequestServer:
         self._in_flight = 0
         self._slots = FairSemaphore(limits.in_flight, max_waiting=limits.in_flight // 4)
         telemetry.count_in_flight(lambda: self._in_flight)
-
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Respond to a request on a Connection."""
-        connection = connection_of(request)
-        connection.begin_request(request)
-        try:
-            response = await self.respond(request, connection.certificate)
-        finally:
-            may_reuse = connection.end_request()
-        if not may_reuse:
-            response.force_close()
-        return response
 
     async def respond(self, request: web.BaseRequest, certificate: bytes | None) -> web.Response:
         """Respond to a request of a client with this certificate (DER), which some CA verified."""

@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricF
 from prometheus_client.registry import Collector
 
 from adapter.content.encoding import Encoded
-from adapter.security.request_info import RequestInfo
+from kube.security.request_info import RequestInfo
 
 _LABELS = ("verb", "group", "version", "resource")
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)

@@ -51,6 +51,7 @@ from kube.client import KubeClient
 from kube.election import LeaderElector, unique_identity
 from kube.mapping import RestMapper
 from kube.process import freeze_gc
+from kube.serving.health import Health
 from kube.store import Store
 from kube.tasks import done_before
 
@@ -177,19 +178,19 @@ class Controller:
             OSError: the endpoint's address cannot be bound.
         """
         options = self._options
-        app = application(
-            self._telemetry,
+        health = Health(
             live={"leaderElection": self._elector.problem} if self._elector else {},
             ready={"hpas": lambda: self._hpas.problem, "pods": lambda: self._pods.problem},
             notes={
                 "foreignWriter": lambda: self._foreign.problem,
                 "shards": lambda: self._shard_leases.problem if self._shard_leases else None,
             },
-            pages=[
-                *decision_routes(self._decisions, options.decision_log.debug_access),
-                *shadow_routes(self._shadow, options.decision_log.debug_access),
-            ],
         )
+        pages = [
+            *decision_routes(self._decisions, options.decision_log.debug_access),
+            *shadow_routes(self._shadow, options.decision_log.debug_access),
+        ]
+        app = application(self._telemetry, health, pages=pages)
         async with serving(app, host=options.bind_address, port=options.metrics_port) as port:
             _log.info("health and metrics on %s port %d", options.bind_address, port)
             async with asyncio.TaskGroup() as tasks:

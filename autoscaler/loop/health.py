@@ -1,65 +1,44 @@
 """The autoscaler's own HTTP endpoint: probes for the kubelet and metrics for Prometheus.
 
 /healthz and /livez (the event loop runs), /readyz (HPAs and pods are listed), each with `?verbose` for the single
-checks, and /metrics. Plain HTTP on a port of its own.
+checks, /metrics and /metrics/slis. Plain HTTP on a port of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import TypeAlias
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from autoscaler.loop import telemetry
-
-Check: TypeAlias = Callable[[], str | None]
-"""Returns the problem, or None."""
+from kube.security.request_info import Query, Target
+from kube.serving.health import Health
 
 _SHUTDOWN_SECONDS = 0.5
 
 
-def application(
-    metrics: telemetry.Telemetry,
-    *,
-    live: Mapping[str, Check],
-    ready: Mapping[str, Check],
-    notes: Mapping[str, Check] | None = None,
-    pages: Iterable[web.RouteDef] = (),
-) -> web.Application:
-    """The endpoint's routes.
-
-    Args:
-        metrics: for /metrics.
-        live: checks for /livez and /healthz, by name.
-        ready: further checks for /readyz.
-        notes: warnings that `?verbose` shows beside the checks of /readyz; they do not fail it.
-        pages: further routes.
-    """
+def application(metrics: telemetry.Telemetry, health: Health, *, pages: Iterable[web.RouteDef] = ()) -> web.Application:
+    """Return the endpoint's routes, with further `pages`."""
 
     async def show_metrics(_: web.Request) -> web.Response:
         return web.Response(body=metrics.render(), headers={"Content-Type": telemetry.CONTENT_TYPE})
 
-    def probe(name: str, checks: Mapping[str, Check], notes: Mapping[str, Check]) -> Handler:
-        async def respond(request: web.Request) -> web.Response:
-            problems = {check: problem() for check, problem in checks.items()}
-            failed = any(problems.values())
-            # The form of Kubernetes' own components, reasons included: this endpoint is for the cluster's operators.
-            lines = [f"[-]{check} failed: {why}" if why else f"[+]{check} ok" for check, why in problems.items()]
-            lines += [f"[!]{note}: {what}" for note, look in notes.items() if (what := look())]
-            lines.append(f"{name} check {'failed' if failed else 'passed'}")
-            verbose = failed or "verbose" in request.query
-            return web.Response(text="\n".join(lines) + "\n" if verbose else "ok", status=500 if failed else 200)
+    async def show_health_metrics(_: web.Request) -> web.Response:
+        return web.Response(body=health.render(), headers={"Content-Type": telemetry.CONTENT_TYPE})
 
-        return respond
+    async def probe(request: web.Request) -> web.Response:
+        found = health.respond(Target(request.path, Query(tuple(request.query.items()))))
+        if found is None:
+            raise web.HTTPNotFound
+        return web.Response(text=found.text, status=found.status)
 
     app = web.Application()
     app.router.add_get("/metrics", show_metrics)
+    app.router.add_get("/metrics/slis", show_health_metrics)
     app.router.add_routes(pages)
-    for name, checks, more in (("healthz", live, {}), ("livez", live, {}), ("readyz", {**live, **ready}, notes or {})):
-        app.router.add_get(f"/{name}", probe(name, {"ping": lambda: None, **checks}, more))
+    for path in health.paths:
+        app.router.add_get(path, probe)
     return app
 
 

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from tests.adapter.serving import FRONT_PROXY, ServedAdapter
+from tests.adapter.serving import ServedAdapter
+from tests.kube.access_api import FRONT_PROXY
 
 
 @dataclass

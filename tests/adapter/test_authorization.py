@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from adapter.security.authentication import User
-from adapter.security.authorization import AuthorizationOptions, Authorizer
-from adapter.security.request_info import RequestInfo, Target
 from kube.client import KubeClient
+from kube.security.authentication import User
+from kube.security.authorization import AuthorizationOptions, Authorizer
+from kube.security.request_info import RequestInfo, Target
 from kube.status import StatusError
-from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, AccessApi, Authorities, served_adapter
+from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, served_adapter
+from tests.kube.access_api import AccessApi, Authorities
 from tests.kube.scripted import connected, respond, scripted_server
 
 BOB = User("bob", ("system:authenticated",))

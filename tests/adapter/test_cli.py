@@ -19,8 +19,9 @@ from click.testing import CliRunner
 
 from adapter.cli import main
 from adapter.commands.ignored_flags import IGNORED
-from tests.adapter.serving import FRONT_PROXY, AccessApi, Authorities, bound_socket, write_pair
+from tests.adapter.serving import bound_socket
 from tests.eventually import eventually
+from tests.kube.access_api import FRONT_PROXY, AccessApi, Authorities, write_pair
 from tests.kube.scripted import ScriptedServer, respond, scripted_server
 
 RULES = """

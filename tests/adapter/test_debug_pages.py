@@ -11,9 +11,9 @@ from adapter.diagnosis.report import (
     Report,
 )
 from adapter.planning.coalescing_costs import Pause
-from adapter.security.request_info import Query
 from adapter.serving.debug_pages import DebugPages
 from kube.deadlines import NO_DEADLINE
+from kube.security.request_info import Query
 from kube.status import StatusError
 from tests.adapter.diagnosis_bed import (
     ALL_FOUND,

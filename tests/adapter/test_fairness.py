@@ -10,7 +10,7 @@ import pytest
 
 from adapter.fairness import FairSemaphore, QueueFullError, current_namespace, enter_namespace, for_all_namespaces
 from adapter.prometheus import PrometheusBusy, PrometheusClient, PrometheusOptions
-from adapter.serving.server import ServerLimits
+from kube.serving.options import ServerLimits
 from tests.adapter.serving import POD_PATH, served_adapter
 from tests.adapter.test_prometheus_client import ONE, responds, scripted
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.adapter.faulty_prometheus import HEAD, Reply, bomb, endless, faulty_prometheus, responds, vector
-from tests.adapter.serving import Authorities
 from tests.adapter.serving import Reply as Answered
 from tests.adapter.test_process import EXTERNAL, RunningAdapter, running_adapter
 from tests.eventually import eventually
+from tests.kube.access_api import Authorities
 
 pytestmark = [
     pytest.mark.e2e,

@@ -16,17 +16,19 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 
 from adapter.content.encoding import Representation
-from adapter.security.authentication import Authenticator, TokenReviewer
-from adapter.security.authorization import AuthorizationOptions, Authorizer
-from adapter.security.trust import ClientTrust
 from adapter.serving.discovery import Discovery
-from adapter.serving.health import Health
 from adapter.serving.routes import Router
-from adapter.serving.server import RequestServer, ServerLimits
+from adapter.serving.server import RequestServer
 from adapter.serving.telemetry import Telemetry
+from kube.security.authentication import Authenticator, TokenReviewer
+from kube.security.authorization import AuthorizationOptions, Authorizer
+from kube.security.trust import ClientTrust
+from kube.serving.health import Health
+from kube.serving.options import ServerLimits
 from kube.status import StatusError
 from tests.adapter.metrics_bed import MetricsBed, metrics_bed, objects, packets, vector
-from tests.adapter.serving import AccessApi, Authorities, CannedMetrics, CannedNames, parsed_request
+from tests.adapter.serving import CannedMetrics, CannedNames, parsed_request
+from tests.kube.access_api import AccessApi, Authorities
 
 # Pieces that mean something, among others that do not.
 SEGMENTS = st.one_of(
@@ -62,7 +64,7 @@ ROUTER = Router(
     discovery=Discovery(CannedNames(), custom=True, external=True, port=6443),
     custom=CannedMetrics(),
     external=CannedMetrics(),
-    health=Health(alive={"ping": lambda: None}, ready={}),
+    health=Health(live={}, ready={}),
     telemetry=Telemetry(),
 )
 
@@ -88,7 +90,7 @@ async def test_response_is_for_the_authorized_request(raw: str) -> None:
         discovery=Discovery(CannedNames(), custom=True, external=True, port=6443),
         custom=metrics,
         external=metrics,
-        health=Health(alive={}, ready={}),
+        health=Health(live={}, ready={}),
         telemetry=Telemetry(),
     )
     with contextlib.suppress(StatusError):
@@ -251,7 +253,7 @@ def app(bed: MetricsBed) -> RequestServer:
         discovery=discovery,
         custom=bed.custom,
         external=bed.external,
-        health=Health(alive={"ping": lambda: None}, ready={}),
+        health=Health(live={}, ready={}),
         telemetry=telemetry,
     )
     return RequestServer(

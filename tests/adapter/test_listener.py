@@ -17,13 +17,14 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter.serving import listener
-from adapter.serving.connection import Connection
-from adapter.serving.listener import Slots, within_open_files
-from adapter.serving.server import ServerLimits
+from kube.serving import connection, listener
+from kube.serving.connection import Connection, Connections
+from kube.serving.listener import within_open_files
+from kube.serving.options import ServerLimits
 from tests.adapter.raw_client import RawClient
-from tests.adapter.serving import FRONT_PROXY, POD_PATH, ServedAdapter, served_adapter
+from tests.adapter.serving import POD_PATH, ServedAdapter, served_adapter
 from tests.eventually import eventually
+from tests.kube.access_api import FRONT_PROXY
 
 DROPPED = "milliscale_adapter_connections_dropped_total"
 CONNECTIONS = "milliscale_adapter_connections"
@@ -42,7 +43,7 @@ class FakeConnection(Connection):
 
     def close(self, reason: str) -> None:
         self.bed.closed.append(self.name)
-        self.bed.slots.remove(self)
+        self.bed.connections.remove(self)
 
 
 class Bed:
@@ -51,19 +52,21 @@ class Bed:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.now = 0.0
-        self.slots = Slots(limit=8, registry=self.registry, clock=lambda: self.now)
+        self.connections = Connections(
+            limit=8, registry=self.registry, metrics_prefix="milliscale_adapter", clock=lambda: self.now
+        )
         self.closed: list[str] = []
 
     def accepted(self, name: str) -> FakeConnection:
         connection = FakeConnection(name, self)
-        assert self.slots.add(connection)
+        assert self.connections.add(connection)
         return connection
 
     def opened(self, name: str, *, verified: bool = False, busy: bool = False) -> FakeConnection:
         connection = self.accepted(name)
         connection.certificate = b"certificate" if verified else None
         connection.busy = busy
-        self.slots.opened(connection)
+        self.connections.opened(connection)
         return connection
 
     def counted(self, reason: str) -> float | None:
@@ -75,7 +78,7 @@ def test_a_quarter_of_the_slots_is_for_handshakes_and_the_oldest_is_closed_first
     for name in ("a", "b", "c", "d"):
         bed.accepted(name)
     assert bed.closed == ["a", "b"]
-    assert len(bed.slots) == 2
+    assert len(bed.connections) == 2
     assert bed.counted("handshake") == 2
 
 
@@ -86,7 +89,7 @@ def test_open_connection_that_was_idle_longest_is_closed() -> None:
     first.group.move_to_end(first)
     bed.opened("new")
     assert bed.closed == ["unverified-1"]
-    assert len(bed.slots) == 8
+    assert len(bed.connections) == 8
     assert bed.counted("idle") == 1
 
 
@@ -107,7 +110,7 @@ def test_unverified_clients_are_closed_first_then_handshakes_then_verified_clien
 def test_new_connection_is_refused_only_if_all_others_are_busy() -> None:
     bed = Bed()
     connections = [bed.opened(f"busy-{number}", verified=number % 2 == 0, busy=True) for number in range(8)]
-    assert not bed.slots.add(FakeConnection("refused", bed))
+    assert not bed.connections.add(FakeConnection("refused", bed))
     assert bed.closed == []
     assert bed.counted("refused") == 1
     connections[3].busy = False
@@ -119,30 +122,30 @@ def test_slot_is_released_once() -> None:
     bed = Bed()
     connection = bed.opened("a")
     for _ in range(2):
-        bed.slots.remove(connection)
-    assert len(bed.slots) == 0
+        bed.connections.remove(connection)
+    assert len(bed.connections) == 0
     closed = bed.accepted("b")
     closed.close("")
-    bed.slots.opened(closed)
-    assert len(bed.slots) == 0
+    bed.connections.opened(closed)
+    assert len(bed.connections) == 0
 
 
 def test_incomplete_heads_have_a_limit_together_and_the_longest_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_MAX_BUFFERED", 1000)
+    monkeypatch.setattr(connection, "_MAX_INCOMPLETE_HEADS", 1000)
     bed = Bed()
     first, second, third = (bed.opened(name) for name in ("a", "b", "c"))
-    bed.slots.buffer(first, 300)
-    bed.slots.buffer(second, 400)
-    bed.slots.buffer(third, 300)
+    bed.connections.buffer(first, 300)
+    bed.connections.buffer(second, 400)
+    bed.connections.buffer(third, 300)
     assert bed.closed == []
-    bed.slots.buffer(first, 1)
+    bed.connections.buffer(first, 301)
     assert bed.closed == ["b"]
     assert bed.counted("head") == 1
-    bed.slots.buffer(third, 399)
+    bed.connections.buffer(third, 699)
     assert bed.closed == ["b"]
-    bed.slots.buffer(first, -first.buffered)
-    bed.slots.remove(third)
-    bed.slots.buffer(bed.opened("d"), 1000)
+    bed.connections.buffer(first, 0)
+    bed.connections.remove(third)
+    bed.connections.buffer(bed.opened("d"), 1000)
     assert bed.closed == ["b"]
 
 
@@ -249,7 +252,7 @@ async def test_connection_with_a_certificate_outlasts_strangers(tmp_path: Path) 
 
 
 async def test_long_heads_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_MAX_BUFFERED", 100_000)
+    monkeypatch.setattr(connection, "_MAX_INCOMPLETE_HEADS", 100_000)
     async with crowded_adapter(tmp_path) as adapter:
         clients = [await RawClient.connect(adapter) for _ in range(4)]
         for client in clients:

@@ -17,8 +17,9 @@ from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 from playground.prometheus import PrometheusServer
 from tests.adapter.metrics_bed import RESOURCES
-from tests.adapter.serving import AccessApi, Authorities, ServedAdapter, write_pair
+from tests.adapter.serving import ServedAdapter
 from tests.eventually import eventually
+from tests.kube.access_api import AccessApi, Authorities, write_pair
 from tests.kube.scripted import respond, scripted_server
 
 pytestmark = pytest.mark.e2e
@@ -57,7 +58,7 @@ class RunningAdapter:
         """Return whether it is ready and reports that the current file is not in use."""
         reply = await self.client.request("/readyz?verbose")
         assert reply.status == 200
-        return b"[+]rules-file ok: the last good rules stay in use: " in reply.body
+        return b"[!]rules-file: the last good rules stay in use: " in reply.body
 
     async def listed(self) -> set[str]:
         """Return the external metrics in its discovery."""

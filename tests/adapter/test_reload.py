@@ -17,9 +17,9 @@ from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.commands.reload import RulesReloader
 from adapter.prometheus import PrometheusUnavailable
 from adapter.rules import RulesFile, load_rules, parse_rules
-from adapter.security.request_info import Target
-from adapter.serving.health import Health
 from kube.mapping import GroupResource, ResourceInfo
+from kube.security.request_info import Target
+from kube.serving.health import Health
 from tests.adapter.metrics_bed import CannedPrometheus, MetricsBed, metrics_bed, series
 
 RULE = "seriesQuery: {}, metricsQuery: sum({}), resources: {{template: <<.Resource>>}}"
@@ -98,23 +98,23 @@ async def test_bad_file_keeps_the_last_good_rules_and_is_reported(
     assert mounted.applied == []
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert mounted.seen("last_reload_successful") == 0
-    remark = mounted.reloader.remark()
+    remark = mounted.reloader.note()
     assert remark is not None
     assert remark.startswith("the last good rules stay in use: ")
     assert remark.endswith("config.yaml: unknown key `rulez`; did you mean `rules`?")
-    health = Health(alive={}, ready={}, remarks={"rules-file": mounted.reloader.remark})
+    health = Health(live={}, ready={}, notes={"rules-file": mounted.reloader.note})
     verbose = health.respond(Target.parse("/readyz?verbose"))
     assert verbose is not None
-    assert (verbose.status, verbose.text) == (200, f"[+]rules-file ok: {remark}\nreadyz check passed\n")
+    assert (verbose.status, verbose.text) == (200, f"[+]ping ok\n[!]rules-file: {remark}\nreadyz check passed\n")
 
     mounted.write(FIRST)
     await mounted.reloader.poll()
-    assert (mounted.seen("last_reload_successful"), mounted.reloader.remark()) == (1, None)
+    assert (mounted.seen("last_reload_successful"), mounted.reloader.note()) == (1, None)
     mounted.write("rulez: []")
     await mounted.reloader.poll()
     mounted.write(SECOND)
     await mounted.reloader.poll()
-    assert (len(mounted.applied), mounted.reloader.remark()) == (1, None)
+    assert (len(mounted.applied), mounted.reloader.note()) == (1, None)
 
 
 async def test_unexpected_exception_keeps_the_last_good_rules(
@@ -130,9 +130,9 @@ async def test_unexpected_exception_keeps_the_last_good_rules(
             await mounted.reloader.poll(force=True)
     assert mounted.applied == []
     assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert "LookupError('a bug')" in (mounted.reloader.remark() or "")
+    assert "LookupError('a bug')" in (mounted.reloader.note() or "")
     await mounted.reloader.poll(force=True)
-    assert (len(mounted.applied), mounted.reloader.remark()) == (1, None)
+    assert (len(mounted.applied), mounted.reloader.note()) == (1, None)
 
 
 async def test_file_that_reappears_unchanged_is_usable_again(mounted: MountedRules) -> None:

@@ -16,23 +16,24 @@ from typing import Any
 import pytest
 
 from adapter.planning.plans import Plan, PlanCache
-from adapter.security.authentication import (
+from adapter.serving import requests
+from adapter.serving.requests import RequestLines
+from bench.recorded_heads import RecordedRequest, recorded_requests
+from kube.security.authentication import (
     Authenticator,
     FrontProxyUsers,
     RawHeaders,
     TokenReviewer,
     User,
 )
-from adapter.security.authorization import AuthorizationOptions, Authorizer
-from adapter.security.request_info import RequestInfo, Target
-from adapter.serving import requests
-from adapter.serving.requests import RequestLines
-from bench.recorded_heads import RecordedRequest, recorded_requests
+from kube.security.authorization import AuthorizationOptions, Authorizer
+from kube.security.request_info import RequestInfo, Target
 from kube.status import StatusError
 from tests.adapter.front_proxy import front_proxy
-from tests.adapter.serving import EXTERNAL_PATH, FRONT_PROXY, POD_PATH, AccessApi, Authorities, served_adapter
+from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, served_adapter
 from tests.adapter.test_authentication import der, trusting
 from tests.adapter.test_recorded_heads import publish_uid_header, specs
+from tests.kube.access_api import FRONT_PROXY, AccessApi, Authorities
 from tests.kube.scripted import connected, scripted_server
 
 MIB = 1024 * 1024

@@ -15,18 +15,21 @@ import pytest
 from aiohttp import web
 
 from adapter.commands import serve as serve_module
-from adapter.commands.options import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions, ServingOptions
+from adapter.commands.options import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions
 from adapter.commands.serve import serve
 from adapter.prometheus import PrometheusOptions
 from adapter.rules import load_rules
-from adapter.security.authorization import AuthorizationOptions
-from adapter.security.trust import TrustOptions
+from kube.security.authorization import AuthorizationOptions
+from kube.security.trust import TrustOptions
+from kube.serving.listener import delayed
+from kube.serving.options import ServingOptions
 from playground.ports import LOOPBACK, free_port
 from tests.adapter.front_proxy import Connection, front_proxy
 from tests.adapter.metrics_bed import RESOURCES, RULES
-from tests.adapter.serving import AccessApi, Authorities, ServedAdapter, write_pair
+from tests.adapter.serving import ServedAdapter
 from tests.adapter.test_forward import API, other_adapter
 from tests.eventually import eventually
+from tests.kube.access_api import AccessApi, Authorities, write_pair
 from tests.kube.scripted import Collection, ScriptedServer, scripted_server, thing
 
 PACKETS = """
@@ -250,4 +253,4 @@ async def test_shutdown_delay_ends_after_its_duration() -> None:
     stop.set()
     for seconds in (0.0, 0.001):
         async with asyncio.timeout(60):
-            await serve_module.delayed(stop, seconds)
+            await delayed(stop, seconds)

@@ -16,13 +16,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapter.content.encoding import compress
-from adapter.security.authorization import AuthorizationOptions
-from adapter.serving import connection, server
-from adapter.serving.connection import ConnectionLimits
-from adapter.serving.server import ServerLimits
+from adapter.serving import server
 from kube.certs import KeyPair
-from tests.adapter.serving import EXTERNAL_PATH, FRONT_PROXY, POD_PATH, ServedAdapter, served_adapter
+from kube.security.authorization import AuthorizationOptions
+from kube.serving import connection
+from kube.serving.options import ConnectionLimits, ServerLimits
+from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, ServedAdapter, served_adapter
 from tests.eventually import eventually
+from tests.kube.access_api import FRONT_PROXY
 
 BIG_PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/big/pods/*/conn_open"
 
@@ -173,6 +174,7 @@ async def test_mistake_of_ours_is_logged_and_shown_to_nobody(tmp_path: Path, cap
         (b"this is not HTTP\r\n\r\n", 405, b"does not allow this method"),
         (b"FOO / HTTP/1.1\r\nHost: a\r\n\r\n", 405, b"does not allow this method"),
         (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400, b"it is not HTTP"),
+        (b"GET / HTTP/1.1\nHost: a\n\n", 400, b"it is not HTTP"),
         (b"GET / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400, b"it is not HTTP"),
         (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 414, b"URL is longer than 65536 bytes"),
         (
@@ -186,7 +188,7 @@ async def test_mistake_of_ours_is_logged_and_shown_to_nobody(tmp_path: Path, cap
             b"the request has more than 512 headers",
         ),
     ],
-    ids=["noise", "method", "bad header", "two lengths", "long path", "long header", "many headers"],
+    ids=["noise", "method", "bad header", "bare line feeds", "two lengths", "long path", "long header", "many headers"],
 )
 async def test_malformed_request_gets_a_status(
     tmp_path: Path, request_bytes: bytes, code: int, message: bytes, caplog: pytest.LogCaptureFixture
@@ -278,7 +280,7 @@ async def responded(adapter: ServedAdapter, count: int) -> bool:
 async def test_client_that_does_not_read_its_responses_is_disconnected(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, logger="adapter.serving.connection")
+    caplog.set_level(logging.DEBUG, logger="kube.serving.connection")
     async with served_adapter(tmp_path, limits=impatient(read=0.2)) as adapter:
         adapter.metrics.count = 25_000
         master = adapter.authorities.clients.issue("admin", organizations=["system:masters"], client=True)
@@ -338,7 +340,7 @@ ASKED = b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
 def logged_errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the adapter and its HTTP server warned of; the client of these tests is in the same log."""
-    ours = ("adapter", "aiohttp")
+    ours = ("adapter", "kube", "aiohttp")
     return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING and r.name.startswith(ours)]
 
 
@@ -371,7 +373,10 @@ async def test_connection_ends_in_order_after_a_body(
     tmp_path: Path, header: bytes, body: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The client may send all of the body, and then sees an end, not an error."""
-    async with served_adapter(tmp_path) as adapter, refused(adapter, header) as (reader, writer):
+    async with (
+        served_adapter(tmp_path, limits=impatient(body=0.5)) as adapter,
+        refused(adapter, header) as (reader, writer),
+    ):
         writer.write(body)
         assert await asyncio.wait_for(reader.read(), 60) == b""
     assert logged_errors(caplog) == []
@@ -382,7 +387,7 @@ async def test_body_that_does_not_end_ends_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(connection, "_MAX_BODY", 500_000)
-    caplog.set_level(logging.DEBUG, logger="adapter.serving.connection")
+    caplog.set_level(logging.DEBUG, logger="kube.serving.connection")
     async with served_adapter(tmp_path) as adapter:
         chunk = b"ffff\r\n" + b"x" * 0xFFFF + b"\r\n"
         pieces = itertools.chain([REFUSED + b"Transfer-Encoding: chunked\r\n\r\n"], itertools.repeat(chunk, 10_000))
@@ -489,7 +494,8 @@ async def test_stopping_lets_requests_in_flight_end(tmp_path: Path) -> None:
         await eventually(refuses_connections, within=5.0, every=0.01)
         assert not stopping.done()
         adapter.metrics.hold.set()
-        assert (await asking).status == 200
+        reply = await asking
+        assert (reply.status, reply.headers["Connection"]) == (200, "close")
         await stopping
 
 

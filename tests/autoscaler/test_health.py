@@ -7,6 +7,7 @@ import pytest
 
 from autoscaler.loop.health import application, serving
 from autoscaler.loop.telemetry import Telemetry
+from kube.serving.health import Health
 
 
 class Hpas:
@@ -23,7 +24,7 @@ def hpas() -> Hpas:
 
 @pytest.fixture
 async def http(hpas: Hpas) -> AsyncIterator[aiohttp.ClientSession]:
-    app = application(Telemetry(), live={}, ready={"hpas": hpas})
+    app = application(Telemetry(), Health(live={}, ready={"hpas": hpas}))
     async with (
         serving(app, host="127.0.0.1", port=0) as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
@@ -47,7 +48,7 @@ async def test_readyz_gives_the_reason(http: aiohttp.ClientSession) -> None:
 
 async def test_a_note_is_shown_where_one_looks_closely_and_fails_nothing() -> None:
     note: dict[str, str | None] = {"text": None}
-    app = application(Telemetry(), live={}, ready={}, notes={"foreignWriter": lambda: note["text"]})
+    app = application(Telemetry(), Health(live={}, ready={}, notes={"foreignWriter": lambda: note["text"]}))
     async with (
         serving(app, host="127.0.0.1", port=0) as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
@@ -60,6 +61,14 @@ async def test_a_note_is_shown_where_one_looks_closely_and_fails_nothing() -> No
         )
         assert await get(http, "/readyz") == (200, "ok")
         assert await get(http, "/livez?verbose") == (200, "[+]ping ok\nlivez check passed\n")
+
+
+async def test_single_checks_and_their_results_are_served(http: aiohttp.ClientSession) -> None:
+    assert await get(http, "/readyz/hpas") == (500, "internal server error: not listed yet\n")
+    assert await get(http, "/readyz?exclude=hpas") == (200, "ok")
+    assert await get(http, "/livez/hpas") == (404, "404: Not Found")
+    status, metrics = await get(http, "/metrics/slis")
+    assert (status, 'kubernetes_healthcheck{name="hpas",type="readyz"} 0.0' in metrics) == (200, True)
 
 
 async def test_readyz_when_ready(http: aiohttp.ClientSession, hpas: Hpas) -> None:
@@ -75,8 +84,8 @@ async def test_metrics_are_in_prometheus_text_format(http: aiohttp.ClientSession
 
 
 async def test_an_address_in_use_is_an_os_error(http: aiohttp.ClientSession) -> None:
-    app = application(Telemetry(), live={}, ready={})
+    app = application(Telemetry(), Health(live={}, ready={}))
     async with serving(app, host="127.0.0.1", port=0) as port:
         with pytest.raises(OSError, match="address already in use"):
-            async with serving(application(Telemetry(), live={}, ready={}), host="127.0.0.1", port=port):
+            async with serving(application(Telemetry(), Health(live={}, ready={})), host="127.0.0.1", port=port):
                 pass

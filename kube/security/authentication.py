@@ -24,8 +24,8 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from adapter.security.trust import ClientTrust, FrontProxy
 from kube.client import KubeClient, KubeUnreachable
+from kube.security.trust import ClientTrust, FrontProxy
 from kube.single_flight import SingleFlight
 from kube.status import StatusError, forbidden, service_unavailable, unauthorized
 

@@ -12,7 +12,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
-from adapter.security.tls import (
+from kube.certs import CertificateAuthority, KeyPair
+from kube.security.tls import (
     CIPHER_SUITES,
     CertificateFiles,
     NamedCertificate,
@@ -20,9 +21,8 @@ from adapter.security.tls import (
     TLSError,
     self_signed_files,
 )
-from kube.certs import CertificateAuthority, KeyPair
-from tests.adapter.serving import write_pair
 from tests.eventually import eventually
+from tests.kube.access_api import write_pair
 
 NOW = datetime.datetime.now(datetime.UTC)
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
@@ -118,7 +118,7 @@ async def test_an_intermediate_that_is_trusted_needs_nobody_above_it(tmp_path: P
 
 async def test_authorities_that_cannot_be_used_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It changes neither the trusted CAs nor the later renewal of the serving certificate."""
-    monkeypatch.setattr("adapter.security.tls._POLL_SECONDS", 0.01)
+    monkeypatch.setattr("kube.security.tls._POLL_SECONDS", 0.01)
     handshakes = Handshakes(tmp_path)
     authority = CertificateAuthority.create("clients")
     ann = authority.issue("ann", client=True)
@@ -140,7 +140,7 @@ async def test_authorities_that_cannot_be_used_change_nothing(tmp_path: Path, mo
 
 @pytest.mark.looptime
 async def test_renewed_serving_certificate_is_reloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapter.security.tls._POLL_SECONDS", 0.01)
+    monkeypatch.setattr("kube.security.tls._POLL_SECONDS", 0.01)
     handshakes = Handshakes(tmp_path)
     tls = ServingTLS(handshakes.files)
 

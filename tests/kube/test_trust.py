@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, NameOID
 
-from adapter.security.trust import CertificateBundle, ClientTrust, TrustError, TrustOptions, TrustReloader
 from kube.certs import CertificateAuthority, KeyPair
 from kube.client import KubeClient
-from tests.adapter.serving import AccessApi, Authorities
+from kube.security.trust import CertificateBundle, ClientTrust, TrustError, TrustOptions, TrustReloader
 from tests.eventually import eventually
+from tests.kube.access_api import AccessApi, Authorities
 from tests.kube.scripted import connected, scripted_server
 
 NOW = datetime.datetime.now(datetime.UTC)
@@ -181,7 +181,7 @@ async def test_flags_win_over_the_config_map(tmp_path: Path) -> None:
 
 @pytest.mark.looptime
 async def test_rotated_file_is_reloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapter.security.trust._FILES_SECONDS", 0.01)
+    monkeypatch.setattr("kube.security.trust._FILES_SECONDS", 0.01)
     first, second = CertificateAuthority.create("first"), CertificateAuthority.create("second")
     path = tmp_path / "ca.crt"
     path.write_bytes(first.cert_pem)
@@ -290,7 +290,7 @@ async def test_api_server_that_comes_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The adapter waits for it, logs the reason once and shows it, and loads its CAs once it exists."""
-    monkeypatch.setattr("adapter.security.trust._RETRY_SECONDS", (0.005, 0.01))
+    monkeypatch.setattr("kube.security.trust._RETRY_SECONDS", (0.005, 0.01))
     caplog.set_level(logging.INFO, logger="kube.store")
     async with scripted_server() as server:
         kubeconfig = server.kubeconfig(tmp_path)

@@ -1,8 +1,7 @@
 """Health: /healthz, /livez and /readyz, in the form that Kubernetes components give them.
 
 A check is a function that returns what is wrong, or None. Kubernetes withholds the reasons ("reason withheld"); here
-they are in the response, because they name no address and no secret, and users need to know why an adapter is not
-ready.
+they are in the response, because they name no address and no secret, and users need to know why a pod is not ready.
 """
 
 from __future__ import annotations
@@ -11,10 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from adapter.content.encoding import Encoded
-from adapter.security.request_info import Target
+from kube.security.request_info import Target
 
 Check = Callable[[], str | None]
 
@@ -31,16 +28,17 @@ class Health:
     """The three endpoints over named checks, and how the checks went, for /metrics/slis.
 
     Args:
-        alive: checks whose failure only a restart can mend, by name; for /livez and /healthz.
+        live: checks beside `ping` whose failure only a restart can mend, by name; for /livez and /healthz.
         ready: checks that decide, with the former, whether traffic should come here; for /readyz.
-        remarks: shown at /readyz?verbose, and no reason to keep traffic away, by name.
+        notes: warnings at /readyz?verbose, and no reason to keep traffic away, by name.
     """
 
     def __init__(
-        self, *, alive: Mapping[str, Check], ready: Mapping[str, Check], remarks: Mapping[str, Check] | None = None
+        self, *, live: Mapping[str, Check], ready: Mapping[str, Check], notes: Mapping[str, Check] | None = None
     ) -> None:
-        self._remarks = remarks or {}
-        self._endpoints = {"healthz": alive, "livez": alive, "readyz": {**alive, **ready}}
+        self._notes = notes or {}
+        live = {"ping": lambda: None, **live}
+        self._endpoints = {"healthz": live, "livez": live, "readyz": {**live, **ready}}
         # Counted when the checks are requested, so that a scrape is cheap and shows what probes saw.
         self._registry = CollectorRegistry()
         self._last = Gauge(
@@ -85,19 +83,16 @@ class Health:
             f"[+]{name} ok" if problem is None else f"[-]{name} failed: {problem}" for name, problem in problems.items()
         ]
         if endpoint == "readyz":
-            remarks = {name: remark() for name, remark in self._remarks.items()}
-            lines += [
-                f"[+]{name} ok" + (f": {remark}" if remark is not None else "") for name, remark in remarks.items()
-            ]
+            lines += [f"[!]{name}: {note}" for name, look in self._notes.items() if (note := look()) is not None]
         if excluded - set(checks):
             unknown = ",".join(f'"{name}"' for name in sorted(excluded - set(checks)))
             lines.append(f"warn: some health checks cannot be excluded: no matches for {unknown}")
         lines.append(f"{endpoint} check {'failed' if failed else 'passed'}\n")
         return HealthResponse(500 if failed else 200, "\n".join(lines))
 
-    def exposition(self) -> Encoded:
-        """Return /metrics/slis, as k8s.io/component-base/metrics/prometheus/slis has it."""
-        return Encoded(generate_latest(self._registry), CONTENT_TYPE_LATEST)
+    def render(self) -> bytes:
+        """Return /metrics/slis in Prometheus' text format. Upstream: component-base/metrics/prometheus/slis."""
+        return generate_latest(self._registry)
 
     def _run(self, endpoint: str, name: str, check: Check) -> str | None:
         problem = check()

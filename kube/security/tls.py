@@ -4,7 +4,7 @@ Both change while the process runs: certificates are renewed, and the CAs come f
 available yet at the start. A CA cannot be removed from an SSL context, so every change makes a new context, and the
 listener's own context passes each new connection on to the newest one during the first message of the handshake. The
 handshake requests a client certificate but does not require it; a certificate that no CA verifies ends it.
-`adapter.security.authentication` finds out which CA verified it.
+`kube.security.authentication` finds out which CA verified it.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class TrustReloader:
     def __init__(self, options: TrustOptions, client: KubeClient, on_change: Callable[[ClientTrust], None]) -> None:
         self._options = options
         self._on_change = on_change
-        # The selector matters: the right to this one ConfigMap is all that the adapter has.
+        # The selector matters: the right to this one ConfigMap is all that the process needs.
         self._config_maps = Store(
             client,
             _CONFIG_MAPS,
@@ -171,7 +171,7 @@ class TrustReloader:
         if failure.code not in (401, 403):
             return str(failure)
         return (
-            f"{failure}; bind the adapter's service account to the Role extension-apiserver-authentication-reader "
+            f"{failure}; bind this pod's service account to the Role extension-apiserver-authentication-reader "
             "in kube-system"
         )
 

@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 from cachetools import LRUCache
 
-from adapter.security.authentication import User
-from adapter.security.request_info import RequestInfo
 from kube.client import KubeClient, KubeUnreachable
 from kube.fields import quote
+from kube.security.authentication import User
+from kube.security.request_info import RequestInfo
 from kube.single_flight import SingleFlight
 from kube.status import StatusError, forbidden, internal_error, service_unavailable
 
@@ -38,7 +38,7 @@ _TIMEOUT_SECONDS = 10.0
 class AuthorizationOptions:
     """The flags: `--authorization-always-allow-paths` and the TTLs of cached decisions in seconds.
 
-    By default single health checks are open, too; in prometheus-adapter only the endpoints are.
+    By default single health checks are open, too; in Kubernetes only the endpoints are.
     """
 
     always_allow_paths: tuple[str, ...] = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*")
@@ -112,7 +112,7 @@ class Authorizer:
             raise service_unavailable("access cannot be checked now: the API server did not respond") from error
         except StatusError as error:
             _log.warning(
-                "the API server refused a SubjectAccessReview: %s; the adapter's service account needs the ClusterRole "
+                "the API server refused a SubjectAccessReview: %s; this pod's service account needs the ClusterRole "
                 "system:auth-delegator",
                 error,
             )

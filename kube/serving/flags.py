@@ -1,6 +1,8 @@
-"""Flags of `serve` about its HTTPS server: the listener, authentication and authorization.
+"""Flags of an HTTPS server: the listener, authentication and authorization.
 
 Names and defaults are mostly those of Kubernetes' library for API servers. See kube.flags.option_group for groups.
+
+Upstream: options.SecureServingOptions, options.DelegatingAuthenticationOptions, options.DelegatingAuthorizationOptions
 """
 
 from __future__ import annotations
@@ -10,14 +12,12 @@ from typing import Any
 
 import click
 
-from adapter.commands.flags import FILE
-from adapter.commands.options import ServingOptions
-from adapter.security.authorization import AuthorizationOptions
-from adapter.security.tls import CIPHER_SUITES, MINIMUM_VERSIONS, CertificateFiles, NamedCertificate
-from adapter.security.trust import TrustOptions
-from adapter.serving.server import ServerLimits
 from kube.durations import DURATION, POSITIVE_DURATION
-from kube.flags import bool_option, list_option, option_group
+from kube.flags import FILE, bool_option, list_option, option_group
+from kube.security.authorization import AuthorizationOptions
+from kube.security.tls import CIPHER_SUITES, MINIMUM_VERSIONS, CertificateFiles, NamedCertificate
+from kube.security.trust import TrustOptions
+from kube.serving.options import ServerLimits, ServingOptions
 
 _SERVING, _TRUST, _AUTHORIZATION = ServingOptions(), TrustOptions(), AuthorizationOptions()
 

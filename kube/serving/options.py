@@ -1,0 +1,76 @@
+"""The options of an HTTPS server: its address, certificates and limits."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kube.security.tls import CertificateFiles, NamedCertificate
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Seconds that a client may take.
+
+    Attributes:
+        handshake: for the TLS handshake, and for the closing one.
+        head: for sending a request's head, from the connection or from the head's first byte on; Kubernetes' own time.
+        idle: between two requests. Longer than Go clients keep an idle connection (90 s), so that it is they who close
+            it and no request meets a closing connection.
+        body: for sending the rest of a request's body after the response.
+        read: for reading on, when there is more to send than the connection holds.
+    """
+
+    handshake: float = 10.0
+    head: float = 32.0
+    idle: float = 120.0
+    body: float = 10.0
+    read: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """Limits on what one client's requests may cost other clients.
+
+    Attributes:
+        connections: open at a time, those in their TLS handshake included.
+        in_flight: requests that are worked on at a time; of each namespace a quarter as many may wait, and more get
+            429 at once.
+        request_seconds: how long a request may take; a `timeout` parameter can only shorten it.
+        shutdown_seconds: how long requests in flight may still take when the process is told to end.
+        connection: see ConnectionLimits.
+    """
+
+    connections: int = 2000
+    in_flight: int = 400
+    request_seconds: float = 60.0
+    shutdown_seconds: float = 20.0
+    connection: ConnectionLimits = field(default_factory=ConnectionLimits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingOptions:
+    """The HTTPS server.
+
+    Attributes:
+        bind_address: the address to listen on; 0.0.0.0, :: and "" are all addresses of both families.
+        port: the port; 0 is any free one.
+        cert_dir: directory of the self-signed certificate, if `certificate` is None.
+        certificate: the serving certificate.
+        named_certificates: certificates for certain server names (SNI).
+        minimum_tls: the minimum TLS version.
+        ciphers: OpenSSL names of the TLS 1.2 cipher suites; empty for OpenSSL's choice.
+        limits: on connections and requests.
+        shutdown_delay: seconds that requests are still served after SIGTERM.
+    """
+
+    bind_address: str = "0.0.0.0"  # noqa: S104  (an API server is there for the whole cluster)
+    port: int = 6443
+    cert_dir: Path = Path("apiserver.local.config/certificates")
+    certificate: CertificateFiles | None = None
+    named_certificates: tuple[NamedCertificate, ...] = ()
+    minimum_tls: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
+    ciphers: tuple[str, ...] = ()
+    limits: ServerLimits = field(default_factory=ServerLimits)
+    shutdown_delay: float = 0.0

@@ -1,0 +1,221 @@
+"""HPAs from YAML or JSON files, checked as an API server would.
+
+A file may have several documents, or a List. HPAs are those of autoscaling/v1, autoscaling/v2 and milliscale.io/v1. A
+Deployment or StatefulSet beside them tells what its pods request. Other objects are passed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import msgspec
+import yaml
+
+from autoscaler.core.model import HPA, KIND, KUBERNETES, MILLISCALE
+from autoscaler.core.observation import MetricError
+from autoscaler.core.pods import calculate_pod_requests
+from autoscaler.objects.apitypes import Spec
+from autoscaler.objects.defaults import default_hpa
+from autoscaler.objects.fields import ParseError
+from autoscaler.objects.hpa import parse_hpa
+from autoscaler.objects.validation import validate_hpa
+from autoscaler.objects.workloads import parse_pod
+from replay.load import ReplayError, metric_key
+
+_V1: Final = "autoscaling/v1"
+_READ: Final = (KUBERNETES.api_version, _V1, MILLISCALE.api_version)
+_WORKLOADS: Final = ("Deployment", "StatefulSet")
+_V1_ANNOTATIONS: Final = ("autoscaling.alpha.kubernetes.io/metrics", "autoscaling.alpha.kubernetes.io/behavior")
+_V1_CPU: Final = "targetCPUUtilizationPercentage"
+_MAX_BYTES: Final = 4 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HPAFile:
+    """An HPA and where it comes from."""
+
+    hpa: HPA
+    path: str
+    document: Mapping[str, Any]
+    """The HPA as written, converted to autoscaling/v2 from v1."""
+    requests: Mapping[str, int]
+    """{resource or CONTAINER/resource: what a pod requests, in milli-values}, if the file has the scale target."""
+
+
+def read_hpa_file(path: Path, *, scale_to_zero: bool = True) -> list[HPAFile]:
+    """Return the HPAs of a file, at least one.
+
+    Raises:
+        ReplayError: the file cannot be read, has no HPA, or one that is not valid.
+    """
+    documents = list(_documents(path))
+    hpas = [each for each in documents if each.get("kind") == KIND]
+    if not hpas:
+        kinds = ", ".join(sorted({str(each.get("kind") or "object without a kind") for each in documents}))
+        raise ReplayError(f"{path}: there is no HorizontalPodAutoscaler in it, only: {kinds or 'nothing'}")
+    return [parse_hpa_document(each, str(path), documents, scale_to_zero=scale_to_zero) for each in hpas]
+
+
+def spec_names(files: Iterable[HPAFile]) -> list[str]:
+    """Return a name for each: NAMESPACE/NAME, with its file where several have the same, numbered if they still do."""
+    files = list(files)
+    keys = [str(each.hpa.key) for each in files]
+    names = [key if keys.count(key) == 1 else f"{key} ({each.path})" for key, each in zip(keys, files, strict=True)]
+    return [
+        name if names.count(name) == 1 else f"{name} #{names[: index + 1].count(name)}"
+        for index, name in enumerate(names)
+    ]
+
+
+def parse_hpa_document(
+    document: Mapping[str, Any], path: str, others: Iterable[Mapping[str, Any]] = (), *, scale_to_zero: bool = True
+) -> HPAFile:
+    """Check and parse an HPA's object.
+
+    Args:
+        document: the object.
+        path: where it comes from, for errors.
+        others: other objects; the scale target among them tells the requests.
+        scale_to_zero: whether the feature HPAScaleToZero is on.
+
+    Raises:
+        ReplayError: the HPA is not valid; the message names `path` and the field.
+    """
+    where = _where(document, path)
+    converted = _as_v2(document, where)
+    _check_fields(converted.get("spec"), Spec, f"{where}: spec")
+    try:
+        errors = validate_hpa(default_hpa(converted), scale_to_zero=scale_to_zero)
+        if errors:
+            raise ReplayError(f"{where}: {errors[0]}")
+        hpa = parse_hpa(converted)
+        for metric in hpa.spec.metrics:
+            metric_key(metric.source)
+    except (ParseError, ReplayError) as error:
+        text = str(error)
+        raise ReplayError(text if text.startswith(where) else f"{where}: {text}") from None
+    return HPAFile(hpa=hpa, path=path, document=converted, requests=_requests(hpa, others))
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+def _documents(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects of a file, those of Lists one by one."""
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise ReplayError(f"{path}: this is no HPA: it has more than {_MAX_BYTES >> 20} MiB")
+        documents = list(yaml.load_all(path.read_text("utf-8"), yaml.CSafeLoader))
+    except OSError as error:
+        raise ReplayError(f"{path}: {error.strerror or error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ReplayError(f"{path}: this is not YAML: {' '.join(str(error).split())}") from error
+    for document in documents:
+        if document is None:
+            continue
+        if not isinstance(document, dict):
+            raise ReplayError(f"{path}: a Kubernetes object is a mapping, and this is {_shown(document)}")
+        kind = str(document.get("kind", ""))
+        items = document.get("items")
+        if kind.endswith("List") and isinstance(items, list):
+            group = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")}
+            yield from ({**(group if kind != "List" else {}), **item} for item in items if isinstance(item, dict))
+        else:
+            yield document
+
+
+def _where(document: Mapping[str, Any], path: str) -> str:
+    metadata = document.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return f"{path}: {name}" if name else path
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."
+
+
+# --- HPAs ----------------------------------------------------------------------------------------------------------
+
+
+def _as_v2(document: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the object as autoscaling/v2 or milliscale.io/v1, in a namespace and without its status."""
+    version = document.get("apiVersion")
+    if version not in _READ:
+        raise ReplayError(f"{where}: apiVersion: {version} is not read: write autoscaling/v2")
+    metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
+    if not isinstance(metadata, dict) or not isinstance(spec, dict):
+        raise ReplayError(f"{where}: metadata and spec must be mappings")
+    converted = {
+        "apiVersion": KUBERNETES.api_version if version == _V1 else version,
+        "kind": KIND,
+        "metadata": {**metadata, "namespace": metadata.get("namespace") or "default"},
+        "spec": spec,
+    }
+    if version != _V1:
+        return converted
+    annotations = metadata.get("annotations")
+    for name in _V1_ANNOTATIONS:
+        if isinstance(annotations, dict) and name in annotations:
+            raise ReplayError(f"{where}: annotation {name} is not read: write the HPA as autoscaling/v2")
+    spec = dict(spec)
+    percent = spec.pop(_V1_CPU, None)
+    if percent is not None:
+        if "metrics" in spec:
+            raise ReplayError(f"{where}: spec.metrics: {_V1} has no such field: write the HPA as autoscaling/v2")
+        target = {"type": "Utilization", "averageUtilization": percent}
+        spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    return {**converted, "spec": spec}
+
+
+def _check_fields(value: object, form: Any, path: str) -> None:
+    """Check that an object has no field that Kubernetes does not know, which would be ignored.
+
+    Raises:
+        ReplayError: it has one.
+    """
+    forms = get_args(form) or (form,)
+    struct = next((each for each in forms if isinstance(each, type) and issubclass(each, msgspec.Struct)), None)
+    if struct is not None and isinstance(value, dict):
+        fields = {each.encode_name: each.type for each in msgspec.structs.fields(struct)}
+        for name, inner in value.items():
+            if name not in fields:
+                similar = difflib.get_close_matches(str(name), fields, 1)
+                hint = f": did you mean {similar[0]}?" if similar else f"; there are: {', '.join(fields)}"
+                raise ReplayError(f"{path}.{name}: unknown field{hint}")
+            _check_fields(inner, fields[name], f"{path}.{name}")
+    elif isinstance(value, list):
+        listed = next((each for each in forms if getattr(each, "__origin__", None) is list), None)
+        for index, item in enumerate(value) if listed is not None else ():
+            _check_fields(item, get_args(listed)[0], f"{path}[{index}]")
+
+
+def _requests(hpa: HPA, documents: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return what a pod of the HPA's target requests, if the target is among the objects."""
+    target = hpa.spec.scale_target_ref
+    for document in documents:
+        metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
+        kind = document.get("kind")
+        if kind not in _WORKLOADS or (kind, metadata.get("name")) != (target.kind, target.name):
+            continue
+        template = spec.get("template") or {}
+        try:
+            pod = parse_pod({"metadata": {"name": target.name}, "spec": template.get("spec") or {}})
+        except ParseError as error:
+            raise ReplayError(f"{target.kind} {target.name}: spec.template.spec: {error}") from None
+        resources = {*(pod.requests or ()), *(resource for each in pod.containers for resource in each.requests)}
+        containers: list[str | None] = [None, *(each.name for each in pod.containers if not each.init)]
+        found: dict[str, int] = {}
+        for resource, container in itertools.product(sorted(resources), containers):
+            # Where a container states no request there is none, which only matters to a metric that needs it.
+            with contextlib.suppress(MetricError):
+                name = resource if container is None else f"{container}/{resource}"
+                found[name] = calculate_pod_requests(pod, resource, container)
+        return found
+    return {}

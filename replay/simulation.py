@@ -1,0 +1,274 @@
+"""Replay an HPA on recorded load: the controller's decisions, one reconciliation after the other.
+
+Each step is an `Observation` of the model's pods and the recorded values, decided by `autoscaler.core.reconcile` with
+the history and the status of the step before. The scale is applied at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from autoscaler.core.config import Config
+from autoscaler.core.history import History
+from autoscaler.core.model import HPA, MetricSpec, ResourceMetric, Status
+from autoscaler.core.observation import Observation
+from autoscaler.core.observation import Scale as ObservedScale
+from autoscaler.core.reconcile import conclude, decide
+from replay.load import Load, ReplayError, Series, metric_key, metric_name
+from replay.responses import responder
+from replay.results import Replayed, Scale, Step, Totals, sentence
+from replay.workload import Workload, integrate_overload, overload_at
+
+_SELECTOR: Final = "replay=pods"
+_MILLI: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a replay assumes, the same for all specs that are compared."""
+
+    config: Config = field(default_factory=Config)
+    """The controller's flags; the HPA's annotations apply to them."""
+    step_ms: int = 15_000
+    """The sync period, unless the HPA's annotation sets one."""
+    offset_ms: int = 0
+    """From the start of the load to the first reconciliation."""
+    pod_startup_ms: int = 30_000
+    initial_replicas: int | None = None
+    """None: those recorded, else what the first values ask for."""
+    capacity: Mapping[str, float] = field(default_factory=dict)
+    """{`metric_key`: what one ready pod can serve, in the metric's unit}; see `capacity_of`."""
+
+
+def capacity_of(hpa: HPA, load: Load, given: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Return `Settings.capacity`: what the user gave, else the target per pod of each metric of this spec.
+
+    Args:
+        hpa: the first of the specs that are compared.
+        load: the load, for the requests of which a utilization is a part.
+        given: {metric's key or name, or "" for the first metric: capacity}.
+
+    Raises:
+        ReplayError: there is no such metric, or the request is not known.
+    """
+    targets = {metric_key(spec.source): _target_per_pod(spec, load.requests) for spec in hpa.spec.metrics}
+    capacity = {key: target for key, target in targets.items() if target is not None}
+    names = {metric_name(spec.source): metric_key(spec.source) for spec in reversed(hpa.spec.metrics)}
+    for name, value in (given or {}).items():
+        key = name if name in targets else names.get(name)
+        if not name:
+            key = next(iter(targets))
+        if key is None:
+            raise ReplayError(f"--capacity names {name}, which is not a metric of {hpa.key}: {', '.join(targets)}")
+        capacity[key] = value
+    # In the order of the spec, whose first metric counts requests.
+    return {key: capacity[key] for key in targets if key in capacity}
+
+
+def _target_per_pod(spec: MetricSpec, requests: Mapping[str, int]) -> float | None:
+    """Return the target per pod in the metric's unit; None if the target is not one per pod."""
+    target = spec.target
+    if target.average_value is not None:
+        return target.average_value / _MILLI
+    if isinstance(spec.source, ResourceMetric) and target.average_utilization is not None:
+        name = metric_name(spec.source)
+        if name not in requests:
+            raise ReplayError(
+                f"what a pod requests of {name} is not known: give --request {name}=..., or the Deployment beside the "
+                "HPA in its file"
+            )
+        return requests[name] / _MILLI * target.average_utilization / 100
+    return None
+
+
+def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
+    """Yield the reconciliations of an HPA, from the start of the load to its end.
+
+    Raises:
+        ReplayError: a metric is not in the load, or there is no reconciliation in it.
+    """
+    config = hpa.overrides.apply_to(settings.config)
+    start_ms, step_ms = load.start_ms + settings.offset_ms, _step_ms(hpa, settings)
+    recorded = [_series(load, metric_key(spec.source)) for spec in hpa.spec.metrics]
+    with_capacity = [(load.series[key], limit) for key, limit in settings.capacity.items() if key in load.series]
+    responders = [responder(spec.source, series) for spec, series in zip(hpa.spec.metrics, recorded, strict=True)]
+    replicas = _initial_replicas(hpa, load, settings, start_ms)
+    workload = Workload(
+        namespace=hpa.namespace,
+        name=hpa.spec.scale_target_ref.name,
+        requests=load.requests,
+        replicas=replicas,
+        startup_ms=settings.pod_startup_ms,
+        now_ms=start_ms,
+    )
+    # The status of a file or of another time is not part of this history.
+    hpa, history = dataclasses.replace(hpa, status=Status()), History()
+    for now_ms in range(start_ms, load.end_ms, step_ms):
+        workload.advance(now_ms)
+        ready = workload.ready
+        observation = Observation(
+            hpa=hpa,
+            config=config,
+            scale=ObservedScale(spec_replicas=replicas, status_replicas=replicas, selector=_SELECTOR),
+            pods=workload.pods,
+            responses=tuple([respond(workload, now_ms) for respond in responders]),
+        )
+        decision = decide(observation, history, now_ms)
+        outcome = conclude(decision)
+        history = outcome.history
+        if outcome.status is not None:
+            hpa = dataclasses.replace(hpa, status=outcome.status)
+        desired, end_ms = replicas, min(now_ms + step_ms, load.end_ms)
+        if decision.scale_to is not None:
+            desired = decision.scale_to
+            workload.scale(desired, now_ms)
+        overload = integrate_overload(with_capacity, workload.ready_over(now_ms, end_ms))
+        yield Step(
+            time_ms=now_ms,
+            end_ms=end_ms,
+            replicas=replicas,
+            ready=ready,
+            desired_replicas=desired,
+            values=tuple([series.at(now_ms) for series in recorded]),
+            overload=overload_at(with_capacity[0][0].at(now_ms), ready, with_capacity[0][1])
+            if with_capacity
+            else math.nan,
+            overloads=overload.times,
+            overload_requests=overload.requests,
+            requests=overload.total_requests,
+            decision=decision,
+        )
+        replicas = desired
+
+
+def replay(
+    hpa: HPA,
+    load: Load,
+    settings: Settings,
+    *,
+    name: str = "",
+    on_step: Callable[[Step], None] | None = None,
+    sentences: bool = True,
+) -> Replayed:
+    """Replay an HPA.
+
+    Args:
+        hpa: the HPA.
+        load: the recorded load, of at least the HPA's metrics.
+        settings: what is assumed.
+        name: how outputs name the spec; default: NAMESPACE/NAME.
+        on_step: called with each step; no step is kept here.
+        sentences: whether `Replayed.scales` get their sentences.
+
+    Raises:
+        ReplayError: see `simulate`.
+    """
+    totals = Totals(has_capacity=bool(settings.capacity), max_replicas=hpa.spec.max_replicas)
+    scales: list[Scale] = []
+    first = last = None
+    for step in simulate(hpa, load, settings):
+        first, last = first or step, step
+        totals.add_replicas(step.time_ms, step.end_ms, before=step.replicas, replicas=step.desired_replicas)
+        totals.add_overload(step.overloads, step.overload_requests, step.requests)
+        if step.has_gap:
+            totals.add_gap(step.time_ms, step.end_ms)
+        if step.desired_replicas != step.replicas:
+            scales.append(
+                Scale(
+                    time_ms=step.time_ms,
+                    replicas=step.replicas,
+                    desired_replicas=step.desired_replicas,
+                    sentence=sentence(step.decision) if sentences else "",
+                )
+            )
+        if on_step is not None:
+            on_step(step)
+    if first is None or last is None:
+        raise ReplayError("the load has no time for a reconciliation: choose a longer range, or a smaller --offset")
+    return Replayed(
+        name=name or str(hpa.key),
+        summary=totals.summary(),
+        start_ms=first.time_ms,
+        end_ms=last.end_ms,
+        initial_replicas=first.replicas,
+        scales=scales,
+        overloads=totals.overloads,
+        gaps=totals.gaps,
+    )
+
+
+def replay_reality(load: Load, settings: Settings) -> Replayed | None:
+    """Return the same figures of the replicas that there were; None if they were not recorded.
+
+    Times without a recorded number of replicas do not count. Ready pods default to all.
+    """
+    if load.replicas is None or not load.replicas.has_values(load.start_ms, load.end_ms):
+        return None
+    metrics = [(load.series[key], limit) for key, limit in settings.capacity.items() if key in load.series]
+    totals = Totals(has_capacity=bool(settings.capacity), max_replicas=None)
+    scales: list[Scale] = []
+    before: int | None = None
+    initial = 0
+    for start_ms, end_ms, value in load.replicas.segments(load.start_ms + settings.offset_ms, load.end_ms):
+        if math.isnan(value):
+            continue
+        replicas = round(value)
+        if before is None:
+            initial = before = replicas
+        totals.add_replicas(start_ms, end_ms, before=before, replicas=replicas)
+        if replicas != before:
+            scales.append(Scale(time_ms=start_ms, replicas=before, desired_replicas=replicas, sentence=""))
+        ready = _recorded_ready(load.ready_replicas, start_ms, end_ms, replicas)
+        overload = integrate_overload(metrics, ready)
+        totals.add_overload(overload.times, overload.requests, overload.total_requests)
+        before = replicas
+    return Replayed(
+        name="reality",
+        summary=totals.summary(),
+        start_ms=load.start_ms + settings.offset_ms,
+        end_ms=load.end_ms,
+        initial_replicas=initial,
+        scales=scales,
+        overloads=totals.overloads,
+        gaps=[],
+    )
+
+
+def _recorded_ready(series: Series | None, start_ms: int, end_ms: int, replicas: int) -> list[tuple[int, int, int]]:
+    if series is None:
+        return [(start_ms, end_ms, replicas)]
+    return [
+        (start, end, replicas if math.isnan(value) else round(value))
+        for start, end, value in series.segments(start_ms, end_ms)
+    ]
+
+
+def _step_ms(hpa: HPA, settings: Settings) -> int:
+    seconds = hpa.overrides.sync_period
+    return settings.step_ms if seconds is None else round(seconds * 1000)
+
+
+def _series(load: Load, key: str) -> Series:
+    if key not in load.series:
+        raise ReplayError(f"the load has no metric {key}; it has: {', '.join(sorted(load.series)) or 'none'}")
+    return load.series[key]
+
+
+def _initial_replicas(hpa: HPA, load: Load, settings: Settings, now_ms: int) -> int:
+    """Return the replicas at the beginning."""
+    if settings.initial_replicas is not None:
+        return settings.initial_replicas
+    recorded = load.replicas.at(now_ms) if load.replicas is not None else math.nan
+    if not math.isnan(recorded):
+        return round(recorded)
+    wanted = max(hpa.spec.min_replicas, 1)
+    for spec in hpa.spec.metrics:
+        target = _target_per_pod(spec, load.requests)
+        value = load.series[metric_key(spec.source)].at(now_ms)
+        if target and not math.isnan(value):
+            wanted = max(wanted, math.ceil(value / target))
+    return min(wanted, hpa.spec.max_replicas)

@@ -1,0 +1,183 @@
+"""The model of the workload: which pods there are, when they are ready, and how much of the load they can serve.
+
+A new pod is Pending until its start-up is over, then Running and ready for as long as it lives. Scaling down deletes
+the youngest pods, so those that are starting go first, as with ReplicaSets; a deleted pod is gone at once. All ready
+pods share the load equally and can serve the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from autoscaler.core.observation import Container, Pod, ReadyCondition
+from replay.load import Series
+
+_OLD_MS: Final = 24 * 3600 * 1000
+"""The age of the pods that are there at the beginning, longer than any period after a pod's start."""
+
+
+class Workload:
+    """The pods of one scale target.
+
+    Args:
+        namespace: the pods'.
+        name: the target's; the pods' names begin with it.
+        requests: {resource or CONTAINER/resource: what a pod requests, in milli-values}.
+        replicas: how many pods there are at the beginning, old and ready.
+        startup_ms: how long a new pod takes to become ready.
+        now_ms: the beginning.
+    """
+
+    def __init__(
+        self, *, namespace: str, name: str, requests: Mapping[str, int], replicas: int, startup_ms: int, now_ms: int
+    ) -> None:
+        self._namespace = namespace
+        self._name = name
+        self._requests = {resource: milli for resource, milli in requests.items() if "/" not in resource}
+        self._containers = _containers(requests, self._requests)
+        self._startup_ms = startup_ms
+        self._created = 0
+        self._ready_ms: deque[int] = deque()  # when each of the starting pods, which are the youngest, will be ready
+        self._pods = [self._new_pod(now_ms - _OLD_MS, ready=True, ready_ms=now_ms - _OLD_MS) for _ in range(replicas)]
+        self._snapshot: tuple[Pod, ...] | None = None
+        self._ready_names: tuple[str, ...] | None = None
+
+    @property
+    def replicas(self) -> int:
+        """The number of pods."""
+        return len(self._pods)
+
+    @property
+    def ready(self) -> int:
+        """The number of ready pods."""
+        return len(self._pods) - len(self._ready_ms)
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """The pods, oldest first. The same object until something changes."""
+        if self._snapshot is None:
+            self._snapshot = tuple(self._pods)
+        return self._snapshot
+
+    @property
+    def ready_names(self) -> tuple[str, ...]:
+        """The names of the ready pods. The same object until something changes."""
+        if self._ready_names is None:
+            self._ready_names = tuple(pod.name for pod in self._pods[: self.ready])
+        return self._ready_names
+
+    def advance(self, now_ms: int) -> None:
+        """Make the pods ready whose start-up is over."""
+        while self._ready_ms and self._ready_ms[0] <= now_ms:
+            index, ready_ms = self.ready, self._ready_ms.popleft()
+            pod = self._pods[index]
+            assert pod.start_ms is not None
+            self._pods[index] = self._pod(pod.name, pod.start_ms, ready=True, ready_ms=ready_ms)
+            self._snapshot = self._ready_names = None
+
+    def scale(self, replicas: int, now_ms: int) -> None:
+        """Create or delete pods."""
+        while len(self._pods) > replicas:
+            self._pods.pop()
+            if self._ready_ms:
+                self._ready_ms.pop()
+        while len(self._pods) < replicas:
+            self._ready_ms.append(now_ms + self._startup_ms)
+            self._pods.append(self._new_pod(now_ms, ready=False, ready_ms=now_ms))
+        self._snapshot = self._ready_names = None
+        self.advance(now_ms)
+
+    def ready_over(self, start_ms: int, end_ms: int) -> list[tuple[int, int, int]]:
+        """Return (start, end, ready pods) of the parts of a time in which the number of ready pods is constant."""
+        ready, parts = self.ready, []
+        for ready_ms in self._ready_ms:
+            if ready_ms >= end_ms:
+                break
+            if ready_ms > start_ms:
+                parts.append((start_ms, ready_ms, ready))
+                start_ms = ready_ms
+            ready += 1
+        parts.append((start_ms, end_ms, ready))
+        return parts
+
+    def _new_pod(self, start_ms: int, *, ready: bool, ready_ms: int) -> Pod:
+        self._created += 1
+        return self._pod(f"{self._name}-{self._created}", start_ms, ready=ready, ready_ms=ready_ms)
+
+    def _pod(self, name: str, start_ms: int, *, ready: bool, ready_ms: int) -> Pod:
+        return Pod(
+            name=name,
+            namespace=self._namespace,
+            labels={},
+            phase="Running" if ready else "Pending",
+            start_ms=start_ms,
+            ready=ReadyCondition(status="True" if ready else "False", last_transition_ms=ready_ms),
+            containers=self._containers,
+            requests=self._requests or None,
+        )
+
+
+def _containers(requests: Mapping[str, int], of_pod: Mapping[str, int]) -> tuple[Container, ...]:
+    """Return the containers that state requests; without any, one for what the whole pod requests."""
+    containers: dict[str, dict[str, int]] = {}
+    for key, milli in requests.items():
+        container, slash, resource = key.rpartition("/")
+        if slash:
+            containers.setdefault(container, {})[resource] = milli
+    containers = containers or {"": dict(of_pod)}
+    return tuple(Container(name=name, requests=values) for name, values in containers.items())
+
+
+class Overload(Struct, frozen=True):
+    """The load above capacity within a time."""
+
+    times: tuple[tuple[int, int], ...] = ()
+    """(start, end) of each overload, ascending, of any metric."""
+    requests: float = 0.0
+    """The load of the first metric above its capacity, integrated: units x seconds."""
+    total_requests: float = 0.0
+    """The load of the first metric, integrated."""
+
+
+def overload_at(load: float, ready: int, capacity: float) -> float:
+    """Return the load above capacity; NaN for NaN."""
+    return load if math.isnan(load) else max(load - ready * capacity, 0.0)
+
+
+def integrate_overload(metrics: Sequence[tuple[Series, float]], ready: Sequence[tuple[int, int, int]]) -> Overload:
+    """Compare the load with the capacity of the ready pods, exactly, whenever either changes.
+
+    Args:
+        metrics: (the load, the capacity of one pod) of each metric that has a capacity. Gaps do not count.
+        ready: (start, end, ready pods) of adjacent times.
+    """
+    times: list[tuple[int, int]] = []
+    above = total = 0.0
+    for number, (series, capacity) in enumerate(metrics):
+        for ready_start, ready_end, pods in ready:
+            for start_ms, end_ms, load in series.segments(ready_start, ready_end):
+                excess = load - pods * capacity
+                if excess > 0.0:
+                    times.append((start_ms, end_ms))
+                if number == 0 and not math.isnan(load):
+                    seconds = (end_ms - start_ms) / 1000
+                    total += load * seconds
+                    above += max(excess, 0.0) * seconds
+    return Overload(tuple(_union(times)) if times else (), above, total)
+
+
+def _union(times: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    times.sort()
+    first, last = times[0]
+    for start, end in times[1:]:
+        if start > last:
+            yield first, last
+            first, last = start, end
+        else:
+            last = max(last, end)
+    yield first, last
