@@ -10,7 +10,7 @@ import contextlib
 import math
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from adapter.catalog.values import to_milli
@@ -37,16 +37,17 @@ class RangeQuery:
     name: str
     """The metric, for progress and errors: "pods/packets_per_second"."""
     query: str
-    """PromQL; its values are in milli-units if `milli`."""
+    """PromQL."""
     destination: Destination = DEFAULT_DESTINATION
     labels: tuple[tuple[str, str], ...] = ()
     """A series of the result counts if it has these labels."""
     selector: LabelSelector = _EVERYTHING
     """A series counts if this matches its labels."""
     milli: bool = False
+    """The values are whole milli-units, not in the metric's unit."""
     total: bool = False
     """The value is the sum of the series that count; otherwise that of the first one, in the order of labels."""
-    values: ValuePolicy = ValuePolicy()
+    values: ValuePolicy = field(default_factory=ValuePolicy)
     """How to treat values that are not usable."""
 
 
@@ -180,13 +181,21 @@ def _combined(query: RangeQuery, times: Times, result: Result) -> array[float]:
                 values[index] = value
             elif query.total:
                 values[index] = known + value
-    # Sums are of milli-units, and so exact.
     empty = 0.0 if query.values.empty is Policy.ZERO else math.nan
-    return array("d", [empty if math.isnan(value) else _gap_if_error(value) / 1000 for value in values])
+    for index, value in enumerate(values):
+        if value == _ERROR:
+            values[index] = math.nan
+        elif math.isnan(value):
+            values[index] = empty
+        elif query.milli:
+            values[index] = _from_milli(int(value))
+    return values
 
 
-def _gap_if_error(value: float) -> float:
-    return math.nan if value == _ERROR else value
+def _from_milli(milli: int) -> float:
+    """Return the number of which `int(1000 * number)`, which truncates, is the same number of milli-units again."""
+    value = milli / 1000
+    return value if int(value * 1000) == milli else math.nextafter(value, math.copysign(math.inf, milli))
 
 
 def _counts(query: RangeQuery, labels: dict[str, str]) -> bool:
@@ -194,13 +203,9 @@ def _counts(query: RangeQuery, labels: dict[str, str]) -> bool:
 
 
 def _usable(query: RangeQuery, value: float) -> float | None:
-    """Return a value in milli-units as the adapter serves it; None if it leaves it out, infinity if it is an error."""
-    if query.milli:
-        milli = value if math.isfinite(value) else None
-    else:
-        milli = None if math.isnan(value) else to_milli(value)
-    if milli is not None:
-        return float(milli)
+    """Return a value as the adapter serves it; None if it leaves it out, infinity if it is an error."""
+    if to_milli(value) is not None and not math.isnan(value):
+        return value
     policy = query.values.nan if math.isnan(value) else query.values.inf
     return {Policy.ZERO: 0.0, Policy.ERROR: _ERROR}.get(policy)
 

@@ -1,20 +1,14 @@
 """From an HPA's metrics to PromQL, with the adapter's own code: its rules, its catalog, its templates.
 
-Without a rules file, and for what a file has no rule, there are rules in place of it: the series with the metric's own
-name, and cadvisor's series for CPU and memory.
-
 The adapter serves one value for each pod. A replay needs their sum, so the rule's query is summed by Prometheus, in
 milli-units that are rounded down for each pod as the adapter does, without the pods of other workloads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
-
-import msgspec
-import yaml
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, ExternalSource
@@ -23,7 +17,7 @@ from adapter.diagnosis.probe import Probe, Wanted
 from adapter.metrics.resource_metrics import resource_sources
 from adapter.planning.plans import external_plan
 from adapter.promql import PromqlError, can_be_nan, is_scalar, parse
-from adapter.rules import Policy, QueryRule, RulesError, RulesFile, ValuePolicy, parse_rules
+from adapter.rules import Policy, QueryRule, ValuePolicy
 from adapter.rules.query import QueryError, SelectorNotSupported, alternation, custom_query
 from autoscaler.core.metrics import metric_label_selector
 from autoscaler.core.model import (
@@ -45,65 +39,6 @@ from replay.prometheus.ranges import RangeQuery
 
 _PODS: Final = GroupResource("", "pods")
 _EVERYTHING: Final = LabelSelector()
-_RESOURCE_RULES: Final = """
-resourceRules:
-  cpu:
-    containerQuery: >-
-      sum by (<<.GroupBy>>) (rate(container_cpu_usage_seconds_total{<<.LabelMatchers>>,container!="",container!="POD"}[3m]))
-    nodeQuery: sum by (<<.GroupBy>>) (rate(container_cpu_usage_seconds_total{<<.LabelMatchers>>,id="/"}[3m]))
-    resources: {overrides: {namespace: {resource: namespace}, node: {resource: node}, pod: {resource: pod}}}
-    containerLabel: container
-  memory:
-    containerQuery: >-
-      sum by (<<.GroupBy>>) (container_memory_working_set_bytes{<<.LabelMatchers>>,container!="",container!="POD"})
-    nodeQuery: sum by (<<.GroupBy>>) (container_memory_working_set_bytes{<<.LabelMatchers>>,id="/"})
-    resources: {overrides: {namespace: {resource: namespace}, node: {resource: node}, pod: {resource: pod}}}
-    containerLabel: container
-  window: 3m
-"""
-"""As in the values of prometheus-adapter's Helm chart."""
-
-
-def complete_rules(rules: RulesFile | None, metrics: Iterable[MetricSource]) -> RulesFile:
-    """Return the rules for some metrics: the file's, or without a file those of the metrics' own names.
-
-    Raises:
-        ReplayError: a metric's name cannot be that of a series.
-    """
-    if rules is None:
-        rules = _rules_by_name(metrics)
-    if rules.resource is None:
-        rules = replace(rules, resource=parse_rules(_RESOURCE_RULES, source="resourceRules").resource)
-    # A series counts if it has a sample in the range of the replay.
-    custom, external = (
-        tuple(msgspec.structs.replace(rule, max_age=None) for rule in section)
-        for section in (rules.custom, rules.external)
-    )
-    return replace(rules, custom=custom, external=external)
-
-
-def _rules_by_name(metrics: Iterable[MetricSource]) -> RulesFile:
-    custom: dict[str, object] = {}
-    external: dict[str, object] = {}
-    for source in metrics:
-        match source:
-            case PodsMetric(metric) | ObjectMetric(metric):
-                custom[metric.name] = _rule(metric.name, {"template": "<<.Resource>>"})
-            case ExternalMetric(metric):
-                external[metric.name] = _rule(metric.name, {"namespaced": False})
-    text = yaml.safe_dump({"rules": list(custom.values()), "externalRules": list(external.values())})
-    try:
-        return parse_rules(text, source="the HPA's metrics")
-    except RulesError as error:
-        raise ReplayError(f"{error}; give the rules of the adapter with --config") from error
-
-
-def _rule(name: str, resources: object) -> object:
-    return {
-        "seriesQuery": f"{{__name__={quote(name)}}}",
-        "resources": resources,
-        "metricsQuery": "<<.Series>>{<<.LabelMatchers>>}",
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,8 +117,8 @@ class RuleQueries:
             info = await self.lookup.resource_for(described.kind.lower(), group)
         except NoMatchError as error:
             raise ReplayError(
-                f"{hpa.key}: the kind {described.kind} is not one of Kubernetes' own; give --kubeconfig of a cluster that"
-                " has it"
+                f"{hpa.key}: {described.kind} is not a kind of Kubernetes itself; give --kubeconfig of a cluster"
+                " that has it"
             ) from error
         source = self.catalog.find_custom(info.group_resource, metric.name)
         if source is None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
-import re
 import time
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -23,24 +20,24 @@ from adapter.prometheus import Destination, PrometheusConfigError, PrometheusOpt
 from adapter.promql import PromqlError, matchers, parse, selectors, walk
 from adapter.rules import RulesFile
 from autoscaler.core.model import HPA, MetricSource, ResourceMetric
+from autoscaler.core.status import rfc3339
 from kube.client import KubeClient, KubeError
 from kube.durations import format_duration
 from kube.mapping import ResourceInfo, ResourceLookup, RestMapper
 from kube.process import run
 from kube.selectors import LabelSelector
 from kube.status import StatusError
-from replay.load import Load, ReplayError, Series, metric_key
+from replay.load import Load, ReplayError, Series, check_not_counter, metric_key, metric_name
 from replay.prometheus.cache import ChunkCache, default_folder
 from replay.prometheus.client import RangeClient
+from replay.prometheus.default_rules import complete_rules
 from replay.prometheus.ranges import RangeQuery, RangeReader, Times, progress
-from replay.prometheus.rules import RuleQueries, complete_rules
+from replay.prometheus.rules import RuleQueries
 from replay.prometheus.workload import pods_pattern, replicas_query, requests_of, requests_query
 
 _CLOCK_SKEW_SECONDS: Final = 30.0
 _RECENT_SECONDS: Final = 3600.0
-_COUNTER: Final = re.compile(r".*_(total|count|sum|bucket)")
 _RATES: Final = frozenset({"rate", "irate", "increase", "delta", "idelta", "deriv"})
-_RISES: Final = 9  # for each fall: a counter falls when its process starts again, the sum of several when one ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +47,7 @@ class PrometheusSettings:
     Attributes:
         options: the server, with its credentials.
         rules: the adapter's rules; None: series have the names of the metrics.
-        start_ms: the time of the first reconciliation, before `offset_ms`; it is rounded down to a multiple of the step.
+        start_ms: the time of the first reconciliation, before `offset_ms`; rounded down to a multiple of the step.
         end_ms: after the last one.
         step_ms: the time between two reconciliations.
         offset_ms: their phase.
@@ -97,7 +94,7 @@ def read_prometheus(hpas: Sequence[HPA], settings: PrometheusSettings) -> Load:
     with _clients(settings) as client:
         _check_clocks(client(Destination()), settings)
         queries = run(_queries(hpa, sources, pods, settings))
-        return _read(hpa, queries, pods, settings, client)
+        return _read(hpa, sources, queries, pods, settings, client)
 
 
 def _same_target(hpas: Sequence[HPA]) -> HPA:
@@ -128,7 +125,7 @@ def _check_clocks(client: RangeClient, settings: PrometheusSettings) -> None:
     now, end = settings.clock(), settings.end_ms / 1000
     if end > now + _CLOCK_SKEW_SECONDS:
         raise ReplayError(
-            f"the range ends in the future, at {_time(settings.end_ms)}; give a --to that is not after now"
+            f"the range ends in the future, at {rfc3339(settings.end_ms)}; give a --to that is not after now"
         )
     behind = end - client.server_time()
     if behind > _CLOCK_SKEW_SECONDS:
@@ -186,6 +183,7 @@ class _NoObjects:
 
 def _read(
     hpa: HPA,
+    sources: Mapping[str, MetricSource],
     queries: Mapping[str, RangeQuery],
     pods: str,
     settings: PrometheusSettings,
@@ -207,19 +205,19 @@ def _read(
         values = {key: reader.read(query, times) for key, query in queries.items()}
         replicas = [reader.read(query, times) for query in reality]
     cache.prune()
-    for key, query in queries.items():
-        _check_values(query, values[key], settings, client(query.destination))
     times_ms = array("q", times)
     series = {key: Series(times_ms=times_ms, values=found, hold_ms=settings.step_ms) for key, found in values.items()}
+    for key, query in queries.items():
+        _check_values(query, series[key], settings, client(query.destination))
     real = [
         None if all(map(math.isnan, found)) else Series(times_ms=times_ms, values=found, hold_ms=settings.step_ms)
         for found in [*replicas, array("d")][:2]
     ]
     return Load(
-        start_ms=times.start_ms,
-        end_ms=times.last_ms + times.step_ms,
+        start_ms=times.start_ms - settings.offset_ms,
+        end_ms=settings.end_ms,
         series=series,
-        requests=_requests(hpa, pods, settings, client(Destination())),
+        requests=_requests(hpa, sources.values(), pods, settings, client(Destination())),
         replicas=real[0],
         ready_replicas=real[1],
     )
@@ -232,20 +230,23 @@ def _cache_key(destination: Destination, default: PrometheusOptions) -> tuple[ob
     return options.base, sorted((name, value) for name, value in headers.items() if name.lower() != "authorization")
 
 
-def _check_values(query: RangeQuery, values: array[float], settings: PrometheusSettings, client: RangeClient) -> None:
+def _check_values(query: RangeQuery, series: Series, settings: PrometheusSettings, client: RangeClient) -> None:
     """Raise ReplayError if there is no value at all, or they are those of a counter."""
-    if all(map(math.isnan, values)):
-        between = f"between {_time(settings.start_ms)} and {_time(settings.end_ms)}"
+    if all(map(math.isnan, series.values)):
+        between = f"between {rfc3339(settings.start_ms)} and {rfc3339(settings.end_ms)}"
         raise ReplayError(
             f"{query.name} has no value {between}; give another --from and --to, or check the query:"
             f" {' '.join(query.query.split())}"
         )
     name = _counter_name(query)
-    if name and _is_counter(name, client.metric_type(name), values):
-        raise ReplayError(
-            f"{query.name}: {name} is a counter, which only grows; give a rule that takes its rate with --config, such as"
-            f" sum(rate(<<.Series>>{{<<.LabelMatchers>>}}[2m])) by (<<.GroupBy>>)"
-        )
+    if name:
+        try:
+            check_not_counter(name, series, is_counter=client.metric_type(name) == "counter")
+        except ReplayError as error:
+            raise ReplayError(
+                f"{query.name}: {name} is a counter, which only grows; give a rule that takes its rate with --config,"
+                " such as metricsQuery: sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)"
+            ) from error
 
 
 def _counter_name(query: RangeQuery) -> str:
@@ -260,25 +261,13 @@ def _counter_name(query: RangeQuery) -> str:
     return names.pop() if len(names) == 1 else ""
 
 
-def _is_counter(name: str, type_: str, values: array[float]) -> bool:
-    if type_:
-        return type_ == "counter"
-    changes = [after - before for before, after in itertools.pairwise(values) if after != before]
-    rises = sum(change > 0 for change in changes)
-    falls = sum(change < 0 for change in changes)
-    return _COUNTER.fullmatch(name) is not None and rises > _RISES * falls
-
-
-def _requests(hpa: HPA, pods: str, settings: PrometheusSettings, client: RangeClient) -> dict[str, int]:
-    """Return what the target's pods request, for HPAs on utilization."""
-    resources = [spec.source for spec in hpa.spec.metrics if isinstance(spec.source, ResourceMetric)]
-    needed = {source.name if source.container is None else f"{source.container}/{source.name}" for source in resources}
+def _requests(
+    hpa: HPA, sources: Iterable[MetricSource], pods: str, settings: PrometheusSettings, client: RangeClient
+) -> dict[str, int]:
+    """Return what the target's pods request, for the resource metrics among some metrics."""
+    needed = {metric_name(source) for source in sources if isinstance(source, ResourceMetric)}
     if needed <= settings.requests.keys():
         return dict(settings.requests)
-    seconds = max(math.ceil((settings.end_ms - settings.start_ms) / 1000), 1)
+    seconds = math.ceil((settings.end_ms - settings.start_ms) / 1000)
     result = client.instant(requests_query(hpa, pods, range_seconds=seconds), time_ms=settings.end_ms)
     return {**requests_of(result), **settings.requests}
-
-
-def _time(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
