@@ -17,13 +17,11 @@ from typing import Any, Final, get_args
 import msgspec
 import yaml
 
-from autoscaler.core.model import HPA, KIND, KUBERNETES, MILLISCALE
+from autoscaler.core.model import HPA, KIND, KUBERNETES, MILLISCALE, Spec
 from autoscaler.core.observation import MetricError
 from autoscaler.core.pods import calculate_pod_requests
-from autoscaler.objects.apitypes import Spec
-from autoscaler.objects.defaults import default_hpa
 from autoscaler.objects.fields import ParseError
-from autoscaler.objects.hpa import parse_hpa
+from autoscaler.objects.hpa import default_hpa, parse_hpa
 from autoscaler.objects.validation import validate_hpa
 from autoscaler.objects.workloads import parse_pod
 from replay.load import ReplayError, metric_key
@@ -191,7 +189,7 @@ def _check_fields(value: object, form: Any, path: str) -> None:
                 raise ReplayError(f"{path}.{name}: unknown field{hint}")
             _check_fields(inner, fields[name], f"{path}.{name}")
     elif isinstance(value, list):
-        listed = next((each for each in forms if getattr(each, "__origin__", None) is list), None)
+        listed = next((each for each in forms if getattr(each, "__origin__", None) in (list, tuple)), None)
         for index, item in enumerate(value) if listed is not None else ():
             _check_fields(item, get_args(listed)[0], f"{path}[{index}]")
 

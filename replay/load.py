@@ -110,9 +110,9 @@ def metric_key(source: MetricSource) -> str:
 def metric_name(source: MetricSource) -> str:
     """Return the name of a metric for outputs: NAME, RESOURCE or CONTAINER/RESOURCE."""
     match source:
-        case ResourceMetric(resource, None):
+        case ResourceMetric(name=resource, container=None):
             return resource
-        case ResourceMetric(resource, container):
+        case ResourceMetric(name=resource, container=container):
             return f"{container}/{resource}"
         case InvalidMetric(type_):
             return type_

@@ -55,7 +55,7 @@ def capacity_of(hpa: HPA, load: Load, given: Mapping[str, float] | None = None) 
     Raises:
         ReplayError: there is no such metric, or the request is not known.
     """
-    targets = {metric_key(spec.source): _target_per_pod(spec, load.requests) for spec in hpa.spec.metrics}
+    targets = {metric_key(spec.source): target_per_pod(spec, load.requests) for spec in hpa.spec.metrics}
     capacity = {key: target for key, target in targets.items() if target is not None}
     names = {metric_name(spec.source): metric_key(spec.source) for spec in reversed(hpa.spec.metrics)}
     for name, value in (given or {}).items():
@@ -69,11 +69,11 @@ def capacity_of(hpa: HPA, load: Load, given: Mapping[str, float] | None = None) 
     return {key: capacity[key] for key in targets if key in capacity}
 
 
-def _target_per_pod(spec: MetricSpec, requests: Mapping[str, int]) -> float | None:
+def target_per_pod(spec: MetricSpec, requests: Mapping[str, int]) -> float | None:
     """Return the target per pod in the metric's unit; None if the target is not one per pod."""
     target = spec.target
     if target.average_value is not None:
-        return target.average_value / _MILLI
+        return target.average_value.milli / _MILLI
     if isinstance(spec.source, ResourceMetric) and target.average_utilization is not None:
         name = metric_name(spec.source)
         if name not in requests:
@@ -267,7 +267,7 @@ def _initial_replicas(hpa: HPA, load: Load, settings: Settings, now_ms: int) -> 
         return round(recorded)
     wanted = max(hpa.spec.min_replicas, 1)
     for spec in hpa.spec.metrics:
-        target = _target_per_pod(spec, load.requests)
+        target = target_per_pod(spec, load.requests)
         value = load.series[metric_key(spec.source)].at(now_ms)
         if target and not math.isnan(value):
             wanted = max(wanted, math.ceil(value / target))

@@ -103,7 +103,7 @@ class _Adapter:
             files, named=serving.named_certificates, minimum=serving.minimum_tls, ciphers=serving.ciphers
         )
         self._trust = TrustReloader(options.trust, authentication, on_change=lambda trust: self._tls.trust(trust.pem))
-        self._objects = WatchedObjects(lister, pods=rules.serves_custom or rules.resource is not None)
+        self._objects = WatchedObjects(lister, pods=bool(rules.custom) or rules.resource is not None)
         self._stopping = False
         self._shutdown_delay = serving.shutdown_delay
         self._socket = listening

@@ -17,11 +17,11 @@ from adapter.catalog.values import MetricValue, ObjectReference
 from adapter.metrics.objects import ObjectNames
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest
 from adapter.planning.metric_queries import ObjectsQuery
+from adapter.planning.rendering import QueryError
 from adapter.planning.rule_queries import RuleQueries, by_name
 from adapter.planning.vector_index import IndexedVector, ObjectSamples
 from adapter.prometheus import Sample
 from adapter.rules import AnyRule, Policy, QueryRule
-from adapter.rules.query import QueryError
 from kube import status
 from kube.client import KubeError
 from kube.deadlines import Deadline, DeadlineExceeded, within
@@ -186,7 +186,7 @@ class CustomMetrics:
 
     def _default(self, request: CustomMetricRequest, rule: AnyRule, name: str) -> Sample | None:
         """Return the rule's value for an object without one."""
-        match rule.values.empty:
+        match rule.empty:
             case Policy.ZERO:
                 return Sample({}, self._clock(), 0.0)
             case Policy.ERROR:

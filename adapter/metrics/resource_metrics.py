@@ -23,12 +23,12 @@ from adapter.gotemplate import Template
 from adapter.metrics.objects import ObjectMetadata, ObjectSource
 from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage, Usage
 from adapter.planning.metric_queries import ObjectsQuery
+from adapter.planning.rendering import QueryError
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_index import ObjectSamples, several
 from adapter.prometheus import Sample
-from adapter.rules import Policy, ResourceRule, ResourceRules, Rule, ValuePolicy
+from adapter.rules import ResourceRule, ResourceRules, Rule
 from adapter.rules.naming import MetricNaming, ResourceNaming
-from adapter.rules.query import QueryError
 from kube import status
 from kube.deadlines import Deadline
 from kube.mapping import GroupResource, ResourceInfo
@@ -43,7 +43,6 @@ _NAMESPACES = ResourceInfo(
 )
 _EVERYTHING = LabelSelector()
 _NO_NAMES = MetricNaming()
-_VALUES = ValuePolicy(nan=Policy.ZERO, inf=Policy.MISSING)
 # Two queries each. All at once would be too many for the queue of a namespace in a large cluster.
 _NAMESPACES_AT_ONCE = 16
 
@@ -275,7 +274,6 @@ def _source(
         resources=naming,
         query=query,
         destination=written.destination,
-        values=_VALUES,
     )
     return CustomSource(
         CustomMetricInfo(info.group_resource, key, info.namespaced),

@@ -29,7 +29,7 @@ from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from autoscaler.loop.sharding import Shard
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from autoscaler.objects.fields import ParseError
-from autoscaler.objects.hpa import RefusedHPA, TrackedHPA, track_hpa
+from autoscaler.objects.hpa import track_hpa
 from autoscaler.objects.workloads import parse_owned, track_pod
 from autoscaler.records.build import build_record
 from autoscaler.records.record import DecisionRecord
@@ -138,14 +138,12 @@ async def _find(
             continue
         except KubeError as error:
             raise DecideError(str(error)) from error
-        tracked = track_hpa(raw, api=api, scale_to_zero=scale_to_zero)
-        if isinstance(tracked, RefusedHPA):
-            raise DecideError(
-                f"{tracked.hpa.key} is not reconciled, because its spec is invalid: {tracked.hpa.problem}"
-            )
-        if tracked is None:
+        hpa = track_hpa(raw, api=api, scale_to_zero=scale_to_zero)
+        if hpa is None:
             raise DecideError(f"{namespace}/{name} cannot be parsed, and is not reconciled")
-        return tracked.hpa
+        if hpa.problem:
+            raise DecideError(f"{hpa.key} is not reconciled, because its spec is invalid: {hpa.problem}")
+        return hpa
     raise DecideError("; ".join(refused) or f"there is no HorizontalPodAutoscaler {namespace}/{name}")
 
 
@@ -180,8 +178,8 @@ async def _read_other_hpas(
         for api in apis:
             track = functools.partial(track_hpa, api=api, scale_to_zero=scale_to_zero)
             for other in (await list_objects(client, api.path(hpa.namespace), track)).items:
-                if isinstance(other, TrackedHPA) and other.hpa.key != hpa.key:
-                    await observer.note(other.hpa)
+                if not other.problem and other.key != hpa.key:
+                    await observer.note(other)
     except (StatusError, KubeError) as error:
         return [f"not checked for other HPAs that select the same pods: {error}"]
     return []

@@ -9,8 +9,8 @@ import click
 
 from autoscaler.commands.flags import kubeconfig_options
 from autoscaler.core.model import HPA_APIS, KUBERNETES, MILLISCALE, HPAApi
-from autoscaler.objects.defaults import default_hpa
 from autoscaler.objects.fields import ParseError
+from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.migration import is_scaled_to_zero, move, render
 from autoscaler.objects.validation import validate_hpa
 from kube.client import KubeClient, KubeConfigError, KubeError

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoscaler.core.model import Condition, InvalidHPA, Status
+from autoscaler.core.model import HPA, Condition, Status
 from autoscaler.core.stabilization import Normalized
 
 ABLE_TO_SCALE = "AbleToScale"
@@ -80,7 +80,7 @@ class Conditions:
         return tuple(self._conditions)
 
 
-def report_invalid_spec(hpa: InvalidHPA, now_ms: int) -> tuple[Status | None, str]:
+def report_invalid_spec(hpa: HPA, now_ms: int) -> tuple[Status | None, str]:
     """Return the status (None: it did not change) and the event's message for an HPA that cannot be decoded."""
     conditions = Conditions(hpa.status.conditions, now_ms)
     message = f"the HPA is left alone, because its spec is not valid: {hpa.problem}"

@@ -69,7 +69,7 @@ def _with_event(events: tuple[ScaleEvent, ...], event: ScaleEvent, rules: Scalin
 
     Upstream: podautoscaler.markScaleEventsOutdated, podautoscaler.getLongestPolicyPeriod.
     """
-    longest = max((policy.period_ms for policy in rules.policies), default=0)
+    longest = 1000 * max((policy.period_seconds for policy in rules.policies), default=0)
     slots = [replace(each, outdated=each.outdated or each.time_ms < event.time_ms - longest) for each in events]
     outdated = [index for index, each in enumerate(slots) if each.outdated]
     if outdated:

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from autoscaler.core.integers import int64
 from autoscaler.core.model import (
     CrossVersionObjectReference,
-    CurrentMetric,
     ExternalMetric,
     InvalidMetric,
     MetricIdentifier,
     MetricSpec,
+    MetricTarget,
     ObjectMetric,
     PodsMetric,
     ResourceMetric,
@@ -30,6 +32,7 @@ from autoscaler.core.observation import (
     ResourceResponse,
     ValuesResponse,
 )
+from autoscaler.core.quantities import canonical_quantity, quantity_text
 from autoscaler.core.replica_calculator import Proposal, ReplicaCalculator
 from autoscaler.core.status import selector_text
 from kube.fields import quote
@@ -53,7 +56,7 @@ class Evaluation:
     """The metric's name in texts when it decides."""
     proposal: Proposal | None = None
     failure: MetricError | None = None
-    current: CurrentMetric = field(default_factory=CurrentMetric)
+    current: MetricSpec = field(default_factory=MetricSpec)
     """The entry in `status.currentMetrics`."""
 
 
@@ -85,8 +88,11 @@ def validate_metric_source(spec: MetricSpec) -> MetricError | None:
     """Return the error of an invalid `spec`, whose metric is not fetched; None if it is valid."""
     source = spec.source
     if isinstance(source, InvalidMetric):
-        return _failure(spec, f"unknown metric source type {quote(source.type)}", invalid_source=True)
-    no_target = _failure(spec, _NO_TARGET[type(source)], invalid_source=True) if _target(spec) is None else None
+        return _failure(spec, f"unknown metric source type {quote(spec.type)}", invalid_source=True)
+    no_target = None
+    if _target(spec) is None:
+        text = next(text for type_, text in _NO_TARGET.items() if isinstance(source, type_))
+        no_target = _failure(spec, text, invalid_source=True)
     # Upstream looks at an External metric's target before its selector, elsewhere at the selector first.
     if isinstance(source, ResourceMetric) or (isinstance(source, ExternalMetric) and no_target):
         return no_target
@@ -103,21 +109,21 @@ def metric_label_selector(metric: MetricIdentifier) -> LabelSelector:
     Raises:
         SelectorError: the selector is invalid.
     """
-    return LabelSelector.from_object(metric.selector)
+    selector = None if metric.selector is None else msgspec.to_builtins(metric.selector)
+    return LabelSelector.from_object(selector)
 
 
 def _target(spec: MetricSpec) -> int | None:
-    """Return the target that counts. For Object metrics it is the one that the target's type names."""
-    target = spec.target
+    """Return the target that counts: percent or a milli-value. Object metrics use the one that the type names."""
+    target, quantity = spec.target, spec.target.average_value
     match spec.source:
-        case ResourceMetric():
-            return target.average_utilization if target.average_value is None else target.average_value
+        case ResourceMetric() if quantity is None:
+            return target.average_utilization
         case ObjectMetric():
-            return {"Value": target.value, "AverageValue": target.average_value}.get(target.type)
-        case ExternalMetric():
-            return target.value if target.average_value is None else target.average_value
-        case _:
-            return target.average_value
+            quantity = {"Value": target.value, "AverageValue": target.average_value}.get(target.type)
+        case ExternalMetric() if quantity is None:
+            quantity = target.value
+    return None if quantity is None else quantity.milli
 
 
 def _compute(
@@ -126,24 +132,24 @@ def _compute(
     target, per_pod = _target(spec), spec.target.average_value is not None
     assert target is not None
     match spec.source, response:
-        case ResourceMetric(name, container) as source, ResourceResponse() | MetricError():
+        case ResourceMetric(name=name, container=container) as source, ResourceResponse() | MetricError():
             samples = pod_samples(source, response)
             if per_pod:
                 return calculator.get_raw_resource_replicas(samples, resource=name, target_usage=target)
             return calculator.get_resource_replicas(
                 samples, resource=name, container=container, target_utilization=target
             )
-        case PodsMetric(metric) as source, PodsResponse() | MetricError():
+        case PodsMetric(metric=metric) as source, PodsResponse() | MetricError():
             samples = pod_samples(source, response)
             return calculator.get_metric_replicas(samples, metric_name=metric.name, target_usage=target)
-        case ObjectMetric(metric, described), ValuesResponse() | MetricError():
+        case ObjectMetric(metric=metric, described_object=described), ValuesResponse() | MetricError():
             values = _values("custom", response)
             value = values if isinstance(values, MetricError) else values[0]
             name = object_metric_text(metric, described, namespace)
             if spec.target.type == "AverageValue":
                 return calculator.get_object_per_pod_metric_replicas(value, metric=name, target_usage=target)
             return calculator.get_object_metric_replicas(value, metric=name, target_usage=target)
-        case ExternalMetric(metric), ValuesResponse() | MetricError():
+        case ExternalMetric(metric=metric), ValuesResponse() | MetricError():
             values = _values("external", response)
             name = external_metric_text(metric, namespace)
             if per_pod:
@@ -222,31 +228,40 @@ def external_metric_text(metric: MetricIdentifier, namespace: str) -> str:
 
 def _name(spec: MetricSpec) -> str:
     match spec.source:
-        case ResourceMetric(resource) if spec.target.average_value is not None:
+        case ResourceMetric(name=resource) if spec.target.average_value is not None:
             return f"{resource} resource"
-        case ResourceMetric(resource, None):
+        case ResourceMetric(name=resource, container=None):
             return f"{resource} resource utilization (percentage of request)"
-        case ResourceMetric(resource):
+        case ResourceMetric(name=resource):
             return f"{resource} container resource utilization (percentage of request)"
-        case PodsMetric(metric):
+        case PodsMetric(metric=metric):
             return f"pods metric {metric.name}"
-        case ObjectMetric(metric, described) if spec.target.type == "Value":
+        case ObjectMetric(metric=metric, described_object=described) if spec.target.type == "Value":
             return f"{described.kind} metric {metric.name}"
-        case ObjectMetric(metric) | ExternalMetric(metric):
+        case ObjectMetric(metric=metric) | ExternalMetric(metric=metric):
             return f"external metric {metric.name}({selector_text(metric.selector)})"
         case InvalidMetric(type_):
             return type_
 
 
-def _current(spec: MetricSpec, proposal: Proposal) -> CurrentMetric:
+def _current(spec: MetricSpec, proposal: Proposal) -> MetricSpec:
+    """Return the metric with its current value, as the API server returns it after a write."""
     total = isinstance(spec.source, ObjectMetric) and spec.target.type == "Value"
     total = total or (isinstance(spec.source, ExternalMetric) and spec.target.average_value is None)
-    return CurrentMetric(
-        source=spec.source,
-        value=proposal.usage if total else None,
-        average_value=None if total else proposal.usage,
-        average_utilization=proposal.utilization,
+    usage = None if proposal.usage is None else canonical_quantity(metric_quantity(spec, proposal.usage))
+    return spec.with_target(
+        MetricTarget(
+            value=usage if total else None,
+            average_value=None if total else usage,
+            average_utilization=proposal.utilization,
+        )
     )
+
+
+def metric_quantity(spec: MetricSpec, milli: int) -> str:
+    """Return a metric's milli-value as a quantity; memory is binary where it is whole, as `kubectl` users expect."""
+    is_memory = isinstance(spec.source, ResourceMetric) and spec.source.name == "memory"
+    return quantity_text(milli, binary=is_memory)
 
 
 def _failure(
@@ -257,7 +272,7 @@ def _failure(
     match spec.source:
         case InvalidMetric():
             return MetricError(message, "InvalidMetricSourceType", message)
-        case ResourceMetric(resource, container):
+        case ResourceMetric(name=resource, container=container):
             if not invalid_source:
                 message = f"failed to get {resource} {'usage' if has_average else 'utilization'}: {message}"
             if container is None:
@@ -267,12 +282,12 @@ def _failure(
             return MetricError(message, "FailedGetContainerResourceMetric", error)
         case PodsMetric():
             return MetricError(message, "FailedGetPodsMetric", f"failed to get pods metric value: {message}")
-        case ObjectMetric(metric):
+        case ObjectMetric(metric=metric):
             cause = message
             if spec.target.type == "AverageValue" and not invalid_source and not invalid_selector:
                 cause = f"failed to get {metric.name} object metric: {message}"
             return MetricError(message, "FailedGetObjectMetric", f"failed to get object metric value: {cause}")
-        case ExternalMetric(metric):
+        case ExternalMetric(metric=metric):
             cause = message
             if not invalid_source and has_average:
                 cause = f"failed to get {metric.name} external metric: {message}"

@@ -1,25 +1,29 @@
-"""A HorizontalPodAutoscaler, its API, its spec and its status, as plain typed data.
+"""A HorizontalPodAutoscaler, its API, its spec and its status, as typed data.
 
-JSON from a cluster becomes these types once, in `autoscaler.objects`. They have no behaviour beyond small derived
-properties, so that the live loop, tests and replays build them alike. Conventions of the whole package:
+The spec is the schema of autoscaling/v2: `autoscaler.objects.hpa` decodes JSON into these structs and encodes them
+again, and the core computes with them. Defaults are those of the API, so a decoded spec is complete. A `_written` field
+is encoded even if it has its default, as Kubernetes does; the others are left out then.
 
-* Metric values, targets and requests are integers in thousandths ("milli": 1000 = 1 unit, 1 core or 1 byte), because
-  Kubernetes computes with `Quantity.MilliValue()`.
-* Times and durations are integers in milliseconds, times since the Unix epoch. Window edges are exact comparisons.
-* Names are those of the autoscaling/v2 API; absent optional fields are `None`.
+Conventions of the whole package: metric values and requests are integers in thousandths ("milli": 1000 = 1 unit, 1 core
+or 1 byte), because Kubernetes computes with `Quantity.MilliValue()`. Times and durations are integers in milliseconds,
+times since the Unix epoch, except where the API's field name says seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import quote
 
+import msgspec
+
 from autoscaler.core.annotations import AnnotationOverrides
+from autoscaler.core.quantities import CanonicalQuantity
 
 KIND: Final = "HorizontalPodAutoscaler"
 _RESOURCE: Final = "horizontalpodautoscalers"
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,140 +65,217 @@ HPA_APIS: Final = (KUBERNETES, MILLISCALE)
 # --- the spec ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CrossVersionObjectReference:
+class _Type(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    pass
+
+
+def _written(default: Any) -> Any:
+    return msgspec.field(default_factory=lambda: default)
+
+
+class CrossVersionObjectReference(_Type, frozen=True):
     """A reference to an object in the HPA's namespace: the scale target, or an Object metric's described object."""
 
-    kind: str
-    name: str
+    kind: str = _written("")
+    name: str = _written("")
     api_version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MetricIdentifier:
+class LabelSelectorRequirement(_Type, frozen=True):
+    """One of `matchExpressions`."""
+
+    key: str = _written("")
+    operator: str = _written("")
+    values: list[str] = []
+
+
+class LabelSelectorSpec(_Type, frozen=True):
+    """A metav1.LabelSelector. No API server validates that of a metric."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: list[LabelSelectorRequirement] = []
+
+
+class MetricIdentifier(_Type, frozen=True):
     """A metric's name and optional selector."""
 
-    name: str
-    selector: Mapping[str, Any] | None = None
-    """A metav1.LabelSelector as JSON, without empty fields. No API server validates it, and the HPA's status and texts
-    repeat it as the user wrote it."""
+    name: str = _written("")
+    selector: LabelSelectorSpec | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricTarget:
-    """A metric's target. Validation lets `type` contradict the field that is set, so all are kept."""
+class MetricTarget(_Type, frozen=True):
+    """A metric's target. Validation lets `type` contradict the field that is set."""
 
-    type: str
-    value: int | None = None
-    """Milli-value."""
-    average_value: int | None = None
-    """Milli-value per pod."""
-    average_utilization: int | None = None
+    type: str = _written("")
+    value: CanonicalQuantity | None = None
+    average_value: CanonicalQuantity | None = None
+    """Per pod."""
+    average_utilization: Int32 | None = None
     """Percent of the pods' requests."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceMetric:
-    """A Resource metric, or with `container` a ContainerResource metric."""
+class ResourceMetric(_Type, frozen=True):
+    """A resource of all containers of the pods."""
 
-    name: str
-    container: str | None = None
+    name: str = _written("")
+    target: MetricTarget = _written(MetricTarget())
 
-
-@dataclass(frozen=True, slots=True)
-class PodsMetric:
-    """A Pods metric: one custom metric of each pod, averaged."""
-
-    metric: MetricIdentifier
+    @property
+    def container(self) -> str | None:
+        """The container, of a ContainerResource metric."""
+        return None
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectMetric:
-    """An Object metric: one custom metric of one object."""
+class ContainerResourceMetric(ResourceMetric, frozen=True):
+    """A resource of one container of each pod."""
 
-    metric: MetricIdentifier
-    described_object: CrossVersionObjectReference
+    container: str = _written("")
 
 
-@dataclass(frozen=True, slots=True)
-class ExternalMetric:
-    """An External metric: the sum of all series that the selector selects."""
+class PodsMetric(_Type, frozen=True):
+    """One custom metric of each pod, averaged."""
 
-    metric: MetricIdentifier
+    metric: MetricIdentifier = _written(MetricIdentifier())
+    target: MetricTarget = _written(MetricTarget())
 
 
-@dataclass(frozen=True, slots=True)
-class InvalidMetric:
-    """A metric of a type that this release does not know; it fails alone at every step."""
+class ObjectMetric(_Type, frozen=True):
+    """One custom metric of one object."""
+
+    metric: MetricIdentifier = _written(MetricIdentifier())
+    described_object: CrossVersionObjectReference = _written(CrossVersionObjectReference())
+    target: MetricTarget = _written(MetricTarget())
+
+
+class ExternalMetric(_Type, frozen=True):
+    """The sum of all series that the selector selects."""
+
+    metric: MetricIdentifier = _written(MetricIdentifier())
+    target: MetricTarget = _written(MetricTarget())
+
+
+class InvalidMetric(_Type, frozen=True):
+    """A metric of a type that this release does not know; it fails alone at every stage."""
 
     type: str
+    target: MetricTarget = MetricTarget()
 
 
-MetricSource: TypeAlias = ResourceMetric | PodsMetric | ObjectMetric | ExternalMetric | InvalidMetric
+MetricSource: TypeAlias = ObjectMetric | ExternalMetric | PodsMetric | ResourceMetric | InvalidMetric
 
 
-@dataclass(frozen=True, slots=True)
-class MetricSpec:
-    """One entry of `spec.metrics`: what to measure, and what it should be."""
+class MetricSpec(_Type, frozen=True):
+    """One of `spec.metrics`, or of `status.currentMetrics`, where the target is the current value."""
 
-    source: MetricSource
-    target: MetricTarget
+    type: str = _written("")
+    object: ObjectMetric | None = None
+    external: ExternalMetric | None = None
+    pods: PodsMetric | None = None
+    resource: ResourceMetric | None = None
+    container_resource: ContainerResourceMetric | None = None
+
+    @property
+    def source(self) -> MetricSource:
+        """The metric that `type` names."""
+        return self.sources.get(self.type) or InvalidMetric(self.type)
+
+    @property
+    def sources(self) -> dict[str, MetricSource]:
+        """All sources that are set by their types, in Kubernetes' order."""
+        sources: dict[str, MetricSource | None] = {
+            "Object": self.object,
+            "External": self.external,
+            "Pods": self.pods,
+            "Resource": self.resource,
+            "ContainerResource": self.container_resource,
+        }
+        return {type_: source for type_, source in sources.items() if source is not None}
+
+    @property
+    def target(self) -> MetricTarget:
+        """The target that the source has."""
+        return self.source.target
+
+    @classmethod
+    def of(cls, source: MetricSource) -> MetricSpec:
+        """Return the entry with this source."""
+        match source:
+            case ObjectMetric():
+                return cls("Object", object=source)
+            case ExternalMetric():
+                return cls("External", external=source)
+            case PodsMetric():
+                return cls("Pods", pods=source)
+            case ContainerResourceMetric():
+                return cls("ContainerResource", container_resource=source)
+            case ResourceMetric():
+                return cls("Resource", resource=source)
+            case InvalidMetric(type_):
+                return cls(type_)
+
+    def with_target(self, target: MetricTarget) -> MetricSpec:
+        """Return the metric with another target."""
+        return MetricSpec.of(msgspec.structs.replace(self.source, target=target))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingPolicy:
+class ScalingPolicy(_Type, frozen=True):
     """How much may change within a period: `value` pods (type Pods) or percent (type Percent)."""
 
-    type: str
-    value: int
-    period_ms: int
+    type: str = _written("")
+    value: Int32 = _written(0)
+    period_seconds: Int32 = _written(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingRules:
-    """`behavior.scaleUp` or `behavior.scaleDown`, after API defaulting."""
+class ScalingRules(_Type, frozen=True):
+    """`behavior.scaleUp` or `behavior.scaleDown`."""
 
-    policies: tuple[ScalingPolicy, ...]
-    select_policy: str = "Max"
-    stabilization_window_ms: int | None = None
+    policies: tuple[ScalingPolicy, ...] = ()
+    select_policy: str = _written("Max")
+    stabilization_window_seconds: Int32 | None = None
     """None (scaleDown only): `Config.downscale_stabilization_ms`."""
-    tolerance: float | None = None
+    tolerance: CanonicalQuantity | None = None
     """None: `Config.tolerance`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Behavior:
-    """`spec.behavior` after API defaulting, which fills in both directions."""
+class ScaleUpRules(ScalingRules, frozen=True):
+    """The defaults of `scaleUp`. Upstream: v2.GenerateHPAScaleUpRules."""
 
-    scale_up: ScalingRules
-    scale_down: ScalingRules
+    policies: tuple[ScalingPolicy, ...] = _written(
+        (ScalingPolicy("Pods", 4, 15), ScalingPolicy("Percent", 100, 15)),
+    )
+    stabilization_window_seconds: Int32 | None = _written(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+class ScaleDownRules(ScalingRules, frozen=True):
+    """The defaults of `scaleDown`. Upstream: v2.GenerateHPAScaleDownRules."""
+
+    policies: tuple[ScalingPolicy, ...] = _written((ScalingPolicy("Percent", 100, 15),))
+
+
+class Behavior(_Type, frozen=True):
+    """`spec.behavior`."""
+
+    scale_up: ScaleUpRules = _written(ScaleUpRules())
+    scale_down: ScaleDownRules = _written(ScaleDownRules())
+
+
+DEFAULT_METRICS: Final = (
+    MetricSpec("Resource", resource=ResourceMetric("cpu", MetricTarget("Utilization", average_utilization=80))),
+)
+"""The metrics of an HPA without any. Upstream: v2.SetDefaults_HorizontalPodAutoscaler."""
+
+
+class Spec(_Type, frozen=True, kw_only=True):
     """`spec` of an autoscaling/v2 HPA."""
 
-    scale_target_ref: CrossVersionObjectReference
-    min_replicas: int
-    max_replicas: int
-    metrics: tuple[MetricSpec, ...]
+    scale_target_ref: CrossVersionObjectReference = _written(CrossVersionObjectReference())
+    min_replicas: Int32 = _written(1)
+    max_replicas: Int32 = _written(0)
+    metrics: tuple[MetricSpec, ...] = _written(DEFAULT_METRICS)
     behavior: Behavior | None = None
 
 
 # --- the status ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurrentMetric:
-    """One entry of `status.currentMetrics`: which metric (None: it could not be read) and its current value.
-
-    Each of the values is None where there is nothing sensible to show.
-    """
-
-    source: MetricSource | None = None
-    value: int | None = None
-    average_value: int | None = None
-    average_utilization: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +297,8 @@ class Status:
     current_replicas: int = 0
     desired_replicas: int = 0
     last_scale_ms: int | None = None
-    current_metrics: tuple[CurrentMetric, ...] = ()
+    current_metrics: tuple[MetricSpec, ...] = ()
+    """The target of each is its current value; one without a source could not be read."""
     conditions: tuple[Condition, ...] = ()
     observed_generation: int | None = None
     """The generation of the spec that this status is about; None where the API does not count generations."""
@@ -243,9 +325,14 @@ class HPAKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _HPABase:
+class HPA:
+    """One HorizontalPodAutoscaler as last read from the API server."""
+
     namespace: str
     name: str
+    spec: Spec = field(default_factory=Spec)
+    problem: str = ""
+    """Why the spec cannot be decoded, with the field's path; the HPA is not reconciled then."""
     status: Status = field(default_factory=Status)
     uid: str = ""
     resource_version: str = ""
@@ -253,18 +340,20 @@ class _HPABase:
     """0 where the API does not count generations: `autoscaling/v2` does from Kubernetes 1.37 on."""
     api_version: str = KUBERNETES.api_version
     overrides: AnnotationOverrides = field(default_factory=AnnotationOverrides)
+    metadata: bytes = b"{}"
+    """JSON as served, without managedFields, for updates of the status: the API server keeps what is absent there."""
+    foreign_write_time: str = ""
+    """When Kubernetes' own controller last wrote the status, as served; empty: never, or all of it was overwritten."""
 
     @property
     def key(self) -> HPAKey:
         """The HPA's key."""
         return HPAKey(self.namespace, self.name, self.api_version.rpartition("/")[0])
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HPA(_HPABase):
-    """One HorizontalPodAutoscaler as last read from the API server."""
-
-    spec: Spec
+    @property
+    def api(self) -> HPAApi:
+        """The API that serves it."""
+        return next(api for api in HPA_APIS if api.group == self.key.group)
 
     @property
     def target(self) -> str:
@@ -272,10 +361,7 @@ class HPA(_HPABase):
         ref = self.spec.scale_target_ref
         return f"{ref.kind}/{self.namespace}/{ref.name}"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvalidHPA(_HPABase):
-    """An HPA whose spec cannot be decoded."""
-
-    problem: str
-    """The reason, with the field's path."""
+    @property
+    def reconcile_trigger(self) -> tuple[object, ...]:
+        """A change of this value triggers a reconciliation at once."""
+        return self.uid, self.spec, self.problem, self.overrides

@@ -337,7 +337,10 @@ def _tolerances(observation: Observation) -> Tolerances:
     behavior, default = observation.hpa.spec.behavior, observation.config.tolerance
     down = behavior.scale_down.tolerance if behavior else None
     up = behavior.scale_up.tolerance if behavior else None
-    return Tolerances(scale_down=default if down is None else down, scale_up=default if up is None else up)
+    return Tolerances(
+        scale_down=default if down is None else down.quantity.as_float(),
+        scale_up=default if up is None else up.quantity.as_float(),
+    )
 
 
 def _fallback(observation: Observation, failures: int, current_replicas: int) -> FallbackReplicas | None:

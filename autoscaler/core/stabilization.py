@@ -95,9 +95,9 @@ def normalize_desired_replicas(arg: NormalizationArg) -> Normalized:
 def normalize_desired_replicas_with_behaviors(arg: NormalizationArg, behavior: Behavior) -> Normalized:
     """Apply the rules for HPAs with `behavior`. Upstream: podautoscaler.normalizeDesiredReplicasWithBehaviors."""
     now_ms, current, history = arg.now_ms, arg.current_replicas, arg.history
-    up_window = behavior.scale_up.stabilization_window_ms or 0
-    down_window = behavior.scale_down.stabilization_window_ms
-    down_window = arg.downscale_stabilization_ms if down_window is None else down_window
+    up_window = 1000 * (behavior.scale_up.stabilization_window_seconds or 0)
+    down_seconds = behavior.scale_down.stabilization_window_seconds
+    down_window = arg.downscale_stabilization_ms if down_seconds is None else 1000 * down_seconds
     up_cutoff, down_cutoff = now_ms - up_window, now_ms - down_window
     stabilized = _stabilize_with_behaviors(arg, up_cutoff, down_cutoff)
     upwards = arg.proposed_replicas >= current
@@ -230,12 +230,12 @@ def _replicas(limit: RateLimit) -> int:
 
 def _period_start(policy: ScalingPolicy, current_replicas: int, history: History, now_ms: int) -> int:
     """Return the replica count at the start of the policy's period."""
-    added = get_replicas_change_per_period(policy.period_ms, history.scale_up_events, now_ms)
-    deleted = get_replicas_change_per_period(policy.period_ms, history.scale_down_events, now_ms)
+    added = get_replicas_change_per_period(policy.period_seconds, history.scale_up_events, now_ms)
+    deleted = get_replicas_change_per_period(policy.period_seconds, history.scale_down_events, now_ms)
     return int32(current_replicas - added + deleted)
 
 
-def get_replicas_change_per_period(period_ms: int, events: Iterable[ScaleEvent], now_ms: int) -> int:
+def get_replicas_change_per_period(period_seconds: int, events: Iterable[ScaleEvent], now_ms: int) -> int:
     """Return the sum of the changes within a period. Upstream: podautoscaler.getReplicasChangePerPeriod."""
-    cutoff = now_ms - period_ms
+    cutoff = now_ms - 1000 * period_seconds
     return sum(each.change for each in events if each.time_ms > cutoff)

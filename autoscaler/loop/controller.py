@@ -18,10 +18,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import TypeAlias
 
 from autoscaler.core.config import Mode
-from autoscaler.core.model import HPAKey
+from autoscaler.core.model import HPA, HPAKey
 from autoscaler.core.observation import Pod
 from autoscaler.loop.debug import decision_routes, shadow_routes
 from autoscaler.loop.error_log import ErrorLog
@@ -43,7 +42,6 @@ from autoscaler.loop.sharding import ShardLeases
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 from autoscaler.loop.throttle import ThrottledClients
 from autoscaler.loop.workloads import Workloads
-from autoscaler.objects.hpa import RefusedHPA, TrackedHPA
 from autoscaler.objects.workloads import PODS, track_pod
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.shadow import ShadowComparer
@@ -56,8 +54,6 @@ from kube.store import Store
 from kube.tasks import done_before
 
 _log = logging.getLogger(__name__)
-
-_Tracked: TypeAlias = TrackedHPA | RefusedHPA
 
 # Together, and with the time to release the Lease, less than the five seconds that an impatient operator waits.
 _FINISH_SECONDS = 2.5
@@ -266,7 +262,7 @@ class Controller:
     def _spread(self) -> None:
         """Spread the first reconciliations over a sync period, in the order of the namespaces."""
         self._queue.restart()
-        keys = sorted(tracked.hpa.key for tracked in self._hpas.list())
+        keys = sorted(hpa.key for hpa in self._hpas.list())
         interval = min(_SPREAD_SECONDS, self._options.sync_period / max(1, len(keys)))
         for number, key in enumerate(keys):
             self._queue.move(key, number * interval)
@@ -287,37 +283,35 @@ class Controller:
 
     async def _sync(self, key: HPAKey) -> None:
         """Reconcile an HPA, and schedule it again. Upstream: podautoscaler.reconcileKey."""
-        tracked = self._hpas.get(key)
-        if tracked is None:
+        hpa = self._hpas.get(key)
+        if hpa is None:
             self._reconciler.forget(key)
             self._selectors.drop(key)
             self._error_log.forget(key)
             return
         own, started = self._shard.owns(key), time.monotonic()
         try:
-            if isinstance(tracked, RefusedHPA):
+            if hpa.problem:
                 self._selectors.drop(key)
-                error = await self._reconciler.refuse(tracked) if own else None
+                error = await self._reconciler.refuse(hpa) if own else None
             elif own:
-                error = await self._reconciler.reconcile(tracked)
+                error = await self._reconciler.reconcile(hpa)
             else:
                 # No HPA of this shard may control the same pods.
-                await self._observer.note(tracked.hpa)
+                await self._observer.note(hpa)
                 error = None
         except Exception:  # noqa: BLE001  # a bug: the other HPAs must go on
             _log.exception("%s: internal error", key)
             self._telemetry.reconciled(Action.NONE, ErrorKind.INTERNAL, seconds=time.monotonic() - started)
         else:
             self._error_log.reconciled(key, error)
-        self._queue.add_after(
-            key, self._period(tracked) if own else _OTHER_SHARDS_SYNC_PERIODS * self._options.sync_period
-        )
+        self._queue.add_after(key, self._period(hpa) if own else _OTHER_SHARDS_SYNC_PERIODS * self._options.sync_period)
 
-    def _period(self, tracked: _Tracked) -> float:
+    def _period(self, hpa: HPA) -> float:
         """Seconds from the end of an HPA's reconciliation to the start of its next one."""
-        return tracked.hpa.overrides.sync_period or self._options.sync_period
+        return hpa.overrides.sync_period or self._options.sync_period
 
-    def _hpa_changed(self, key: HPAKey, old: _Tracked | None, new: _Tracked | None) -> None:
+    def _hpa_changed(self, key: HPAKey, old: HPA | None, new: HPA | None) -> None:
         """Schedule an HPA that was created, changed or deleted.
 
         A changed status, which is mostly our own write, does not start a reconciliation. Upstream:
@@ -330,22 +324,22 @@ class Controller:
             self._queue.add(key)
         elif own:
             self._queue.add_after(key, self._period(new))
-        elif old.hpa.status.conditions != new.hpa.status.conditions:
+        elif old.status.conditions != new.status.conditions:
             # Of another shard: for example, its target was at zero, and it controls its pods again.
             self._queue.add(key)
 
-    def _own_hpa_changed(self, key: HPAKey, old: _Tracked | None, new: _Tracked | None) -> None:
+    def _own_hpa_changed(self, key: HPAKey, old: HPA | None, new: HPA | None) -> None:
         if old is None or new is None:
             self._own_hpas += 1 if old is None else -1
             self._telemetry.hpas.set(self._own_hpas)
             self._clients.resize(self._own_hpas)
         if new is None:
             self._foreign.forget(key)
-        elif isinstance(new, TrackedHPA):
-            acting = self._is_leader() and self._reconciler.configured_mode_of(new.hpa) is Mode.ACT
+        elif not new.problem:
+            acting = self._is_leader() and self._reconciler.configured_mode_of(new) is Mode.ACT
             if self._foreign.changed(key, new.foreign_write_time, acting=acting):
-                self._recorder.record(new.hpa, "Warning", EVENT_REASON, EVENT_MESSAGE)
-            self._reconciler.changed(old.hpa if isinstance(old, TrackedHPA) else None, new.hpa)
+                self._recorder.record(new, "Warning", EVENT_REASON, EVENT_MESSAGE)
+            self._reconciler.changed(None if old is None or old.problem else old, new)
 
     def _request_failed(self, group: str, code: int | None) -> None:
         self._telemetry.request_failed(group, code)

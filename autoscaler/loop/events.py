@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from autoscaler.core.model import HPA, KIND, InvalidHPA
+from autoscaler.core.model import HPA, KIND
 from autoscaler.loop.event_correlator import EventCorrelator, EventKey, Occurrence, RecordedEvent
 from autoscaler.loop.throttle import NotLeaderError, ThrottledClient
 from kube.client import KubeError
@@ -78,7 +78,7 @@ class EventRecorder:
         self._last_ns = 0
         self._failing = False
 
-    def record(self, hpa: HPA | InvalidHPA, event_type: str, reason: str, message: str) -> None:
+    def record(self, hpa: HPA, event_type: str, reason: str, message: str) -> None:
         """Record an event about an HPA; `event_type` is "Normal" or "Warning". Upstream: EventRecorder.Event."""
         event = RecordedEvent(
             namespace=hpa.namespace,

@@ -10,10 +10,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TypeAlias
 
-from autoscaler.core.model import HPAApi, HPAKey
-from autoscaler.objects.hpa import RefusedHPA, TrackedHPA, track_hpa
+from autoscaler.core.model import HPA, HPAApi, HPAKey
+from autoscaler.objects.hpa import track_hpa
 from kube.client import KubeClient, KubeError
 from kube.retries import Backoff
 from kube.status import StatusError
@@ -21,7 +20,6 @@ from kube.store import Key, Store
 
 _log = logging.getLogger(__name__)
 
-_Tracked: TypeAlias = TrackedHPA | RefusedHPA
 # A CustomResourceDefinition may be applied right after the start, or never.
 _RETRY_DELAYS = (1.0, 30.0)
 
@@ -44,12 +42,12 @@ class HPAs:
         required: Iterable[HPAApi],
         optional: Iterable[HPAApi] = (),
         scale_to_zero: bool,
-        on_change: Callable[[HPAKey, _Tracked | None, _Tracked | None], None],
+        on_change: Callable[[HPAKey, HPA | None, HPA | None], None],
     ) -> None:
-        def changed(api: HPAApi, key: Key, old: _Tracked | None, new: _Tracked | None) -> None:
+        def changed(api: HPAApi, key: Key, old: HPA | None, new: HPA | None) -> None:
             on_change(HPAKey(*key, api.group), old, new)
 
-        def store(api: HPAApi) -> Store[_Tracked]:
+        def store(api: HPAApi) -> Store[HPA]:
             select = partial(track_hpa, api=api, scale_to_zero=scale_to_zero)
             return Store(client, api.collection, select, on_change=partial(changed, api))
 
@@ -59,12 +57,12 @@ class HPAs:
         self._by_group = {api.group: store for api, store in (self._required | self._optional).items()}
         self._missing: set[HPAApi] = set()
 
-    def get(self, key: HPAKey) -> _Tracked | None:
+    def get(self, key: HPAKey) -> HPA | None:
         """One HPA, or None."""
         store = self._by_group.get(key.group)
         return None if store is None else store.get(key.namespace, key.name)
 
-    def list(self) -> list[_Tracked]:
+    def list(self) -> list[HPA]:
         """All HPAs."""
         return [each for store in self._by_group.values() for each in store.list()]
 
@@ -108,7 +106,7 @@ class HPAs:
             for api, store in (self._required | self._optional).items():
                 tasks.create_task(self._watch(api, store))
 
-    async def _watch(self, api: HPAApi, store: Store[_Tracked]) -> None:
+    async def _watch(self, api: HPAApi, store: Store[HPA]) -> None:
         if not api.built_in:
             await self._wait_served(api)
         await store.run()

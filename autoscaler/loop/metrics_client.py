@@ -30,10 +30,11 @@ from autoscaler.core.observation import (
     ResourceResponse,
     ValuesResponse,
 )
+from autoscaler.core.quantities import milli_value
 from autoscaler.loop.metrics_query_coalescer import MetricsQuery, MetricsQueryCoalescer
 from autoscaler.loop.selector_index import PodIndex
 from autoscaler.loop.throttle import ThrottledClient
-from autoscaler.objects.fields import ParseError, milli_value, time_ms
+from autoscaler.objects.fields import ParseError, time_ms
 from kube.client import KubeError
 from kube.durations import DurationError, parse_duration
 from kube.mapping import NoMatchError, RestMapper

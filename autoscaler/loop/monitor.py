@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.metrics import Evaluation
-from autoscaler.core.model import ExternalMetric, InvalidMetric, MetricSource, ObjectMetric, PodsMetric, ResourceMetric
+from autoscaler.core.model import InvalidMetric
 from autoscaler.core.preconditions import api_version_error
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 
@@ -41,7 +41,7 @@ def observe_reconciliation(
     hpa, current = decision.observation.hpa, decision.current_replicas or 0
     for index, evaluation in enumerate(decision.evaluations):
         telemetry.computed(
-            metric_type(evaluation.spec.source),
+            evaluation.spec.type,
             _metric_action(evaluation, hpa.status.current_replicas),
             _metric_error(evaluation),
             seconds=metric_seconds[index] if metric_seconds else 0.0,
@@ -55,23 +55,6 @@ def observe_reconciliation(
     telemetry.reconciled(Action.of(current=current, desired=desired), error, seconds=seconds)
     if not outcome.failed:
         telemetry.desired_replicas(hpa.key, desired)
-
-
-def metric_type(source: MetricSource) -> str:
-    """The value of the label `metric_type`: `spec.metrics[*].type`."""
-    match source:
-        case ResourceMetric(_, None):
-            return "Resource"
-        case ResourceMetric():
-            return "ContainerResource"
-        case PodsMetric():
-            return "Pods"
-        case ObjectMetric():
-            return "Object"
-        case ExternalMetric():
-            return "External"
-        case InvalidMetric(type_):
-            return type_
 
 
 def _metric_action(evaluation: Evaluation, status_replicas: int) -> Action:

@@ -206,11 +206,11 @@ class Observer:
         # `next_read` requests no metric with an invalid selector.
         selector = metric_label_selector(source.metric)
         match source:
-            case PodsMetric(metric):
+            case PodsMetric(metric=metric):
                 return await self._metrics.pods_metric(namespace, metric.name, pods=pods, metric_selector=selector)
-            case ObjectMetric(metric, described):
+            case ObjectMetric(metric=metric, described_object=described):
                 return await self._metrics.object_metric(
                     namespace, metric.name, described=described, metric_selector=selector
                 )
-            case ExternalMetric(metric):
+            case ExternalMetric(metric=metric):
                 return await self._metrics.external_metric(namespace, metric.name, metric_selector=selector)

@@ -20,7 +20,7 @@ from autoscaler.core.conditions import INVALID_SPEC, report_invalid_spec
 from autoscaler.core.config import Mode
 from autoscaler.core.decision import Decision, Event
 from autoscaler.core.history import needs_initial_recommendation, record_foreign_scale
-from autoscaler.core.model import HPA, KIND, HPAKey, InvalidHPA, Status
+from autoscaler.core.model import HPA, KIND, HPAKey, Status
 from autoscaler.core.reconcile import conclude, conclude_without_writing, decide
 from autoscaler.core.status import status_json
 from autoscaler.loop.events import EventRecorder
@@ -30,7 +30,6 @@ from autoscaler.loop.observe import Observed, Observer
 from autoscaler.loop.scales import ScaleClient, ScaleWriteError
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 from autoscaler.loop.throttle import ThrottledClient
-from autoscaler.objects.hpa import RefusedHPA, TrackedHPA
 from autoscaler.objects.targets import targets_line
 from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog
@@ -89,13 +88,13 @@ class Reconciler:
         self._clock = clock
         self._reported: dict[HPAKey, tuple[str, ...]] = {}
 
-    async def reconcile(self, tracked: TrackedHPA) -> str | None:
+    async def reconcile(self, hpa: HPA) -> str | None:
         """Reconcile an HPA once.
 
         Returns:
             The error that the reconciliation ended with; None: it succeeded. With an error it may have scaled.
         """
-        hpa, started = tracked.hpa, self._clock()
+        started = self._clock()
         self._report_annotations(hpa)
         observed, decision = await self._decide(hpa)
         # Not earlier: another controller may have been detected meanwhile.
@@ -113,7 +112,7 @@ class Reconciler:
             self._shadow.add_decision(decision)
         self._emit(hpa, outcome.events)
         if outcome.status is not None:
-            status_error = await self._update_status(tracked, outcome.status)
+            status_error = await self._update_status(hpa, outcome.status)
             if status_error is not None:
                 outcome = outcome.status_not_stored(hpa, status_error)
         self._emit(hpa, outcome.late_events)
@@ -131,18 +130,18 @@ class Reconciler:
         )
         return outcome.error
 
-    async def refuse(self, tracked: RefusedHPA) -> str:
+    async def refuse(self, hpa: HPA) -> str:
         """Report that an HPA is invalid, in its status and an event, and do nothing else.
 
         Returns:
             The error: what is invalid.
         """
-        hpa, started = tracked.hpa, self._clock()
+        started = self._clock()
         self._report_annotations(hpa)
         status, message = report_invalid_spec(hpa, self._now_ms())
         self._emit(hpa, [Event("Warning", INVALID_SPEC, message)])
         if status is not None and self.mode_of(hpa) is Mode.ACT:
-            status_error = await self._update_status(tracked, status)
+            status_error = await self._update_status(hpa, status)
             if status_error is not None:
                 self._emit(hpa, [Event("Warning", "FailedUpdateStatus", status_error)])
         self._telemetry.reconciled(Action.NONE, ErrorKind.SPEC, seconds=self._clock() - started)
@@ -188,12 +187,12 @@ class Reconciler:
         self._telemetry.forget(key)
         self._decisions.remove(key)
 
-    def mode_of(self, hpa: HPA | InvalidHPA) -> Mode:
+    def mode_of(self, hpa: HPA) -> Mode:
         """The mode of an HPA now; `shadow` while another controller acts on it."""
         mode = self.configured_mode_of(hpa)
         return Mode.SHADOW if mode is Mode.ACT and self._is_foreign(hpa.key) else mode
 
-    def configured_mode_of(self, hpa: HPA | InvalidHPA) -> Mode:
+    def configured_mode_of(self, hpa: HPA) -> Mode:
         """The mode of an HPA by the process' mode and the HPA's annotation."""
         restriction = hpa.overrides.mode
         return self._mode if restriction is None or not self._mode.allows(restriction) else restriction
@@ -229,30 +228,29 @@ class Reconciler:
         _log.info("%s: scaled %s %s: %s", hpa.key, hpa.target, change, decision.rescale_reason)
         return None
 
-    async def _update_status(self, tracked: TrackedHPA | RefusedHPA, status: Status) -> str | None:
+    async def _update_status(self, hpa: HPA, status: Status) -> str | None:
         """Store a status on top of the version that the decision was made from; returns the error, such as a conflict.
 
         A PUT of the status subresource ignores the spec and takes the metadata, so labels and annotations go back as
         they came. Upstream: podautoscaler.updateStatus.
         """
-        api = tracked.api
         body = status_json(status)
-        if isinstance(tracked, TrackedHPA) and not api.built_in:
-            body["targets"] = targets_line(tracked.metrics, body.get("currentMetrics", ()))
-        metadata = msgspec.Raw(tracked.metadata)
-        hpa = {"apiVersion": api.api_version, "kind": KIND, "metadata": metadata, "status": body}
+        if not hpa.api.built_in and not hpa.problem:
+            body["targets"] = targets_line(hpa.spec.metrics, status.current_metrics)
+        metadata = msgspec.Raw(hpa.metadata)
+        obj = {"apiVersion": hpa.api_version, "kind": KIND, "metadata": metadata, "status": body}
         try:
-            await self._client.put(api.path(tracked.hpa.namespace, tracked.hpa.name, subresource="status"), hpa)
+            await self._client.put(hpa.api.path(hpa.namespace, hpa.name, subresource="status"), obj)
         except (StatusError, KubeError) as error:
             return str(error)
         return None
 
-    def _emit(self, hpa: HPA | InvalidHPA, events: Iterable[Event]) -> None:
+    def _emit(self, hpa: HPA, events: Iterable[Event]) -> None:
         if self.mode_of(hpa) is not Mode.SHADOW:
             for event in events:
                 self._recorder.record(hpa, event.type, event.reason, event.message)
 
-    def _report_annotations(self, hpa: HPA | InvalidHPA) -> None:
+    def _report_annotations(self, hpa: HPA) -> None:
         """Log invalid annotations and emit an event for each, once until they change."""
         problems = hpa.overrides.problems
         restriction = hpa.overrides.mode

@@ -9,8 +9,6 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from kube.quantity import Quantity
-
 _T = TypeVar("_T")
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
@@ -46,16 +44,6 @@ def object_name(kind: str, raw: Mapping[str, Any]) -> str:
     if not isinstance(metadata, dict):
         return kind
     return f"{kind} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
-
-
-@lru_cache(_CACHED)
-def milli_value(text: str) -> int:
-    """Return a quantity in thousandths, rounded away from zero.
-
-    Raises:
-        QuantityError: in the API server's words.
-    """
-    return Quantity.parse(text).milli_value()
 
 
 def time_ms(text: str, field: str) -> int:

@@ -9,24 +9,22 @@ Upstream: validation.ValidateHorizontalPodAutoscaler.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from msgspec import UNSET
-
-from autoscaler.objects.apitypes import (
-    ContainerResourceMetricSource,
+from autoscaler.core.model import (
+    ContainerResourceMetric,
     CrossVersionObjectReference,
-    ExternalMetricSource,
+    ExternalMetric,
     MetricIdentifier,
+    MetricSource,
     MetricSpec,
     MetricTarget,
-    ObjectMeta,
-    ObjectMetricSource,
-    PodsMetricSource,
-    ResourceMetricSource,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
     ScalingPolicy,
     ScalingRules,
     Spec,
-    decode_hpa,
 )
+from autoscaler.objects.hpa import ObjectMeta, decode_hpa
 from kube import fields, names
 
 _MAX_WINDOW_SECONDS = 3600
@@ -89,36 +87,34 @@ def _metadata_errors(metadata: ObjectMeta) -> list[str]:
 def _spec_errors(spec: Spec, *, scale_to_zero: bool) -> list[str]:
     errors = []
     least = 0 if scale_to_zero else 1
-    if spec.min_replicas is not UNSET and spec.min_replicas < least:
+    if spec.min_replicas < least:
         detail = f"must be greater than or equal to {least}"
         errors.append(fields.invalid("spec.minReplicas", spec.min_replicas, detail))
     if spec.max_replicas == 0:
         errors.append(fields.required("spec.maxReplicas", "must be set and greater than 0"))
     elif spec.max_replicas < 0:
         errors.append(fields.invalid("spec.maxReplicas", spec.max_replicas, "must be greater than or equal to 1"))
-    if spec.min_replicas is not UNSET and spec.max_replicas < spec.min_replicas:
+    if spec.max_replicas < spec.min_replicas:
         detail = "must be greater than or equal to `minReplicas`"
         errors.append(fields.invalid("spec.maxReplicas", spec.max_replicas, detail))
     # The only kind of the core group, which has no name, that can be scaled.
     core_group_allowed = spec.scale_target_ref.kind == "ReplicationController"
     errors += _reference_errors("spec.scaleTargetRef", spec.scale_target_ref, core_group_allowed=core_group_allowed)
-    metrics = spec.metrics or []
-    for index, metric in enumerate(metrics):
+    for index, metric in enumerate(spec.metrics):
         errors += _metric_errors(f"spec.metrics[{index}]", metric)
-    if spec.min_replicas == 0 and not any(metric.type in ("Object", "External") for metric in metrics):
+    if spec.min_replicas == 0 and not any(metric.type in ("Object", "External") for metric in spec.metrics):
         detail = "must specify at least one Object or External metric to support scaling to zero replicas"
         errors.append(fields.forbidden("spec.metrics", detail))
     if spec.behavior:
         for name, rules in (("scaleUp", spec.behavior.scale_up), ("scaleDown", spec.behavior.scale_down)):
-            if rules:
-                errors += _rules_errors(f"spec.behavior.{name}", rules)
+            errors += _rules_errors(f"spec.behavior.{name}", rules)
     return errors
 
 
 def _reference_errors(path: str, reference: CrossVersionObjectReference, *, core_group_allowed: bool) -> list[str]:
     errors = _name_errors(f"{path}.kind", reference.kind, names.path_segment_errors)
     errors += _name_errors(f"{path}.name", reference.name, names.path_segment_errors)
-    version = reference.api_version or ""
+    version = reference.api_version
     if version.count("/") > 1:
         detail = f"unexpected GroupVersion string: {version}"
         errors.append(fields.invalid(f"{path}.apiVersion", version, detail))
@@ -135,51 +131,33 @@ def _metric_errors(path: str, metric: MetricSpec) -> list[str]:
     if metric.type not in _SOURCES:
         errors += [unsupported, unsupported]  # two checks of Kubernetes find the same
 
-    present = _present_sources(metric)
-    if present:
-        name, found = present[0]  # the others are not looked into
-        errors += _source_errors(f"{path}.{name}", found)
-    expected = _SOURCES.get(metric.type)
-    if expected and expected not in dict(present):
-        errors.append(fields.required(f"{path}.{expected}", "must populate information for the given metric source"))
+    present = metric.sources
+    for type_, source in list(present.items())[:1]:  # the others are not looked into
+        errors += _source_errors(f"{path}.{_SOURCES[type_]}", source)
+    if metric.type in _SOURCES and metric.type not in present:
+        detail = "must populate information for the given metric source"
+        errors.append(fields.required(f"{path}.{_SOURCES[metric.type]}", detail))
     if len(present) > 1:
         errors += [
-            fields.forbidden(f"{path}.{name}", "must populate the given metric source only")
-            for name, _ in present
-            if name != expected
+            fields.forbidden(f"{path}.{_SOURCES[type_]}", "must populate the given metric source only")
+            for type_ in present
+            if type_ != metric.type
         ]
     return errors
 
 
-_Source = (
-    ObjectMetricSource | ExternalMetricSource | PodsMetricSource | ResourceMetricSource | ContainerResourceMetricSource
-)
-
-
-def _present_sources(metric: MetricSpec) -> list[tuple[str, _Source]]:
-    """Return the sources that are set, in Kubernetes' order."""
-    sources = (
-        ("object", metric.object),
-        ("external", metric.external),
-        ("pods", metric.pods),
-        ("resource", metric.resource),
-        ("containerResource", metric.container_resource),
-    )
-    return [(name, source) for name, source in sources if source is not UNSET]
-
-
-def _source_errors(path: str, source: _Source) -> list[str]:
+def _source_errors(path: str, source: MetricSource) -> list[str]:
     errors = _target_errors(f"{path}.target", source.target)
-    has_value, has_average = source.target.value is not UNSET, source.target.average_value is not UNSET
-    has_utilization = source.target.average_utilization is not UNSET
+    has_value, has_average = source.target.value is not None, source.target.average_value is not None
+    has_utilization = source.target.average_utilization is not None
     average_path = f"{path}.target.averageValue"
     match source:
-        case ObjectMetricSource():
+        case ObjectMetric():
             errors += _reference_errors(f"{path}.describedObject", source.described_object, core_group_allowed=True)
             errors += _identifier_errors(f"{path}.metric", source.metric)
             if not has_value and not has_average:
                 errors.append(fields.required(average_path, "must set either a target value or averageValue"))
-        case ExternalMetricSource():
+        case ExternalMetric():
             errors += _identifier_errors(f"{path}.metric", source.metric)
             if not has_value and not has_average:
                 detail = "must set either a target value for metric or a per-pod target"
@@ -187,11 +165,11 @@ def _source_errors(path: str, source: _Source) -> list[str]:
             if has_value and has_average:
                 detail = "may not set both a target value for metric and a per-pod target"
                 errors.append(fields.forbidden(f"{path}.target.value", detail))
-        case PodsMetricSource():
+        case PodsMetric():
             errors += _identifier_errors(f"{path}.metric", source.metric)
             if not has_average:
                 errors.append(fields.required(average_path, "must specify a positive target averageValue"))
-        case ResourceMetricSource() | ContainerResourceMetricSource():
+        case ResourceMetric():
             errors += _resource_name_errors(path, source)
             if not has_utilization and not has_average:
                 detail = "must set either a target raw value or a target utilization"
@@ -202,9 +180,9 @@ def _source_errors(path: str, source: _Source) -> list[str]:
     return errors
 
 
-def _resource_name_errors(path: str, source: ResourceMetricSource | ContainerResourceMetricSource) -> list[str]:
+def _resource_name_errors(path: str, source: ResourceMetric) -> list[str]:
     missing = "must specify a resource name"
-    if isinstance(source, ResourceMetricSource):
+    if not isinstance(source, ContainerResourceMetric):
         return _name_errors(f"{path}.name", source.name, lambda _: [], missing)
     errors = _name_errors(f"{path}.name", source.name, _container_resource_problems, missing)
     missing = "must specify a container"
@@ -238,10 +216,10 @@ def _target_errors(path: str, target: MetricTarget) -> list[str]:
         detail = "must be either Utilization, Value, or AverageValue"
         errors.append(fields.invalid(f"{path}.type", target.type, detail))
     for name, value in (("value", target.value), ("averageValue", target.average_value)):
-        if value is not UNSET and value.quantity.sign != 1:
+        if value is not None and value.quantity.sign != 1:
             errors.append(fields.invalid(f"{path}.{name}", value, "must be positive"))
     utilization = target.average_utilization
-    if utilization is not UNSET and utilization < 1:
+    if utilization is not None and utilization < 1:
         errors.append(fields.invalid(f"{path}.averageUtilization", utilization, "must be greater than 0"))
     return errors
 
@@ -249,17 +227,17 @@ def _target_errors(path: str, target: MetricTarget) -> list[str]:
 def _rules_errors(path: str, rules: ScalingRules) -> list[str]:
     errors = []
     window, window_path = rules.stabilization_window_seconds, f"{path}.stabilizationWindowSeconds"
-    if window is not UNSET and window < 0:
+    if window is not None and window < 0:
         errors.append(fields.invalid(window_path, window, "must be greater than or equal to zero"))
-    if window is not UNSET and window > _MAX_WINDOW_SECONDS:
+    if window is not None and window > _MAX_WINDOW_SECONDS:
         errors.append(fields.invalid(window_path, window, f"must be less than or equal to {_MAX_WINDOW_SECONDS}"))
-    if rules.select_policy is not UNSET and rules.select_policy not in _SELECT_POLICIES:
+    if rules.select_policy not in _SELECT_POLICIES:
         errors.append(fields.not_supported(f"{path}.selectPolicy", rules.select_policy, _SELECT_POLICIES))
     if not rules.policies:
         errors.append(fields.required(f"{path}.policies", "must specify at least one Policy"))
-    for index, policy in enumerate(rules.policies or []):
+    for index, policy in enumerate(rules.policies):
         errors += _policy_errors(f"{path}.policies[{index}]", policy)
-    if rules.tolerance is not UNSET and rules.tolerance.quantity.sign < 0:
+    if rules.tolerance is not None and rules.tolerance.quantity.sign < 0:
         errors.append(fields.invalid(f"{path}.tolerance", rules.tolerance, "must be greater than or equal to 0"))
     return errors
 

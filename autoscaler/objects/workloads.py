@@ -14,9 +14,10 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from autoscaler.core.model import Int32, LabelSelectorSpec
 from autoscaler.core.observation import Container, Owned, Owner, Pod, ReadyCondition, Scale
-from autoscaler.objects.apitypes import Int32, LabelSelector
-from autoscaler.objects.fields import ParseError, convert, intern, milli_value, object_name, optional_time_ms
+from autoscaler.core.quantities import milli_value
+from autoscaler.objects.fields import ParseError, convert, intern, object_name, optional_time_ms
 from kube import selectors
 from kube.quantity import QuantityError
 from kube.selectors import Operator, Requirement, SelectorError
@@ -75,7 +76,7 @@ class _Scale(_Shape):
 
 class _WorkloadSpec(_Shape):
     replicas: Int32
-    selector: LabelSelector
+    selector: LabelSelectorSpec
 
 
 class _Workload(_Object):
@@ -158,7 +159,7 @@ def parse_workload(raw: Mapping[str, Any]) -> Scale:
 
 @lru_cache(_CACHED)
 def _converted_selector(text: str) -> str:
-    """Return a scale's selector as client-go does, which makes a metav1.LabelSelector of it and a text again.
+    """Return a scale's selector as client-go does, which makes a metav1.LabelSelectorSpec of it and a text again.
 
     Upstream: scale.convertToScale, metav1.ParseToLabelSelector.
     """

@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from autoscaler.core.decision import BlockedScale, Decision, FallbackReplicas, Outcome
-from autoscaler.core.metrics import Evaluation, pod_samples
-from autoscaler.core.model import ExternalMetric, InvalidMetric, MetricSpec, ObjectMetric, PodsMetric, ResourceMetric
+from autoscaler.core.metrics import Evaluation, metric_quantity, pod_samples
+from autoscaler.core.model import InvalidMetric, MetricSpec, ObjectMetric, ResourceMetric
 from autoscaler.core.observation import (
     MetricError,
     MetricResponse,
@@ -26,8 +27,8 @@ from autoscaler.core.observation import (
     Scale,
     ValuesResponse,
 )
+from autoscaler.core.quantities import CanonicalQuantity
 from autoscaler.core.stabilization import Normalized, RateLimit
-from autoscaler.core.status import quantity_text
 from autoscaler.records.record import (
     VERSION,
     BlockedScaleRecord,
@@ -176,18 +177,18 @@ def _metric(evaluation: Evaluation, response: MetricResponse | None) -> MetricRe
     selector: dict[str, Any] | None = None
     described: DescribedObject | None = None
     match spec.source:
-        case ResourceMetric(name, container):
-            type_ = "Resource" if container is None else "ContainerResource"
-        case InvalidMetric(type_):
+        case InvalidMetric():
             name = ""
-        case PodsMetric(metric) | ExternalMetric(metric) | ObjectMetric(metric):
-            type_, name = type(spec.source).__name__.removesuffix("Metric"), metric.name
-            selector = None if metric.selector is None else dict(metric.selector)
+        case ResourceMetric(name=name, container=container):
+            pass
+        case source:
+            name = source.metric.name
+            selector = None if source.metric.selector is None else msgspec.to_builtins(source.metric.selector)
     if isinstance(spec.source, ObjectMetric):
         reference = spec.source.described_object
         described = DescribedObject(kind=reference.kind, name=reference.name, api_version=reference.api_version)
     record = MetricRecord(
-        type=type_,
+        type=spec.type,
         name=name,
         container=container,
         selector=selector,
@@ -198,7 +199,7 @@ def _metric(evaluation: Evaluation, response: MetricResponse | None) -> MetricRe
     )
     if proposal is None:
         return record
-    current, groups = evaluation.current, proposal.pods
+    current, groups = evaluation.current.target, proposal.pods
     return replace(
         record,
         current=Measure(
@@ -206,7 +207,7 @@ def _metric(evaluation: Evaluation, response: MetricResponse | None) -> MetricRe
             average_value=_quantity(current.average_value, spec),
             average_utilization=current.average_utilization,
         ),
-        total=_quantity(proposal.total, spec),
+        total=None if proposal.total is None else metric_quantity(spec, proposal.total),
         pods=None
         if groups is None
         else PodGroupsRecord(
@@ -246,7 +247,7 @@ def _values(spec: MetricSpec, response: MetricResponse | None) -> Values | None:
             read = pod_samples(metric, response)
             return None if isinstance(read, MetricError) else _values_of_pods(read, spec)
         case _, ValuesResponse(values=values):
-            shown = tuple(Value(value=_text(milli, spec)) for milli in values[:_MAX_SHOWN])
+            shown = tuple(Value(value=metric_quantity(spec, milli)) for milli in values[:_MAX_SHOWN])
             return Values(count=len(values), shown=shown)
         case _:
             return None
@@ -255,7 +256,8 @@ def _values(spec: MetricSpec, response: MetricResponse | None) -> Values | None:
 def _values_of_pods(samples: Mapping[str, PodSample], spec: MetricSpec) -> Values:
     highest = heapq.nlargest(_MAX_SHOWN, samples.items(), key=lambda item: item[1].value)
     return Values(
-        count=len(samples), shown=tuple(Value(pod=pod, value=_text(sample.value, spec)) for pod, sample in highest)
+        count=len(samples),
+        shown=tuple(Value(pod=pod, value=metric_quantity(spec, sample.value)) for pod, sample in highest),
     )
 
 
@@ -263,13 +265,8 @@ def _names(pods: tuple[str, ...]) -> PodNames:
     return PodNames(count=len(pods), shown=pods[:_MAX_SHOWN])
 
 
-def _text(milli: int, spec: MetricSpec) -> str:
-    """A milli-value as a quantity; memory has binary suffixes."""
-    return quantity_text(milli, binary=isinstance(spec.source, ResourceMetric) and spec.source.name == "memory")
-
-
-def _quantity(milli: int | None, spec: MetricSpec) -> str | None:
-    return None if milli is None else _text(milli, spec)
+def _quantity(quantity: CanonicalQuantity | None, spec: MetricSpec) -> str | None:
+    return None if quantity is None else metric_quantity(spec, quantity.milli)
 
 
 def _finite(ratio: float | None) -> float | None:
@@ -301,7 +298,7 @@ def _limit(limit: RateLimit | None) -> LimitRecord | None:
         replicas=limit.replicas,
         policy=None
         if policy is None
-        else PolicyRecord(type=policy.type, value=policy.value, period_seconds=policy.period_ms / 1000),
+        else PolicyRecord(type=policy.type, value=policy.value, period_seconds=float(policy.period_seconds)),
         period_start_replicas=limit.period_start,
     )
 

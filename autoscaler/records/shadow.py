@@ -240,8 +240,9 @@ def _longest_window_ms(hpa: HPA, config: Config) -> int:
     config, behavior = hpa.overrides.apply_to(config), hpa.spec.behavior
     windows = [config.downscale_stabilization_ms]
     if behavior is not None:
-        down_ms = behavior.scale_down.stabilization_window_ms
-        windows = [config.downscale_stabilization_ms if down_ms is None else down_ms]
-        windows.append(behavior.scale_up.stabilization_window_ms or 0)
-        windows += [policy.period_ms for rules in (behavior.scale_up, behavior.scale_down) for policy in rules.policies]
+        down = behavior.scale_down.stabilization_window_seconds
+        windows = [config.downscale_stabilization_ms if down is None else 1000 * down]
+        windows.append(1000 * (behavior.scale_up.stabilization_window_seconds or 0))
+        both = (*behavior.scale_up.policies, *behavior.scale_down.policies)
+        windows += [1000 * policy.period_seconds for policy in both]
     return max(windows)

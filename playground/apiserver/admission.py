@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from autoscaler.objects.defaults import default_hpa
 from autoscaler.objects.fields import ParseError
+from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
 from kube.status import bad_request
 from playground.apiserver.errors import invalid_object

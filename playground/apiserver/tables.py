@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from autoscaler.objects.hpa import track_hpa
 from autoscaler.objects.targets import targets_line
 from playground.apiserver.encoding import Form
 from playground.apiserver.objects import Object, child, name_of
@@ -146,7 +147,8 @@ def _hpa_reference(row: _Row) -> str:
 
 
 def _hpa_targets(row: _Row) -> str:
-    return targets_line(row.part("spec").get("metrics") or [], row.part("status").get("currentMetrics") or [])
+    hpa = track_hpa(row.obj)
+    return _UNKNOWN if hpa is None else targets_line(hpa.spec.metrics, hpa.status.current_metrics)
 
 
 def _min_pods(row: _Row) -> str:

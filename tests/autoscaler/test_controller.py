@@ -28,7 +28,7 @@ from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStor
 from autoscaler.loop.sharding import Shard
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.loop.throttle import ThrottledClient, TokenBucket
-from autoscaler.objects.hpa import TrackedHPA, track_hpa
+from autoscaler.objects.hpa import track_hpa
 from kube.client import KubeClient
 from kube.election import ElectionSettings
 from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster
@@ -316,8 +316,8 @@ async def test_the_history_of_an_hpa_that_was_deleted_meanwhile_is_not_restored(
     names = [("web", KUBERNETES), ("deleted", KUBERNETES), ("unlisted", MILLISCALE)]
     for name, api in names:
         tracked = track_hpa({**cluster.hpa("web"), "metadata": {"name": name, "namespace": "default"}}, api=api)
-        assert isinstance(tracked, TrackedHPA)
-        histories.replace(tracked.hpa, recent)
+        assert tracked is not None
+        histories.replace(tracked, recent)
     await store.save(histories)
     options = replace(QUICK, availability=Availability(saved_history=location), optional_hpa_apis=())
     async with autoscaler(cluster, options, kubeconfig=cluster.server.kubeconfig()):

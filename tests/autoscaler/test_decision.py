@@ -10,9 +10,9 @@ from autoscaler.core.config import Config
 from autoscaler.core.decision import Event
 from autoscaler.core.history import History, Recommendation, ScaleEvent
 from autoscaler.core.model import (
-    CurrentMetric,
     ExternalMetric,
-    InvalidMetric,
+    LabelSelectorRequirement,
+    LabelSelectorSpec,
     MetricIdentifier,
     MetricSpec,
     MetricTarget,
@@ -32,14 +32,17 @@ from kube.selectors import LabelSelector
 from tests.autoscaler.worlds import (
     NOW,
     World,
+    average_target,
     behavior,
     external_metric,
     hpa,
     object_metric,
     percent,
     pods_metric,
+    quantity,
     rules,
     samples,
+    with_spec,
 )
 
 AT_ONCE = behavior(down=rules(percent(100, 15), window=0))
@@ -60,9 +63,7 @@ def test_above_target_scales_up_with_a_reason() -> None:
     assert outcome.status is not None
     assert (outcome.status.current_replicas, outcome.status.desired_replicas) == (2, 3)
     assert outcome.status.last_scale_ms == world.now_ms
-    assert outcome.status.current_metrics == (
-        CurrentMetric(source=world.hpa.spec.metrics[0].source, average_value=150),
-    )
+    assert outcome.status.current_metrics == (pods_metric(100).with_target(MetricTarget(average_value=quantity(150))),)
     assert world.reasons() == {
         "AbleToScale": "SucceededRescale",
         "ScalingActive": "ValidMetricFound",
@@ -149,7 +150,7 @@ def test_failed_metric_allows_scaling_up_with_an_error() -> None:
         "unable to get metric a: unable to fetch metrics from custom metrics API: unavailable"
     )
     assert [each.reason for each in outcome.events] == ["FailedGetPodsMetric", "SuccessfulRescale"]
-    assert world.hpa.status.current_metrics[0] == CurrentMetric()
+    assert world.hpa.status.current_metrics[0] == MetricSpec()
     assert world.reasons()["ScalingActive"] == "ValidMetricFound"
 
 
@@ -166,7 +167,7 @@ def test_without_valid_metrics_nothing_is_scaled() -> None:
     world.step(150)
     outcome = world.step("unavailable")
     assert world.hpa.status.desired_replicas == 3
-    assert world.hpa.status.current_metrics == (CurrentMetric(),)
+    assert world.hpa.status.current_metrics == (MetricSpec(),)
     assert [each.reason for each in outcome.events] == ["FailedGetPodsMetric"]
     assert [each.reason for each in outcome.late_events] == ["FailedComputeMetricsReplicas"]
     assert outcome.error is not None
@@ -183,16 +184,14 @@ def test_empty_response_is_a_failure() -> None:
 
 
 def test_invalid_metric_sources_are_not_fetched() -> None:
-    near = {"matchExpressions": [{"key": "verb", "operator": "Near"}]}
-    wrong = MetricSpec(
-        ExternalMetric(MetricIdentifier("queue", near)), MetricTarget(type="AverageValue", average_value=1)
-    )
-    unknown = MetricSpec(InvalidMetric("Weather"), MetricTarget(type=""))
+    near = LabelSelectorSpec({}, [LabelSelectorRequirement("verb", "Near")])
+    wrong = MetricSpec.of(ExternalMetric(MetricIdentifier("queue", near), average_target(1)))
+    unknown = MetricSpec("Weather")
     no_target = (
         "invalid resource metric source: neither an average utilization target nor an average value (usage) target was "
         "set"
     )
-    targetless = MetricSpec(ResourceMetric("cpu"), MetricTarget(type="Utilization"))
+    targetless = MetricSpec.of(ResourceMetric("cpu", MetricTarget("Utilization")))
     world = World(hpa(wrong, unknown, targetless), replicas=2)
     outcome = world.step(1, 1, 1)
     assert "FetchMetrics" not in world.reads
@@ -374,8 +373,7 @@ def test_target_scaled_to_zero_by_the_controller_is_scaled_up_again() -> None:
     world.pods = ()
     world.step(0)
     assert world.replicas == 0
-    behaves = replace(world.hpa.spec, behavior=None)
-    world.hpa = replace(world.hpa, spec=behaves)
+    world.hpa = with_spec(world.hpa, behavior=None)
     world.step(250)
     assert world.replicas == 3
     assert world.reasons()["ScaledToZero"] == "-NotScaledToZero"
@@ -383,7 +381,7 @@ def test_target_scaled_to_zero_by_the_controller_is_scaled_up_again() -> None:
 
 def test_raised_minimum_scales_up_from_zero() -> None:
     world = idle_world()
-    world.hpa = replace(world.hpa, spec=replace(world.hpa.spec, min_replicas=2))
+    world.hpa = with_spec(world.hpa, min_replicas=2)
     outcome = world.step(0)
     assert outcome.events[0].message == "New size: 2; reason: Current number of replicas below Spec.MinReplicas"
 

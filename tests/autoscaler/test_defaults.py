@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from autoscaler.objects.defaults import default_hpa
 from autoscaler.objects.fields import ParseError
+from autoscaler.objects.hpa import default_hpa
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 
@@ -51,7 +51,7 @@ def test_an_empty_behavior_gets_both_directions_and_none_gets_nothing() -> None:
 
 
 def test_an_empty_list_of_policies_gets_no_defaults() -> None:
-    assert "policies" not in defaulted(behavior={"scaleUp": {"policies": []}})["behavior"]["scaleUp"]
+    assert defaulted(behavior={"scaleUp": {"policies": []}})["behavior"]["scaleUp"]["policies"] == []
 
 
 def test_unknown_fields_are_dropped_and_quantities_canonical() -> None:

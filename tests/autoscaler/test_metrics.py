@@ -3,7 +3,13 @@
 import pytest
 
 from autoscaler.core.metrics import Evaluation, compute_replicas_for_metric, pod_samples
-from autoscaler.core.model import MetricIdentifier, MetricSpec, PodsMetric, ResourceMetric
+from autoscaler.core.model import (
+    ContainerResourceMetric,
+    MetricIdentifier,
+    MetricSpec,
+    PodsMetric,
+    ResourceMetric,
+)
 from autoscaler.core.observation import (
     MetricError,
     MetricResponse,
@@ -50,16 +56,16 @@ def test_pod_usage_is_the_sum_of_containers_that_all_have_a_value() -> None:
 
 
 def test_container_usage_is_of_that_container() -> None:
-    assert values(RESPONSE, ResourceMetric("cpu", "proxy")) == {"web-0": 20}
-    assert values(RESPONSE, ResourceMetric("memory", "app")) == {"web-0": 7}
+    assert values(RESPONSE, ContainerResourceMetric("cpu", container="proxy")) == {"web-0": 20}
+    assert values(RESPONSE, ContainerResourceMetric("memory", container="app")) == {"web-0": 7}
 
 
 def test_first_of_two_containers_with_one_name_counts() -> None:
     entries = ({"cpu": 100}, {"cpu": 20, "memory": 5})
     containers = tuple(("app", each) for each in entries)
     twice = ResourceResponse((PodUsage(name="web-0", timestamp_ms=NOW, window_ms=15_000, containers=containers),))
-    assert values(twice, ResourceMetric("cpu", "app")) == {"web-0": 100}
-    assert values(twice, ResourceMetric("memory", "app")) == {}
+    assert values(twice, ContainerResourceMetric("cpu", container="app")) == {"web-0": 100}
+    assert values(twice, ContainerResourceMetric("memory", container="app")) == {}
     assert values(twice, ResourceMetric("cpu")) == {"web-0": 120}
 
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 import pytest
 
 from autoscaler.core.config import Config, Pause
-from autoscaler.core.model import InvalidMetric, MetricSpec, MetricTarget, Status
+from autoscaler.core.model import MetricSpec, MetricTarget, Status
 from autoscaler.core.observation import ScaleError, TargetError
 from autoscaler.loop.monitor import observe_reconciliation
 from autoscaler.loop.telemetry import Telemetry
 from tests.autoscaler.worlds import World, behavior, external_metric, hpa, object_metric, percent, pods_metric, rules
 
 PREFIX = "horizontal_pod_autoscaler_controller"
-UNKNOWN = MetricSpec(InvalidMetric("CheddarCheese"), MetricTarget(type="Value"))
-NO_TARGET = MetricSpec(pods_metric(100).source, MetricTarget(type="AverageValue"))
+UNKNOWN = MetricSpec("CheddarCheese")
+NO_TARGET = pods_metric(100).with_target(MetricTarget("AverageValue"))
 
 
 @dataclass(frozen=True)

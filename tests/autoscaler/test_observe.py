@@ -10,10 +10,12 @@ from autoscaler.core.annotations import AnnotationOverrides
 from autoscaler.core.config import Config, PodSelection
 from autoscaler.core.model import (
     HPA,
+    ContainerResourceMetric,
     CrossVersionObjectReference,
     ExternalMetric,
     HPAKey,
-    InvalidMetric,
+    LabelSelectorRequirement,
+    LabelSelectorSpec,
     MetricIdentifier,
     MetricSource,
     MetricSpec,
@@ -43,6 +45,7 @@ from kube.client import KubeClient
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
 from tests.autoscaler.scripted_api import RecordedRequest, ScriptedApi
+from tests.autoscaler.worlds import average_target, quantity
 
 SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
 CUSTOM = "/apis/custom.metrics.k8s.io"
@@ -50,16 +53,16 @@ PACKETS = f"{CUSTOM}/v1beta2/namespaces/default/pods/*/packets"
 HITS = f"{CUSTOM}/v1beta2/namespaces/default/metrics/hits"
 DEPTH = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/depth"
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"
-PACKETS_METRIC = MetricSpec(
-    PodsMetric(MetricIdentifier("packets")), MetricTarget(type="AverageValue", average_value=1000)
-)
+PACKETS_METRIC = MetricSpec("Pods", pods=PodsMetric(MetricIdentifier("packets"), average_target(1000)))
 WEB = Pod(name="web-0", namespace="default", labels={"app": "web"}, phase="Running")
 OWN = replace(WEB, owner=Owner("ReplicaSet", "rs-web"))
 FOREIGN = replace(WEB, name="web-1", owner=Owner("ReplicaSet", "rs-api"))
 
 
 def metric(source: MetricSource) -> MetricSpec:
-    return MetricSpec(source, MetricTarget(type="Value", value=1000, average_value=1000, average_utilization=50))
+    one = quantity(1000)
+    target = MetricTarget("Value", value=one, average_value=one, average_utilization=50)
+    return MetricSpec.of(source).with_target(target)
 
 
 def hpa(
@@ -156,10 +159,10 @@ async def test_observation_has_scale_pods_and_a_response_for_each_metric(api: Sc
         hpa(
             metric(ResourceMetric("cpu")),
             metric(PodsMetric(MetricIdentifier("packets"))),
-            metric(InvalidMetric("Odd")),
+            MetricSpec("Odd"),
             metric(ObjectMetric(MetricIdentifier("hits"), namespace)),
-            metric(ExternalMetric(MetricIdentifier("depth", {"matchLabels": {"queue": "a"}}))),
-            metric(ResourceMetric("memory", "app")),
+            metric(ExternalMetric(MetricIdentifier("depth", LabelSelectorSpec({"queue": "a"})))),
+            metric(ContainerResourceMetric("memory", container="app")),
         )
     )
     assert observed.observation.scale == Scale(spec_replicas=2, status_replicas=1, selector="app=web")
@@ -184,7 +187,10 @@ async def test_failed_metric_is_an_error_among_the_responses(api: ScriptedApi, o
     api.fail("GET", PACKETS, 503, "prometheus is away")
     api.on("GET", DEPTH, {"items": [{"value": "7"}]})
     observed = await observer.observe(
-        hpa(metric(PodsMetric(MetricIdentifier("packets"))), metric(ExternalMetric(MetricIdentifier("depth"))))
+        hpa(
+            metric(PodsMetric(MetricIdentifier("packets"))),
+            metric(ExternalMetric(MetricIdentifier("depth"))),
+        )
     )
     assert observed.observation.responses == (
         MetricError("prometheus is away"),
@@ -214,7 +220,7 @@ async def test_out_of_bounds_no_metric_is_fetched(api: ScriptedApi, observer: Ob
 
 
 async def test_invalid_metric_selector_is_not_sent(api: ScriptedApi, observer: Observer) -> None:
-    selector = {"matchExpressions": [{"key": "verb", "operator": "Near"}]}
+    selector = LabelSelectorSpec({}, [LabelSelectorRequirement("verb", "Near")])
     await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets", selector)))))
     assert not api.named("GET", PACKETS)
 

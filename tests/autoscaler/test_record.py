@@ -35,6 +35,7 @@ from kube.quantity import Quantity
 from tests.autoscaler.worlds import (
     NOW,
     World,
+    average_target,
     behavior,
     external_metric,
     hpa,
@@ -42,6 +43,7 @@ from tests.autoscaler.worlds import (
     pod,
     pods,
     pods_metric,
+    quantity,
     rules,
     sample,
     samples,
@@ -257,15 +259,15 @@ def test_pods_metric_has_values_and_pod_groups() -> None:
 
 
 def test_quantities_of_memory_are_binary() -> None:
-    spec = MetricSpec(ResourceMetric("memory"), MetricTarget(type="AverageValue", average_value=50 * 2**20 * 1000))
+    spec = MetricSpec.of(ResourceMetric("memory", average_target(50 * 2**20 * 1000)))
     (metric,) = step(World(hpa(spec), replicas=2), "no metrics").metrics
     assert metric.target == Measure(average_value="50Mi")
 
 
 def test_target_of_an_object_metric_is_that_of_its_type() -> None:
     for type_, expected in (("Value", Measure(value="100m")), ("AverageValue", Measure(average_value="200m"))):
-        target = MetricTarget(type=type_, value=100, average_value=200)
-        spec = replace(object_metric(100), target=target)
+        target = MetricTarget(type_, value=quantity(100), average_value=quantity(200))
+        spec = object_metric(100).with_target(target)
         (metric,) = step(World(hpa(spec), replicas=2), 200).metrics
         assert metric.target == expected
 

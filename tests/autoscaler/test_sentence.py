@@ -1,18 +1,17 @@
 """The sentence about a decision: one for each way in which a decision can come about."""
 
-from dataclasses import replace
-
 import pytest
 
 from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.history import History
 from autoscaler.core.model import (
+    ContainerResourceMetric,
     CrossVersionObjectReference,
     ExternalMetric,
+    LabelSelectorSpec,
     MetricIdentifier,
     MetricSpec,
     MetricTarget,
-    ResourceMetric,
     ScalingRules,
 )
 from autoscaler.core.observation import Observation, PodsResponse, Scale, ScaleError, ValuesResponse
@@ -23,6 +22,7 @@ from kube.selectors import LabelSelector
 from tests.autoscaler.worlds import (
     NOW,
     World,
+    average_target,
     behavior,
     external_metric,
     hpa,
@@ -34,6 +34,7 @@ from tests.autoscaler.worlds import (
     rules,
     samples,
     some_pods,
+    with_spec,
 )
 
 
@@ -135,8 +136,8 @@ def test_object_metric_names_its_object() -> None:
 
 
 def test_external_metric_shows_total_and_average_per_replica() -> None:
-    selector = {"matchLabels": {"queue": "mail"}}
-    spec = replace(external_metric(100), source=ExternalMetric(MetricIdentifier("length", selector)))
+    length = MetricIdentifier("length", LabelSelectorSpec({"queue": "mail"}))
+    spec = MetricSpec.of(ExternalMetric(length, average_target(100)))
     assert sentence(World(hpa(spec), replicas=2), 350) == (
         "2 -> 4: length{queue=mail} is 350m, 175m per replica, against a target of 100m per replica (ratio 1.75, "
         "outside tolerance 0.1), so it proposes 4"
@@ -159,7 +160,8 @@ def test_highest_of_several_metrics_wins() -> None:
 
 
 def test_container_metric_names_its_container() -> None:
-    spec = MetricSpec(ResourceMetric("cpu", "app"), MetricTarget(type="Utilization", average_utilization=60))
+    target = MetricTarget("Utilization", average_utilization=60)
+    spec = MetricSpec.of(ContainerResourceMetric("cpu", target, "app"))
     world = World(hpa(spec), replicas=2)
     assert sentence(world, "no metrics").startswith("stays at 2: cpu of container app failed (failed to get cpu")
 
@@ -245,7 +247,7 @@ def test_unreadable_scale_gives_no_replica_count() -> None:
 def test_invalid_target_gives_no_replica_count() -> None:
     strange = hpa()
     reference = CrossVersionObjectReference("Deployment", "web", "a/b/c")
-    strange = replace(strange, spec=replace(strange.spec, scale_target_ref=reference))
+    strange = with_spec(strange, scale_target_ref=reference)
     assert sentence_of(decide(Observation(hpa=strange), History(), NOW)) == (
         "no replica count: unexpected GroupVersion string: a/b/c"
     )

@@ -10,7 +10,7 @@ from autoscaler.core.model import Behavior, Condition, HPAKey, Status
 from autoscaler.core.observation import Observation, Scale, ScaleError
 from autoscaler.core.reconcile import decide
 from autoscaler.records.shadow import Comparison, DesiredReplicas, ShadowComparer, Verdict, compare, desired_replicas
-from tests.autoscaler.worlds import NOW, behavior, hpa, percent, rules, some_pods
+from tests.autoscaler.worlds import NOW, behavior, hpa, percent, rules, some_pods, with_spec
 
 PERIOD = 10.0
 WINDOW = 15_000
@@ -126,8 +126,7 @@ class World:
     def we_decide(self, replicas: int) -> None:
         """Reconcile a target of 1 replica with `replicas` as its minimum."""
         scale = Scale(spec_replicas=1, status_replicas=1, selector="app=web")
-        spec = replace(self.hpa.spec, min_replicas=replicas)
-        observation = Observation(hpa=replace(self.hpa, spec=spec), scale=scale)
+        observation = Observation(hpa=with_spec(self.hpa, min_replicas=replicas), scale=scale)
         self.shadow.add_decision(decide(observation, History(), self.now_ms))
 
     def pass_time(self, seconds: float) -> None:

@@ -6,21 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoscaler.core.metrics import metric_quantity
 from autoscaler.core.model import (
     Condition,
+    ContainerResourceMetric,
     CrossVersionObjectReference,
-    CurrentMetric,
     ExternalMetric,
+    LabelSelectorRequirement,
+    LabelSelectorSpec,
     MetricIdentifier,
     MetricSource,
+    MetricSpec,
+    MetricTarget,
     ObjectMetric,
     PodsMetric,
     ResourceMetric,
     Status,
 )
+from autoscaler.core.quantities import canonical_quantity
 from autoscaler.core.status import status_json
 from autoscaler.objects.hpa import parse_hpa
-from tests.autoscaler.worlds import NOW
+from tests.autoscaler.worlds import NOW, quantity
 
 
 def read_back(body: dict[str, Any]) -> Status:
@@ -29,7 +35,7 @@ def read_back(body: dict[str, Any]) -> Status:
     return parse_hpa({"metadata": {}, "spec": spec, "status": body}).status
 
 
-def shown(metric: CurrentMetric) -> dict[str, Any]:
+def shown(metric: MetricSpec) -> dict[str, Any]:
     current: dict[str, Any] = status_json(Status(current_metrics=(metric,)))["currentMetrics"][0]
     return current
 
@@ -59,42 +65,44 @@ def test_times_have_whole_seconds() -> None:
     ("bytes_", "text"), [(98_101_000, "98101k"), (95_801 * 1024, "95801Ki"), (1024**3, "1Gi"), (1001, "1001")]
 )
 def test_memory_is_binary_where_it_is_whole_and_decimal_where_not(bytes_: int, text: str) -> None:
-    metric = shown(CurrentMetric(source=ResourceMetric("memory"), average_value=bytes_ * 1000))
+    spec = MetricSpec.of(ResourceMetric("memory"))
+    value = canonical_quantity(metric_quantity(spec, bytes_ * 1000))
+    metric = shown(MetricSpec.of(ResourceMetric("memory", MetricTarget(average_value=value))))
     assert metric == {"type": "Resource", "resource": {"name": "memory", "current": {"averageValue": text}}}
 
 
 def test_metric_without_a_value_and_failed_metric() -> None:
-    assert shown(CurrentMetric(source=ExternalMetric(MetricIdentifier("m")))) == {
+    assert shown(MetricSpec.of(ExternalMetric(MetricIdentifier("m")))) == {
         "type": "External",
         "external": {"metric": {"name": "m"}, "current": {}},
     }
-    assert shown(CurrentMetric()) == {"type": ""}
+    assert shown(MetricSpec()) == {"type": ""}
 
 
-SELECTOR = {
-    "matchLabels": {"a": "1"},
-    "matchExpressions": [{"key": "b", "operator": "In", "values": ["x", "y"]}, {"key": "c", "operator": "Exists"}],
-}
+SELECTOR = LabelSelectorSpec(
+    {"a": "1"}, [LabelSelectorRequirement("b", "In", ["x", "y"]), LabelSelectorRequirement("c", "Exists")]
+)
 sources: st.SearchStrategy[MetricSource] = st.sampled_from(
     [
         ResourceMetric("cpu"),
         ResourceMetric("memory"),
-        ResourceMetric("memory", "app"),
+        ContainerResourceMetric("memory", container="app"),
         PodsMetric(MetricIdentifier("m")),
-        PodsMetric(MetricIdentifier("m", {})),
+        PodsMetric(MetricIdentifier("m", LabelSelectorSpec())),
         ObjectMetric(MetricIdentifier("m"), CrossVersionObjectReference("Service", "front", "v1")),
         ObjectMetric(MetricIdentifier("m"), CrossVersionObjectReference("Pod", "front")),
         ExternalMetric(MetricIdentifier("m", SELECTOR)),
     ]
 )
-milli = st.none() | st.integers(-(2**63) + 1, 2**63 - 1)
-currents = st.builds(
-    CurrentMetric, source=sources, value=milli, average_value=milli, average_utilization=st.none() | st.integers(0, 999)
+quantities = st.none() | st.integers(-(2**63) + 1, 2**63 - 1).map(quantity)
+values = st.builds(
+    MetricTarget, value=quantities, average_value=quantities, average_utilization=st.none() | st.integers(0, 999)
 )
+currents = st.builds(lambda source, value: MetricSpec.of(source).with_target(value), sources, values)
 
 
-@given(st.lists(currents | st.just(CurrentMetric()), max_size=3), st.none() | st.just(NOW))
-def test_parsed_json_is_the_same_status(metrics: list[CurrentMetric], scaled_ms: int | None) -> None:
+@given(st.lists(currents | st.just(MetricSpec()), max_size=3), st.none() | st.just(NOW))
+def test_parsed_json_is_the_same_status(metrics: list[MetricSpec], scaled_ms: int | None) -> None:
     status = Status(current_replicas=1, desired_replicas=2, last_scale_ms=scaled_ms, current_metrics=tuple(metrics))
     body = status_json(status)
     assert read_back(body) == status

@@ -1,20 +1,24 @@
 """The line under TARGETS, as kubectl shows it for Kubernetes' own HPAs."""
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
+from autoscaler.core.model import MetricSpec
+from autoscaler.objects.hpa import parse_hpa
 from autoscaler.objects.targets import targets_line
 
+JSON: TypeAlias = dict[str, Any]
 
-def metric(kind: str, target: dict[str, Any], current: dict[str, Any] | None = None) -> tuple[Any, Any]:
+
+def metric(kind: str, target: JSON, current: JSON | None = None) -> tuple[MetricSpec, MetricSpec]:
     """A metric of the spec, and of the status."""
     field = kind[:1].lower() + kind[1:]
-    name = {"name": "cpu"}
-    return (
-        {"type": kind, field: {**name, "target": target}},
-        {} if current is None else {"type": kind, field: {**name, "current": current}},
-    )
+    spec = {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 3}
+    spec["metrics"] = [{"type": kind, field: {"name": "cpu", "target": target}}]
+    status = {"currentMetrics": [{"type": kind, field: {"name": "cpu", "current": current}} if current else {}]}
+    hpa = parse_hpa({"metadata": {}, "spec": spec, "status": status})
+    return hpa.spec.metrics[0], hpa.status.current_metrics[0]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +42,3 @@ def test_two_are_shown_and_the_others_counted() -> None:
     spec, status = metric("Pods", {"averageValue": "10"}, {"averageValue": "20"})
     assert targets_line([spec] * 2, [status] * 2) == "20/10, 20/10"
     assert targets_line([spec] * 4, [status]) == "20/10, <unknown>/10 + 2 more..."
-
-
-def test_no_metrics_are_shown_as_none() -> None:
-    assert targets_line([], []) == "<none>"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.objects.defaults import default_hpa
+from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
 
 

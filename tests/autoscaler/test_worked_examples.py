@@ -6,6 +6,7 @@ Those about a single formula are beside it (`test_replicas`, `test_normalize`); 
 from dataclasses import replace
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from autoscaler.core.config import Config
@@ -64,7 +65,7 @@ def test_policies_of_4_pods_and_10_percent_a_minute_take_80_replicas_down_by_8_a
 def test_select_policy_min_and_disabled() -> None:
     down = rules(some_pods(4, 60), percent(10, 60), window=0)
     for select, replicas in (("Min", 76), ("Disabled", 80)):
-        chosen = replace(down, select_policy=select)
+        chosen = msgspec.structs.replace(down, select_policy=select)
         world = World(hpa(pods_metric(100), maximum=100, behavior=behavior(down=chosen)), replicas=80)
         world.step(1)
         assert world.replicas == replicas

@@ -4,6 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+from msgspec.structs import asdict
+
 from autoscaler.core.config import Config
 from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.history import History
@@ -18,6 +21,8 @@ from autoscaler.core.model import (
     MetricTarget,
     ObjectMetric,
     PodsMetric,
+    ScaleDownRules,
+    ScaleUpRules,
     ScalingPolicy,
     ScalingRules,
     Spec,
@@ -38,6 +43,7 @@ from autoscaler.core.observation import (
     ValuesResponse,
 )
 from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
+from autoscaler.core.quantities import CanonicalQuantity, canonical_quantity
 from autoscaler.core.reconcile import conclude, decide
 from autoscaler.core.stabilization import (
     NormalizationArg,
@@ -52,16 +58,25 @@ NOW = 1_000_000_000_000
 SERVICE = CrossVersionObjectReference("Service", "front", "v1")
 
 
+def quantity(milli: int) -> CanonicalQuantity:
+    return canonical_quantity(f"{milli}m")
+
+
+def average_target(milli: int) -> MetricTarget:
+    return MetricTarget("AverageValue", average_value=quantity(milli))
+
+
 def pods_metric(average: int, name: str = "packets") -> MetricSpec:
-    return MetricSpec(PodsMetric(MetricIdentifier(name)), MetricTarget(type="AverageValue", average_value=average))
+    return MetricSpec.of(PodsMetric(MetricIdentifier(name), average_target(average)))
 
 
 def object_metric(value: int, name: str = "requests") -> MetricSpec:
-    return MetricSpec(ObjectMetric(MetricIdentifier(name), SERVICE), MetricTarget(type="Value", value=value))
+    target = MetricTarget("Value", value=quantity(value))
+    return MetricSpec.of(ObjectMetric(MetricIdentifier(name), SERVICE, target))
 
 
 def external_metric(average: int, name: str = "queue") -> MetricSpec:
-    return MetricSpec(ExternalMetric(MetricIdentifier(name)), MetricTarget(type="AverageValue", average_value=average))
+    return MetricSpec.of(ExternalMetric(MetricIdentifier(name), average_target(average)))
 
 
 def hpa(
@@ -86,23 +101,26 @@ def hpa(
     )
 
 
+def with_spec(given: HPA, **changes: Any) -> HPA:
+    return replace(given, spec=msgspec.structs.replace(given.spec, **changes))
+
+
 def behavior(up: ScalingRules | None = None, down: ScalingRules | None = None) -> Behavior:
-    """Rules for one direction; the other may do as it likes at once."""
-    anything = rules(percent(1000, 1), window=0)
-    return Behavior(scale_up=up or anything, scale_down=down or rules(percent(100, 1), window=0))
+    """Rules for one direction; the other one is not limited."""
+    up, down = up or rules(percent(1000, 1), window=0), down or rules(percent(100, 1), window=0)
+    return Behavior(ScaleUpRules(**asdict(up)), ScaleDownRules(**asdict(down)))
 
 
 def rules(*policies: ScalingPolicy, select: str = "Max", window: int | None = None) -> ScalingRules:
-    window_ms = None if window is None else window * 1000
-    return ScalingRules(policies=policies, select_policy=select, stabilization_window_ms=window_ms)
+    return ScalingRules(policies, select, window)
 
 
 def some_pods(value: int, seconds: int) -> ScalingPolicy:
-    return ScalingPolicy(type="Pods", value=value, period_ms=seconds * 1000)
+    return ScalingPolicy("Pods", value, seconds)
 
 
 def percent(value: int, seconds: int) -> ScalingPolicy:
-    return ScalingPolicy(type="Percent", value=value, period_ms=seconds * 1000)
+    return ScalingPolicy("Percent", value, seconds)
 
 
 def pod(name: str, *, phase: str = "Running", ready: str | None = "True", cpu: int | None = 1000) -> Pod:

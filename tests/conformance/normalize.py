@@ -12,8 +12,7 @@ from autoscaler.core.stabilization import (
     normalize_desired_replicas,
     normalize_desired_replicas_with_behaviors,
 )
-from autoscaler.objects.defaults import default_hpa
-from autoscaler.objects.hpa import parse_hpa
+from autoscaler.objects.hpa import default_hpa, parse_hpa
 from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds
 

@@ -9,10 +9,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from autoscaler.core.config import Config
 from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.history import History
-from autoscaler.core.model import ExternalMetric, MetricSource, ObjectMetric, PodsMetric, ResourceMetric
+from autoscaler.core.model import (
+    ExternalMetric,
+    MetricSource,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
+)
 from autoscaler.core.observation import (
     MetricError,
     MetricResponse,
@@ -95,7 +103,7 @@ class _Cluster:
     def step(self, step: dict[str, Any]) -> dict[str, Any]:
         """Reconcile once; return the form of the recorded output."""
         spec = self._hpa.spec
-        spec = replace(
+        spec = msgspec.structs.replace(
             spec,
             min_replicas=step.get("setMinReplicas", spec.min_replicas),
             max_replicas=step.get("setMaxReplicas", spec.max_replicas),
@@ -165,14 +173,14 @@ class _Cluster:
         match source:
             case ResourceMetric():
                 return self._resource_response(metrics["resource"])
-            case PodsMetric(metric):
+            case PodsMetric(metric=metric):
                 return self._pods_response(metrics["pods"][metric.name])
-            case ObjectMetric(metric):
+            case ObjectMetric(metric=metric):
                 recorded = metrics["object"][metric.name]
                 if "error" in recorded:
                     return MetricError(recorded["error"])
                 return ValuesResponse(values=(recorded["value"],), timestamp_ms=self._time(recorded["timestamp"]))
-            case ExternalMetric(metric):
+            case ExternalMetric(metric=metric):
                 recorded = metrics["external"][metric.name]
                 if "error" in recorded:
                     return MetricError(recorded["error"])

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from autoscaler.core.metrics import external_metric_text, object_metric_text
-from autoscaler.core.model import CrossVersionObjectReference, MetricIdentifier
+from autoscaler.core.model import CrossVersionObjectReference, LabelSelectorSpec, MetricIdentifier
 from autoscaler.core.observation import MetricError, Pod, PodListError, PodSample
 from autoscaler.core.replica_calculator import Proposal, ReplicaCalculator, Tolerances
 from kube.selectors import LabelSelector, SelectorError
@@ -77,9 +79,8 @@ def _compute(case: dict[str, Any]) -> Proposal:
             return compute_object(error or fetched["value"], metric=name, target_usage=given["targetUsage"])
         case "external_value" | "external_average" as method:
             LabelSelector.from_object(given.get("metricSelector"))
-            name = external_metric_text(
-                MetricIdentifier(given["metricName"], given.get("metricSelector")), given["namespace"]
-            )
+            selector = msgspec.convert(given.get("metricSelector"), LabelSelectorSpec | None)
+            name = external_metric_text(MetricIdentifier(given["metricName"], selector), given["namespace"])
             compute_external = {
                 "external_value": calculator.get_external_metric_replicas,
                 "external_average": calculator.get_external_per_pod_metric_replicas,

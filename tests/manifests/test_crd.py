@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from autoscaler.core.model import KIND, KUBERNETES, MILLISCALE
-from autoscaler.objects.defaults import default_hpa
 from autoscaler.objects.fields import ParseError
+from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
 from kube.client import KubeClient
 from kube.status import StatusError

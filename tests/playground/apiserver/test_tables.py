@@ -58,7 +58,6 @@ CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utili
 @pytest.mark.parametrize(
     ("metrics", "current", "text"),
     [
-        ([], None, "<none>"),
         ([pods_metric("pps", "10")], None, "<unknown>/10"),
         ([pods_metric("pps", "10")], [{"type": "Pods", "pods": {"current": {"averageValue": "12500m"}}}], "12500m/10"),
         ([object_metric("100", "value")], [{"type": "Object", "object": {"current": {"value": "80"}}}], "80/100"),
