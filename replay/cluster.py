@@ -28,7 +28,9 @@ async def connected(kubeconfig: Path | None, context: str | None) -> AsyncIterat
         ReplayError: the kubeconfig cannot be used.
     """
     try:
-        connecting = KubeClient.connect(kubeconfig or default_kubeconfig(), context=context, user_agent="milliscale-replay")
+        connecting = KubeClient.connect(
+            kubeconfig or default_kubeconfig(), context=context, user_agent="milliscale-replay"
+        )
         client = await connecting
     except KubeConfigError as error:
         raise ReplayError(str(error)) from error
@@ -68,7 +70,7 @@ async def _hpa(client: KubeClient, namespace: str, name: str) -> dict[str, Any]:
     raise ReplayError(
         f"HPA {namespace}/{name} cannot be read: {refused}; give --kubeconfig of a user who may read it"
         if refused
-        else f"there is no HorizontalPodAutoscaler {namespace}/{name} in the cluster; write --hpa NAMESPACE/NAME or a file"
+        else f"there is no HorizontalPodAutoscaler {namespace}/{name} in the cluster; give another --hpa"
     )
 
 

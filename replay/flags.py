@@ -12,11 +12,11 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from adapter.commands.flags import FILE, prometheus_flags
+from adapter.commands.flags import prometheus_flags
 from adapter.rules.goregex import GoRegex, GoRegexError
 from autoscaler.commands.flags import config_options, kubeconfig_options
 from kube.durations import DURATION, POSITIVE_DURATION, DurationError, parse_duration
-from kube.flags import option_group
+from kube.flags import FILE, flag_section, option_group
 from kube.quantity import Quantity, QuantityError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -117,7 +117,7 @@ class _HPA(click.ParamType["HPAReference"]):
 
     name = "file|namespace/name"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> HPAReference:
+    def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> HPAReference:
         """Take what exists as a file for one, and the rest by its form."""
         if isinstance(value, HPAReference):
             return value
@@ -198,8 +198,8 @@ _load_flags = option_group(
         "--config",
         "config_file",
         type=FILE,
-        help="Rules file of the adapter, whose queries are sent to Prometheus.  [default: series have the metrics' names]",
-        show_default=False,
+        show_default="series have the names of the metrics",
+        help="The adapter's rules file, whose queries are sent to Prometheus.",
     ),
     click.option(
         "--from",
@@ -274,16 +274,25 @@ _model_flags = option_group(
 )
 
 
-def common_flags(command: _F) -> _F:
-    """Add the flags of HPAs, load, model and controller."""
-    hpa = click.option(
-        "--hpa",
-        "hpas",
-        type=_HPA(),
-        multiple=True,
-        required=True,
-        help="HPA to replay: a file, or NAMESPACE/NAME of the cluster. Can be repeated; all need the same scale target.",
+def input_flags(command: _F) -> _F:
+    """Add the flags of HPAs, load, model and controller, in the sections of a GoCommand."""
+    groups = (
+        ("Load flags", _load_flags),
+        ("Prometheus flags", prometheus_flags),
+        ("Workload flags", _model_flags),
+        ("Controller flags", config_options),
+        ("Kubernetes client flags", kubeconfig_options),
     )
-    for add in (config_options, kubeconfig_options, prometheus_flags, _model_flags, _load_flags, hpa):
-        command = add(command)  # type: ignore[type-var]
+    for title, flags in reversed(groups):  # the last one to be applied is the first in the help
+        command = flag_section(title)(flags(command))
     return command
+
+
+hpa_option = click.option(
+    "--hpa",
+    "hpas",
+    type=_HPA(),
+    multiple=True,
+    required=True,
+    help="HPA: a file, or NAMESPACE/NAME of the cluster. Can be repeated; all need the same scale target.",
+)

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 import yaml
 
-from adapter.rules import RulesError, RulesFile, parse_rules
+from adapter.rules import Rule, RulesError, RulesFile, parse_rules
 from autoscaler.core.model import ExternalMetric, MetricSource, ObjectMetric, PodsMetric
 from kube.fields import quote
 from replay.load import ReplayError
@@ -33,7 +33,7 @@ def complete_rules(rules: RulesFile | None, metrics: Iterable[MetricSource]) -> 
         rules = replace(rules, resource=parse_rules(text, source="resourceRules").resource)
     # A series counts if it has a sample in the range of the replay.
     custom, external = (
-        tuple(msgspec.structs.replace(rule, max_age=None) for rule in section)
+        tuple(msgspec.structs.replace(rule, max_age=None) if isinstance(rule, Rule) else rule for rule in section)
         for section in (rules.custom, rules.external)
     )
     return replace(rules, custom=custom, external=external)

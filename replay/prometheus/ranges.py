@@ -10,12 +10,12 @@ import contextlib
 import math
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from adapter.catalog.values import to_milli
 from adapter.prometheus import DEFAULT_DESTINATION, Destination
-from adapter.rules import Policy, ValuePolicy
+from adapter.rules import Policy
 from kube.selectors import LabelSelector
 from replay.load import ReplayError
 from replay.prometheus.cache import ChunkCache
@@ -38,6 +38,8 @@ class RangeQuery:
     """The metric, for progress and errors: "pods/packets_per_second"."""
     query: str
     """PromQL."""
+    rule_query: str = ""
+    """That of the rule in it, which errors show."""
     destination: Destination = DEFAULT_DESTINATION
     labels: tuple[tuple[str, str], ...] = ()
     """A series of the result counts if it has these labels."""
@@ -47,8 +49,10 @@ class RangeQuery:
     """The values are whole milli-units, not in the metric's unit."""
     total: bool = False
     """The value is the sum of the series that count; otherwise that of the first one, in the order of labels."""
-    values: ValuePolicy = field(default_factory=ValuePolicy)
-    """How to treat values that are not usable."""
+    nan: Policy = Policy.ZERO
+    """How to treat a value that is not a number; see `adapter.rules.Rule`."""
+    inf: Policy = Policy.MISSING
+    empty: Policy = Policy.MISSING
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,7 @@ class RangeReader:
     def _chunk(self, query: RangeQuery, times: Times) -> array[float]:
         key = (
             *self._cache_key(query.destination),
-            *(query.query, query.labels, query.selector, query.milli, query.total, query.values),
+            *(query.query, query.labels, query.selector, query.milli, query.total, query.nan, query.inf, query.empty),
             *(times.start_ms, times.step_ms, times.count),
         )
         cached = self._cache.get(key, times.count)
@@ -147,7 +151,7 @@ class RangeReader:
             if times.count <= _LEAST_POINTS:
                 raise ReplayError(
                     f"Prometheus refuses even {times.count} points of {query.name} ({error}); raise its --query.timeout"
-                    f" and --query.max-samples, or make the query cheaper: {shown(query.query)}"
+                    f" and --query.max-samples, or make the query cheaper: {shown(query.rule_query or query.query)}"
                 ) from error
             first, second = times.halves()
             values = self._fetch(query, first)
@@ -181,7 +185,7 @@ def _combined(query: RangeQuery, times: Times, result: Result) -> array[float]:
                 values[index] = value
             elif query.total:
                 values[index] = known + value
-    empty = 0.0 if query.values.empty is Policy.ZERO else math.nan
+    empty = 0.0 if query.empty is Policy.ZERO else math.nan
     for index, value in enumerate(values):
         if value == _ERROR:
             values[index] = math.nan
@@ -206,7 +210,7 @@ def _usable(query: RangeQuery, value: float) -> float | None:
     """Return a value as the adapter serves it; None if it leaves it out, infinity if it is an error."""
     if to_milli(value) is not None and not math.isnan(value):
         return value
-    policy = query.values.nan if math.isnan(value) else query.values.inf
+    policy = query.nan if math.isnan(value) else query.inf
     return {Policy.ZERO: 0.0, Policy.ERROR: _ERROR}.get(policy)
 
 

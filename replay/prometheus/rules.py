@@ -6,7 +6,8 @@ milli-units that are rounded down for each pod as the adapter does, without the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,10 +16,10 @@ from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.diagnosis.explain import Target, explain
 from adapter.diagnosis.probe import Probe, Wanted
 from adapter.metrics.resource_metrics import resource_sources
-from adapter.planning.plans import external_plan
+from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
+from adapter.planning.rendering import QueryError, SelectorNotSupported, alternation, custom_query
 from adapter.promql import PromqlError, can_be_nan, is_scalar, parse
-from adapter.rules import Policy, QueryRule, ValuePolicy
-from adapter.rules.query import QueryError, SelectorNotSupported, alternation, custom_query
+from adapter.rules import AnyRule, Policy, QueryRule
 from autoscaler.core.metrics import metric_label_selector
 from autoscaler.core.model import (
     HPA,
@@ -34,11 +35,12 @@ from autoscaler.core.model import (
 from kube.fields import quote
 from kube.mapping import GroupResource, NoMatchError, ResourceLookup
 from kube.selectors import LabelSelector, SelectorError
-from replay.load import ReplayError
+from replay.load import ReplayError, metric_name
 from replay.prometheus.ranges import RangeQuery
 
 _PODS: Final = GroupResource("", "pods")
 _EVERYTHING: Final = LabelSelector()
+_SUGGESTIONS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +51,14 @@ class RuleQueries:
         catalog: the metrics of the rules, listed.
         lookup: the API resources.
         probe: what `adapter explain` needs to say why there is no metric.
-        by_name: there is no rules file.
+        series_names: returns the names of all series; None: there is a rules file.
         pods: a regular expression of the names of the target's pods.
     """
 
     catalog: Catalog
     lookup: ResourceLookup
     probe: Probe
-    by_name: bool
+    series_names: Callable[[], Iterable[str]] | None
     pods: str
 
     async def query(self, hpa: HPA, source: MetricSource) -> RangeQuery:
@@ -78,7 +80,7 @@ class RuleQueries:
                 case InvalidMetric(type_):
                     raise ReplayError(f"{hpa.key}: there are no metrics of type {type_}; change the type")
         except (QueryError, SelectorNotSupported, SelectorError) as error:
-            raise ReplayError(f"{hpa.key}: no query for {_name(source)}: {error}") from error
+            raise ReplayError(f"{hpa.key}: no query for {metric_name(source)}: {error}") from error
 
     def _resource(self, hpa: HPA, metric: ResourceMetric) -> RangeQuery:
         rules = self.catalog.rules.resource
@@ -95,23 +97,23 @@ class RuleQueries:
         if not source.resource_label or not source.namespace_label:
             raise ReplayError(f"{source.rule.key}: no label maps to pods and namespaces; add resources.overrides")
         name = metric.name if metric.container is None else f"{metric.container}/{metric.name}"
-        query = self._of_objects(source, hpa.namespace, _EVERYTHING, pattern=self.pods)
+        query = self._of_pods(source, hpa.namespace)
         containers = [
             (label, alternation([metric.container])) for label in source.group_by if metric.container is not None
         ]
         return _summed(name, source, query, [*_object_labels(source, hpa.namespace, self.pods), *containers])
 
     async def _pods(self, hpa: HPA, metric: MetricIdentifier) -> RangeQuery:
-        selector = metric_label_selector(metric)
+        selector = _selector(metric)
         source = self.catalog.find_custom(_PODS, metric.name)
         if source is None or not source.namespace_label:
             raise await self._missing(hpa, Target("pods", metric.name))
-        query = self._of_objects(source, hpa.namespace, selector, pattern=self.pods)
+        query = self._of_pods(source, hpa.namespace, selector)
         labels = _object_labels(source, hpa.namespace, self.pods)
         return _summed(f"pods/{metric.name}", source, query, labels, selector)
 
     async def _object(self, hpa: HPA, metric: MetricIdentifier, described: CrossVersionObjectReference) -> RangeQuery:
-        selector = metric_label_selector(metric)
+        selector = _selector(metric)
         group = described.api_version.rpartition("/")[0]
         try:
             info = await self.lookup.resource_for(described.kind.lower(), group)
@@ -124,73 +126,57 @@ class RuleQueries:
         if source is None:
             raise await self._missing(hpa, Target(str(info.group_resource), metric.name))
         namespace = hpa.namespace if source.info.namespaced else ""
-        query = self._of_objects(source, namespace, selector, name=described.name)
-        matches = _object_labels(source, namespace, alternation([described.name]))
-        text, labels = _matching(query, matches)
+        plan = ObjectsQuery(source, namespace, [described.name], False, selector).plan()
+        text, labels = _matching(plan.queries[0], _object_labels(source, namespace, alternation([described.name])))
         return RangeQuery(
             name=f"{info.group_resource}/{described.name}/{metric.name}",
             query=text,
+            rule_query=plan.queries[0],
             destination=source.rule.destination,
             labels=labels,
-            selector=selector if isinstance(source.rule, QueryRule) else _EVERYTHING,
-            values=source.rule.values,
+            selector=plan.selector,
+            nan=source.rule.nan or Policy.ZERO,
+            inf=source.rule.inf,
+            empty=source.rule.empty,
         )
 
     async def _external(self, hpa: HPA, metric: MetricIdentifier) -> RangeQuery:
-        selector = metric_label_selector(metric)
+        selector = _selector(metric)
         source = self.catalog.find_external(metric.name)
         if source is None:
             raise await self._missing(hpa, Target("", metric.name))
-        plan = external_plan(source, namespace=hpa.namespace, metric_selector=selector)
+        plan = ExternalQuery(source, hpa.namespace, selector).plan()
         matches = [(label, alternation([value])) for label, value in plan.labels]
         return _summed(f"external/{metric.name}", source, plan.queries[0], matches, plan.selector)
 
-    def _of_objects(
-        self,
-        source: CustomSource,
-        namespace: str,
-        selector: LabelSelector,
-        *,
-        pattern: str | None = None,
-        name: str = "",
-    ) -> str:
+    def _of_pods(self, source: CustomSource, namespace: str, selector: LabelSelector = _EVERYTHING) -> str:
         rule = source.rule
         if isinstance(rule, QueryRule):
             return rule.query
-        return custom_query(
-            rule.query,
-            series=source.series,
-            resource_label=source.resource_label,
-            names=[name],
-            pattern=pattern,
-            namespace_label=source.namespace_label,
-            namespace=namespace,
-            metric_selector=selector,
-            group_by=source.group_by,
-        )
+        return custom_query(rule.query, source, names=None, pattern=self.pods, namespace=namespace, selector=selector)
 
     async def _missing(self, hpa: HPA, target: Target) -> ReplayError:
         """Return the error of a metric that no rule makes, in the words of `adapter explain`."""
         wanted = Wanted(namespace=hpa.namespace)
         explanation = await explain(target, wanted, catalog=self.catalog, lookup=self.lookup, probe=self.probe)
-        why = "; ".join(explanation.reasons) or "no rule makes it"
-        if self.by_name:
+        why, similar = "; ".join(explanation.reasons) or "no rule makes it", explanation.suggestions
+        hint = "change the rules, or the HPA"
+        if self.series_names is not None:
+            names = set(self.series_names())
             resource = target.resource.partition(".")[0].removesuffix("s")
             labels = f" with the labels namespace and {resource}" if target.resource else ""
             why = f"Prometheus has no series {target.metric}{labels} in this range"
-        similar = f" (similar: {', '.join(explanation.suggestions)})" if explanation.suggestions else ""
-        hint = "give the adapter's rules with --config" if self.by_name else "change the rules, or the HPA"
-        return ReplayError(f"{hpa.key}: there is no metric {target}: {why}{similar}; {hint}")
+            similar = tuple(difflib.get_close_matches(target.metric, names - {target.metric}, _SUGGESTIONS))
+            if target.metric in names:
+                why, similar = f"series {target.metric} has no sample{labels} in this range; give another --from", ()
+            hint = "give rules with --config, or change the HPA"
+        similar_text = f" (similar: {', '.join(similar)})" if similar else ""
+        return ReplayError(f"{hpa.key}: there is no metric {target}: {why}{similar_text}; {hint}")
 
 
-def _name(source: MetricSource) -> str:
-    match source:
-        case PodsMetric(metric) | ObjectMetric(metric) | ExternalMetric(metric):
-            return metric.name
-        case ResourceMetric(name):
-            return name
-        case InvalidMetric(type_):
-            return type_
+def _selector(metric: MetricIdentifier) -> LabelSelector:
+    """Return the selector of a request for the metric, of which the adapter gets the text."""
+    return LabelSelector.parse(str(metric_label_selector(metric)))
 
 
 def _object_labels(source: CustomSource, namespace: str, name: str) -> list[tuple[str, str]]:
@@ -221,22 +207,25 @@ def _summed(
     by = f"by ({', '.join(keys)})"
     return RangeQuery(
         name=name,
-        query=_usable_sum(f"floor(1000 * {text})", by, rule.values, can_be_nan=nan),
+        query=_usable_sum(f"floor(1000 * {text})", by, rule, can_be_nan=nan),
+        rule_query=query,
         destination=rule.destination,
         labels=labels,
         selector=selector,
         milli=True,
         total=True,
-        values=rule.values,
+        nan=rule.nan or Policy.ZERO,
+        inf=rule.inf,
+        empty=rule.empty,
     )
 
 
-def _usable_sum(samples: str, by: str, values: ValuePolicy, *, can_be_nan: bool) -> str:
+def _usable_sum(samples: str, by: str, rule: AnyRule, *, can_be_nan: bool) -> str:
     """Return the sum without the samples that the adapter leaves out, or takes for 0."""
-    if Policy.ERROR in (values.nan, values.inf):
+    if Policy.ERROR in (rule.nan, rule.inf):
         return f"sum {by} ({samples})"
     text = f"sum {by} ({samples} > -Inf < +Inf)"
-    if can_be_nan and values.nan is Policy.ZERO:
+    if can_be_nan and rule.nan is not Policy.MISSING:
         text += f" or 0 * count {by} ({samples})"  # all are NaN
     return text
 

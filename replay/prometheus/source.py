@@ -29,7 +29,7 @@ from kube.selectors import LabelSelector
 from kube.status import StatusError
 from replay.load import Load, ReplayError, Series, check_not_counter, metric_key, metric_name
 from replay.prometheus.cache import ChunkCache, default_folder
-from replay.prometheus.client import RangeClient
+from replay.prometheus.client import RangeClient, shown
 from replay.prometheus.default_rules import complete_rules
 from replay.prometheus.ranges import RangeQuery, RangeReader, Times, progress
 from replay.prometheus.rules import RuleQueries
@@ -93,7 +93,7 @@ def read_prometheus(hpas: Sequence[HPA], settings: PrometheusSettings) -> Load:
     pods = settings.pods or pods_pattern(hpa)
     with _clients(settings) as client:
         _check_clocks(client(Destination()), settings)
-        queries = run(_queries(hpa, sources, pods, settings))
+        queries = run(_queries(hpa, sources, pods, settings, client))
         return _read(hpa, sources, queries, pods, settings, client)
 
 
@@ -136,7 +136,11 @@ def _check_clocks(client: RangeClient, settings: PrometheusSettings) -> None:
 
 
 async def _queries(
-    hpa: HPA, sources: Mapping[str, MetricSource], pods: str, settings: PrometheusSettings
+    hpa: HPA,
+    sources: Mapping[str, MetricSource],
+    pods: str,
+    settings: PrometheusSettings,
+    client: Callable[[Destination], RangeClient],
 ) -> dict[str, RangeQuery]:
     """Return the query of each metric, by its key."""
     rules = complete_rules(settings.rules, sources.values())
@@ -154,7 +158,11 @@ async def _queries(
                 await catalog.relist()
                 probe = Probe(catalog, servers, _NoObjects(), lookup)
                 made = RuleQueries(
-                    catalog=catalog, lookup=lookup, probe=probe, by_name=settings.rules is None, pods=pods
+                    catalog=catalog,
+                    lookup=lookup,
+                    probe=probe,
+                    series_names=client(Destination()).metric_names if settings.rules is None else None,
+                    pods=pods,
                 )
                 return {key: await made.query(hpa, source) for key, source in sources.items()}
 
@@ -236,7 +244,7 @@ def _check_values(query: RangeQuery, series: Series, settings: PrometheusSetting
         between = f"between {rfc3339(settings.start_ms)} and {rfc3339(settings.end_ms)}"
         raise ReplayError(
             f"{query.name} has no value {between}; give another --from and --to, or check the query:"
-            f" {' '.join(query.query.split())}"
+            f" {shown(query.rule_query)}"
         )
     name = _counter_name(query)
     if name:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from adapter.rules.query import alternation
+from adapter.planning.rendering import alternation
 from autoscaler.core.model import HPA
 from kube.fields import quote
 from replay.load import ReplayError
