@@ -13,9 +13,16 @@ import click
 
 from adapter.commands.check import check
 from adapter.commands.explain import explain
-from adapter.commands.flags import catalog_flags, kubernetes_flags, prometheus_flags
+from adapter.commands.flags import (
+    CatalogOptions,
+    KubernetesOptions,
+    PrometheusAccess,
+    ServeOptions,
+    catalog_flags,
+    kubernetes_flags,
+    prometheus_flags,
+)
 from adapter.commands.ignored_flags import IGNORED
-from adapter.commands.options import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions
 from adapter.commands.serve import serve as run_server
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules

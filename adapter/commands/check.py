@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from adapter.commands.options import CatalogOptions, PrometheusAccess
+from adapter.commands.flags import CatalogOptions, PrometheusAccess
 from adapter.commands.printing import print_report
 from adapter.commands.session import common_flags, has_prometheus, load_rules, print_json, run_command, session
 from adapter.diagnosis.check import check as check_rules

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from adapter.commands.options import CatalogOptions, PrometheusAccess
+from adapter.commands.flags import CatalogOptions, PrometheusAccess
 from adapter.commands.printing import print_explanation
 from adapter.commands.session import common_flags, has_prometheus, load_rules, print_json, run_command, session
 from adapter.diagnosis.explain import Target, TargetError

@@ -27,8 +27,7 @@ from pathlib import Path
 import aiohttp
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.commands.options import ServeOptions
-from adapter.commands.prometheus_auth import authorized_options
+from adapter.commands.flags import ServeOptions
 from adapter.commands.reload import RulesReloader
 from adapter.commands.rule_sets import RuleSets, Shared
 from adapter.metrics.watched_objects import WatchedObjects
@@ -63,7 +62,7 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
         PrometheusConfigError: the credentials for Prometheus cannot be used.
     """
     stop = asyncio.Event()
-    with stopped_by_signals(stop), authorized_options(options.prometheus) as prometheus_options:
+    with stopped_by_signals(stop):
         async with AsyncExitStack() as stack:
             clients = await _connect(options.kubernetes.purposes, stack)
             telemetry = Telemetry()
@@ -71,7 +70,7 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
             rule_telemetry = RuleTelemetry(telemetry.registry)
             prometheus = await stack.enter_async_context(
                 PrometheusServers(
-                    prometheus_options,
+                    await options.prometheus.authorized(),
                     observe=rule_telemetry.queried,
                     on_gone=rule_telemetry.server_gone,
                     budget=MemoryBudget(options.prometheus.response_memory),

@@ -15,9 +15,7 @@ from click.core import ParameterSource
 
 from adapter.catalog.catalog import Catalog
 from adapter.commands.builtin_resources import builtin_resources
-from adapter.commands.flags import Command, catalog_flags, prometheus_flags
-from adapter.commands.options import CatalogOptions, PrometheusAccess
-from adapter.commands.prometheus_auth import authorized_options
+from adapter.commands.flags import CatalogOptions, Command, PrometheusAccess, catalog_flags, prometheus_flags
 from adapter.diagnosis.probe import Probe
 from adapter.diagnosis.report import Explanation, Report
 from adapter.metrics.forward import Forwarder
@@ -158,9 +156,8 @@ async def session(
         PrometheusConfigError: the credentials for Prometheus cannot be used.
     """
     async with contextlib.AsyncExitStack() as stack:
-        access = stack.enter_context(authorized_options(prometheus))
         budget = MemoryBudget(prometheus.response_memory)
-        servers = await stack.enter_async_context(PrometheusServers(access, budget=budget))
+        servers = await stack.enter_async_context(PrometheusServers(await prometheus.authorized(), budget=budget))
         lookup: ResourceLookup = builtin_resources()
         objects: ObjectNames = _NoObjects()
         if kubeconfig is not None:

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import aiohttp
 import msgspec
@@ -25,7 +25,6 @@ from adapter.metrics.usage import NodeUsage, PodUsage, Usage
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
 from adapter.serving.requests import Request, RequestLines
-from adapter.serving.resource_routes import UsageProvider
 from adapter.serving.routes import Router
 from adapter.serving.server import RequestServer, error_response
 from adapter.serving.telemetry import Telemetry
@@ -217,9 +216,9 @@ class CannedDebug:
     def __init__(self) -> None:
         self.pages: DebugPages
 
-    async def respond(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
+    async def respond(self, segments: tuple[str, ...], query: Query) -> Report | Explanation:
         """The page."""
-        return await self.pages.respond(segments, query, deadline=deadline)
+        return await self.pages.respond(segments, query)
 
 
 class ServedAdapter:
@@ -291,7 +290,7 @@ async def served_adapter(
     limits: ServerLimits | None = None,
     authorization: AuthorizationOptions | None = None,
     token_ttl: float = 10.0,
-    usage: UsageProvider | None = None,
+    usage: Any = None,
 ) -> AsyncIterator[ServedAdapter]:
     """Serve canned metrics as `python -m adapter serve` would, with the authorities read from the ConfigMap."""
     authorities = authorities or Authorities()
@@ -313,16 +312,18 @@ async def served_adapter(
         )
         listening = bound_socket()
         adapter.port = listening.getsockname()[1]
-        discovery = Discovery(adapter.names, custom=True, external=True, resource=usage is not None, port=adapter.port)
+        discovery = Discovery(
+            cast("Any", adapter.names), custom=True, external=True, resource=usage is not None, port=adapter.port
+        )
         authenticator = Authenticator(lambda: adapter.trust.current, TokenReviewer(client, ttl=token_ttl))
         router = Router(
             discovery=discovery,
-            custom=adapter.metrics,
-            external=adapter.metrics,
+            custom=cast("Any", adapter.metrics),
+            external=cast("Any", adapter.metrics),
             health=health,
             telemetry=adapter.telemetry,
             usage=usage,
-            debug=adapter.debug,
+            debug=cast("Any", adapter.debug),
         )
         server = RequestServer(
             authenticator=authenticator,
