@@ -15,8 +15,7 @@ from typing import Final
 
 import click
 
-from adapter.commands.options import PrometheusAccess
-from adapter.commands.prometheus_auth import authorized_options
+from adapter.commands.flags import PrometheusAccess
 from adapter.commands.session import has_prometheus
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, RulesFile
@@ -24,6 +23,7 @@ from adapter.rules.manifests import load_manifest_rules
 from autoscaler.core.config import Config
 from kube.client import KubeClient
 from kube.flags import GoCommand
+from kube.process import run
 from replay.cluster import connected, read_cluster_hpa
 from replay.compare import compare
 from replay.csv_source import read_csv
@@ -205,8 +205,10 @@ def write_png(comparison: Comparison, path: Path) -> None:
     Raises:
         ReplayError: matplotlib is not installed, or the file cannot be written.
     """
-    from replay.output.image import write_image
-
+    try:
+        from replay.output.image import write_image
+    except ImportError as error:
+        raise ReplayError("--png needs matplotlib: pip install 'milliscale[replay]'") from error
     with _writing(path):
         write_image(comparison, path)
 
@@ -267,21 +269,20 @@ def _prometheus_load(
     except ImportError as error:
         raise ReplayError("--prometheus-url needs prometheus-api-client: pip install 'milliscale[replay]'") from error
     end_ms = source.end.resolve(_now_ms())
-    with authorized_options(prometheus) as options:
-        settings = PrometheusSettings(
-            options=options,
-            rules=_rules(source.config),
-            start_ms=(source.start or _DEFAULT_FROM).resolve(end_ms),
-            end_ms=end_ms,
-            step_ms=model.step_ms,
-            offset_ms=model.offset_ms,
-            pods=source.pods,
-            requests=requests,
-            cache=source.cache or default_folder(),
-            connect=connect,
-            show_progress=sys.stderr.isatty(),
-        )
-        return read_prometheus([file.hpa for file in files], settings)
+    settings = PrometheusSettings(
+        options=run(prometheus.authorized()),
+        rules=_rules(source.config),
+        start_ms=(source.start or _DEFAULT_FROM).resolve(end_ms),
+        end_ms=end_ms,
+        step_ms=model.step_ms,
+        offset_ms=model.offset_ms,
+        pods=source.pods,
+        requests=requests,
+        cache=source.cache or default_folder(),
+        connect=connect,
+        show_progress=sys.stderr.isatty(),
+    )
+    return read_prometheus([file.hpa for file in files], settings)
 
 
 def _rules(config: Path | None) -> RulesFile | None:

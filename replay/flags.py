@@ -73,7 +73,7 @@ class _Moment(click.ParamType[Moment]):
         except ValueError:
             self.fail(f"{text!r} is no time: write 24h, 2w, 2026-01-31T12:00:00Z, Unix seconds, or now", param, ctx)
         if time.tzinfo is None:
-            self.fail(f"{text!r} has no time zone: write {text}Z for UTC", param, ctx)
+            self.fail(f"{text!r} has no time zone: write {time.isoformat()}Z for UTC", param, ctx)
         return Moment(round(time.timestamp() * 1000))
 
 

@@ -6,6 +6,7 @@ queries in the body, a limit on the time and the size of a whole response, and t
 
 from __future__ import annotations
 
+import asyncio
 import io
 import re
 import ssl
@@ -18,6 +19,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 import requests
 from prometheus_api_client import PrometheusConnect
+from requests.adapters import HTTPAdapter
 
 from adapter.prometheus import DEFAULT_SERVER, Destination, PrometheusOptions
 from adapter.upstream import Credentials, CredentialsError
@@ -64,7 +66,7 @@ class RangeClient:
         sleep: Callable[[float], None] = time.sleep,
         backoff: Callable[[], Backoff] = lambda: Backoff(0.5, 10.0, jitter=0.5),
     ) -> None:
-        """Send nothing yet.
+        """Read the TLS files, and send nothing yet.
 
         Args:
             options: the server.
@@ -73,13 +75,18 @@ class RangeClient:
             clock: monotonic, in seconds.
             sleep: waits.
             backoff: returns the delays between retries.
+
+        Raises:
+            PrometheusConfigError: a TLS file cannot be used.
         """
         self._seconds = seconds
         self._clock = clock
         self._sleep = sleep
         self._backoff = backoff
         self._session = _Session(options, destination, clock=clock)
-        self._prometheus = PrometheusConnect(url=options.base, session=self._session, retry=0)
+        self._prometheus = PrometheusConnect(url=options.base, session=self._session)
+        # In the place of the library's, which retries without a limit of the time.
+        self._session.mount(options.base, _Adapter(self._session.credentials))
 
     def __enter__(self) -> RangeClient:
         return self
@@ -152,6 +159,22 @@ class RangeClient:
             raise self._session.not_prometheus("its response is not that of Prometheus' API") from error
 
 
+class _Adapter(HTTPAdapter):
+    """Connects with the TLS context of the adapter's client: CA, client certificate, system's CAs."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        """Create the connections; see requests."""
+        self._credentials.load()
+        super().init_poolmanager(*args, ssl_context=self._credentials.context(), **options)
+
+    def cert_verify(self, *_: Any, **__: Any) -> None:
+        """Add no CAs of requests' own to the context."""
+
+
 class _Session(requests.Session):
     """Raises ReplayError for everything that is not a success."""
 
@@ -160,20 +183,14 @@ class _Session(requests.Session):
         self.deadline = 0.0
         self._clock = clock
         self._destination = destination
-        self._credentials = Credentials(options)
+        self.credentials = Credentials(options)
         self._post = options.verb == "POST"
         self._url = urlsplit(options.base)._replace(netloc=urlsplit(options.base).netloc.rpartition("@")[2]).geturl()
         is_default = options.name == DEFAULT_SERVER
         self._flag = "--prometheus-url" if is_default else f"the url of {options.name} in prometheusServers"
         # As in the adapter: proxies and passwords come from flags, not from the environment.
         self.trust_env = False
-        paths = ssl.get_default_verify_paths()
-        system = paths.cafile or paths.capath or True
-        if options.insecure_skip_tls_verify:
-            system = False
-        self.verify = str(options.ca_file) if options.ca_file is not None else system
-        if options.cert_file is not None and options.key_file is not None:
-            self.cert = (str(options.cert_file), str(options.key_file))
+        self.verify = not options.insecure_skip_tls_verify
 
     def not_prometheus(self, why: str) -> ReplayError:
         """Return the error of a server that is something else."""
@@ -189,12 +206,11 @@ class _Session(requests.Session):
         parameters: Mapping[str, Any] = options.pop("params", None) or {}
         form = bool(parameters) and (self._post or len(urlencode(parameters)) > _MAX_URL)
         options |= {"data": parameters} if form else {"params": parameters}
-        # The library's own values would be used instead of the session's.
-        options |= {"verify": self.verify, "cert": self.cert, "stream": True, "allow_redirects": False}
+        options |= {"verify": self.verify, "stream": True, "allow_redirects": False}
         left = max(self.deadline - self._clock(), 0.001)
         options["timeout"] = (min(left, _CONNECT_SECONDS), left)
         try:
-            options["headers"] = dict(self._credentials.headers(*self._destination.headers))
+            options["headers"] = dict(asyncio.run(self.credentials.headers(*self._destination.headers)))
             with super().request("POST" if form else method, url, *args, **options) as response:
                 body = self._read(response)
         except CredentialsError as error:

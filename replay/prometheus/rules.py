@@ -6,6 +6,7 @@ milli-units that are rounded down for each pod as the adapter does, without the 
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -162,7 +163,7 @@ class RuleQueries:
         why, similar = "; ".join(explanation.reasons) or "no rule makes it", explanation.suggestions
         hint = "change the rules, or the HPA"
         if self.series_names is not None:
-            names = set(self.series_names())
+            names = set(await asyncio.to_thread(self.series_names))
             resource = target.resource.partition(".")[0].removesuffix("s")
             labels = f" with the labels namespace and {resource}" if target.resource else ""
             why = f"Prometheus has no series {target.metric}{labels} in this range"
