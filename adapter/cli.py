@@ -11,8 +11,7 @@ from pathlib import Path
 
 import click
 
-from adapter.commands.check import check
-from adapter.commands.explain import explain
+from adapter.commands.diagnose import check, explain
 from adapter.commands.flags import (
     CatalogOptions,
     KubernetesOptions,
