@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 import click
+from click.core import ParameterSource
 
 from adapter.commands.flags import PrometheusAccess
-from adapter.commands.session import has_prometheus
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, RulesFile
 from adapter.rules.manifests import load_manifest_rules
@@ -231,7 +231,8 @@ def _document(output: str, files: Sequence[HPAFile]) -> Document | None:
 
 
 def _check_sources(source: LoadOptions) -> None:
-    if (source.csv is not None) == has_prometheus():
+    given = click.get_current_context().get_parameter_source("prometheus_url") is not ParameterSource.DEFAULT
+    if (source.csv is not None) == given:
         raise click.UsageError("give the load: either --prometheus-url or --csv")
     if source.csv is not None and source.config is not None:
         raise click.UsageError("--config has no effect with --csv; leave one out")
