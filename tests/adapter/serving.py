@@ -31,15 +31,15 @@ from adapter.serving.telemetry import Telemetry
 from kube.certs import KeyPair
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.mapping import GroupResource
-from kube.security.authentication import Authenticator, TokenReviewer
-from kube.security.authorization import AuthorizationOptions, Authorizer
+from kube.security.authorization import AuthorizationOptions
 from kube.security.request_info import Query
 from kube.security.tls import ServingTLS
 from kube.security.trust import TrustOptions, TrustReloader
 from kube.selectors import LabelSelector
+from kube.serving.delegated import DelegatedAuth
 from kube.serving.health import Health
 from kube.serving.listener import Listener
-from kube.serving.options import ServerLimits
+from kube.serving.options import ServerLimits, ServingOptions
 from kube.status import not_found
 from tests.eventually import eventually
 from tests.kube.access_api import AccessApi, Authorities, write_pair
@@ -302,10 +302,15 @@ async def served_adapter(
     files = write_pair(directory, authorities.serving.issue("adapter", hosts=["127.0.0.1", "localhost"], server=True))
     async with scripted_server() as api_server, connected(api_server, directory) as client:
         api.script(api_server)
-        adapter.tls = ServingTLS(files)
-        adapter.trust = TrustReloader(
-            trust or TrustOptions(), client, on_change=lambda current: adapter.tls.trust(current.pem)
+        auth = DelegatedAuth(
+            ServingOptions(certificate=files),
+            trust or TrustOptions(),
+            authorization or AuthorizationOptions(),
+            token_ttl=token_ttl,
+            authentication_client=client,
+            authorization_client=client,
         )
+        adapter.tls, adapter.trust = auth.tls, auth.trust
         health = Health(
             live={},
             ready={"catalog": lambda: adapter.names.problem, "authentication": adapter.trust.problem},
@@ -315,7 +320,6 @@ async def served_adapter(
         discovery = Discovery(
             cast("Any", adapter.names), custom=True, external=True, resource=usage is not None, port=adapter.port
         )
-        authenticator = Authenticator(lambda: adapter.trust.current, TokenReviewer(client, ttl=token_ttl))
         router = Router(
             discovery=discovery,
             custom=cast("Any", adapter.metrics),
@@ -326,8 +330,8 @@ async def served_adapter(
             debug=cast("Any", adapter.debug),
         )
         server = RequestServer(
-            authenticator=authenticator,
-            authorizer=Authorizer(client, authorization or AuthorizationOptions()),
+            authenticator=auth.authenticator,
+            authorizer=auth.authorizer,
             router=lambda: router,
             telemetry=adapter.telemetry,
             limits=limits,
