@@ -17,8 +17,8 @@ from string import Template
 from typing import Any, Final
 
 import msgspec
+from plotly.offline import get_plotlyjs
 
-from replay.load import ReplayError
 from replay.output import charts
 from replay.output.charts import Line, LoadChart
 from replay.output.comparison import Cell, Comparison, notes, rows, time_text
@@ -34,15 +34,7 @@ _SENTENCE_WIDTH: Final = 100
 
 
 def page(comparison: Comparison) -> str:
-    """Return the page.
-
-    Raises:
-        ReplayError: plotly is not installed.
-    """
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise ReplayError("--html needs plotly: pip install 'milliscale[replay]'") from error
+    """Return the page."""
     data = base64.b64encode(gzip.compress(msgspec.json.encode(figure(comparison)), mtime=0)).decode()
     template = Template(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
     names = ", ".join(each.name for each in comparison.replays)
