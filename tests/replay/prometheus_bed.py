@@ -71,6 +71,13 @@ def history() -> list[Series]:
     for container, cores in (("app", 0.5), ("proxy", 0.125)):
         add("container_cpu_usage_seconds_total", lambda at, _, cores=cores: at * cores, pods=PODS, container=container)  # type: ignore[misc]
     add("container_cpu_usage_seconds_total", lambda at, _: at * 0.625, pods=PODS, container="")
+    for container, mebibytes in (("app", 64), ("proxy", 16)):
+        add(
+            "container_memory_working_set_bytes",
+            lambda at, _, size=mebibytes: float(size * 2**20 + at),  # type: ignore[misc]
+            pods=PODS,
+            container=container,
+        )
     for container, millicores in (("app", 1.0), ("proxy", 0.25)):
         requested = {"container": container, "resource": "cpu", "unit": "core"}
         add("kube_pod_container_resource_requests", lambda _, __, value=millicores: value, pods=PODS, **requested)  # type: ignore[misc]
