@@ -156,12 +156,16 @@ def settings(url: str, cache: Path, **changes: Any) -> PrometheusSettings:
 
 
 @contextlib.contextmanager
-def stub_server(respond: Callable[[str], tuple[int, str, bytes]]) -> Iterator[str]:
-    """Serve what `respond` returns for a path: status, content type, body; yield the URL."""
+def stub_server(
+    respond: Callable[[str], tuple[int, str, bytes]], *, headers: Callable[[dict[str, str]], None] = lambda _: None
+) -> Iterator[str]:
+    """Serve what `respond` returns for "METHOD PATH": status, content type, body; yield the URL."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, content_type, body = respond(self.path)
+            headers(dict(self.headers.items()))
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            status, content_type, body = respond(f"{self.command} {self.path}")
             self.send_response(status)
             self.send_header("Content-Type", content_type)
             if 300 <= status < 400:
@@ -169,6 +173,8 @@ def stub_server(respond: Callable[[str], tuple[int, str, bytes]]) -> Iterator[st
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        do_POST = do_GET  # noqa: N815
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
