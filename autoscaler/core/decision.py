@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from autoscaler.core.annotations import PREFIX
 from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
 from autoscaler.core.config import Fallback, Pause
@@ -78,8 +80,7 @@ class FallbackReplicas:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """An event about the HPA: `type` is Normal or Warning."""
 
     type: str

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
+import msgspec
+
 from autoscaler.core.integers import MAX_INT32, MAX_INT64, clamp_int32, divide, int32, int64, mean, total
 from autoscaler.core.observation import MetricError, Pod, PodListError, PodSample
 from autoscaler.core.pods import PodGroups, calculate_requests, group_pods, is_pod_ready
@@ -24,8 +26,7 @@ _Fetched = TypeVar("_Fetched")
 _UsageRatio: TypeAlias = Callable[[Mapping[str, int]], tuple[float, int | None, int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tolerances:
+class Tolerances(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How far a ratio may be from 1 without effect."""
 
     scale_down: float
