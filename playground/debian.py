@@ -28,11 +28,12 @@ def tree_of(package: str, folder: Path) -> Path:
     return folder.resolve() / "debian" / package
 
 
-def unpack(package: str, folder: Path) -> Path:
+def unpack(package: str, folder: Path, *, dependencies: bool = False) -> Path:
     """Download `package`, unpack it under `folder/debian/<package>`, and return that folder; once.
 
-    Blocks during the download; concurrent processes wait for the first one. Raises DebianError if apt or dpkg is
-    missing or fails.
+    With `dependencies`, the packages that it depends on and that are not installed are unpacked there, too. Blocks
+    during the download; concurrent processes wait for the first one. Raises DebianError if apt or dpkg is missing or
+    fails.
     """
     tree = tree_of(package, folder)
     home = tree.parent
@@ -45,23 +46,28 @@ def unpack(package: str, folder: Path) -> Path:
         home.mkdir(parents=True, exist_ok=True)
         with _locked(home / ".lock"):
             if not tree.exists():  # another process was first
-                _download_and_unpack(package, home, tree)
+                _download_and_unpack(package, home, tree, dependencies=dependencies)
     except OSError as error:
         raise DebianError(f"cannot unpack Debian's package {package}: {error}") from error
     return tree
 
 
-def _download_and_unpack(package: str, home: Path, tree: Path) -> None:
+def _download_and_unpack(package: str, home: Path, tree: Path, *, dependencies: bool) -> None:
     # Renamed at the end, so that an interrupted run leaves no partial tree.
     with tempfile.TemporaryDirectory(dir=home, prefix=f".{package}-") as scratch:
-        options = _private_apt(home / "apt")
+        archives = Path(scratch, "archives")
+        (archives / "partial").mkdir(parents=True)
+        options = [*_private_apt(home / "apt"), "-o", f"Dir::Cache::Archives={archives}"]
+        command = ["apt-get", *options, "download", package]
+        if dependencies:
+            command[-2:] = ["install", "--yes", "--download-only", "--no-install-recommends", package]
         try:
-            _run(["apt-get", *options, "download", package], cwd=scratch)
+            _run(command, cwd=str(archives))
         except DebianError:  # no package lists yet, or lists that name a version that is gone
             _run(["apt-get", *options, "update"], cwd=scratch)
-            _run(["apt-get", *options, "download", package], cwd=scratch)
-        archive = next(Path(scratch).glob("*.deb"))
-        _run(["dpkg", "-x", str(archive), "tree"], cwd=scratch)
+            _run(command, cwd=str(archives))
+        for archive in archives.glob("*.deb"):
+            _run(["dpkg", "-x", str(archive), "tree"], cwd=scratch)
         (Path(scratch) / "tree").rename(tree)
 
 
@@ -73,8 +79,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _private_apt(home: Path) -> list[str]:
-    for name in ("lists/partial", "archives/partial"):
-        (home / name).mkdir(parents=True, exist_ok=True)
+    (home / "lists/partial").mkdir(parents=True, exist_ok=True)
     settings = {
         "Dir::State::Lists": home / "lists",
         "Dir::Cache": home,

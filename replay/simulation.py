@@ -6,11 +6,12 @@ the history and the status of the step before. The scale is applied at once.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec.structs import replace
 
 from autoscaler.core.config import Config
 from autoscaler.core.history import History
@@ -55,7 +56,7 @@ def capacity_of(hpa: HPA, load: Load, given: Mapping[str, float] | None = None) 
     Raises:
         ReplayError: there is no such metric, or the request is not known.
     """
-    targets = {metric_key(spec.source): _target_per_pod(spec, load.requests) for spec in hpa.spec.metrics}
+    targets = {metric_key(spec.source): target_per_pod(spec, load.requests) for spec in hpa.spec.metrics}
     capacity = {key: target for key, target in targets.items() if target is not None}
     names = {metric_name(spec.source): metric_key(spec.source) for spec in reversed(hpa.spec.metrics)}
     for name, value in (given or {}).items():
@@ -69,7 +70,7 @@ def capacity_of(hpa: HPA, load: Load, given: Mapping[str, float] | None = None) 
     return {key: capacity[key] for key in targets if key in capacity}
 
 
-def _target_per_pod(spec: MetricSpec, requests: Mapping[str, int]) -> float | None:
+def target_per_pod(spec: MetricSpec, requests: Mapping[str, int]) -> float | None:
     """Return the target per pod in the metric's unit; None if the target is not one per pod."""
     target = spec.target
     if target.average_value is not None:
@@ -106,7 +107,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
         now_ms=start_ms,
     )
     # The status of a file or of another time is not part of this history.
-    hpa, history = dataclasses.replace(hpa, status=Status()), History()
+    hpa, history = replace(hpa, status=Status()), History()
     for now_ms in range(start_ms, load.end_ms, step_ms):
         workload.advance(now_ms)
         ready = workload.ready
@@ -121,7 +122,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
         outcome = conclude(decision)
         history = outcome.history
         if outcome.status is not None:
-            hpa = dataclasses.replace(hpa, status=outcome.status)
+            hpa = replace(hpa, status=outcome.status)
         desired, end_ms = replicas, min(now_ms + step_ms, load.end_ms)
         if decision.scale_to is not None:
             desired = decision.scale_to
@@ -267,7 +268,7 @@ def _initial_replicas(hpa: HPA, load: Load, settings: Settings, now_ms: int) -> 
         return round(recorded)
     wanted = max(hpa.spec.min_replicas, 1)
     for spec in hpa.spec.metrics:
-        target = _target_per_pod(spec, load.requests)
+        target = target_per_pod(spec, load.requests)
         value = load.series[metric_key(spec.source)].at(now_ms)
         if target and not math.isnan(value):
             wanted = max(wanted, math.ceil(value / target))

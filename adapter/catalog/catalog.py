@@ -23,7 +23,7 @@ from typing import Protocol
 
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource
 from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.catalog.snapshot import RulePart, Snapshot, moved_parts, part_of, snapshot_of
+from adapter.catalog.snapshot import RulePart, Snapshot, carried_part, part_of, snapshot_of
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Series
 from adapter.rules import AnyRule, QueryRule, Rule, RulesFile
 from kube.client import KubeError
@@ -87,12 +87,10 @@ class Catalog:
         self._max_age = max_age
         self._telemetry = telemetry
         self._clock = clock
-        self._external_keys = frozenset(rule.key for rule in rules.external_rules)
         self._listings = self._grouped()
         # The metrics of each rule, and why a rule's last list failed, by the rules' keys.
         self._parts: dict[str, RulePart] = {}
         self._failures: dict[str, str] = {}
-        self._listed_at: dict[str, float] = {}
         self._logged: set[str] = set()
         self._snapshot = Snapshot()
         self._building = asyncio.Lock()
@@ -184,36 +182,29 @@ class Catalog:
         return "no good relist yet: the first one is under way"
 
     async def carry_over(self, previous: Catalog) -> None:
-        """Start with the series that another version's catalog has listed for the same seriesQueries.
-
-        Rules that are unchanged keep their metrics; the others make theirs of these series.
-        """
+        """Start with the series that another version's catalog has listed for the same seriesQueries."""
         if self._loaded.is_set():
             previous._loaded.set()
         self._loaded = previous._loaded
-        series = {listing: part.series for listing, part in previous._listed()}
-        same = {
-            (previous._is_external(rule), listing, rule.digest): previous._parts[rule.key]
-            for listing, rules in previous._listings.items()
-            for rule in rules
-            if rule.key in previous._parts
-        }
-        moves: list[tuple[RulePart, AnyRule]] = []
-        others: list[tuple[AnyRule, tuple[Series, ...]]] = []
+        others: list[tuple[AnyRule, RulePart]] = []
         for listing, rules in self._listings.items():
-            for rule in rules:
-                part = same.get((self._is_external(rule), listing, rule.digest))
-                if part is not None:
-                    moves.append((part, rule))
-                elif listing in series:
-                    others.append((rule, series[listing]))
-        for (before, rule), part in zip(moves, await moved_parts(moves), strict=True):
-            self._parts[rule.key] = part
-            self._record_listed(part, previous._listed_at.get(before.rule.key, 0.0))
+            parts = [part for rule in previous._listings.get(listing, ()) if (part := previous.part(rule))]
+            for rule in rules if parts else ():
+                same = (
+                    part
+                    for part in parts
+                    if isinstance(rule, Rule)
+                    and isinstance(part.rule, Rule)
+                    and (part.rule.external, part.rule.resources) == (rule.external, rule.resources)
+                )
+                if isinstance(rule, Rule) and (part := next(same, None)) is not None:
+                    self._set_part(await carried_part(rule, part))
+                else:
+                    others.append((rule, parts[0]))
         await self._build()  # now, since what follows may wait for an API server that is down
-        for rule, found in others:
+        for rule, part in others:
             with contextlib.suppress(KubeError, StatusError):
-                await self._update(rule, found)
+                await self._update(rule, part.series)
         await self._build()
 
     async def run(self) -> None:
@@ -237,16 +228,6 @@ class Catalog:
                 listing = _Listing(rule.series_query, rule.destination, rule.max_age or self._max_age)
             listings.setdefault(listing, []).append(rule)
         return listings
-
-    def _listed(self) -> Iterable[tuple[_Listing, RulePart]]:
-        """The lists that succeeded, each with a part that was made of it."""
-        for listing, rules in self._listings.items():
-            part = next((self._parts[rule.key] for rule in rules if rule.key in self._parts), None)
-            if part is not None:
-                yield listing, part
-
-    def _is_external(self, rule: AnyRule) -> bool:
-        return rule.key in self._external_keys
 
     async def _keep_listed(self, listing: _Listing) -> None:
         backoff = Backoff(_FIRST_RETRY_SECONDS, min(_LAST_RETRY_SECONDS, max(self._relist_interval, 1.0)))
@@ -284,9 +265,13 @@ class Catalog:
 
     async def _update(self, rule: AnyRule, found: tuple[Series, ...]) -> None:
         """Make a rule's metrics of the series that were found."""
-        before = self._parts.get(rule.key)
-        part = await part_of(rule, found, before, self._mapper, external=self._is_external(rule))
-        self._parts[rule.key] = part
+        self._set_part(await part_of(rule, found, self._parts.get(rule.key), self._mapper))
+
+    def _set_part(self, part: RulePart) -> None:
+        self._parts[part.rule.key] = part
+        if self._telemetry is not None:
+            self._telemetry.series.labels(part.rule.key).set(len(part.series))
+            self._telemetry.metrics.labels(part.rule.key).set(len(part.custom) + len(part.external))
         self._log_part(part)
 
     async def _build(self) -> None:
@@ -310,7 +295,7 @@ class Catalog:
             is_new = why not in self._failures.values()
             self._failures[rule.key] = why
             if self._telemetry is not None:
-                self._telemetry.not_listed(rule.key)
+                self._telemetry.relist_errors.labels(rule.key).inc()
             _log.log(
                 logging.WARNING if is_new else logging.DEBUG,
                 "%s cannot be listed, and keeps its last list: %s",
@@ -323,13 +308,8 @@ class Catalog:
         why = self._failures.pop(rule.key, None)
         if why is not None and why not in self._failures.values():
             _log.info("%s is listed again", rule)
-        self._record_listed(self._parts[rule.key], self._clock())
-
-    def _record_listed(self, part: RulePart, at: float) -> None:
-        self._listed_at[part.rule.key] = at
         if self._telemetry is not None:
-            metrics = len(part.custom) + len(part.external)
-            self._telemetry.listed(part.rule.key, series=len(part.series), metrics=metrics, now=at)
+            self._telemetry.relisted.labels(rule.key).set(self._clock())
 
     def _log_overlaps(self, snapshot: Snapshot) -> None:
         for overlap in snapshot.overlaps:
@@ -342,7 +322,7 @@ class Catalog:
 
     def _log_part(self, part: RulePart) -> None:
         rule = part.rule
-        if isinstance(rule, QueryRule) and not self._is_external(rule) and not part.custom:
+        if isinstance(rule, QueryRule) and not rule.external and not part.custom:
             self._log_once(f"no resource for {rule.key}", f"{rule}: the cluster has no resource {rule.resource}")
         if part.unreachable is not None:
             self._log_once(

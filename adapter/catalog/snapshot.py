@@ -8,8 +8,9 @@ regularly; the event loop only swaps references.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from adapter.catalog.inventory import (
@@ -54,15 +55,6 @@ class RulePart:
     custom: tuple[CustomSource, ...] = ()
     external: tuple[ExternalSource, ...] = ()
 
-    def for_rule(self, rule: AnyRule) -> RulePart:
-        """Return the same part for a rule that differs only in its position in the file."""
-        return replace(
-            self,
-            rule=rule,
-            custom=tuple(replace(source, rule=rule) for source in releasing_gil(self.custom)),
-            external=tuple(replace(source, rule=rule) for source in releasing_gil(self.external)),
-        )
-
     @property
     def unreachable(self) -> CustomSource | None:
         """A custom metric that no request can find, because no label maps to namespaces; None if there is none."""
@@ -102,36 +94,27 @@ class Snapshot:
 
     def is_made_of(self, parts: tuple[RulePart, ...]) -> bool:
         """Return whether it has these parts, by identity."""
-        return len(parts) == len(self.parts) and all(map(_is_same, parts, self.parts))
+        return len(parts) == len(self.parts) and all(map(operator.is_, parts, self.parts))
 
 
 async def part_of(
-    rule: AnyRule, found: tuple[Series, ...], before: RulePart | None, mapper: ResourceLookup, *, external: bool
+    rule: AnyRule, found: tuple[Series, ...], before: RulePart | None, mapper: ResourceLookup
 ) -> RulePart:
     """Return the part of a rule for some series: the one before where nothing has changed.
-
-    Args:
-        rule: the rule.
-        found: the series.
-        before: its last part, or None.
-        mapper: knows the cluster's resources.
-        external: whether the rule stands in externalRules.
 
     Raises:
         KubeUnreachable, StatusError: the API server did not say what its resources are.
     """
     if isinstance(rule, QueryRule):
-        part = await _query_part(rule, mapper, external=external)
+        part = await _query_part(rule, mapper)
         return before if before is not None and before == part else part
     unchanged, labels = await _in_thread(len(found), lambda: _compared(found, before))
     meanings = None
-    if not external:
-        meanings = await label_meanings(rule.resources, labels, mapper)
-    elif rule.resources.namespaced:
-        meanings = await label_meanings(rule.resources, (), mapper)
+    if not rule.external or rule.resources.namespaced:
+        meanings = await label_meanings(rule.resources, () if rule.external else labels, mapper)
     if before is not None and unchanged and before.rule is rule and before.meanings == meanings:
         return before
-    return await _in_thread(len(found), lambda: _made(rule, found, labels, meanings, external=external))
+    return await _in_thread(len(found), lambda: _made(rule, found, labels, meanings))
 
 
 async def snapshot_of(parts: tuple[RulePart, ...]) -> Snapshot:
@@ -140,16 +123,14 @@ async def snapshot_of(parts: tuple[RulePart, ...]) -> Snapshot:
     return await _in_thread(size, lambda: _put_together(parts))
 
 
-async def moved_parts(moves: Iterable[tuple[RulePart, AnyRule]]) -> list[RulePart]:
-    """Return the parts of unchanged rules, for the rules of another file."""
-    pairs = tuple(moves)
-    size = sum(len(part.custom) + len(part.external) for part, _ in pairs)
-    return await _in_thread(size, lambda: [part.for_rule(rule) for part, rule in pairs])
+async def carried_part(rule: Rule, before: RulePart) -> RulePart:
+    """Return the part of a rule for the series of another one with the same `resources`, without the API server."""
+    return await _in_thread(len(before.series), lambda: _made(rule, before.series, before.labels, before.meanings))
 
 
-async def _query_part(rule: QueryRule, mapper: ResourceLookup, *, external: bool) -> RulePart:
+async def _query_part(rule: QueryRule, mapper: ResourceLookup) -> RulePart:
     """Return the metric of a short rule; none where the cluster has no such resource."""
-    if external:
+    if rule.external:
         return RulePart(rule, external=(external_query_source(rule),))
     try:
         return RulePart(rule, custom=(await custom_query_source(rule, mapper),))
@@ -164,13 +145,10 @@ def _compared(found: tuple[Series, ...], before: RulePart | None) -> tuple[bool,
     return False, frozenset().union(*(series.labels for series in found))
 
 
-def _made(
-    rule: Rule, found: tuple[Series, ...], labels: frozenset[str], meanings: LabelMeanings | None, *, external: bool
-) -> RulePart:
+def _made(rule: Rule, found: tuple[Series, ...], labels: frozenset[str], meanings: LabelMeanings | None) -> RulePart:
     series = releasing_gil(found)
-    if external:
-        sources = external_sources(rule, series, meanings)
-        return RulePart(rule, found, labels, meanings, external=sources)
+    if rule.external:
+        return RulePart(rule, found, labels, meanings, external=external_sources(rule, series, meanings))
     assert meanings is not None, "custom metrics need labels"
     custom = tuple(source for use in custom_uses(rule, series, meanings) for source in use.sources)
     return RulePart(rule, found, labels, meanings, custom=custom)
@@ -183,11 +161,13 @@ def _put_together(parts: tuple[RulePart, ...]) -> Snapshot:
     for source in releasing_gil(source for part in parts for source in part.custom):
         key = (source.info.resource, source.info.metric)
         if key in custom:
-            _note(overlaps, str(source.info), custom[key], source)
+            pair = (custom[key].rule.key, source.rule.key)
+            overlaps.setdefault(pair, Overlap(str(source.info), custom[key], source))
         custom[key] = source
     for found in releasing_gil(found for part in parts for found in part.external):
         if found.metric in external:
-            _note(overlaps, found.metric, external[found.metric], found)
+            pair = (external[found.metric].rule.key, found.rule.key)
+            overlaps.setdefault(pair, Overlap(found.metric, external[found.metric], found))
         external[found.metric] = found
     infos = sorted(
         (source.info for source in releasing_gil(custom.values())), key=lambda info: (info.metric, info.resource)
@@ -204,18 +184,5 @@ def _put_together(parts: tuple[RulePart, ...]) -> Snapshot:
     )
 
 
-def _note(
-    overlaps: dict[tuple[str, str], Overlap],
-    metric: str,
-    loses: CustomSource | ExternalSource,
-    wins: CustomSource | ExternalSource,
-) -> None:
-    overlaps.setdefault((loses.rule.key, wins.rule.key), Overlap(metric, loses, wins))
-
-
 async def _in_thread(size: int, work: Callable[[], T]) -> T:
     return work() if size <= _FEW else await asyncio.to_thread(work)
-
-
-def _is_same(one: object, other: object) -> bool:
-    return one is other

@@ -86,13 +86,13 @@ class RulesReloader:
             self._digest = rules.digest
             _log.info("reloaded the rules file %s: %d rules", self._path, len(rules.all_rules))
         elif self._problem is not None:
-            self._telemetry.rules_usable()
+            self._telemetry.reload_successful.set(1)
             _log.info("the rules file has again the content that is in use")
         self._version = version
         self._problem = None
 
     def _refuse(self, why: str, bug: Exception | None = None) -> None:
-        self._telemetry.rules_refused()
+        self._telemetry.reload_successful.set(0)
         if why != self._problem:
             self._problem = why
             _log.error(

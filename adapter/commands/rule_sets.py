@@ -23,7 +23,7 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.snapshot import Snapshot
-from adapter.commands.options import CatalogOptions
+from adapter.commands.flags import CatalogOptions
 from adapter.diagnosis.probe import Probe
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
@@ -59,7 +59,7 @@ class Shared:
         http: connections to another adapter.
         mapper: the cluster's resources.
         objects: the cluster's objects.
-        rule_telemetry: the metrics of the rules that are in force at the start.
+        rule_telemetry: the metrics of rules.
         telemetry: the metrics of requests.
         health: the health endpoints.
         port: the port that is listened on.
@@ -84,13 +84,13 @@ class RuleSet:
     catalog: Catalog
     cache: VectorCache
     forwarder: Forwarder
-    telemetry: RuleTelemetry
+    coalescer: MetricsQueryCoalescer | None
     router: Router
 
     @classmethod
-    def of(cls, rules: RulesFile, shared: Shared, telemetry: RuleTelemetry) -> RuleSet:
+    def of(cls, rules: RulesFile, shared: Shared) -> RuleSet:
         """Build the rule set. Send nothing yet."""
-        options = shared.options
+        options, telemetry = shared.options, shared.rule_telemetry
         catalog = Catalog(
             rules,
             shared.prometheus,
@@ -105,15 +105,13 @@ class RuleSet:
         cache = VectorCache(shared.prometheus, ttl=options.freshness)
         # Without cached results, a query for all objects would be sent for each of them.
         coalescer = MetricsQueryCoalescer(cache, telemetry=telemetry) if options.freshness else None
-        if coalescer is not None:
-            telemetry.watch_paused(lambda: ((rule, why.value) for rule, _, why in coalescer.paused()))
         queries = RuleQueries(cache, telemetry=telemetry, coalescer=coalescer)
         probe = Probe(catalog, shared.prometheus, shared.objects, shared.mapper, forwarder=forwarder)
         router = Router(
             discovery=Discovery(
                 catalog,
-                custom=rules.serves_custom,
-                external=rules.serves_external,
+                custom=bool(rules.custom),
+                external=bool(rules.external or rules.forward),
                 resource=rules.resource is not None,
                 port=shared.port,
                 forwarded=lambda: forwarder.names,
@@ -125,7 +123,7 @@ class RuleSet:
             health=shared.health,
             telemetry=shared.telemetry,
         )
-        return cls(rules=rules, catalog=catalog, cache=cache, forwarder=forwarder, telemetry=telemetry, router=router)
+        return cls(rules=rules, catalog=catalog, cache=cache, forwarder=forwarder, coalescer=coalescer, router=router)
 
     async def run(self, running: asyncio.Event, *, previous: RuleSet | None = None) -> None:
         """Run the background tasks, from the lists of the version before on, until cancelled.
@@ -170,12 +168,12 @@ class RuleSets:
         self._shared = shared
         self._first_lists_seconds = first_lists_seconds
         self._clock = clock
-        self._current = RuleSet.of(rules, shared, shared.rule_telemetry)
+        self._current = RuleSet.of(rules, shared)
         self._tasks: asyncio.TaskGroup | None = None
         self._background: list[asyncio.Task[None]] = []
         self._begin(self._current)
         for group in (CUSTOM_GROUP, EXTERNAL_GROUP):
-            shared.rule_telemetry.metrics_gone(group, 0)
+            shared.rule_telemetry.gone.labels(group).set(0)
 
     @property
     def current(self) -> RuleSet:
@@ -200,7 +198,7 @@ class RuleSets:
     async def apply(self, rules: RulesFile) -> None:
         """Put other rules in force. Requests in flight keep the rules, and the servers, that they began with."""
         before = self._current
-        new = RuleSet.of(rules, self._shared, before.telemetry.following())
+        new = RuleSet.of(rules, self._shared)
         await self._shared.prometheus.close_others({*before.rules.servers, *rules.servers})
         background = await self._started(new, previous=before)
         try:
@@ -232,9 +230,13 @@ class RuleSets:
         return self._tasks.create_task(work, name=name)
 
     def _begin(self, rule_set: RuleSet) -> None:
-        rules = rule_set.rules
-        keys = [rule.key for rule in rules.all_rules]
-        rule_set.telemetry.begin(keys, digest=rules.digest, now=self._clock())
+        rules, coalescer = rule_set.rules, rule_set.coalescer
+        self._shared.rule_telemetry.begin(
+            [rule.key for rule in rules.all_rules],
+            digest=rules.digest,
+            now=self._clock(),
+            paused=lambda: [(rule, why.value) for rule, _, why in coalescer.paused()] if coalescer is not None else [],
+        )
 
     async def _log_gone(self, old: Snapshot, after: RuleSet) -> None:
         """Log which metrics are gone after a reload, once all is listed; an editor may have truncated the file."""
@@ -246,7 +248,7 @@ class RuleSets:
         }
         counts = {CUSTOM_GROUP: len(old.custom), EXTERNAL_GROUP: len(old.external)}
         for group, names in gone.items():
-            after.telemetry.metrics_gone(group, len(names))
+            self._shared.rule_telemetry.gone.labels(group).set(len(names))
             if names:
                 _log.warning(
                     "the reload removed %d of %d metrics of %s: %s; if this was not intended, the file may have been"

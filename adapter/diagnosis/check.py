@@ -9,14 +9,14 @@ from itertools import chain, zip_longest
 import msgspec
 
 from adapter.catalog.catalog import Catalog
-from adapter.catalog.inventory import CustomSource, ExternalSource
+from adapter.catalog.inventory import CustomSource
 from adapter.diagnosis.lint import in_order, lint
 from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Finding, MetricReport, Report, RuleReport, error, warning
 from adapter.diagnosis.rule_results import RuleResult, Source, rule_results
 from adapter.metrics.resource_metrics import resource_sources
-from adapter.planning.coalescible import coalesced_custom_query, coalesced_external_query
 from adapter.planning.coalescing_costs import BENEFIT_OF_THE_DOUBT, Pause
+from adapter.planning.metric_queries import coalesced_query
 from adapter.prometheus import PrometheusError, Vector
 from adapter.rules import Merge, ResourceRules, Rule
 from kube.mapping import GroupResource, ResourceLookup
@@ -139,7 +139,7 @@ async def _merge_findings(
 
 
 async def _merge_finding(source: Source, metric: str, alone: str, probe: Probe) -> Finding | None:
-    query, destination = _merged_query(source), source.rule.destination
+    query, destination = coalesced_query(source), source.rule.destination
     try:
         merged = await probe.instant(query, destination)
     except PrometheusError as failure:
@@ -158,9 +158,3 @@ async def _merge_finding(source: Source, metric: str, alone: str, probe: Probe) 
         f" {own.seconds:.3g} s; that costs more than it saves, so requests are sent alone ({query})"
     )
     return warning("merge-costs", source.rule.key, message)
-
-
-def _merged_query(source: Source) -> str:
-    if isinstance(source, ExternalSource):
-        return coalesced_external_query(source, _EVERYTHING)
-    return coalesced_custom_query(source, source.info.namespaced, _EVERYTHING)

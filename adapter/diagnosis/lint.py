@@ -18,7 +18,6 @@ from adapter.diagnosis.report import Finding, error, warning
 from adapter.diagnosis.series_names import SeriesNames
 from adapter.metrics.resource_metrics import missing_resource_labels
 from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule, RulesFile
-from adapter.rules.naming import SeriesFilter
 from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 
 _NAMESPACES = GroupResource("", "namespaces")
@@ -76,22 +75,21 @@ def _lint(rules: RulesFile, resources: _Resources, *, knows_cluster: bool) -> li
     findings: list[Finding] = []
     if not rules.all_rules and rules.resource is None and rules.forward is None:
         findings.append(warning("no-rules", "", "there are no rules in it, so no metrics are served"))
-    for external, section in ((False, rules.custom_rules), (True, rules.external_rules)):
-        for rule in section:
-            findings += _lint_rule(rule, external=external) if isinstance(rule, Rule) else lint_short_query(rule)
-            findings += _lint_resources(rule, resources, knows_cluster=knows_cluster)
-            findings += _lint_namespace_label(rule, resources, external=external)
-    for section in (rules.custom_rules, rules.external_rules):
+    for rule in rules.all_rules:
+        findings += _lint_rule(rule) if isinstance(rule, Rule) else lint_short_query(rule)
+        findings += _lint_resources(rule, resources, knows_cluster=knows_cluster)
+        findings += _lint_namespace_label(rule, resources)
+    for section in (rules.custom, rules.external):
         findings += _lint_overlaps(section)
     if rules.resource is not None:
         findings += _lint_resource_rules(rules.resource)
     return findings
 
 
-def _lint_rule(rule: Rule, *, external: bool) -> Iterator[Finding]:
+def _lint_rule(rule: Rule) -> Iterator[Finding]:
     yield from _lint_filters(rule)
     series = next(iter(SeriesNames.of(rule.series_query).names or ()), "")
-    yield from (lint_external_query if external else lint_custom_query)(rule, series=series)
+    yield from (lint_external_query if rule.external else lint_custom_query)(rule, series=series)
     unknown = rule.naming.matches.unknown_groups(rule.naming.as_)
     if unknown:
         yield error(
@@ -99,7 +97,7 @@ def _lint_rule(rule: Rule, *, external: bool) -> Iterator[Finding]:
             f"{rule.key}.name.as",
             f"${unknown[0]} is no group of name.matches and becomes nothing; a number is written ${{1}}_suffix",
         )
-    if not external and rule.resources.template is None and not rule.resources.overrides:
+    if not rule.external and rule.resources.template is None and not rule.resources.overrides:
         yield error("no-resource", rule.key, "no label maps to a resource, so it makes nothing; add resources")
 
 
@@ -108,37 +106,24 @@ def _lint_filters(rule: Rule) -> Iterator[Finding]:
     if problems:
         yield from problems
         return
-    names = SeriesNames.of(rule.series_query)
-    for index, one in enumerate(rule.filters):
-        path = f"{rule.key}.{_filter_key(rule, index, one)}"
-        pattern = repr(one.regex.pattern)
-        if one.keeps and not names.can_match(one.regex):
-            message = f"{pattern} matches no series that the seriesQuery can find{_shown(names)}"
-            yield error("dead-filter", path, f"{message}, so the rule makes nothing")
-        elif not one.keeps and names.names:
-            if not any(map(one.takes, names.names)):
-                message = f"{pattern} leaves out every series that the seriesQuery can find{_shown(names)}"
-                yield error("dead-filter", path, message)
-            elif all(map(one.takes, names.names)):
-                message = f"{pattern} leaves out none of the series that the seriesQuery can find"
-                yield warning("idle-filter", path, message)
-    if names.names == ():
+    names = SeriesNames.of(rule.series_query).names
+    if names == ():
         yield error("dead-query", f"{rule.key}.seriesQuery", "its conditions on the name exclude each other")
-
-
-def _filter_key(rule: Rule, index: int, one: SeriesFilter) -> str:
-    if one.regex is rule.naming.matches:
-        return "name.matches"
-    return f"seriesFilters[{index}].{'is' if one.keeps else 'isNot'}"
-
-
-def _shown(names: SeriesNames) -> str:
-    """Return the names for a message: some of them, or how they begin and end."""
-    if names.names:
-        shown = [*names.names[:3], *["..."] * (len(names.names) > 3)]
-    else:
-        shown = [f"{names.prefix}..."] * bool(names.prefix) + [f"...{names.suffix}"] * bool(names.suffix)
-    return f" ({', '.join(shown)})" if shown else ""
+    if not names:
+        return
+    shown = f"({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+    for key, one in rule.all_filters():
+        path, pattern = f"{rule.key}.{key}", repr(one.regex.pattern)
+        passing = sum(map(one.takes, names))
+        if one.keeps and not passing:
+            message = f"{pattern} matches no series that the seriesQuery can find {shown}"
+            yield error("dead-filter", path, f"{message}, so the rule makes nothing")
+        elif not passing:
+            message = f"{pattern} leaves out every series that the seriesQuery can find {shown}"
+            yield error("dead-filter", path, message)
+        elif not one.keeps and passing == len(names):
+            message = f"{pattern} leaves out none of the series that the seriesQuery can find"
+            yield warning("idle-filter", path, message)
 
 
 def _lint_resources(rule: AnyRule, resources: _Resources, *, knows_cluster: bool) -> Iterator[Finding]:
@@ -154,7 +139,7 @@ def _lint_resources(rule: AnyRule, resources: _Resources, *, knows_cluster: bool
             yield warning("unchecked-resource", f"{path}.{label}", message)
 
 
-def _lint_namespace_label(rule: AnyRule, resources: _Resources, *, external: bool) -> Iterator[Finding]:
+def _lint_namespace_label(rule: AnyRule, resources: _Resources) -> Iterator[Finding]:
     """Requests for objects in namespaces need the label with the namespace; cluster-scoped ones do not."""
     infos = [info for named in _named_resources(rule).values() if (info := resources[named]) is not None]
     namespaced = ", ".join(dict.fromkeys(str(info.group_resource) for info in infos if info.namespaced))
@@ -167,7 +152,7 @@ def _lint_namespace_label(rule: AnyRule, resources: _Resources, *, external: boo
         return
     if rule.resources.template is not None or any(info.group_resource == _NAMESPACES for info in infos):
         return
-    if external:
+    if rule.external:
         if rule.resources.namespaced:
             message = "no label maps to namespaces, so every request for its metrics fails"
             instead = "add one to resources.overrides, or set resources.namespaced to false"

@@ -18,11 +18,11 @@ from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forward import Forwarder
 from adapter.metrics.objects import ObjectNames
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalMetricRequest
+from adapter.planning.rendering import QueryError, custom_query
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_cache import InstantQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Vector
 from adapter.rules import QueryRule, Rule
-from adapter.rules.query import QueryError, custom_query
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.fields import quote
 from kube.mapping import GroupResource, ResourceLookup
@@ -185,10 +185,13 @@ class Probe:
 
     async def usage(self, source: CustomSource) -> Example:
         """Query resourceRules for one object: a pod, as the sum of its containers, or a node."""
-        recorder = _Recorder(self._prometheus)
+        recorder, rule = _Recorder(self._prometheus), source.rule
+        assert isinstance(rule, Rule), "resourceRules have no short form"
         label, namespace_label = source.resource_label, source.namespace_label
         try:
-            query = _usage_query(source, names=[], namespace=_ANY if namespace_label else "")
+            namespaced = bool(namespace_label)
+            anywhere = None if namespaced else ""
+            query = custom_query(rule.query, source, names=None, namespace=anywhere, by_namespace=namespaced)
             labelled = [sample for sample in await self._query(query, source, recorder) if sample.labels.get(label)]
             if not labelled:
                 problem = "the query finds nothing with the label of the object now"
@@ -197,7 +200,7 @@ class Probe:
             if not named:
                 return _not_a_node(source, recorder, labelled[0].labels[label])
             name, namespace = named[0].labels[label], named[0].labels.get(namespace_label, "")
-            query = _usage_query(source, names=[name], namespace=namespace)
+            query = custom_query(rule.query, source, names=[name], namespace=namespace)
             found = await self._query(query, source, recorder)
         except (PrometheusError, QueryError) as error:
             return Example(queries=tuple(recorder.queries), problem=str(error))
@@ -279,25 +282,6 @@ class Probe:
 
 def _samples(result: Vector | Scalar) -> Sequence[Sample]:
     return result.samples if isinstance(result, Vector) else ()
-
-
-def _usage_query(source: CustomSource, *, names: Sequence[str], namespace: str) -> str:
-    """Return the query of resourceRules for some objects; without names for all, grouped by namespace."""
-    rule = source.rule
-    assert isinstance(rule, Rule), "resourceRules have no short form"
-    by_namespace = (source.namespace_label,) if not names and namespace else ()
-    return custom_query(
-        rule.query,
-        series="",
-        resource_label=source.resource_label,
-        names=names,
-        pattern=None if names else _ANY,
-        namespace_label=source.namespace_label,
-        namespace=namespace,
-        namespace_pattern=not names,
-        metric_selector=_EVERYTHING,
-        group_by=(*source.group_by, *by_namespace),
-    )
 
 
 def _is_address(source: CustomSource, name: str) -> bool:

@@ -12,19 +12,20 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from promql_parser import Expr, MatchOp, VectorSelector
 
+from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource
 from adapter.diagnosis.report import Finding, error, warning
 from adapter.gotemplate import Template
 from adapter.metrics.resource_metrics import resource_sources
+from adapter.planning.rendering import QueryError, custom_query, external_query
 from adapter.promql import Labels, PromqlError, can_be_nan, is_scalar, parse, result_labels, selectors
-from adapter.rules import QueryRule, ResourceRules, Rule, ValuePolicy
+from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule
+from adapter.rules.field_types import QUERY_FIELDS
 from adapter.rules.model import on_one_line
-from adapter.rules.query import QUERY_FIELDS, QueryError, custom_query, external_query
-from kube.selectors import LabelSelector
+from kube.mapping import GroupResource
 
 _NAME = "x"
 _SERIES = "series"
 _PLAIN_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
-_EVERYTHING = LabelSelector()
 _NAMESPACE_WORDS = frozenset({"namespace", "namespaces"})
 # What Helm and most other templates look like.
 _OTHER_DELIMITERS = re.compile(rf"\{{\{{-?\s*\.(?:{'|'.join(QUERY_FIELDS)})\b[^}}]*\}}\}}")
@@ -46,22 +47,15 @@ def lint_custom_query(rule: Rule, *, series: str = "") -> Iterator[Finding]:
     trees: dict[str, Expr] = {}
     for label in filter(None, (*others, namespace_label)):
         namespaced = bool(namespace_label) and label != namespace_label
-        render = functools.partial(
-            custom_query,
-            rule.query,
-            series=_unquoted(series),
-            names=[_NAME],
-            metric_selector=_EVERYTHING,
-            resource_label=label,
-            namespace_label=namespace_label if namespaced else "",
-            namespace=_NAME if namespaced else "",
-        )
+        source = _source(rule, series, label, namespace_label if namespaced else "")
+        namespace = _NAME if namespaced else ""
+        render = functools.partial(custom_query, rule.query, source, names=[_NAME], namespace=namespace)
         tree = yield from _parse(path, render, rule.query)
         if tree is None:
             return
         trees[label] = tree
     yield from _lint_results(path, rule, namespace_label, trees)
-    yield from _lint_nan(path, rule.values, trees.values())
+    yield from _lint_nan(path, rule, trees.values())
 
 
 def lint_external_query(rule: Rule, *, series: str = "") -> Iterator[Finding]:
@@ -69,17 +63,11 @@ def lint_external_query(rule: Rule, *, series: str = "") -> Iterator[Finding]:
     path = f"{rule.key}.metricsQuery"
     yield from _lint_matchers(path, rule.query, "{<<.LabelMatchers>>}", "namespaces")
     namespace_label = _labels(rule)[0] if rule.resources.namespaced else ""
-    render = functools.partial(
-        external_query,
-        rule.query,
-        series=_unquoted(series),
-        namespace_label=namespace_label,
-        namespace=_NAME if namespace_label else "",
-        metric_selector=_EVERYTHING,
-    )
+    source = ExternalSource("", rule, _unquoted(series), namespace_label)
+    render = functools.partial(external_query, rule.query, source, namespace=_NAME if namespace_label else "")
     tree = yield from _parse(path, render, rule.query)
     if tree is not None:
-        yield from _lint_nan(path, rule.values, [tree])
+        yield from _lint_nan(path, rule, [tree])
 
 
 def lint_short_query(rule: QueryRule) -> Iterator[Finding]:
@@ -93,7 +81,7 @@ def lint_short_query(rule: QueryRule) -> Iterator[Finding]:
         if label and not labels.can_have(label):
             yield error("no-object-label", path, f"{_lacks(tree, labels)} `{label}`, the label with the {what}")
             break
-    yield from _lint_nan(path, rule.values, [tree])
+    yield from _lint_nan(path, rule, [tree])
 
 
 def lint_resource_queries(rules: ResourceRules) -> Iterator[Finding]:
@@ -104,17 +92,8 @@ def lint_resource_queries(rules: ResourceRules) -> Iterator[Finding]:
         if not source.resource_label:
             continue  # adapter.diagnosis.lint reports it
         yield from _lint_matchers(rule.key, rule.query, "<<.LabelMatchers>>", "namespaces and objects")
-        render = functools.partial(
-            custom_query,
-            rule.query,
-            series="",
-            resource_label=source.resource_label,
-            names=[_NAME],
-            namespace_label=source.namespace_label,
-            namespace=_NAME if source.namespace_label else "",
-            metric_selector=_EVERYTHING,
-            group_by=source.group_by,
-        )
+        namespace = _NAME if source.namespace_label else ""
+        render = functools.partial(custom_query, rule.query, source, names=[_NAME], namespace=namespace)
         tree = yield from _parse(rule.key, render, rule.query)
         if tree is not None and not result_labels(tree).can_have(source.resource_label):
             yield _no_object_label(rule.key, tree, source.resource_label)
@@ -177,8 +156,8 @@ def _extra_labels(rule: Rule, tree: Expr, known: set[str]) -> set[str]:
     return {label for label in extra if template is None or template.resource_in(label) is None}
 
 
-def _lint_nan(path: str, values: ValuePolicy, trees: Iterable[Expr]) -> Iterator[Finding]:
-    if not values.nan_is_written and any(map(can_be_nan, trees)):
+def _lint_nan(path: str, rule: AnyRule, trees: Iterable[Expr]) -> Iterator[Finding]:
+    if rule.nan is None and any(map(can_be_nan, trees)):
         yield warning(
             "may-be-nan",
             path,
@@ -202,12 +181,15 @@ def _labels(rule: Rule) -> Sequence[str]:
 def _grouped_by(rule: Rule) -> list[str]:
     """Return the labels that a query's text groups by, beside <<.GroupBy>>."""
     try:
-        query = custom_query(
-            rule.query, series=_SERIES, resource_label=_NAME, names=[_NAME], metric_selector=_EVERYTHING
-        )
+        query = custom_query(rule.query, _source(rule, _SERIES, _NAME), names=[_NAME], namespace="")
         return sorted(result_labels(parse(query)).names - {_NAME})
     except (PromqlError, QueryError):
         return []
+
+
+def _source(rule: Rule, series: str, label: str, namespace_label: str = "") -> CustomSource:
+    info = CustomMetricInfo(GroupResource("", _NAME), _NAME, bool(namespace_label))
+    return CustomSource(info, rule, _unquoted(series), label, namespace_label)
 
 
 def _unquoted(series: str) -> str:

@@ -16,7 +16,7 @@ from adapter.catalog.inventory import (
 from adapter.catalog.snapshot import RulePart
 from adapter.diagnosis.lint import about
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport, error, warning
-from adapter.planning.coalescible import can_coalesce
+from adapter.planning.metric_queries import coalesced_query
 from adapter.rules import AnyRule, QueryRule, Rule
 from kube.durations import format_duration
 
@@ -40,17 +40,15 @@ def metric_name(source: Source) -> str:
 
 def rule_results(catalog: Catalog) -> tuple[RuleResult, ...]:
     """Return the result of every rule, in the order of the file."""
-    rules = catalog.rules
-    custom = [_result(catalog, rule, external=False) for rule in rules.custom_rules]
-    return (*custom, *(_result(catalog, rule, external=True) for rule in rules.external_rules))
+    return tuple(_result(catalog, rule) for rule in catalog.rules.all_rules)
 
 
-def _result(catalog: Catalog, rule: AnyRule, *, external: bool) -> RuleResult:
+def _result(catalog: Catalog, rule: AnyRule) -> RuleResult:
     part, failure = catalog.part(rule) or RulePart(rule), catalog.failure(rule)
     is_listed = catalog.part(rule) is not None
     sources: tuple[Source, ...] = (*part.custom, *part.external)
     uses: Sequence[SeriesUse] = ()
-    if isinstance(rule, Rule) and external:
+    if isinstance(rule, Rule) and rule.external:
         uses = external_uses(rule, part.series)
     elif isinstance(rule, Rule) and part.meanings is not None:
         uses = list(custom_uses(rule, part.series, part.meanings))
@@ -59,7 +57,7 @@ def _result(catalog: Catalog, rule: AnyRule, *, external: bool) -> RuleResult:
             metric=metric_name(source),
             series=source.series,
             hidden_by=_winner(catalog, source),
-            merges=can_coalesce(source),
+            merges=bool(coalesced_query(source)),
         )
         for source in sources
     )
@@ -67,7 +65,7 @@ def _result(catalog: Catalog, rule: AnyRule, *, external: bool) -> RuleResult:
     if failure:
         findings.append(error("not-listed", rule.key, f"its series cannot be listed: {failure}"))
     if isinstance(rule, Rule) and is_listed:
-        findings += _series_findings(rule, uses, external=external, max_age=catalog.max_age(rule))
+        findings += _series_findings(rule, uses, max_age=catalog.max_age(rule))
     findings += _overlap_findings(rule, metrics)
     report = RuleReport(
         rule=rule.key,
@@ -80,7 +78,7 @@ def _result(catalog: Catalog, rule: AnyRule, *, external: bool) -> RuleResult:
     return RuleResult(rule, report, sources, tuple(findings))
 
 
-def _series_findings(rule: Rule, uses: Sequence[SeriesUse], *, external: bool, max_age: float) -> Iterator[Finding]:
+def _series_findings(rule: Rule, uses: Sequence[SeriesUse], *, max_age: float) -> Iterator[Finding]:
     """Yield the findings about the series of a rule; `max_age` is in seconds."""
     kept = [use for use in uses if use.metric]
     if not uses:
@@ -89,7 +87,7 @@ def _series_findings(rule: Rule, uses: Sequence[SeriesUse], *, external: bool, m
     elif not kept:
         keys = ", ".join(sorted({use.left_out_by for use in uses}))
         yield warning("all-left-out", rule.key, f"{keys} leaves out all {len(uses)} series that its seriesQuery finds")
-    elif not external:
+    elif not rule.external:
         without = [use for use in kept if not use.sources]
         if without:
             # Where the rule works for other series, the seriesQuery may find these by accident.

@@ -7,8 +7,8 @@ returns 500 for a client's own mistake or for an outage.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import CUSTOM_GROUP
@@ -17,14 +17,12 @@ from adapter.catalog.values import MetricValue, ObjectReference
 from adapter.metrics.objects import ObjectNames
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest
 from adapter.planning.metric_queries import ObjectsQuery
+from adapter.planning.rendering import QueryError
 from adapter.planning.rule_queries import RuleQueries, by_name
 from adapter.planning.vector_index import IndexedVector, ObjectSamples
 from adapter.prometheus import Sample
 from adapter.rules import AnyRule, Policy, QueryRule
-from adapter.rules.query import QueryError
-from kube import status
 from kube.client import KubeError
-from kube.deadlines import Deadline, DeadlineExceeded, within
 from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 from kube.status import StatusError, internal_error, not_found, service_unavailable
 
@@ -64,14 +62,14 @@ class CustomMetrics:
         """
         info = self._mapper.cached(request.resource, request.group)
         if info is None:
-            info = await _before(request.deadline, self._resource_for(request))
+            info = await self._resource_for(request)
         source = self._source(request, info)
         names: list[str] | None = [request.name]
         if request.name == ALL_OBJECTS:
             names = self._objects.cached_names(info, request.namespace, request.selector)
             if names is None:
                 listing = self._objects.names(info, request.namespace, request.selector)
-                names = await _before(request.deadline, listing)
+                names = await listing
         if not names:
             raise _not_found(request)
         all_objects = request.name == ALL_OBJECTS and request.selector.empty
@@ -186,7 +184,7 @@ class CustomMetrics:
 
     def _default(self, request: CustomMetricRequest, rule: AnyRule, name: str) -> Sample | None:
         """Return the rule's value for an object without one."""
-        match rule.values.empty:
+        match rule.empty:
             case Policy.ZERO:
                 return Sample({}, self._clock(), 0.0)
             case Policy.ERROR:
@@ -214,14 +212,6 @@ def _is_served_at(namespace: str, info: ResourceInfo, source: CustomSource) -> b
     if namespace:
         return source.info.namespaced and bool(source.namespace_label)
     return not source.info.namespaced or not info.namespaced
-
-
-async def _before(deadline: Deadline, work: Coroutine[Any, Any, _T]) -> _T:
-    """Return what `work` returns; raises StatusError 504 at the deadline."""
-    try:
-        return await within(deadline, work)
-    except DeadlineExceeded as error:
-        raise status.timeout("Timeout: request did not complete within the allotted timeout") from error
 
 
 def _resource(request: CustomMetricRequest) -> GroupResource:

@@ -16,11 +16,11 @@ from adapter.catalog.values import ExternalMetricValue
 from adapter.metrics.forward import Forwarder
 from adapter.metrics.requests import ExternalMetricRequest
 from adapter.planning.metric_queries import ExternalQuery
+from adapter.planning.rendering import QueryError
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_index import IndexedVector, matching
 from adapter.prometheus import Sample, Scalar, Vector
 from adapter.rules import AnyRule, Policy, Rule
-from adapter.rules.query import QueryError
 from kube.status import StatusError, internal_error, not_found, service_unavailable
 
 # After so many values of a long list the event loop runs other tasks.
@@ -130,7 +130,7 @@ class ExternalMetrics:
 
     def _default(self, rule: AnyRule, metric: str) -> tuple[Scalar, ...]:
         """Return what the rule has for a result without values."""
-        match rule.values.empty:
+        match rule.empty:
             case Policy.ZERO:
                 return (Scalar(self._clock(), 0.0),)
             case Policy.ERROR:

@@ -12,9 +12,8 @@ query failed, as if they were gone.)
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from adapter.catalog.groups import RESOURCE_GROUP
@@ -23,12 +22,12 @@ from adapter.gotemplate import Template
 from adapter.metrics.objects import ObjectMetadata, ObjectSource
 from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage, Usage
 from adapter.planning.metric_queries import ObjectsQuery
+from adapter.planning.rendering import QueryError
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_index import ObjectSamples, several
 from adapter.prometheus import Sample
-from adapter.rules import Policy, ResourceRule, ResourceRules, Rule, ValuePolicy
+from adapter.rules import ResourceRule, ResourceRules, Rule
 from adapter.rules.naming import MetricNaming, ResourceNaming
-from adapter.rules.query import QueryError
 from kube import status
 from kube.deadlines import Deadline
 from kube.mapping import GroupResource, ResourceInfo
@@ -43,7 +42,6 @@ _NAMESPACES = ResourceInfo(
 )
 _EVERYTHING = LabelSelector()
 _NO_NAMES = MetricNaming()
-_VALUES = ValuePolicy(nan=Policy.ZERO, inf=Policy.MISSING)
 # Two queries each. All at once would be too many for the queue of a namespace in a large cluster.
 _NAMESPACES_AT_ONCE = 16
 
@@ -99,19 +97,18 @@ class ResourceMetrics:
             StatusError: 404 when there is no pod of the `name`, 503 and 504 when Prometheus or the API server is
                 unavailable or slow, 500 when a query is wrong or no label maps to pods.
         """
-        async with _timeout_at(deadline):
-            found = await self._listed(_PODS, namespace, selector, name)
-            by_namespace: dict[str, list[str]] = {}
-            for pod in found:
-                by_namespace.setdefault(pod.namespace, []).append(pod.name)
-            everything = selector.empty and not name
-            free = asyncio.Semaphore(_NAMESPACES_AT_ONCE)
+        found = await self._listed(_PODS, namespace, selector, name)
+        by_namespace: dict[str, list[str]] = {}
+        for pod in found:
+            by_namespace.setdefault(pod.namespace, []).append(pod.name)
+        everything = selector.empty and not name
+        free = asyncio.Semaphore(_NAMESPACES_AT_ONCE)
 
-            async def both(space: str, names: list[str]) -> tuple[ObjectSamples, ObjectSamples]:
-                async with free:
-                    return await self._both(self._pods, space, names, deadline, all_objects=everything)
+        async def both(space: str, names: list[str]) -> tuple[ObjectSamples, ObjectSamples]:
+            async with free:
+                return await self._both(self._pods, space, names, deadline, all_objects=everything)
 
-            results = await all_of(both(space, names) for space, names in by_namespace.items())
+        results = await all_of(both(space, names) for space, names in by_namespace.items())
         measured = dict(zip(by_namespace, results, strict=True))
         usages = [usage for pod in found if (usage := self._pod(pod, *measured[pod.namespace])) is not None]
         self._observe_freshness(usages)
@@ -119,13 +116,12 @@ class ResourceMetrics:
 
     async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: Deadline) -> list[NodeUsage]:
         """Return the usage of nodes, in the order of their names; see `pods`."""
-        async with _timeout_at(deadline):
-            found = await self._listed(_NODES, "", selector, name)
-            if not found:
-                return []
-            cpu, memory = await self._both(
-                self._nodes, "", [node.name for node in found], deadline, all_objects=selector.empty and not name
-            )
+        found = await self._listed(_NODES, "", selector, name)
+        if not found:
+            return []
+        cpu, memory = await self._both(
+            self._nodes, "", [node.name for node in found], deadline, all_objects=selector.empty and not name
+        )
         usages = [usage for node in found if (usage := self._node(node, cpu, memory)) is not None]
         self._observe_freshness(usages)
         return usages
@@ -275,7 +271,6 @@ def _source(
         resources=naming,
         query=query,
         destination=written.destination,
-        values=_VALUES,
     )
     return CustomSource(
         CustomMetricInfo(info.group_resource, key, info.namespaced),
@@ -285,13 +280,3 @@ def _source(
         _resource_label(naming, _NAMESPACES) if info.namespaced else "",
         group_by,
     )
-
-
-@contextlib.asynccontextmanager
-async def _timeout_at(deadline: Deadline) -> AsyncIterator[None]:
-    """Raise StatusError 504 at the deadline."""
-    try:
-        async with deadline.timeout():
-            yield
-    except TimeoutError as error:
-        raise status.timeout("Timeout: request did not complete within the allotted timeout") from error

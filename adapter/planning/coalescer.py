@@ -4,7 +4,7 @@ If a rule has two different requests within a minute, one query without the matc
 by both, is cached and serves them all. The query for an external metric is grouped by its namespace label and by the
 labels that selectors compare. Every request gets the same value as from its own query:
 
-- only queries whose value for an object depends on that object's series alone are coalesced; see `coalescible`
+- only queries whose value for an object depends on that object's series alone are coalesced; see `separable`
 - an object with several values in the coalesced result has a query of its own
 
 No request waits for a coalesced query. It is sent in the background, requests are sent alone until its result is
@@ -29,7 +29,7 @@ from adapter.planning.metric_queries import MetricQuery
 from adapter.planning.vector_cache import Outcome, VectorCache
 from adapter.planning.vector_index import IndexedVector
 from adapter.prometheus import PrometheusError, Vector
-from adapter.rules import Merge, Rule
+from adapter.rules import Rule
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class MetricsQueryCoalescer:
         result = self._cache.cached(group.query, rule.destination) if coalesces else None
         hit = isinstance(result, IndexedVector)
         if self._telemetry is not None:
-            self._telemetry.requested(rule.key, merged=hit)
+            self._telemetry.requests.labels(rule.key, "merged" if hit else "alone").inc()
         if isinstance(result, IndexedVector):
             group.hit(request)
             return result
@@ -113,14 +113,14 @@ class MetricsQueryCoalescer:
 
     def _new_group(self, query: MetricQuery) -> CoalescingGroup | None:
         rule, series = query.source.rule, query.source.series
-        if not isinstance(rule, Rule) or rule.merge is Merge.NEVER:
-            return None
         text = query.coalesced()
+        if not text or not isinstance(rule, Rule):
+            return None
         # All selectors of an external metric have the same query, and count together.
         for group in self._groups.values():
             if group is not None and (group.rule.key, group.series, group.query) == (rule.key, series, text):
                 return group
-        return CoalescingGroup(rule, series, text) if text else None
+        return CoalescingGroup(rule, series, text)
 
     def _fetched(self, group: CoalescingGroup, outcome: Outcome) -> None:
         """Account for the result of a coalesced query."""
@@ -132,7 +132,8 @@ class MetricsQueryCoalescer:
         else:
             group.fetched(outcome.seconds, now=now)
         if self._telemetry is not None:
-            self._telemetry.merged_query(group.rule.key, failed=group.paused is Pause.FAILURE)
+            outcome_label = "failure" if group.paused is Pause.FAILURE else "success"
+            self._telemetry.coalesced_queries.labels(group.rule.key, outcome_label).inc()
         if isinstance(outcome, PrometheusError):
             _log.debug("%s: the coalesced query %s: %s", group.rule, group.query, outcome)
         if group.paused is not before:

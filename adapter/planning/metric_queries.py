@@ -1,20 +1,67 @@
 """The query of a request: a metric of some objects, or an external metric.
 
-Both kinds have a plan for the request alone, and a coalesced query whose result has the values of many requests.
+Each has a plan, which is the fewest queries for the request alone, and a coalesced query, which has the values of many
+requests in its result.
+
+A rule with a seriesQuery makes a query for exactly the objects of the request. Where the list of objects is so long
+that servers or proxies would refuse the query, in this order:
+
+1. up to 8 KiB (or maxQueryBytes, if less), the query is what prometheus-adapter would send
+2. a longer one has a shorter list of names: `web-(a|b)` matches the same as `web-a|web-b`
+3. if it still exceeds maxQueryBytes, and is separable, the query is for all objects of the namespace
+   if the request is for all, and is otherwise split into several
+4. any other query is sent as it is
+
+A short rule's query is always sent as it stands, and the result filtered.
+
+Whether there is a coalesced query is examined with the matchers of one object. The query that is sent is the one that
+was examined: a template may only write the matchers, so the text for all objects differs from it in the matchers alone.
+`merge: always` takes the user's word for both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import functools
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
-from adapter.planning.coalescible import coalesced_custom_query, coalesced_external_query
-from adapter.planning.plans import Plan, custom_plan, external_plan
+from adapter.planning.rendering import (
+    QueryError,
+    SelectorNotSupported,
+    custom_query,
+    external_query,
+    require_label_names,
+)
+from adapter.planning.separable import groups_alike, is_separable
 from adapter.planning.vector_index import ObjectLabels
-from adapter.rules import Rule
-from kube.selectors import LabelSelector
+from adapter.rules import Merge, QueryRule, Rule
+from kube.selectors import LabelSelector, Operator, Requirement
+
+_COMPACT_FROM = 8 * 1024
+_EVERYTHING = LabelSelector()
+_NAME = "x"
+_NOT_LOCAL = (Operator.GREATER_THAN, Operator.LESS_THAN)
+_LISTS = (Operator.IN, Operator.NOT_IN)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The queries for a request, and the selection of samples from their results.
+
+    Attributes:
+        queries: PromQL; the results belong together.
+        labels: the labels that a sample must have, with their values.
+        selector: selects samples by their labels.
+        too_long: the query is longer than the server takes, and cannot be split.
+    """
+
+    queries: tuple[str, ...]
+    labels: tuple[tuple[str, str], ...] = ()
+    selector: LabelSelector = _EVERYTHING
+    too_long: bool = False
 
 
 class ObjectsQuery(msgspec.Struct, frozen=True):
@@ -60,24 +107,66 @@ class ObjectsQuery(msgspec.Struct, frozen=True):
         """The labels that index the coalesced result."""
         return (self.source.namespace_label if self.namespace else "", self.source.resource_label)
 
-    def coalesced(self) -> str:
-        """Return the query for the objects of all namespaces; "" where there is none."""
-        return coalesced_custom_query(self.source, bool(self.namespace), self.selector)
-
     def plan(self) -> Plan:
-        """Plan the request alone; raises as custom_plan."""
-        return custom_plan(
-            self.source,
-            names=self.names,
-            all_objects=self.all_objects,
-            namespace=self.namespace,
-            metric_selector=self.selector,
-        )
+        """Plan the request alone.
 
-    @property
-    def plan_key(self) -> tuple[str, ...]:
-        """Queries of one source with the same key have the same plan."""
-        return ("all" if self.all_objects else "", self.namespace, str(self.selector), *self.names)
+        Raises:
+            SelectorNotSupported, QueryError: as for adapter.planning.rendering.custom_query.
+        """
+        source, rule = self.source, self.source.rule
+        if isinstance(rule, QueryRule):
+            return _filtered(rule, source.namespace_label if self.namespace else "", self.namespace, self.selector)
+        query = functools.partial(
+            custom_query, rule.query, source, namespace=self.namespace, selector=self.selector, compact=True
+        )
+        limit = rule.destination.max_query_bytes
+        plain = query(names=self.names, compact=False)
+        if len(plain) <= _COMPACT_FROM and len(plain.encode()) <= limit:
+            return Plan((plain,))
+
+        def split(names: Sequence[str]) -> list[str]:
+            text = query(names=names)
+            if len(names) == 1 or len(text.encode()) <= limit:
+                return [text]
+            # Sorted neighbours share the longest prefixes.
+            ordered, middle = sorted(names), len(names) // 2
+            return [*split(ordered[:middle]), *split(ordered[middle:])]
+
+        compact = query(names=self.names)
+        if len(compact.encode()) <= limit:
+            return Plan((compact,))
+        if not _only_writes_matchers(rule) or not is_separable(
+            query(names=[_NAME]), label=source.resource_label, name=_NAME
+        ):
+            return Plan((compact,), too_long=True)
+        return Plan((query(names=None),) if self.all_objects else tuple(split(self.names)))
+
+    def coalesced(self) -> str:
+        """Return the query for all objects, of all namespaces unless they are cluster-scoped; "" where there is none.
+
+        The metric selector is the same in all requests that are coalesced.
+        """
+        source, rule, namespaced = self.source, self.source.rule, bool(self.namespace)
+        if not isinstance(rule, Rule) or rule.merge is Merge.NEVER or "LabelValuesByName" in rule.query.source:
+            return ""
+        if namespaced and source.namespace_label in ("", source.resource_label):
+            return ""
+        query = functools.partial(custom_query, rule.query, source, selector=self.selector)
+        namespace = _NAME if namespaced else ""
+        try:
+            sample = query(names=[_NAME], namespace=namespace, by_namespace=namespaced)
+            labels = [source.resource_label, source.namespace_label] if namespaced else [source.resource_label]
+            safe = _only_writes_matchers(rule)
+            safe = safe and all(is_separable(sample, label=label, name=_NAME) for label in labels)
+            if namespaced and "GroupBy" in rule.query.source:
+                safe = safe and rule.query.only_writes("GroupBy") and rule.query.only_writes("GroupBySlice")
+                plain = query(names=[_NAME], namespace=namespace)
+                safe = safe and groups_alike(plain, label=source.namespace_label)
+            if not safe and rule.merge is not Merge.ALWAYS:
+                return ""
+            return query(names=None, namespace=None if namespaced else "", by_namespace=namespaced)
+        except (QueryError, SelectorNotSupported):
+            return ""  # the request itself reports it
 
 
 class ExternalQuery(msgspec.Struct, frozen=True):
@@ -86,6 +175,9 @@ class ExternalQuery(msgspec.Struct, frozen=True):
     source: ExternalSource
     namespace: str
     selector: LabelSelector
+
+    index = None
+    """Indexes of the coalesced result are built when selectors need them."""
 
     @property
     def group(self) -> Hashable:
@@ -98,9 +190,6 @@ class ExternalQuery(msgspec.Struct, frozen=True):
         """A group is coalesced once it has two different requesters."""
         return f"{self.namespace if self.labels else ''}?{self.selector}"
 
-    index = None
-    """Indexes of the coalesced result are built when selectors need them."""
-
     @property
     def labels(self) -> tuple[tuple[str, str], ...]:
         """The labels that a sample of the coalesced result must have, with their values."""
@@ -108,18 +197,70 @@ class ExternalQuery(msgspec.Struct, frozen=True):
         namespaced = isinstance(rule, Rule) and rule.resources.namespaced
         return ((self.source.namespace_label, self.namespace),) if namespaced else ()
 
-    def coalesced(self) -> str:
-        """Return the query for all namespaces; "" where there is none from whose result `selector` could select."""
-        return coalesced_external_query(self.source, self.selector)
-
     def plan(self) -> Plan:
-        """Plan the request alone; raises as external_plan."""
-        return external_plan(self.source, namespace=self.namespace, metric_selector=self.selector)
+        """Plan the request alone.
 
-    @property
-    def plan_key(self) -> tuple[str, ...]:
-        """Queries of one source with the same key have the same plan."""
-        return (self.namespace, str(self.selector))
+        Raises:
+            SelectorNotSupported, QueryError: as for adapter.planning.rendering.external_query.
+        """
+        rule = self.source.rule
+        if isinstance(rule, QueryRule):
+            return _filtered(rule, self.source.namespace_label, self.namespace, self.selector)
+        namespace = self.namespace if rule.resources.namespaced else ""
+        return Plan((external_query(rule.query, self.source, namespace=namespace, selector=self.selector),))
+
+    def coalesced(self) -> str:
+        """Return the query for all namespaces and all values of the selector's labels; "" where there is none.
+
+        It is the same query for every selector; the caller selects from its result.
+        """
+        source, rule = self.source, self.source.rule
+        if not isinstance(rule, Rule) or rule.merge is Merge.NEVER or "LabelValuesByName" in rule.query.source:
+            return ""
+        namespaced, label = rule.resources.namespaced, source.namespace_label
+        if (namespaced and not label) or not all(map(_is_local, self.selector.requirements)):
+            return ""
+        query = functools.partial(external_query, rule.query, source)
+        one = _NAME if namespaced else ""
+        try:
+            for key in {requirement.key for requirement in self.selector.requirements}:
+                only = LabelSelector((Requirement(key, Operator.EQUALS, (_NAME,)),))
+                if not is_separable(query(namespace=one, selector=only), label=key, name=_NAME):
+                    return ""
+            safe = rule.query.only_writes("LabelMatchers")
+            if namespaced:
+                safe = safe and is_separable(query(namespace=one), label=label, name=_NAME)
+            if not safe and rule.merge is not Merge.ALWAYS:
+                return ""
+            return query(namespace=None if namespaced else "")
+        except (QueryError, SelectorNotSupported):
+            return ""
 
 
 MetricQuery = ObjectsQuery | ExternalQuery
+
+
+def coalesced_query(source: CustomSource | ExternalSource) -> str:
+    """Return the query for all objects or namespaces of a metric; "" where there is none."""
+    if isinstance(source, ExternalSource):
+        return ExternalQuery(source, "", _EVERYTHING).coalesced()
+    return ObjectsQuery(source, _NAME if source.info.namespaced else "", [_NAME], False, _EVERYTHING).coalesced()
+
+
+def _filtered(rule: QueryRule, namespace_label: str, namespace: str, selector: LabelSelector) -> Plan:
+    require_label_names(selector)
+    labels = ((namespace_label, namespace),) if namespace_label else ()
+    return Plan((rule.query,), labels, selector)
+
+
+def _only_writes_matchers(rule: Rule) -> bool:
+    """Return whether the template uses the list of names in the matchers only; otherwise it may mean anything."""
+    return "LabelValuesByName" not in rule.query.source and rule.query.only_writes("LabelMatchers")
+
+
+def _is_local(requirement: Requirement) -> bool:
+    """Return whether Prometheus' matcher and Kubernetes' requirement match the same values."""
+    if requirement.operator in _NOT_LOCAL or "" in requirement.values:
+        return False
+    # A list becomes a regular expression, where a dot matches any character.
+    return requirement.operator not in _LISTS or not any("." in value for value in requirement.values)

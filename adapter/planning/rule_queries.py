@@ -15,8 +15,8 @@ from adapter.catalog.inventory import CustomSource
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import to_milli
 from adapter.planning.coalescer import MetricsQueryCoalescer
-from adapter.planning.metric_queries import MetricQuery, ObjectsQuery
-from adapter.planning.plans import Plan, PlanCache
+from adapter.planning.metric_queries import MetricQuery, ObjectsQuery, Plan
+from adapter.planning.rendering import SelectorNotSupported
 from adapter.planning.vector_cache import InstantQueries
 from adapter.planning.vector_index import IndexedVector, ObjectSamples, matching
 from adapter.prometheus import (
@@ -31,7 +31,6 @@ from adapter.prometheus import (
     Vector,
 )
 from adapter.rules import AnyRule, Policy
-from adapter.rules.query import SelectorNotSupported
 from kube import status
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.status import StatusError, bad_request
@@ -45,8 +44,6 @@ _MAX_WARNINGS = 8
 _SHOWN_WARNING = 500
 # Queries of one plan in flight.
 _CONCURRENCY = 4
-# Plans for more objects are not cached.
-_MAX_CACHED_NAMES = 50
 
 
 class RuleQueries:
@@ -63,7 +60,6 @@ class RuleQueries:
         self._prometheus = prometheus
         self._telemetry = telemetry
         self._coalescer = coalescer
-        self._plans = PlanCache()
         self._failing: set[str] = set()
         self._warned: dict[str, set[str]] = {}
 
@@ -91,18 +87,13 @@ class RuleQueries:
             StatusError: 400 for a selector that Prometheus cannot have; others as for `query`.
         """
         try:
-            plan = self._plan(query)
+            plan = query.plan()
         except SelectorNotSupported as error:
             raise bad_request(str(error)) from error
         result = await self._execute_plan(query.source.rule, plan, deadline)
         if result is not None and self._coalescer is not None:
             self._coalescer.sent_alone(query, result.seconds)
         return result
-
-    def _plan(self, query: MetricQuery) -> Plan:
-        if isinstance(query, ObjectsQuery) and len(query.names) > _MAX_CACHED_NAMES:
-            return query.plan()
-        return self._plans.get(query.source, query.plan_key, query.plan)
 
     async def _execute_plan(self, rule: AnyRule, plan: Plan, deadline: Deadline) -> Vector | Scalar | None:
         if plan.too_long:
@@ -168,13 +159,13 @@ class RuleQueries:
         nan = math.isnan(value)
         if milli is not None and not nan:
             return milli
-        match rule.values.nan if nan else rule.values.inf:
+        match (rule.nan or Policy.ZERO) if nan else rule.inf:
             case Policy.ZERO:
                 return 0
             case Policy.ERROR:
                 what = "not a number" if nan else "infinite or too large"
                 raise status.service_unavailable(f"a value is {what}, which {rule} makes an error")
-        self._telemetry.left_out(rule.key)
+        self._telemetry.left_out.labels(rule.key).inc()
         what = "that is not a number" if nan else "that is infinite or too large for a quantity"
         self.warn_once(rule, f"left out a sample {what}")
         return None
@@ -194,7 +185,7 @@ class RuleQueries:
     def _failed(self, rule: AnyRule, query: str, error: PrometheusError) -> None:
         level = logging.DEBUG if rule.key in self._failing else logging.WARNING
         self._failing.add(rule.key)
-        self._telemetry.query_failed(rule.key)
+        self._telemetry.query_errors.labels(rule.key).inc()
         _log.log(level, "%s: %s (the query was %s)", rule, error, query[:_SHOWN_QUERY])
 
 

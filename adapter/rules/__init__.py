@@ -6,8 +6,8 @@
     prometheusServers:   servers beside the one of --prometheus-url, for rules to name
     forwardExternal:     another metrics adapter, for external metrics that no rule makes
 
-`schema` has the keys of a file, `model` the rules as the rest of the adapter uses them; `reading` goes from one to the
-other, and `manifests` finds rules inside other files. Everything that can be wrong with a file is found when it is
+`model` has the rules, which are the schema of a file, too; `reading` decodes and checks a file, and `manifests` finds
+rules inside other files. Everything that can be wrong with a file is found when it is
 loaded, and is one RulesError of one line: file, place in it, what to change. Nothing here does I/O but reading files.
 """
 
@@ -16,15 +16,16 @@ from __future__ import annotations
 from adapter.rules.model import (
     AnyRule,
     ForwardOptions,
+    Merge,
+    Policy,
     QueryRule,
     ResourceRule,
     ResourceRules,
     Rule,
     RulesFile,
-    ValuePolicy,
 )
 from adapter.rules.reading import load_rules, parse_rules
-from adapter.rules.schema import Merge, Policy, RulesError
+from adapter.rules.strictyaml import RulesError
 
 __all__ = [
     "AnyRule",
@@ -37,7 +38,6 @@ __all__ = [
     "Rule",
     "RulesError",
     "RulesFile",
-    "ValuePolicy",
     "load_rules",
     "parse_rules",
 ]

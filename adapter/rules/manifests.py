@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adapter.rules.model import RulesFile
-from adapter.rules.reading import CHART_KEYS, decode_rules, parse_yaml, read_text
-from adapter.rules.schema import RulesError
-from adapter.rules.strictyaml import Tree
+from adapter.rules.reading import CHART_KEYS, decode_rules, read_text
+from adapter.rules.strictyaml import RulesError, Tree, parse
 
 _Mapping = dict[str, Tree]
 # Where the values of a chart are in objects that install one: as a tree, or as text.
@@ -53,7 +52,7 @@ def manifest_rules(text: str, *, source: str) -> list[FoundRules]:
     Raises:
         RulesError: as for `load_manifest_rules`.
     """
-    documents = parse_yaml(text, source=source)
+    documents = parse(text, source=source)
     objects = [one for document in documents for one in _objects(document)]
     if len(documents) <= 1 and not any(_is_wrapping(one) for one in objects):
         return [FoundRules("", decode_rules(documents[0] if documents else {}, source=source, text=text))]
@@ -93,14 +92,14 @@ def _rules_in(tree: Tree, source: str) -> Iterator[tuple[str, Tree, str]]:
         for key, text in data.items() if isinstance(data, dict) else ():
             # Other keys may have files of other programs.
             if isinstance(text, str) and _SECTION.search(text):
-                for inner in parse_yaml(text, source=f"{source}: {_name(tree)}: data.{key}"):
+                for inner in parse(text, source=f"{source}: {_name(tree)}: data.{key}"):
                     if isinstance(inner, dict) and _SECTIONS & inner.keys():
                         yield f"{_name(tree)}: data.{key}", inner, ""
     elif kind in _VALUES:
         for path in _VALUES[kind]:
             values = _at(tree, path)
             path_text = f"{_name(tree)}: {'.'.join(path)}"
-            for found in parse_yaml(values, source=f"{source}: {path_text}") if isinstance(values, str) else [values]:
+            for found in parse(values, source=f"{source}: {path_text}") if isinstance(values, str) else [values]:
                 if isinstance(found, dict):
                     yield from _values(found, path_text)
     elif not kind:

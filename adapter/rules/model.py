@@ -1,87 +1,142 @@
-"""Rules as the rest of the adapter uses them: the specs of the file, with fields that `reading` adds."""
+"""Rules, as the rules file has them and as the rest of the adapter uses them.
+
+Keys are those of prometheus-adapter and our own. Whatever is here is usable: every regular expression compiles, every
+template has only fields that exist, every duration and header is valid. A field whose name in the file is in angle
+brackets is not read, but set by `reading`.
+"""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
+import msgspec
+
+from adapter.gotemplate import Template
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions
-from adapter.rules.schema import Policy, QueryRuleSpec, ResourceRuleSpec, RuleSpec
+from adapter.rules.field_types import Boolean, Duration, Headers, RequiredText, Section, ShortOverrides, Window
+from adapter.rules.naming import MetricNaming, ResourceNaming, SeriesFilter
 from adapter.upstream import ServerAccess
 from kube.mapping import GroupResource
 
 _SHOWN_QUERY = 80
+_SMALLEST_QUERY_LIMIT = 1024  # below this a query cannot even name a metric and an object
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValuePolicy:
-    """`nan`, `inf` and `empty` of a rule; the defaults are prometheus-adapter's where that one gives no garbage.
+class Policy(enum.Enum):
+    """How to treat a value that is not usable."""
+
+    ZERO = "zero"
+    MISSING = "missing"
+    ERROR = "error"
+
+
+class Merge(enum.Enum):
+    """Whether requests for different objects are coalesced into one query."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class _Queries(Section, frozen=True, kw_only=True):
+    """Where queries go.
 
     Attributes:
-        nan: a value that is not a number.
+        prometheus: the name of a server in `prometheusServers`; "" or "default" for that of --prometheus-url.
+        headers: sent with the queries.
+        destination: that server, with the headers.
+    """
+
+    prometheus: str = ""
+    headers: Headers = Headers()
+    destination: Destination = msgspec.field(name="<destination>", default=DEFAULT_DESTINATION)
+
+
+class _MetricRule(_Queries, frozen=True, kw_only=True):
+    """The keys of both forms of rules.
+
+    Attributes:
+        key: where the rule is in the file: "rules[2]".
+        nan: how to treat a value that is not a number; None, which is zero, if the file does not say.
         inf: an infinity, or a number that no Quantity can hold.
         empty: an object without a value; for external metrics, a result without values.
-        nan_is_written: `nan` is set in the file.
     """
 
-    nan: Policy = Policy.ZERO
+    key: str = msgspec.field(name="<key>", default="")
+    nan: Policy | None = None
     inf: Policy = Policy.MISSING
     empty: Policy = Policy.MISSING
-    nan_is_written: bool = False
+
+    @property
+    def external(self) -> bool:
+        """The rule is one of externalRules."""
+        return self.key.startswith("externalRules")
 
 
-class Rule(RuleSpec, frozen=True, kw_only=True):
-    """A rule that finds its metrics among Prometheus' series. Its `filters` include name.matches.
+class Rule(_MetricRule, frozen=True, kw_only=True):
+    """A rule that finds its metrics among Prometheus' series.
 
     Attributes:
-        key: where it is in the file: "rules[2]".
-        destination: where its queries go.
-        values: how to treat values that are not usable.
-        digest: changes when the rule does, wherever it is in the file.
+        series_query: the selector that finds its series, as Prometheus takes it in match[].
+        query: the template of the PromQL, with QUERY_FIELDS.
+        filters: what a series' name must pass, beside name.matches.
+        naming: how a series' name becomes a metric's.
+        resources: which labels name which resources.
+        max_age: how old a series may be, in seconds, if not as old as --metrics-max-age says.
+        merge: whether requests for different objects are coalesced into one query.
     """
 
-    key: str
-    destination: Destination = DEFAULT_DESTINATION
-    values: ValuePolicy = ValuePolicy()
-    digest: str = ""
+    series_query: RequiredText
+    query: Template = msgspec.field(name="metricsQuery")
+    filters: tuple[SeriesFilter, ...] = msgspec.field(name="seriesFilters", default=())
+    naming: MetricNaming = msgspec.field(name="name", default=MetricNaming())
+    resources: ResourceNaming = ResourceNaming()
+    max_age: Duration | None = None
+    merge: Merge = Merge.AUTO
 
     def __str__(self) -> str:
         return f"{self.key} ({shortened(self.series_query)})"
 
     def metric_for(self, series: str) -> str | None:
         """Return the name of the metric that a series makes; None if it is filtered out."""
-        return None if self._filtered_by(series) else self.naming.metric_for(series)
+        return self.naming.metric_for(series) if all(one.takes(series) for one in self.filters) else None
 
     def left_out_by(self, series: str) -> str:
-        """The key that leaves a series out, such as seriesFilters[0].isNot; "" when the series makes a metric."""
-        return self._filtered_by(series) or ("name.as" if self.naming.metric_for(series) is None else "")
-
-    def _filtered_by(self, series: str) -> str:
-        for index, one in enumerate(self.filters):
+        """Return the key that leaves a series out, such as seriesFilters[0].isNot; "" if the series makes a metric."""
+        for key, one in self.all_filters():
             if not one.takes(series):
-                key = f"seriesFilters[{index}].{'is' if one.keeps else 'isNot'}"
-                return "name.matches" if one.regex is self.naming.matches else key
-        return ""
+                return key
+        return "name.as" if self.naming.metric_for(series) is None else ""
+
+    def all_filters(self) -> Iterable[tuple[str, SeriesFilter]]:
+        """Yield the filters with their keys, and name.matches last."""
+        for index, one in enumerate(self.filters):
+            yield f"seriesFilters[{index}].{'is' if one.keeps else 'isNot'}", one
+        yield "name.matches", SeriesFilter(is_=self.naming.matches)
 
 
-class QueryRule(QueryRuleSpec, frozen=True, kw_only=True):
-    """A rule of the short form.
+class QueryRule(_MetricRule, frozen=True, kw_only=True):
+    """A rule of the short form: one metric, one query that is sent as it is, its result filtered.
 
     Attributes:
-        key: as of Rule, like `destination`, `values` and `digest`.
+        metric: the metric's name.
+        query: PromQL.
+        overrides: the labels of the result that name objects and namespaces.
         resource: the resource of the metric's objects, as written in the file; None for an external metric.
         resource_label: the label with the objects' names; "" for an external metric.
         namespace_label: the label with the namespace; "" for objects without, and for the same values everywhere.
     """
 
-    key: str
-    destination: Destination = DEFAULT_DESTINATION
-    values: ValuePolicy = ValuePolicy()
-    digest: str = ""
-    resource: GroupResource | None = None
-    resource_label: str = ""
-    namespace_label: str = ""
+    metric: RequiredText = msgspec.field(name="name")
+    query: RequiredText
+    overrides: ShortOverrides = msgspec.field(name="resources", default=ShortOverrides())
+    resource: GroupResource | None = msgspec.field(name="<resource>", default=None)
+    resource_label: str = msgspec.field(name="<resourceLabel>", default="")
+    namespace_label: str = msgspec.field(name="<namespaceLabel>", default="")
 
     def __str__(self) -> str:
         return f"{self.key} ({self.metric})"
@@ -90,19 +145,61 @@ class QueryRule(QueryRuleSpec, frozen=True, kw_only=True):
 AnyRule = Rule | QueryRule
 
 
-class ResourceRule(ResourceRuleSpec, frozen=True, kw_only=True):
-    """`resourceRules.cpu` or `.memory`, and where its queries go."""
+class ResourceRule(_Queries, frozen=True, kw_only=True):
+    """`resourceRules.cpu` or `.memory`: the queries for containers and for nodes, and the label with the container."""
 
-    destination: Destination = DEFAULT_DESTINATION
+    container_query: Template
+    node_query: Template
+    container_label: RequiredText
+    resources: ResourceNaming = ResourceNaming()
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceRules:
+class ResourceRules(Section, frozen=True, kw_only=True):
     """`resourceRules`; `window` is the time that its rates span, in seconds."""
 
     cpu: ResourceRule
     memory: ResourceRule
-    window: float
+    window: Window = Window(0)
+
+
+class _Access(Section, frozen=True, kw_only=True):
+    url: RequiredText
+    headers: Headers = Headers()
+    token_file: Path | None = None
+    username: str = ""
+    password_file: Path | None = None
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    insecure_skip_tls_verify: Boolean = msgspec.field(name="insecureSkipTLSVerify", default=Boolean(False))
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what the file sets, as arguments of the options' class."""
+        return {key: value for key, value in msgspec.structs.asdict(self).items() if value}
+
+
+class ServerSpec(_Access, frozen=True, kw_only=True):
+    """An entry of `prometheusServers`, from which PrometheusOptions are made."""
+
+    verb: str = ""
+    query_timeout: Duration | None = msgspec.field(name="timeout", default=None)
+    max_query_bytes: Annotated[int, msgspec.Meta(ge=_SMALLEST_QUERY_LIMIT)] | None = None
+
+
+class ForwardSpec(_Access, frozen=True, kw_only=True):
+    """`forwardExternal`, from which ForwardOptions are made."""
+
+    timeout: Duration | None = None
+
+
+class FileSpec(Section, frozen=True, kw_only=True):
+    """The top level of a file. Its parts are decoded one by one, so that messages can name them."""
+
+    rules: tuple[dict[str, Any], ...] = ()
+    external_rules: tuple[dict[str, Any], ...] = ()
+    resource_rules: dict[str, Any] | None = None
+    prometheus_servers: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    forward_external: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,47 +218,23 @@ class RulesFile:
     """A whole file. A section that is missing or empty means that its API is not served.
 
     Attributes:
-        custom: `rules`, without those of the short form.
-        external: `externalRules`, without those of the short form.
+        custom: `rules`; those of the short form last, since the last rule that makes a metric wins.
+        external: `externalRules`, likewise.
         resource: `resourceRules`.
-        custom_queries: the short forms in `rules`.
-        external_queries: the short forms in `externalRules`.
         forward: `forwardExternal`.
         digest: the SHA-256 of the text that it was read from.
     """
 
-    custom: tuple[Rule, ...] = ()
-    external: tuple[Rule, ...] = ()
+    custom: tuple[AnyRule, ...] = ()
+    external: tuple[AnyRule, ...] = ()
     resource: ResourceRules | None = None
-    custom_queries: tuple[QueryRule, ...] = ()
-    external_queries: tuple[QueryRule, ...] = ()
     forward: ForwardOptions | None = None
     digest: str = field(default="", compare=False)
 
     @property
-    def serves_custom(self) -> bool:
-        """There are rules for custom.metrics.k8s.io."""
-        return bool(self.custom or self.custom_queries)
-
-    @property
-    def serves_external(self) -> bool:
-        """There are rules for external.metrics.k8s.io, or an adapter that has some."""
-        return bool(self.external or self.external_queries or self.forward)
-
-    @property
-    def custom_rules(self) -> tuple[AnyRule, ...]:
-        """Both forms of rules for custom.metrics.k8s.io, the short form last."""
-        return (*self.custom, *self.custom_queries)
-
-    @property
-    def external_rules(self) -> tuple[AnyRule, ...]:
-        """Both forms of rules for external.metrics.k8s.io, the short form last."""
-        return (*self.external, *self.external_queries)
-
-    @property
     def all_rules(self) -> tuple[AnyRule, ...]:
         """Every rule of both APIs."""
-        return (*self.custom_rules, *self.external_rules)
+        return (*self.custom, *self.external)
 
     @property
     def servers(self) -> Iterable[PrometheusOptions]:
@@ -172,7 +245,7 @@ class RulesFile:
 
 
 def on_one_line(query: str) -> str:
-    """A query without line breaks, without the comments that have a line to themselves, and without indentation."""
+    """Return a query without line breaks, indentation, and comments that have a line to themselves."""
     if "\n" not in query:
         return query
     lines = (line.strip() for line in query.splitlines())
@@ -180,6 +253,6 @@ def on_one_line(query: str) -> str:
 
 
 def shortened(query: str) -> str:
-    """A query on one line that is not too long, for messages."""
+    """Return a query on one line that is not too long, for messages."""
     flat = " ".join(query.split())
     return flat if len(flat) <= _SHOWN_QUERY else f"{flat[:_SHOWN_QUERY]}..."

@@ -10,8 +10,8 @@ import re
 import msgspec
 
 from adapter.gotemplate import Template, TemplateError
+from adapter.rules.field_types import Boolean, Overrides, Section
 from adapter.rules.goregex import GoRegex, GoRegexError
-from adapter.rules.schema_types import Boolean, Overrides, Section
 from kube.mapping import GroupResource
 
 ANY_SERIES = GoRegex(".*")

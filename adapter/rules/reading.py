@@ -2,48 +2,47 @@
 
 from __future__ import annotations
 
+import difflib
+import enum
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import structs
 
+from adapter.gotemplate import Template
 from adapter.prometheus import DEFAULT_SERVER, Destination, PrometheusOptions
-from adapter.rules import strictyaml
+from adapter.rules import field_types, strictyaml
+from adapter.rules.goregex import GoRegex
 from adapter.rules.model import (
+    AnyRule,
+    FileSpec,
     ForwardOptions,
+    ForwardSpec,
+    Merge,
+    Policy,
     QueryRule,
-    ResourceRule,
     ResourceRules,
     Rule,
     RulesFile,
-    ValuePolicy,
+    ServerSpec,
     shortened,
 )
-from adapter.rules.naming import ANY_SERIES, ResourceNaming, SeriesFilter, is_metric_name
-from adapter.rules.schema import (
-    DestinationSpec,
-    FileSpec,
-    ForwardSpec,
-    Part,
-    Policy,
-    QueryRuleSpec,
-    ResourceRulesSpec,
-    RulesError,
-    RuleSpec,
-    ServerSpec,
-    ValuesSpec,
-)
-from adapter.rules.schema_types import is_label_name
+from adapter.rules.naming import LabelTemplate, ResourceNaming, is_metric_name
+from adapter.rules.strictyaml import RulesError
 from kube.mapping import GroupResource
 
 CHART_KEYS = frozenset({"default", "custom", "existing", "external", "resource"})
 """Keys below `rules` in the values of prometheus-adapter's chart."""
 
 _NAMESPACES = (GroupResource("", "namespace"), GroupResource("", "namespaces"))
+_Servers = Mapping[str, PrometheusOptions]
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -70,25 +69,13 @@ def read_text(path: Path) -> str:
         raise RulesError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from error
 
 
-def parse_yaml(text: str, *, source: str) -> list[strictyaml.Tree]:
-    """Return the documents of a text; `source` names it in messages.
-
-    Raises:
-        RulesError: it is not YAML, or not of the strict kind.
-    """
-    try:
-        return strictyaml.parse(text)
-    except strictyaml.StrictYamlError as error:
-        raise RulesError(f"{source}: {error}") from error
-
-
 def parse_rules(text: str, *, source: str) -> RulesFile:
     """Read the text of a rules file; `source` names it in messages.
 
     Raises:
         RulesError: something in it is wrong.
     """
-    documents = parse_yaml(text, source=source)
+    documents = strictyaml.parse(text, source=source)
     if len(documents) > 1:
         raise RulesError(f"{source}: expected a single document, but found {len(documents)}")
     return decode_rules(documents[0] if documents else {}, source=source, text=text)
@@ -102,20 +89,16 @@ def decode_rules(tree: strictyaml.Tree, *, source: str, text: str) -> RulesFile:
     """
     if hint := _hint(tree):
         raise RulesError(f"{source}: {hint}")
-    file = Part(source).decode(tree, FileSpec)
+    file = _Part(source).decode(tree, FileSpec)
     servers = {
-        name: _server(Part(source, f"prometheusServers.{name}"), entry, name)
+        name: _server(_Part(source, f"prometheusServers.{name}"), entry, name)
         for name, entry in file.prometheus_servers.items()
     }
-    custom, custom_queries = _rules(source, "rules", file.rules, servers)
-    external, external_queries = _rules(source, "externalRules", file.external_rules, servers)
     return RulesFile(
-        custom=custom,
-        external=external,
-        resource=_resource_rules(Part(source, "resourceRules"), file.resource_rules, servers),
-        custom_queries=custom_queries,
-        external_queries=external_queries,
-        forward=_forward(Part(source, "forwardExternal"), file.forward_external),
+        custom=_rules(source, "rules", file.rules, servers),
+        external=_rules(source, "externalRules", file.external_rules, servers),
+        resource=_resource_rules(_Part(source, "resourceRules"), file.resource_rules, servers),
+        forward=_forward(_Part(source, "forwardExternal"), file.forward_external),
         digest=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
     )
 
@@ -135,58 +118,63 @@ def _hint(tree: strictyaml.Tree) -> str:
     return ""
 
 
-def _rules(
-    source: str, section: str, entries: Iterable[dict[str, object]], servers: Mapping[str, PrometheusOptions]
-) -> tuple[tuple[Rule, ...], tuple[QueryRule, ...]]:
-    rules: list[Rule] = []
-    queries: list[QueryRule] = []
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a file, and how messages name it.
+
+    Attributes:
+        source: the file.
+        path: the keys down to the part, such as "rules[2]".
+        about: for people who do not count rules, such as "seriesQuery: up".
+    """
+
+    source: str
+    path: str = ""
+    about: str = ""
+
+    def error(self, why: object, *, key: str = "") -> RulesError:
+        """Return an error about this part, or about a key in it."""
+        path = f"{self.path}{key}".removeprefix(".")
+        about = f" ({self.about})" if self.about else ""
+        return RulesError(f"{self.source}: {f'{path}: ' if path else ''}{' '.join(str(why).split())}{about}")
+
+    def decode(self, tree: object, kind: type[_T]) -> _T:
+        """Decode the tree of this part. Raises RulesError."""
+        try:
+            return msgspec.convert(_without_empty(tree), kind, strict=False, dec_hook=_dec_hook)
+        except msgspec.ValidationError as error:
+            found = _MESSAGE.fullmatch(str(error))
+            assert found is not None, "it matches any text"
+            why, key = _reworded(found[1], found[2] or "", kind)
+            raise self.error(why, key=key) from error
+
+
+def _rules(source: str, section: str, entries: Iterable[dict[str, object]], servers: _Servers) -> tuple[AnyRule, ...]:
+    rules: list[AnyRule] = []
     for index, entry in enumerate(entries):
         names = ((name, entry.get(name)) for name in ("seriesQuery", "name"))
         about = next((f"{name}: {shortened(text)}" for name, text in names if isinstance(text, str) and text), "")
-        part = Part(source, f"{section}[{index}]", about)
+        part = _Part(source, f"{section}[{index}]", about)
+        rule: AnyRule
         if "query" in entry and "seriesQuery" not in entry and "metricsQuery" not in entry:
-            query_spec = part.decode(entry, QueryRuleSpec)
-            labels = _labels(part, query_spec, external=section == "externalRules")
-            queries.append(
-                QueryRule(**structs.asdict(query_spec), **_common(part, query_spec, entry, servers), **labels)
-            )
+            rule = _with_labels(part, part.decode(entry, QueryRule), external=section == "externalRules")
         else:
-            spec = part.decode(entry, RuleSpec)
-            _warn_of_labels(part, spec.resources)
-            if spec.naming.matches is not ANY_SERIES:
-                filters = (*spec.filters, SeriesFilter(is_=spec.naming.matches))
-                spec = structs.replace(spec, filters=filters)
-            rules.append(Rule(**structs.asdict(spec), **_common(part, spec, entry, servers)))
-    return tuple(rules), tuple(queries)
+            rule = part.decode(entry, Rule)
+            _warn_of_labels(part, rule.resources)
+        rules.append(structs.replace(rule, key=part.path, destination=_destination(part, rule, servers)))
+    return tuple(sorted(rules, key=lambda rule: isinstance(rule, QueryRule)))
 
 
-def _common(
-    part: Part, spec: ValuesSpec, entry: Mapping[str, object], servers: Mapping[str, PrometheusOptions]
-) -> dict[str, Any]:
-    """Return the fields that both forms of rules have in addition to their specs."""
-    return {
-        "key": part.path,
-        "destination": _destination(part, spec, servers),
-        "values": ValuePolicy(
-            nan=spec.nan or Policy.ZERO,
-            inf=spec.inf or Policy.MISSING,
-            empty=spec.empty or Policy.MISSING,
-            nan_is_written=spec.nan is not None,
-        ),
-        "digest": hashlib.sha256(msgspec.json.encode(entry, order="deterministic")).hexdigest(),
-    }
-
-
-def _destination(part: Part, spec: DestinationSpec, servers: Mapping[str, PrometheusOptions]) -> Destination:
-    name = spec.prometheus
-    if name not in ("", DEFAULT_SERVER, *servers):
+def _destination(part: _Part, rule: Any, servers: _Servers) -> Destination:
+    if rule.prometheus not in ("", DEFAULT_SERVER, *servers):
         known = ", ".join(sorted([DEFAULT_SERVER, *servers]))
-        raise part.error(f"there is no server {name!r} in prometheusServers; there are {known}", key=".prometheus")
-    return Destination(servers.get(name), spec.headers)
+        why = f"there is no server {rule.prometheus!r} in prometheusServers; there are {known}"
+        raise part.error(why, key=".prometheus")
+    return Destination(servers.get(rule.prometheus), rule.headers)
 
 
-def _labels(part: Part, rule: QueryRuleSpec, *, external: bool) -> dict[str, Any]:
-    """Check a rule of the short form, and return the labels that name its namespaces and objects."""
+def _with_labels(part: _Part, rule: QueryRule, *, external: bool) -> QueryRule:
+    """Check a rule of the short form, and set the labels that name its namespaces and objects."""
     if not is_metric_name(rule.metric):
         raise part.error(f"{rule.metric!r} cannot stand in the path of a request", key=".name")
     if not rule.metric.isprintable() or " " in rule.metric:
@@ -194,9 +182,9 @@ def _labels(part: Part, rule: QueryRuleSpec, *, external: bool) -> dict[str, Any
     if "<<" in rule.query:
         raise part.error("the query of a short rule is no template; use seriesQuery and metricsQuery", key=".query")
     namespace_label, resource_label, resource = "", "", None
-    for label, named in rule.resources:
+    for label, named in rule.overrides:
         key = f".resources.{label}"
-        if not is_label_name(label):
+        if not field_types.is_label_name(label):
             raise part.error("no Prometheus label has such a name", key=key)
         if named in _NAMESPACES:
             if namespace_label:
@@ -214,31 +202,29 @@ def _labels(part: Part, rule: QueryRuleSpec, *, external: bool) -> dict[str, Any
             raise part.error("say which label names which resource, such as {pod: pod}", key=".resources")
         # A metric of namespaces themselves, which are in no namespace.
         namespace_label, resource_label, resource = "", namespace_label, _NAMESPACES[1]
-    return {"resource": resource, "resource_label": resource_label, "namespace_label": namespace_label}
+    return structs.replace(rule, resource=resource, resource_label=resource_label, namespace_label=namespace_label)
 
 
-def _warn_of_labels(part: Part, resources: ResourceNaming) -> None:
+def _warn_of_labels(part: _Part, resources: ResourceNaming) -> None:
     for label, _ in resources.overrides:
-        if not is_label_name(label):
+        if not field_types.is_label_name(label):
             why = "no Prometheus label has such a name; no series can have it"
             _log.warning("%s", part.error(why, key=f".resources.overrides.{label}"))
 
 
-def _resource_rules(
-    part: Part, entry: Mapping[str, object] | None, servers: Mapping[str, PrometheusOptions]
-) -> ResourceRules | None:
+def _resource_rules(part: _Part, entry: Mapping[str, object] | None, servers: _Servers) -> ResourceRules | None:
     if entry is None:
         return None
-    spec = part.decode(entry, ResourceRulesSpec)
-    rules = []
-    for name, rule in (("cpu", spec.cpu), ("memory", spec.memory)):
-        inner = Part(part.source, f"{part.path}.{name}")
+    rules = part.decode(entry, ResourceRules)
+    found = []
+    for name, rule in (("cpu", rules.cpu), ("memory", rules.memory)):
+        inner = _Part(part.source, f"{part.path}.{name}")
         _warn_of_labels(inner, rule.resources)
-        rules.append(ResourceRule(**structs.asdict(rule), destination=_destination(inner, rule, servers)))
-    return ResourceRules(cpu=rules[0], memory=rules[1], window=spec.window)
+        found.append(structs.replace(rule, destination=_destination(inner, rule, servers)))
+    return structs.replace(rules, cpu=found[0], memory=found[1])
 
 
-def _server(part: Part, entry: object, name: str) -> PrometheusOptions:
+def _server(part: _Part, entry: object, name: str) -> PrometheusOptions:
     spec = part.decode(entry, ServerSpec)
     if name == DEFAULT_SERVER:
         raise part.error(f"{DEFAULT_SERVER} is the server of --prometheus-url; call this one something else")
@@ -248,7 +234,7 @@ def _server(part: Part, entry: object, name: str) -> PrometheusOptions:
         raise part.error(error) from error
 
 
-def _forward(part: Part, entry: Mapping[str, object] | None) -> ForwardOptions | None:
+def _forward(part: _Part, entry: Mapping[str, object] | None) -> ForwardOptions | None:
     if entry is None:
         return None
     spec = part.decode(entry, ForwardSpec)
@@ -256,3 +242,76 @@ def _forward(part: Part, entry: Mapping[str, object] | None) -> ForwardOptions |
         return ForwardOptions(**spec.arguments())
     except ValueError as error:
         raise part.error(error) from error
+
+
+# Go takes these keys for unset if their text is empty.
+_OPTIONAL_TEXTS = frozenset(
+    [
+        *("matches", "is", "isNot", "template", "nan", "inf", "empty", "maxAge", "merge", "timeout", "maxQueryBytes"),
+        *("tokenFile", "passwordFile", "caFile", "certFile", "keyFile"),
+    ]
+)
+
+
+def _without_empty(tree: Any) -> Any:
+    if isinstance(tree, list):
+        return [_without_empty(entry) for entry in tree]
+    if not isinstance(tree, dict):
+        return tree
+    return {key: _without_empty(value) for key, value in tree.items() if value != "" or key not in _OPTIONAL_TEXTS}
+
+
+def _query_template(text: str) -> Template:
+    if not text.strip():
+        raise ValueError("this key is required")
+    return Template(text, fields=field_types.QUERY_FIELDS)
+
+
+# What msgspec cannot parse: the type in YAML, and the parser, whose ValueError msgspec raises with the path.
+_PARSERS: Mapping[type, tuple[type, Callable[[Any], object]]] = {
+    GoRegex: (str, GoRegex),
+    LabelTemplate: (str, LabelTemplate),
+    Path: (str, Path),
+    Template: (str, _query_template),
+    field_types.Boolean: (str, field_types.boolean),
+    field_types.Duration: (str, field_types.duration),
+    field_types.Window: (str, field_types.window),
+    field_types.Headers: (dict, field_types.headers),
+    field_types.Overrides: (dict, field_types.overrides),
+    field_types.ShortOverrides: (dict, field_types.short_overrides),
+}
+_TYPES = {str: "text", list: "a list", dict: "a mapping", type(None): "null"}
+
+
+def _dec_hook(kind: type, value: object) -> object:
+    expected, parse = _PARSERS[kind]
+    if not isinstance(value, expected):
+        raise ValueError(f"expected {_TYPES[expected]}, got {_TYPES[type(value)]}")
+    return parse(value)
+
+
+_MESSAGE = re.compile(r"(.*?)(?: - at `\$([^`]*)`)?", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_ENUMS: Mapping[str, type[enum.Enum]] = {"nan": Policy, "inf": Policy, "empty": Policy, "merge": Merge}
+_WORDS = {"`array`": "a list", "`object`": "a mapping", "`str`": "text", "`null`": "null", "`int`": "a whole number"}
+
+
+def _reworded(why: str, key: str, kind: type) -> tuple[str, str]:
+    """Return a message of msgspec in the words of YAML, and the key that it is about."""
+    if missing := _MISSING.fullmatch(why):
+        return "this key is required", f"{key}.{missing[1]}"
+    if unknown := _UNKNOWN.fullmatch(why):
+        known = [] if key else [one.encode_name for one in structs.fields(kind)]
+        close = difflib.get_close_matches(unknown[1], known, n=1)
+        return f"unknown key `{unknown[1]}`" + (f"; did you mean `{close[0]}`?" if close else ""), key
+    if "matching regex" in why:  # of RequiredText
+        return "this key is required", key
+    choices = _ENUMS.get(key.rpartition(".")[2])
+    if choices is not None and "enum value" in why:
+        *most, last = (str(one.value) for one in choices)
+        return f"expected {', '.join(most)} or {last}, got {why.removeprefix('Invalid enum value ')}", key
+    why = why.replace(" | null", "")
+    for internal, word in _WORDS.items():
+        why = why.replace(internal, word)
+    return why[:1].lower() + why[1:], key

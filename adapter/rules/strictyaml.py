@@ -23,18 +23,18 @@ _TAG = "tag:yaml.org,2002:"
 _SCALAR_TAGS = frozenset(f"{_TAG}{kind}" for kind in ("str", "int", "float", "bool", "timestamp", "value"))
 
 
-class StrictYamlError(ValueError):
-    """The text cannot be used; the message says where and why."""
+class RulesError(ValueError):
+    """A rules file cannot be used. The message is one line: the file, the place in it, and what to change."""
 
 
-def parse(text: str) -> list[Tree]:
+def parse(text: str, *, source: str) -> list[Tree]:
     """Return the documents of a text, without empty ones such as that after a final `---`.
 
     Raises:
-        StrictYamlError: it is not YAML, or not of the strict kind.
+        RulesError: it is not YAML, or not of the strict kind; `source` names the text.
     """
     if len(text.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
-        raise StrictYamlError(f"longer than {_MAX_BYTES} bytes")
+        raise RulesError(f"{source}: longer than {_MAX_BYTES} bytes")
     try:
         _check_size(text)
         reader = _Reader()
@@ -43,14 +43,14 @@ def parse(text: str) -> list[Tree]:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         what = ", ".join(filter(None, (error.context, error.problem))) or "this is not YAML"
-        raise StrictYamlError(where + what) from error
+        raise RulesError(f"{source}: {where}{what}") from error
     except (yaml.YAMLError, UnicodeError) as error:
-        raise StrictYamlError(f"this is not YAML: {' '.join(str(error).split())}") from error
+        raise RulesError(f"{source}: this is not YAML: {' '.join(str(error).split())}") from error
     return [root for root in roots if root is not None]
 
 
 def _check_size(text: str) -> None:
-    """Raise StrictYamlError for too many or too deeply nested values, before they are composed."""
+    """Raise an error for too many or too deeply nested values, before they are composed."""
     depth = 0
     for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -111,5 +111,5 @@ def _merged(node: yaml.Node, tree: Tree | None) -> dict[str, Tree]:
     return merged
 
 
-def _error(at: Any, why: str) -> StrictYamlError:
-    return StrictYamlError(f"line {at.start_mark.line + 1}, column {at.start_mark.column + 1}: {why}")
+def _error(at: Any, why: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=why, problem_mark=at.start_mark)

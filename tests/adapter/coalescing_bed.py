@@ -11,6 +11,7 @@ from adapter.rules import Rule, parse_rules
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.mapping import GroupResource
 from kube.selectors import LabelSelector
+from tests.adapter.metrics_bed import series_rule
 
 EVERYTHING = LabelSelector()
 SUM = "sum(rate(<<.Series>>{<<.LabelMatchers>>}[5m])) by (<<.GroupBy>>)"
@@ -30,7 +31,7 @@ rules:
   metricsQuery: '{query.replace("'", "''")}'
   merge: {merge}
 """
-    return parse_rules(text + more, source="rules.yaml").custom[0]
+    return series_rule(parse_rules(text + more, source="rules.yaml"))
 
 
 def source(query: str, merge: str = "auto", *, more: str = "") -> CustomSource:

@@ -22,7 +22,7 @@ from adapter.metrics.objects import ListedObjects
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Series, Vector
-from adapter.rules import RulesFile, load_rules
+from adapter.rules import Rule, RulesFile, load_rules
 from kube.client import KubeClient
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.mapping import RestMapper
@@ -151,7 +151,7 @@ def external_request(
 def packets() -> tuple[RulesFile, CannedPrometheus]:
     """The rules of tests/data/rules/packets.yaml, and the series that their selectors find."""
     rules = load_rules(RULES / "packets.yaml")
-    selectors = [rule.series_query for rule in (*rules.custom, *rules.external)]
+    selectors = [rule.series_query for rule in rules.all_rules if isinstance(rule, Rule)]
     found = [
         (series("http_packets_total", "namespace", "pod", "service", "port", "instance", "job"),),
         (
@@ -167,6 +167,13 @@ def packets() -> tuple[RulesFile, CannedPrometheus]:
         (series("global_backlog", "region", "instance", "job"),),
     ]
     return rules, CannedPrometheus(found=dict(zip(selectors, found, strict=True)))
+
+
+def series_rule(rules: RulesFile) -> Rule:
+    """The first of the rules for custom metrics, which has a seriesQuery."""
+    rule = rules.custom[0]
+    assert isinstance(rule, Rule)
+    return rule
 
 
 def series(name: str, *labels: str) -> Series:

@@ -85,7 +85,9 @@ class Bed:
         self.registry = CollectorRegistry()
         telemetry = RuleTelemetry(self.registry)
         self.coalescer = MetricsQueryCoalescer(self.cache, telemetry=telemetry, clock=lambda: self.now)
-        telemetry.watch_paused(lambda: ((rule, why.value) for rule, _, why in self.coalescer.paused()))
+        telemetry.begin(
+            [], digest="", now=0.0, paused=lambda: [(rule, why.value) for rule, _, why in self.coalescer.paused()]
+        )
 
     def seen(self, name: str, **labels: str) -> float | None:
         """A metric of the adapter's own."""

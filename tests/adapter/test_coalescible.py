@@ -6,9 +6,18 @@ import dataclasses
 
 import pytest
 
-from adapter.planning.coalescible import can_coalesce, coalesced_custom_query, coalesced_external_query
+from adapter.catalog.inventory import CustomSource, ExternalSource
+from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery, coalesced_query
 from kube.selectors import LabelSelector
 from tests.adapter.coalescing_bed import EVERYTHING, RAW, SUM, external, source
+
+
+def for_objects(made_of: CustomSource, namespace: str, selector: LabelSelector) -> str:
+    return ObjectsQuery(made_of, namespace, ["web-0"], False, selector).coalesced()
+
+
+def for_external(made_of: ExternalSource, selector: LabelSelector) -> str:
+    return ExternalQuery(made_of, "shop", selector).coalesced()
 
 
 @pytest.mark.parametrize(
@@ -22,7 +31,7 @@ from tests.adapter.coalescing_bed import EVERYTHING, RAW, SUM, external, source
     ],
 )
 def test_separable_templates_can_be_coalesced(query: str) -> None:
-    assert can_coalesce(source(query))
+    assert coalesced_query(source(query))
 
 
 @pytest.mark.parametrize(
@@ -43,20 +52,20 @@ def test_separable_templates_can_be_coalesced(query: str) -> None:
     ],
 )
 def test_other_templates_cannot_be_coalesced(query: str) -> None:
-    assert not can_coalesce(source(query))
+    assert not coalesced_query(source(query))
 
 
 def test_external_metrics_that_keep_the_namespace_can_be_coalesced() -> None:
-    assert can_coalesce(external("<<.Series>>{<<.LabelMatchers>>}"))
-    assert not can_coalesce(external("max(<<.Series>>{<<.LabelMatchers>>}) by (queue)"))
-    assert can_coalesce(external(RAW, namespaced=False))
+    assert coalesced_query(external("<<.Series>>{<<.LabelMatchers>>}"))
+    assert not coalesced_query(external("max(<<.Series>>{<<.LabelMatchers>>}) by (queue)"))
+    assert coalesced_query(external(RAW, namespaced=False))
 
 
 def test_merge_always_coalesces_any_form() -> None:
     query = "label_join(<<.Series>>{<<.LabelMatchers>>}, 'x', 'y', 'z')"
-    assert [can_coalesce(source(query, merge)) for merge in ("auto", "always")] == [False, True]
-    assert not can_coalesce(source(SUM, "never"))
-    assert not can_coalesce(external(RAW, "never"))
+    assert [bool(coalesced_query(source(query, merge))) for merge in ("auto", "always")] == [False, True]
+    assert not coalesced_query(source(SUM, "never"))
+    assert not coalesced_query(external(RAW, "never"))
 
 
 @pytest.mark.parametrize(
@@ -70,38 +79,39 @@ def test_merge_always_coalesces_any_form() -> None:
     ],
 )
 def test_template_that_transforms_the_matchers_cannot_be_coalesced(query: str) -> None:
-    assert not can_coalesce(source(query))
-    assert can_coalesce(source(query, "always"))
+    assert not coalesced_query(source(query))
+    assert coalesced_query(source(query, "always"))
 
 
 def test_external_template_that_transforms_the_matchers_cannot_be_coalesced() -> None:
     query = "<<if eq .LabelMatchers `a`>>rate<<else>>irate<<end>>(<<.Series>>{<<.LabelMatchers>>}[5m])"
-    assert not can_coalesce(external(query))
-    assert not can_coalesce(external(query, namespaced=False))
+    assert not coalesced_query(external(query))
+    assert not coalesced_query(external(query, namespaced=False))
 
 
 def test_template_may_use_the_series() -> None:
-    assert can_coalesce(source("<<if eq .Series `a`>>max<<else>>sum<<end>>(a{<<.LabelMatchers>>}) by (<<.GroupBy>>)"))
+    query = "<<if eq .Series `a`>>max<<else>>sum<<end>>(a{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
+    assert coalesced_query(source(query))
 
 
 def test_query_for_all_objects() -> None:
     verb = LabelSelector.parse("verb=GET")
     start = "sum(rate(packets_total{"
-    assert [coalesced_custom_query(source(SUM), namespaced, verb) for namespaced in (True, False)] == [
+    assert [for_objects(source(SUM), namespace, verb) for namespace in ("shop", "")] == [
         start + 'verb="GET",namespace=~".+",pod=~".+"}[5m])) by (pod,namespace)',
         start + 'verb="GET",pod=~".+"}[5m])) by (pod)',
     ]
     with_container = dataclasses.replace(source(SUM), group_by=("container",))
-    assert coalesced_custom_query(with_container, True, EVERYTHING) == (
+    assert for_objects(with_container, "shop", EVERYTHING) == (
         start + 'namespace=~".+",pod=~".+"}[5m])) by (pod,container,namespace)'
     )
 
 
 def test_query_for_all_namespaces_and_selectors() -> None:
     verb = LabelSelector.parse("verb=GET")
-    assert coalesced_external_query(external(RAW), verb) == 'packets_total{namespace=~".+"}'
-    assert coalesced_external_query(external(RAW, namespaced=False), verb) == "packets_total{}"
-    assert coalesced_external_query(dataclasses.replace(external(RAW), namespace_label=""), verb) == ""
+    assert for_external(external(RAW), verb) == 'packets_total{namespace=~".+"}'
+    assert for_external(external(RAW, namespaced=False), verb) == "packets_total{}"
+    assert for_external(dataclasses.replace(external(RAW), namespace_label=""), verb) == ""
 
 
 @pytest.mark.parametrize("namespaced", [True, False])
@@ -114,7 +124,7 @@ def test_query_for_all_namespaces_and_selectors() -> None:
     ],
 )
 def test_selectors_that_prometheus_matches_otherwise_are_sent_alone(selector: str, namespaced: bool) -> None:
-    assert not coalesced_external_query(external(RAW, namespaced=namespaced), LabelSelector.parse(selector))
+    assert not for_external(external(RAW, namespaced=namespaced), LabelSelector.parse(selector))
 
 
 @pytest.mark.parametrize(
@@ -122,22 +132,22 @@ def test_selectors_that_prometheus_matches_otherwise_are_sent_alone(selector: st
 )
 @pytest.mark.parametrize("namespaced", [True, False])
 def test_other_selectors_select_from_the_coalesced_result(selector: str, namespaced: bool) -> None:
-    assert coalesced_external_query(external(RAW, namespaced=namespaced), LabelSelector.parse(selector))
+    assert for_external(external(RAW, namespaced=namespaced), LabelSelector.parse(selector))
 
 
 @pytest.mark.parametrize("namespaced", [True, False])
 def test_le_of_a_quantile_cannot_be_selected_by(namespaced: bool) -> None:
-    wanted = external(
+    made_of = external(
         "histogram_quantile(0.9, sum(<<.Series>>{<<.LabelMatchers>>}) by (le, namespace))", namespaced=namespaced
     )
-    assert coalesced_external_query(wanted, LabelSelector.parse("namespace=a"))
-    assert not coalesced_external_query(wanted, LabelSelector.parse("le=1"))
+    assert for_external(made_of, LabelSelector.parse("namespace=a"))
+    assert not for_external(made_of, LabelSelector.parse("le=1"))
 
 
 @pytest.mark.parametrize("namespaced", [True, False])
 @pytest.mark.parametrize("by", ["namespace", "namespace, queue"])
 def test_labels_that_the_query_drops_cannot_be_selected_by(by: str, namespaced: bool) -> None:
-    wanted = external(f"sum(<<.Series>>{{<<.LabelMatchers>>}}) by ({by})", namespaced=namespaced)
-    assert coalesced_external_query(wanted, EVERYTHING)
-    assert bool(coalesced_external_query(wanted, LabelSelector.parse("queue=a"))) == ("queue" in by)
-    assert not coalesced_external_query(wanted, LabelSelector.parse("queue=a,verb=b"))
+    made_of = external(f"sum(<<.Series>>{{<<.LabelMatchers>>}}) by ({by})", namespaced=namespaced)
+    assert for_external(made_of, EVERYTHING)
+    assert bool(for_external(made_of, LabelSelector.parse("queue=a"))) == ("queue" in by)
+    assert not for_external(made_of, LabelSelector.parse("queue=a,verb=b"))

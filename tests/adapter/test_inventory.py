@@ -12,7 +12,7 @@ from adapter.prometheus import Series
 from adapter.rules import Rule, parse_rules
 from kube.client import KubeUnreachable
 from kube.mapping import RestMapper
-from tests.adapter.metrics_bed import RESOURCES, series
+from tests.adapter.metrics_bed import RESOURCES, series, series_rule
 from tests.kube.scripted import connected, scripted_server
 
 
@@ -25,7 +25,7 @@ async def mapper(tmp_path: Path) -> AsyncIterator[RestMapper]:
 
 def rule(resources: str, name: str = "{}") -> Rule:
     text = f"rules: [{{seriesQuery: a, metricsQuery: b, resources: {resources}, name: {name}}}]"
-    return parse_rules(text, source="rules.yaml").custom[0]
+    return series_rule(parse_rules(text, source="rules.yaml"))
 
 
 BY_NAME = '{template: "<<.Resource>>"}'

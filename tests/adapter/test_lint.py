@@ -14,7 +14,6 @@ from adapter.diagnosis.lint import lint
 from adapter.diagnosis.report import Severity
 from adapter.diagnosis.series_names import SeriesNames
 from adapter.rules import Rule, parse_rules
-from adapter.rules.goregex import GoRegex
 from kube.mapping import FixedResources
 from tests.adapter.metrics_bed import RULES
 
@@ -126,16 +125,6 @@ async def test_good_rules_have_no_errors(file: str) -> None:
         ),
         pytest.param(
             rule(name="{matches: ^(.*)_count$}"), ("error", "dead-filter", "rules[0].name.matches"), id="matches"
-        ),
-        pytest.param(
-            rule(seriesQuery="'{__name__=~\"^http_.*\"}'", name="{matches: ^htpp_(.*)$}"),
-            ("error", "dead-filter", "rules[0].name.matches"),
-            id="another beginning than the regex of the name",
-        ),
-        pytest.param(
-            rule(seriesQuery="'{__name__=~\".*_total\"}'", name="{matches: (.*)_totals$}"),
-            ("error", "dead-filter", "rules[0].name.matches"),
-            id="another end",
         ),
         pytest.param(
             rule(seriesQuery='\'{__name__=~"^(a|b)_total$",__name__!~"[ab].*"}\''),
@@ -363,25 +352,6 @@ async def test_resource_rules_require_labels_of_pods_nodes_and_namespaces() -> N
 )
 def test_names_that_a_selector_lists(query: str, names: tuple[str, ...] | None) -> None:
     assert SeriesNames.of(query).names == names
-
-
-@pytest.mark.parametrize(
-    ("query", "regex", "can"),
-    [
-        ('{__name__=~"^container_.*"}', "^container_(.*)_seconds_total$", True),
-        ('{__name__=~"^container_.*"}', "cpu", True),
-        ('{__name__=~"^container_.*"}', "^node_", False),
-        ('{__name__=~"http_x?"}', "^http_", True),
-        ('{__name__=~"https?_.*"}', "^http_", True),
-        ('{__name__=~"a_.*|b_.*"}', "^b_", True),
-        ('{__name__=~".+\\\\d"}', "x$", True),
-        ("up", "^(down|up)$", True),
-        ('{__name__=~"(?i)up"}', "UP$", True),
-        ('{__name__=~".*A"}', r"\x41$", True),
-    ],
-)
-def test_can_match_is_true_unless_it_is_impossible(query: str, regex: str, can: bool) -> None:
-    assert SeriesNames.of(query).can_match(GoRegex(regex)) is can
 
 
 @given(st.text(max_size=60) | st.from_regex(r'[a-z]*\{__name__(=|=~|!=|!~)"[^"]{0,40}",?\}', fullmatch=True))

@@ -7,11 +7,12 @@ import re
 import pytest
 
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource
-from adapter.planning.coalescible import is_separable
-from adapter.planning.plans import Plan, custom_plan
+from adapter.planning.metric_queries import ObjectsQuery, Plan
+from adapter.planning.separable import is_separable
 from adapter.rules import Rule, parse_rules
 from kube.mapping import GroupResource
 from kube.selectors import LabelSelector
+from tests.adapter.metrics_bed import series_rule
 
 EVERYTHING = LabelSelector()
 GROUPED = "sum(rate(<<.Series>>{<<.LabelMatchers>>}[1m])) by (<<.GroupBy>>)"
@@ -23,13 +24,13 @@ RANDOM = [f"web-{number * 2654435761 % 2**32:08x}-{number * 40503 % 2**16:04x}" 
 def rule(query: str, *, limit: int | None = None) -> Rule:
     server = f"prometheusServers: {{big: {{url: 'http://x', maxQueryBytes: {limit}}}}}\n" if limit else ""
     text = f"{server}rules: [{{seriesQuery: a, metricsQuery: '{query}'{', prometheus: big' if limit else ''}}}]"
-    return parse_rules(text, source="rules.yaml").custom[0]
+    return series_rule(parse_rules(text, source="rules.yaml"))
 
 
 def plan(made_by: Rule, names: list[str], *, all_objects: bool = False) -> Plan:
     info = CustomMetricInfo(GroupResource("", "pods"), "a", True)
     source = CustomSource(info, made_by, "a_total", "pod", "namespace")
-    return custom_plan(source, names=names, all_objects=all_objects, namespace="shop", metric_selector=EVERYTHING)
+    return ObjectsQuery(source, "shop", names, all_objects, EVERYTHING).plan()
 
 
 def matched(query: str, names: list[str]) -> set[str]:

@@ -11,22 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource
 from adapter.gotemplate import Template
+from adapter.planning.rendering import QueryError, SelectorNotSupported, alternation, custom_query, external_query
+from adapter.rules import parse_rules
+from adapter.rules.field_types import QUERY_FIELDS
 from adapter.rules.goregex import GoRegex
-from adapter.rules.query import (
-    QUERY_FIELDS,
-    QueryError,
-    SelectorNotSupported,
-    alternation,
-    custom_query,
-    external_query,
-)
+from kube.mapping import GroupResource
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import StatusError
 from tests.adapter.metrics_bed import DATA, custom_request, external_request, metrics_bed, packets
 
 RECORDED = [json.loads(line) for line in (DATA / "queries.jsonl").read_text().splitlines()]
-EVERYTHING = LabelSelector.parse("")
+[RULE] = parse_rules("rules: [{seriesQuery: a, metricsQuery: a}]", source="rules.yaml").custom
 
 
 def template(source: str) -> Template:
@@ -34,14 +31,10 @@ def template(source: str) -> Template:
 
 
 def pods(source: str, *names: str, namespace: str = "shop", selector: str = "") -> str:
+    info = CustomMetricInfo(GroupResource("", "pods"), "packets", namespaced=True)
+    made_of = CustomSource(info, RULE, "packets", "pod", "namespace")
     return custom_query(
-        template(source),
-        series="packets",
-        resource_label="pod",
-        names=names,
-        namespace_label="namespace",
-        namespace=namespace,
-        metric_selector=LabelSelector.parse(selector),
+        template(source), made_of, names=names, namespace=namespace, selector=LabelSelector.parse(selector)
     )
 
 
@@ -99,7 +92,10 @@ def test_dot_in_a_name_matches_itself() -> None:
     ],
 )
 def test_selector_operators_become_matchers(selector: str, matchers: str) -> None:
-    query = external_query(template("<<.LabelMatchers>>."), series="s", metric_selector=LabelSelector.parse(selector))
+    source = ExternalSource("s", RULE, "s", "")
+    query = external_query(
+        template("<<.LabelMatchers>>."), source, namespace="", selector=LabelSelector.parse(selector)
+    )
     assert query == f"{matchers}."
 
 

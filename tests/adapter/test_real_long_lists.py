@@ -17,10 +17,10 @@ from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.objects import ListedObjects
+from adapter.planning.rendering import alternation
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import Destination, PrometheusOptions, PrometheusServers, Vector
 from adapter.rules import parse_rules
-from adapter.rules.query import alternation
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics

@@ -229,7 +229,7 @@ async def test_unchanged_rules_do_not_wait_for_the_api_server(bed: MetricsBed) -
     before = Catalog(rules, bed.prometheus, bed.mapper, relist_interval=60.0, max_age=120.0)
     await before.relist()
     mapper = Silent()
-    changed = parse_rules(SECOND.replace("sum(b)", "max(b)"), source="x")
+    changed = parse_rules(SECOND.replace("template: <<.Resource>>", "overrides: {pod: {resource: pod}}", 1), source="x")
     catalog = Catalog(changed, bed.prometheus, mapper, relist_interval=60.0, max_age=120.0)
     carrying = asyncio.create_task(catalog.carry_over(before))
     await mapper.arrived.wait()

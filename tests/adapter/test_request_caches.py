@@ -7,7 +7,6 @@ and targets are read once.
 from __future__ import annotations
 
 import datetime
-import functools
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from adapter.planning.plans import Plan, PlanCache
 from adapter.serving import requests
 from adapter.serving.requests import RequestLines
 from bench.recorded_heads import RecordedRequest, recorded_requests
@@ -241,25 +239,3 @@ async def test_cached_decisions_are_bounded_in_bytes(tmp_path: Path, monkeypatch
             assert tracemalloc.get_traced_memory()[0] - before < 24 * MIB
         finally:
             tracemalloc.stop()
-
-
-def test_cached_plans_are_bounded_in_bytes() -> None:
-    source = object()
-
-    def fill() -> PlanCache:
-        plans = PlanCache()
-        for number in range(3_000):
-            text = f"{number}" + "a" * 10_000
-            assert plans.get(source, (text,), functools.partial(Plan, (text,))).queries == (text,)
-        return plans
-
-    assert grown(fill) < 24 * MIB
-
-
-def test_plans_belong_to_their_source() -> None:
-    plans, old, new = PlanCache(), ["rule"], ["rule"]
-    assert old == new
-    assert plans.get(old, ("ns",), lambda: Plan(("old",))).queries == ("old",)
-    assert plans.get(new, ("ns",), lambda: Plan(("new",))).queries == ("new",)
-    assert plans.get(old, ("ns",), lambda: Plan(("other",))).queries == ("old",), "it is kept"
-    assert plans.get(old, ("other",), lambda: Plan(("other",))).queries == ("other",)

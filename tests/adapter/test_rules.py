@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.rules import RulesError, RulesFile, load_rules, parse_rules
+from adapter.rules import QueryRule, Rule, RulesError, RulesFile, load_rules, parse_rules
 from kube.mapping import GroupResource
-from tests.adapter.metrics_bed import RULES
+from tests.adapter.metrics_bed import RULES, series_rule
 
 RULE = """rules:
 - seriesQuery: 'up{pod!=""}'
@@ -31,7 +31,7 @@ def test_public_files_load(path: Path) -> None:
 
 
 def test_rule_has_every_key_of_the_file() -> None:
-    rule = load_rules(RULES / "packets.yaml").custom[0]
+    rule = series_rule(load_rules(RULES / "packets.yaml"))
     assert rule.key == "rules[0]"
     assert str(rule) == """rules[0] (http_packets_total{namespace!="",pod!=""})"""
     assert rule.resources.overrides == (
@@ -67,7 +67,7 @@ def test_resource_rules_are_read() -> None:
     ],
 )
 def test_metrics_are_named_after_series(name: str, series: str, metric: str | None) -> None:
-    rule = parse(RULE + (f"  name: {name}\n" if name else "")).custom[0]
+    rule = series_rule(parse(RULE + (f"  name: {name}\n" if name else "")))
     assert rule.metric_for(series) == metric
 
 
@@ -84,24 +84,26 @@ def test_metrics_are_named_after_series(name: str, series: str, metric: str | No
     ],
 )
 def test_series_pass_every_filter(filters: str, series: str, passes: bool) -> None:
-    rule = parse(f"{RULE}  seriesFilters: {filters}\n").custom[0]
+    rule = series_rule(parse(f"{RULE}  seriesFilters: {filters}\n"))
     assert (rule.metric_for(series) is not None) is passes
 
 
 @pytest.mark.parametrize("word", ["false", "no", "off", "n", "N", "NO", "False", "!!bool 'no'", "'no'"])
 def test_booleans_are_those_of_yaml_1_1(word: str) -> None:
-    assert not parse(f"{RULE}  resources: {{namespaced: {word}}}\n").custom[0].resources.namespaced
+    assert not series_rule(parse(f"{RULE}  resources: {{namespaced: {word}}}\n")).resources.namespaced
 
 
 @pytest.mark.parametrize("word", ["yes", "'yes'"])
 def test_text_that_looks_like_a_boolean_stays_text(word: str) -> None:
-    rule = parse(f"{RULE}  name: {{as: {word}}}\n").custom[0]
+    rule = series_rule(parse(f"{RULE}  name: {{as: {word}}}\n"))
     assert rule.metric_for("up") == "yes"
 
 
 def test_label_may_have_the_name_of_a_key() -> None:
     rules = parse("rules: [{name: a, query: b, resources: {namespaced: 'pod'}}]")
-    assert rules.custom_queries[0].resource_label == "namespaced"
+    [rule] = rules.custom
+    assert isinstance(rule, QueryRule)
+    assert rule.resource_label == "namespaced"
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "rules: []", "rules:\nexternalRules: []", "{}"])
@@ -122,12 +124,12 @@ def test_file_without_rules_loads(text: str) -> None:
     ],
 )
 def test_tabs_and_document_ends_are_read_as_by_go(text: str) -> None:
-    [rule] = parse(text).custom
+    rule = series_rule(parse(text))
     assert (rule.series_query, rule.query.source) == ("up", "up")
 
 
 def test_tabs_between_words_are_kept_and_trailing_tabs_dropped() -> None:
-    [rule] = parse("rules:\n- seriesQuery: up\n  metricsQuery: sum\t(up)\t\n    by (pod)\t\n").custom
+    rule = series_rule(parse("rules:\n- seriesQuery: up\n  metricsQuery: sum\t(up)\t\n    by (pod)\t\n"))
     assert rule.query.source == "sum\t(up) by (pod)"
 
 
@@ -148,7 +150,7 @@ def test_anchors_and_merge_keys_are_expanded() -> None:
           seriesQuery: b
         """
     )
-    assert [(rule.series_query, rule.query.source) for rule in rules.external] == [
+    assert [(rule.series_query, rule.query.source) for rule in rules.external if isinstance(rule, Rule)] == [
         ("a", "max(<<.Series>>)"),
         ("b", "max(<<.Series>>)"),
     ]

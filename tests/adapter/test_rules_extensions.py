@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.rules import Policy, RulesError, RulesFile, parse_rules
+from adapter.rules import Policy, QueryRule, Rule, RulesError, RulesFile, parse_rules
 from kube.mapping import GroupResource
 
 SERIES_RULE = "seriesQuery: up, metricsQuery: sum(up)"
@@ -18,6 +18,15 @@ SERIES_RULE = "seriesQuery: up, metricsQuery: sum(up)"
 
 def parse(text: str) -> RulesFile:
     return parse_rules(text, source="rules.yaml")
+
+
+def series_rules(rules: RulesFile) -> list[Rule]:
+    return [rule for rule in rules.custom if isinstance(rule, Rule)]
+
+
+def test_short_rules_come_last() -> None:
+    rules = parse(f"rules: [{{name: a, query: b, resources: {{ns: namespace}}}}, {{{SERIES_RULE}}}]")
+    assert [rule.key for rule in rules.custom] == ["rules[1]", "rules[0]"]
 
 
 def test_short_rule_has_metric_query_and_labels() -> None:
@@ -30,22 +39,22 @@ def test_short_rule_has_metric_query_and_labels() -> None:
         - {name: backlog, query: sum(backlog)}
         """
     )
-    assert [rule.key for rule in rules.custom] == ["rules[0]"]
-    [lag] = rules.custom_queries
+    _, lag = rules.custom
+    assert isinstance(lag, QueryRule)
     assert (str(lag), lag.query) == ("rules[1] (lag)", "sum(lag) by (ns, deploy)")
     assert (lag.namespace_label, lag.resource_label, lag.resource) == (
         "ns",
         "deploy",
         GroupResource("apps", "deployment"),
     )
-    [backlog] = rules.external_queries
+    [backlog] = rules.external
+    assert isinstance(backlog, QueryRule)
     assert (backlog.metric, backlog.resource, backlog.namespace_label) == ("backlog", None, "")
-    assert rules.serves_custom
-    assert rules.serves_external
 
 
 def test_short_rule_with_only_a_namespace_label_is_about_namespaces() -> None:
-    [rule] = parse("rules: [{name: a, query: b, resources: {ns: namespace}}]").custom_queries
+    [rule] = parse("rules: [{name: a, query: b, resources: {ns: namespace}}]").custom
+    assert isinstance(rule, QueryRule)
     assert (rule.resource, rule.resource_label, rule.namespace_label) == (GroupResource("", "namespaces"), "ns", "")
 
 
@@ -69,7 +78,7 @@ def test_rule_has_server_headers_and_max_age() -> None:
         - {{{SERIES_RULE}, prometheus: default}}
         """
     )
-    first, second = rules.custom
+    first, second = series_rules(rules)
     server = first.destination.server
     assert server is not None
     assert (server.name, server.url, server.verb) == ("mimir", "https://mimir/prometheus", "POST")
@@ -97,12 +106,12 @@ def test_insecure_skip_tls_verify() -> None:
 
 def test_policies_for_nan_inf_and_empty() -> None:
     rules = parse(f"rules: [{{{SERIES_RULE}, nan: missing, inf: zero, empty: error}}, {{{SERIES_RULE}}}]")
-    asked, default = (rule.values for rule in rules.custom)
-    assert (asked.nan, asked.inf, asked.empty) == (Policy.MISSING, Policy.ZERO, Policy.ERROR)
-    assert (default.nan, default.inf, default.empty) == (Policy.ZERO, Policy.MISSING, Policy.MISSING)
+    given, default = rules.custom
+    assert (given.nan, given.inf, given.empty) == (Policy.MISSING, Policy.ZERO, Policy.ERROR)
+    assert (default.nan, default.inf, default.empty) == (None, Policy.MISSING, Policy.MISSING)
 
 
-def test_forward_external_alone_serves_external_metrics() -> None:
+def test_forward_external_has_address_and_credentials() -> None:
     rules = parse("forwardExternal: {url: 'https://keda:6443', caFile: /ca, tokenFile: /t, timeout: 3s}")
     assert rules.forward is not None
     assert (rules.forward.url, rules.forward.token_file, rules.forward.timeout) == (
@@ -110,15 +119,6 @@ def test_forward_external_alone_serves_external_metrics() -> None:
         Path("/t"),
         3.0,
     )
-    assert rules.serves_external
-    assert not rules.serves_custom
-
-
-def test_digest_of_a_rule_depends_on_its_content_and_not_its_position() -> None:
-    before = parse(f"rules: [{{{SERIES_RULE}}}, {{{SERIES_RULE}, nan: error}}]").custom
-    after = parse(f"rules: [{{{SERIES_RULE}, nan: error}}, {{metricsQuery: sum(up), seriesQuery: up}}]").custom
-    assert [rule.digest for rule in before] == [rule.digest for rule in reversed(after)]
-    assert before[0].digest != before[1].digest
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.gotemplate import Template, TemplateError
-from adapter.rules.schema_types import is_label_name
+from adapter.rules.field_types import is_label_name
 from kube.fields import quote
 from kube.selectors import LabelSelector, Operator, Requirement
 
-QUERY_FIELDS = ("Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice")
-"""The fields of a metricsQuery."""
-
+_ANY = ".+"
+_EVERYTHING = LabelSelector()
 # Most values need no escaping, so long lists of pods need no scan of each character.
 _PLAIN = re.compile(r"[A-Za-z0-9_.:|/ -]*")
 _METACHARACTERS = re.compile(r"[\\.+*?()|\[\]{}^$]")
@@ -46,67 +46,54 @@ class SelectorNotSupported(ValueError):
 
 def custom_query(
     template: Template,
+    source: CustomSource,
     *,
-    series: str,
-    resource_label: str,
-    names: Sequence[str],
-    pattern: str | None = None,
-    namespace_label: str = "",
-    namespace: str = "",
-    namespace_pattern: bool = False,
-    metric_selector: LabelSelector,
-    group_by: tuple[str, ...] = (),
+    names: Sequence[str] | None,
+    namespace: str | None,
+    selector: LabelSelector = _EVERYTHING,
+    compact: bool = False,
+    by_namespace: bool = False,
+    pattern: str = _ANY,
 ) -> str:
     """Return the query for a metric of some objects.
 
     Args:
         template: the rule's metricsQuery.
-        series: the name of the series.
-        resource_label: the label with the objects' names.
-        names: the objects, one or more.
-        pattern: a regular expression to use instead of the names.
-        namespace_label: the label with the namespace.
-        namespace: the objects' namespace; "" for cluster-scoped objects, which have no such matcher.
-        namespace_pattern: `namespace` is a regular expression.
-        metric_selector: the metricLabelSelector of the request.
-        group_by: labels to group by, beside the objects' names.
+        source: the series and labels.
+        names: the objects, one or more; None for all that match `pattern`.
+        namespace: the objects' namespace; None for all; "" for cluster-scoped objects, which have no such matcher.
+        selector: the metricLabelSelector of the request.
+        compact: write several names as an expression with common prefixes factored out.
+        by_namespace: group by the namespace, too.
+        pattern: a regular expression of names.
 
     Raises:
         SelectorNotSupported: PromQL cannot express the metric selector.
         QueryError: the template fails with this data, or makes an empty query.
     """
-    terms = _Terms(metric_selector)
-    if namespace:
-        terms.add(namespace_label, "=~" if namespace_pattern else "=", namespace)
-    if pattern is not None:
-        terms.add(resource_label, "=~", pattern)
+    terms = _Terms(selector)
+    terms.add_namespace(source.namespace_label, namespace)
+    if names is None:
+        terms.add(source.resource_label, "=~", pattern)
     elif len(names) == 1:
-        terms.add(resource_label, "=", names[0])
+        terms.add(source.resource_label, "=", names[0])
     else:
-        terms.add(resource_label, "=~", "|".join(map(_escaped, names)))
-    return terms.fill(template, series=series, group_by=(resource_label, *group_by))
+        terms.add(source.resource_label, "=~", alternation(names) if compact else "|".join(map(_escaped, names)))
+    more = (source.namespace_label,) if by_namespace else ()
+    return terms.fill(template, source.series, (source.resource_label, *source.group_by, *more))
 
 
 def external_query(
-    template: Template,
-    *,
-    series: str,
-    namespace_label: str = "",
-    namespace: str = "",
-    namespace_pattern: bool = False,
-    metric_selector: LabelSelector,
+    template: Template, source: ExternalSource, *, namespace: str | None, selector: LabelSelector = _EVERYTHING
 ) -> str:
-    """Return the query for an external metric; `namespace` is "" for a rule that is not namespaced.
-
-    With `namespace_pattern`, `namespace` is a regular expression.
+    """Return the query for an external metric; `namespace` is "" for a rule that is not namespaced, None for all.
 
     Raises:
         SelectorNotSupported, QueryError: as for custom_query.
     """
-    terms = _Terms(metric_selector)
-    if namespace:
-        terms.add(namespace_label, "=~" if namespace_pattern else "=", namespace)
-    return terms.fill(template, series=series, group_by=())
+    terms = _Terms(selector)
+    terms.add_namespace(source.namespace_label, namespace)
+    return terms.fill(template, source.series, ())
 
 
 def require_label_names(selector: LabelSelector) -> None:
@@ -133,7 +120,13 @@ class _Terms:
         self._matchers.append(f'{label}{matcher}"{value}"' if plain else f"{label}{matcher}{quote(value)}")
         self._values[label] = value if plain else _for_any_quotes(value)
 
-    def fill(self, template: Template, *, series: str, group_by: tuple[str, ...]) -> str:
+    def add_namespace(self, label: str, namespace: str | None) -> None:
+        if namespace is None:
+            self.add(label, "=~", _ANY)
+        elif namespace:
+            self.add(label, "=", namespace)
+
+    def fill(self, template: Template, series: str, group_by: tuple[str, ...]) -> str:
         try:
             query = template.render(
                 {

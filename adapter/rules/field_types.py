@@ -12,6 +12,9 @@ from adapter.upstream import header
 from kube.durations import parse_duration
 from kube.mapping import GroupResource
 
+QUERY_FIELDS = ("Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice")
+"""The fields of a metricsQuery."""
+
 _LABEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BOOLEANS = {
     spelling: value

@@ -1,0 +1,152 @@
+"""`-o json` and `-o csv`: every reconciliation, written while the replay runs.
+
+Both are used alike: `begin` an HPA, pass each `step`, `end` it, and `close` the document at the end. The shapes are
+documented in docs/replay.md. VERSION changes when a field changes its meaning or is removed; new fields may be added
+at any time.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final, Protocol, TextIO
+
+import msgspec
+
+from autoscaler.core.model import HPA
+from replay.load import metric_key
+from replay.results import Replayed, Step, Summary, sentence
+
+VERSION: Final = 1
+
+
+class Document(Protocol):
+    """A document with all steps."""
+
+    def begin(self, name: str, hpa: HPA) -> None:
+        """Begin the steps of an HPA."""
+
+    def step(self, step: Step) -> None:
+        """Write a step."""
+
+    def end(self, replayed: Replayed) -> None:
+        """End the steps of an HPA."""
+
+    def close(self, reality: Replayed | None) -> None:
+        """End the document."""
+
+
+class _Metric(msgspec.Struct):
+    name: str
+    value: float | None
+
+
+class _Step(msgspec.Struct, rename="camel"):
+    time: str
+    replicas: int
+    ready: int
+    desired_replicas: int
+    metrics: list[_Metric]
+    sentence: str
+
+
+class _Summary(msgspec.Struct, rename="camel"):
+    seconds: float
+    min_replicas: int
+    mean_replicas: float
+    max_replicas: int
+    pod_hours: float
+    scale_events: int
+    flaps: int
+    overload_seconds: float | None
+    overload_requests: float | None
+    overload_ratio: float | None
+    at_max_seconds: float | None
+    no_metrics_seconds: float | None
+
+
+class JSONDocument:
+    """One JSON object. The summary of an HPA follows its steps, because it is known only then."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._encode = msgspec.json.Encoder().encode
+        self._metrics: list[str] = []
+        self._before_replay, self._before_step = "\n", "\n"
+        file.write(f'{{"version":{VERSION},"replays":[')
+
+    def begin(self, name: str, hpa: HPA) -> None:
+        """Begin the steps of an HPA."""
+        self._metrics = [metric_key(spec.source) for spec in hpa.spec.metrics]
+        self._file.write(f'{self._before_replay}{{"hpa":{self._text(name)},"steps":[')
+        self._before_replay, self._before_step = ",\n", "\n"
+
+    def step(self, step: Step) -> None:
+        """Write a step, on one line."""
+        row = _Step(
+            time=_time(step.time_ms),
+            replicas=step.replicas,
+            ready=step.ready,
+            desired_replicas=step.desired_replicas,
+            metrics=[
+                _Metric(name, None if math.isnan(value) else value)
+                for name, value in zip(self._metrics, step.values, strict=True)
+            ],
+            sentence=sentence(step.decision),
+        )
+        self._file.write(self._before_step + self._text(row))
+        self._before_step = ",\n"
+
+    def end(self, replayed: Replayed) -> None:
+        """End the steps of an HPA, and write its summary."""
+        self._file.write(f'\n],"summary":{self._summary(replayed.summary)}}}')
+
+    def close(self, reality: Replayed | None) -> None:
+        """End the document, with the summary of reality."""
+        self._file.write("\n]")
+        if reality is not None:
+            self._file.write(f',"reality":{{"summary":{self._summary(reality.summary)}}}')
+        self._file.write("}\n")
+
+    def _summary(self, summary: Summary) -> str:
+        return self._text(msgspec.convert(summary, _Summary, from_attributes=True))
+
+    def _text(self, value: object) -> str:
+        return self._encode(value).decode()
+
+
+class CSVDocument:
+    """One row per step and HPA, with a column for each metric of any HPA."""
+
+    def __init__(self, file: TextIO, hpas: Sequence[HPA]) -> None:
+        self._rows = csv.writer(file, lineterminator="\n")
+        self._columns = list(dict.fromkeys(metric_key(spec.source) for hpa in hpas for spec in hpa.spec.metrics))
+        self._name, self._metrics = "", list[int]()
+        self._rows.writerow(["timestamp", "hpa", "replicas", "ready", "desiredReplicas", *self._columns])
+
+    def begin(self, name: str, hpa: HPA) -> None:
+        """Begin the steps of an HPA."""
+        self._name = name
+        self._metrics = [self._columns.index(metric_key(spec.source)) for spec in hpa.spec.metrics]
+
+    def step(self, step: Step) -> None:
+        """Write a step; a metric without a value has an empty field."""
+        values = [""] * len(self._columns)
+        for column, value in zip(self._metrics, step.values, strict=True):
+            values[column] = "" if math.isnan(value) else f"{value:.15g}"
+        self._rows.writerow(
+            [_time(step.time_ms), self._name, step.replicas, step.ready, step.desired_replicas, *values]
+        )
+
+    def end(self, replayed: Replayed) -> None:
+        """Do nothing: summaries are not part of the CSV."""
+
+    def close(self, reality: Replayed | None) -> None:
+        """Do nothing: reality is not part of the CSV."""
+
+
+def _time(time_ms: int) -> str:
+    """Return a time as RFC 3339."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

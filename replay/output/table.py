@@ -1,0 +1,43 @@
+"""The table of a replay: specs and reality side by side."""
+
+from __future__ import annotations
+
+from typing import Final, TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from replay.output.comparison import Cell, Comparison, notes, rows
+
+_UNLIMITED: Final = 1000
+"""Columns of a file or a pipe."""
+
+
+def print_table(comparison: Comparison, file: TextIO) -> None:
+    """Print the figures and the notes: in color and within its width on a terminal, otherwise plain."""
+    terminal = file.isatty()
+    console = Console(file=file, width=None if terminal else _UNLIMITED, highlight=False, markup=False, emoji=False)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table.add_column("")
+    for column in comparison.columns:
+        table.add_column(Text(_printable(column.name)), justify="right", overflow="fold")
+    for row in rows(comparison):
+        table.add_row(row.label, *map(_text, row.cells))
+    console.print(table)
+    for note in notes(comparison):
+        console.print(Text(_printable(note)), soft_wrap=not terminal)
+
+
+def _text(cell: Cell) -> Text:
+    text = Text(cell.text)
+    if cell.change:
+        style = {True: "green", False: "red", None: ""}[cell.better]
+        text.append(f" ({cell.change})", style=style)
+    return text
+
+
+def _printable(text: str) -> str:
+    """Return a text that cannot move the cursor: names of files may hold any character."""
+    return "".join(character if character.isprintable() else "?" for character in text)
