@@ -10,7 +10,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
-from adapter.fairness import current_namespace
 from adapter.planning.refresh_ahead import Fetch, RefreshAheadCache
 from adapter.planning.vector_index import IndexedVector, ObjectLabels, indexed
 from adapter.prometheus import (
@@ -23,6 +22,7 @@ from adapter.prometheus import (
     Vector,
 )
 from kube.deadlines import NO_DEADLINE, Deadline
+from kube.fairness import current_namespace
 
 Outcome = Vector | Scalar | PrometheusError
 """The result of a query, or why there is none."""
