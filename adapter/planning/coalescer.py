@@ -74,7 +74,7 @@ class MetricsQueryCoalescer:
         coalesces = group.note(request, now=self._clock())
         if group.paused is not before:
             self._log_pause(group)
-        result = self._cache.cached(group.query, rule.destination) if coalesces else None
+        result = self._cache.cached((group.query, rule.destination)) if coalesces else None
         hit = isinstance(result, IndexedVector)
         if self._telemetry is not None:
             self._telemetry.requests.labels(rule.key, "merged" if hit else "alone").inc()
@@ -83,7 +83,7 @@ class MetricsQueryCoalescer:
             return result
         if coalesces:
             with for_all_namespaces():
-                self._cache.prefetch(
+                self._cache.prefetch_query(
                     group.query,
                     rule.destination,
                     index=query.index,
@@ -127,7 +127,7 @@ class MetricsQueryCoalescer:
         now, before = self._clock(), group.paused
         if not isinstance(outcome, Vector):
             group.pause(Pause.FAILURE, now=now)
-        elif not self._cache.fits(group.query, group.rule.destination, outcome):
+        elif not self._cache.fits((group.query, group.rule.destination), outcome):
             group.pause(Pause.TOO_LONG, now=now)
         else:
             group.fetched(outcome.seconds, now=now)
